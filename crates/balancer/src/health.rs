@@ -1,4 +1,4 @@
-//! Asks every server again and again whether it is ready.
+//! Checks the readiness of every server periodically.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,11 +7,11 @@ use tokio::time::timeout;
 
 use crate::{Args, SERVER_NAME, Servers, pool::Finding};
 
-/// How long an answer may take, for a server under load is slow, not silent; and how often each is asked, so that no
-/// two checks of one server are under way.
+/// The interval between two checks of a server, and the time limit of a check. A server under load is slow but not
+/// silent. Checks of one server never overlap.
 const EVERY: Duration = Duration::from_secs(4);
 
-/// Looks after all servers, those that are learnt of later too.
+/// Checks all servers, including those that are learned later.
 pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
     let mut clients = BTreeMap::new();
     let round = async {
@@ -27,7 +27,7 @@ pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
             }
             for (address, client) in &clients {
                 let (address, client, servers) = (address.clone(), client.clone(), servers.clone());
-                // Side by side: a silent one must not delay the others.
+                // Concurrently, so that a silent server does not delay the others.
                 tasks.spawn_until_shutdown("check", async move {
                     servers.report(&address, ask(&client).await);
                 });
@@ -50,7 +50,7 @@ fn client_of(address: &str, args: &Args) -> Option<Client> {
         Ok(transport) => Some(Client::new(Arc::new(transport), "windlass-balancer")),
         Err(error) => {
             let ca = args.certificate_authority.display();
-            tracing::warn!(address, %ca, error, "cannot look after this API server; trying again");
+            tracing::warn!(address, %ca, error, "cannot check this API server; retrying");
             None
         }
     }
@@ -60,7 +60,7 @@ async fn ask(client: &Client) -> Finding {
     let call = client.call(http::Method::GET, "/readyz", "", Default::default());
     match timeout(EVERY, call).await {
         Ok(Ok(_)) => Finding::Ready,
-        // One that answers nobody who is a stranger to it is as good as ready.
+        // A server that rejects anonymous requests is ready.
         Ok(Err(client::Error::Api { status, .. })) if matches!(status.code, 401 | 403) => {
             Finding::Ready
         }

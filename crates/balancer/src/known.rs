@@ -1,4 +1,4 @@
-//! What the node knows of the cluster's API servers: a file, and the cluster itself.
+//! Stores the addresses of the cluster's API servers in a file, and updates them from the cluster.
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::{Args, Servers};
 
-/// How often the cluster is asked.
+/// The interval between two queries of the cluster.
 const EVERY: Duration = Duration::from_secs(20);
-/// While the cluster has not answered yet, sooner.
+/// The interval until the cluster has answered once.
 const SOON: Duration = Duration::from_secs(2);
 
 pub(crate) fn read(path: &Path) -> io::Result<Vec<String>> {
@@ -18,22 +18,22 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<String>> {
     Ok(lines.filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// The file appears whole or not at all.
+/// Writes the file atomically.
 pub(crate) fn write(path: &Path, servers: &[String]) -> io::Result<()> {
     let next = path.with_extension("new");
     std::fs::write(&next, servers.iter().map(|s| format!("{s}\n")).collect::<String>())?;
     std::fs::rename(&next, path)
 }
 
-/// Asks the cluster for its servers again and again, and keeps the file.
-pub(crate) async fn keep(servers: Arc<Servers>, args: Args, shutdown: rt::Shutdown) {
+/// Queries the cluster for its servers periodically, and updates the file.
+pub(crate) async fn refresh(servers: Arc<Servers>, args: Args, shutdown: rt::Shutdown) {
     let mut wait = SOON;
     while shutdown.unless_stopping(tokio::time::sleep(wait)).await.is_some() {
         let Some(asked) = shutdown.unless_stopping(ask(&args.kubeconfig)).await else { return };
         match asked {
             Ok(Some(listed)) => {
                 wait = EVERY;
-                let changed = servers.pool().learn(&listed);
+                let changed = servers.pool().update(&listed);
                 if !changed {
                     continue;
                 }
@@ -41,7 +41,7 @@ pub(crate) async fn keep(servers: Arc<Servers>, args: Args, shutdown: rt::Shutdo
                 servers.changed.send_replace(());
                 let all = servers.pool().addresses();
                 if let Err(error) = write(&args.servers, &all) {
-                    tracing::warn!(%error, path = %args.servers.display(), "keeping the API servers");
+                    tracing::warn!(%error, path = %args.servers.display(), "cannot write the file of API servers");
                 }
             }
             // The node has no identity yet.
@@ -55,12 +55,12 @@ async fn ask(kubeconfig: &Path) -> Result<Option<Vec<String>>, String> {
     if !kubeconfig.exists() {
         return Ok(None);
     }
-    // Opened anew, for the identity in it is renewed.
+    // The kubeconfig is read each time, because its identity is renewed.
     let client = Client::from_kubeconfig_file(kubeconfig, "windlass-balancer");
     let client = client.map_err(|e| e.to_string())?;
     let found = client.get::<Value>(&Resource::ENDPOINTS, "default", "kubernetes").await;
     let listed = addresses(&found.map_err(|e| e.to_string())?);
-    // An empty list would leave the node with nothing.
+    // An empty list would leave the node without servers.
     Ok(Some(listed).filter(|l| !l.is_empty()))
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_in_both_families() {
+    fn reads_endpoints_in_both_families() {
         let endpoints = json!({"subsets": [
             {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "ports": [{"port": 6443}]},
             {"addresses": [{"ip": "fd00::1"}], "ports": [{"port": 6443}]},
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_a_server_a_line() {
+    fn file_has_one_server_per_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("servers");
         let all = ["10.0.0.1:6443".to_owned(), "[fd00::1]:6443".to_owned()];

@@ -1,12 +1,13 @@
-//! A node's own way to the API: a TCP balancer on the node over all API servers of the cluster.
+//! The node-local API balancer: forwards TCP connections of a node's components to the API servers of the cluster.
 //!
-//! Whoever on the node speaks to it speaks TLS with an API server; the balancer hands bytes on. It learns of servers
-//! from the endpoints of the Service `kubernetes`, through itself, and keeps them in a file, so that it knows them
-//! when it starts in a cluster that lacks the one it began with.
+//! The clients use TLS with an API server; the balancer does not decrypt it. It learns the servers from the endpoints
+//! of the Service `kubernetes`, through itself. It stores them in a file, so that it can start when its first server no
+//! longer exists. Read [`run`] first.
 //!
-//! Invariants: a connection goes to a server that answers, if there is one; a connection to a server that is silent
-//! is closed, so that clients do not wait for theirs to time out; a server is never forgotten while the last list of
-//! the cluster's names it.
+//! Invariants:
+//! - A connection goes to a server that answers, if there is one.
+//! - A connection to a silent server is closed, so that clients do not wait for their own timeouts.
+//! - A server is never dropped while the cluster's last list contains it.
 
 mod health;
 mod known;
@@ -26,32 +27,32 @@ use tokio::{
     time::timeout,
 };
 
-/// By which name every API server's certificate is asked for: all have it, whatever their addresses.
+/// The name that every API server's certificate contains, whatever its addresses.
 pub const SERVER_NAME: &str = "kubernetes";
 
-/// How long a server has to take a connection before another one is tried.
+/// The time limit for connecting to a server before the next one is tried.
 const DIAL: Duration = Duration::from_secs(2);
-/// Far more than a node's components need.
+/// The largest number of connections, far more than a node's components need.
 const CONNECTIONS: usize = 4096;
 
 /// Balances this node's connections over the cluster's API servers
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Where the node's components reach the API
+    /// The address for the node's components
     #[arg(long, default_value = "127.0.0.1:7445")]
     pub listen: SocketAddr,
-    /// The file of known API servers, one host:port a line; rewritten as the cluster's change
+    /// The file of known API servers, one host:port per line; rewritten when the cluster's servers change
     #[arg(long)]
     pub servers: PathBuf,
-    /// The authorities of the API servers' certificates
+    /// The CA file for the API servers' certificates
     #[arg(long)]
     pub certificate_authority: PathBuf,
-    /// Asks the cluster for its API servers; while it is not there, those of the file are used
+    /// The kubeconfig for querying the cluster's API servers; while it does not exist, those in the file are used
     #[arg(long)]
     pub kubeconfig: PathBuf,
 }
 
-/// Why the balancer does not start.
+/// An error that prevents the start of the balancer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("listening on {address}: {source}; does another balancer run on this node?")]
@@ -62,7 +63,7 @@ pub enum Error {
     NoServer { path: String },
 }
 
-/// The servers, shared by the tasks; tells of every change.
+/// The servers, shared by all tasks, with a notification of changes.
 pub(crate) struct Servers {
     pool: Mutex<Pool>,
     changed: watch::Sender<()>,
@@ -85,7 +86,7 @@ impl Servers {
         }
     }
 
-    /// Returns when the server is silent.
+    /// Waits until the server is silent.
     async fn silent(&self, address: &str) {
         let mut changes = self.changed.subscribe();
         while !self.pool().is_silent(address) {
@@ -96,7 +97,7 @@ impl Servers {
     }
 }
 
-/// Serves until it is told to stop.
+/// Serves until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = || args.servers.display().to_string();
     let addresses =
@@ -109,7 +110,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let listener = listening.map_err(|source| Error::Listen { address, source })?;
     let servers = Arc::new(Servers::new(&addresses));
     tasks.essential("health", health::watch(servers.clone(), args.clone(), tasks.clone()));
-    tasks.essential("servers", known::keep(servers.clone(), args, tasks.shutdown().clone()));
+    tasks.essential("servers", known::refresh(servers.clone(), args, tasks.shutdown().clone()));
     tasks.shutdown().unless_stopping(accept(listener, servers, tasks)).await;
     Ok(())
 }
@@ -122,27 +123,27 @@ async fn accept(listener: TcpListener, servers: Arc<Servers>, tasks: &rt::Tasks)
             Ok((client, _)) => {
                 let servers = servers.clone();
                 tasks.spawn_until_shutdown("connection", async move {
-                    carry(client, &servers).await;
+                    forward(client, &servers).await;
                     drop(place);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "taking a connection");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// Connects a client with the first server that takes it, and hands bytes on until either ends.
-async fn carry(mut client: TcpStream, servers: &Servers) {
+/// Connects a client to the first server that accepts, and forwards bytes until either side closes.
+async fn forward(mut client: TcpStream, servers: &Servers) {
     let candidates = servers.pool().candidates();
     for address in &candidates {
         match timeout(DIAL, TcpStream::connect(address.as_str())).await {
             Ok(Ok(mut server)) => {
                 let _ = (client.set_nodelay(true), server.set_nodelay(true));
                 tokio::select! {
-                    // Whoever ended it, the other one sees its end.
+                    // A close of one side is forwarded to the other.
                     _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
                     () = servers.silent(address) => {}
                 }
@@ -151,7 +152,7 @@ async fn carry(mut client: TcpStream, servers: &Servers) {
             _ => servers.report(address, pool::Finding::Silent),
         }
     }
-    tracing::warn!(servers = ?candidates, "no API server takes a connection");
+    tracing::warn!(servers = ?candidates, "no API server accepts a connection");
 }
 
 #[cfg(test)]

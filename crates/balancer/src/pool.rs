@@ -1,15 +1,15 @@
-//! Which servers there are and which of them to use. Pure.
+//! The known servers and the choice among them. Pure.
 
-/// What was seen of a server.
+/// The result of one check of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     Ready,
-    /// It answers, and says that it is not ready: it starts or stops.
+    /// The server answers that it is not ready, because it is starting or stopping.
     Unready,
     Silent,
 }
 
-/// How a server stands after several findings.
+/// The state of a server after several checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     Ready,
@@ -20,15 +20,15 @@ pub(crate) enum Standing {
 struct Server {
     address: String,
     standing: Standing,
-    /// How often in a row it was silent.
+    /// The number of consecutive silent checks.
     silences: u32,
-    /// The cluster's last list has it.
+    /// `true` if the cluster's last list contains the server.
     listed: bool,
 }
 
-/// A server is taken for silent after so many silent findings: one may be lost on the way.
+/// The number of silent checks after which a server counts as silent; a single answer may get lost.
 const SILENCES: u32 = 3;
-/// Servers that the cluster no longer lists are kept, for they may be all that is left one day; but not many.
+/// The number of servers kept after the cluster no longer lists them, as a last resort.
 const FORMER: usize = 8;
 
 #[derive(Default)]
@@ -40,12 +40,12 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(addresses: &[String]) -> Self {
         let mut pool = Self::default();
-        pool.learn(addresses);
+        pool.update(addresses);
         pool
     }
 
-    /// Takes the cluster's own list; whether it has anything new.
-    pub(crate) fn learn(&mut self, listed: &[String]) -> bool {
+    /// Applies the cluster's list, and returns `true` if it changed the servers.
+    pub(crate) fn update(&mut self, listed: &[String]) -> bool {
         let before = self.addresses();
         for server in &mut self.servers {
             server.listed = listed.contains(&server.address);
@@ -56,14 +56,14 @@ impl Pool {
                 self.servers.push(Server { address, standing, silences: 0, listed: true });
             }
         }
-        // The listed ones first, each part in its order.
+        // Listed servers first, each group in its order.
         self.servers.sort_by_key(|s| !s.listed);
         let listed = self.servers.iter().filter(|s| s.listed).count();
         self.servers.truncate(listed + FORMER);
         self.addresses() != before
     }
 
-    /// How a server stands now, if that changed.
+    /// Applies a check, and returns the new state of the server if it changed.
     pub(crate) fn report(&mut self, address: &str, finding: Finding) -> Option<Standing> {
         let server = self.servers.iter_mut().find(|s| s.address == address)?;
         server.silences = if finding == Finding::Silent { server.silences + 1 } else { 0 };
@@ -71,7 +71,7 @@ impl Pool {
             Finding::Ready => Standing::Ready,
             Finding::Unready => Standing::Unready,
             Finding::Silent if server.silences >= SILENCES => Standing::Silent,
-            // Others go first until it is clear.
+            // Prefer other servers until the state is certain.
             Finding::Silent => server.standing.max(Standing::Unready),
         };
         let changed = server.standing != standing;
@@ -79,7 +79,7 @@ impl Pool {
         changed.then_some(standing)
     }
 
-    /// All servers in the order in which to try them: those that are ready in turn, the others as a last resort.
+    /// Returns all servers in the order of attempts: ready ones in turn, then the others as a last resort.
     pub(crate) fn candidates(&mut self) -> Vec<String> {
         self.next = self.next.wrapping_add(1);
         let mut all: Vec<&Server> = self.servers.iter().collect();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_servers_take_turns() {
+    fn rotates_ready_servers() {
         let mut pool = Pool::new(&texts(&["a", "b", "c"]));
         let mut firsts: Vec<String> = (0..3).map(|_| pool.candidates().remove(0)).collect();
         firsts.sort();
@@ -122,31 +122,31 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_answer_is_not_silence() {
+    fn single_lost_answer_is_not_silence() {
         let mut pool = Pool::new(&texts(&["a", "b"]));
         pool.report("a", Finding::Silent);
         assert!(!pool.is_silent("a"));
-        assert_eq!(pool.candidates()[0], "b", "the other goes first while it is in doubt");
+        assert_eq!(pool.candidates()[0], "b", "the other server is preferred meanwhile");
         pool.report("a", Finding::Silent);
         assert_eq!(pool.report("a", Finding::Silent), Some(Standing::Silent));
         assert!(pool.is_silent("a") && !pool.is_silent("b"));
         assert_eq!(pool.report("a", Finding::Ready), Some(Standing::Ready));
-        // Dialling and checking both report: silence counts from anew.
+        // Connection attempts and checks both report, so silent results must be counted from zero.
         pool.report("a", Finding::Silent);
         assert!(!pool.is_silent("a"));
     }
 
     #[test]
-    fn former_servers_are_kept_behind_and_in_bounds() {
+    fn keeps_limited_number_of_former_servers() {
         let mut pool = Pool::new(&texts(&["a", "b"]));
-        assert!(pool.learn(&texts(&["b", "c"])));
+        assert!(pool.update(&texts(&["b", "c"])));
         assert_eq!(pool.addresses(), ["b", "c", "a"]);
-        assert!(!pool.learn(&texts(&["b", "c"])));
+        assert!(!pool.update(&texts(&["b", "c"])));
         for _ in 0..5 {
             assert_eq!(pool.candidates()[2], "a");
         }
         for n in 0..50 {
-            pool.learn(&texts(&[&format!("n{n}")]));
+            pool.update(&texts(&[&format!("n{n}")]));
         }
         assert_eq!(pool.addresses().len(), 1 + FORMER);
         assert_eq!(pool.addresses()[0], "n49");

@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{pool::Finding, *};
 
-/// A server that says its name to everyone, and then nothing.
+/// A server that sends its name to every client, and then nothing.
 async fn server(name: &'static str, tasks: &rt::Tasks) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -27,7 +27,7 @@ async fn greeting(address: SocketAddr) -> (String, TcpStream) {
 }
 
 #[tokio::test]
-async fn connections_go_to_servers_that_answer() {
+async fn connects_to_servers_that_answer() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let one = rt::Tasks::new(tasks.shutdown().child());
     let (a, b) = (server("a", &one).await, server("b", &tasks).await);
@@ -43,14 +43,14 @@ async fn connections_go_to_servers_that_answer() {
     let (second, _other) = greeting(address).await;
     assert_ne!(first, second, "they take turns");
 
-    // The first one is gone: whoever comes is served by the second, also before anyone has looked.
+    // The first server is stopped: new connections go to the second, even before the next check.
     one.shutdown().stop();
     one.drain(Duration::from_secs(5)).await;
     for _ in 0..4 {
         assert_eq!(greeting(address).await.0, "b");
     }
 
-    // A connection to a server that is silent is closed.
+    // A connection to a silent server is closed.
     let held_by = if first == "a" { &a } else { &b };
     for _ in 0..3 {
         servers.report(held_by, Finding::Silent);

@@ -20,8 +20,8 @@ use crate::{
     spec::{Attachment, Config, Failure},
 };
 
-/// ADD: an address, the pair, the routes, the host ports; in an order in which a crash leaves nothing that DEL
-/// or a repeated ADD would not find.
+/// Handles ADD: allocates addresses and sets up the veth pair, the routes and the host ports. The order ensures that
+/// DEL or a repeated ADD finds whatever a crash leaves.
 pub(crate) fn add(
     net: &dyn Net,
     config: &Config,
@@ -54,13 +54,13 @@ fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
         Some(bridge) if bridge.kind == "bridge" => bridge,
         Some(other) => {
             let message = format!(
-                "interface {} exists and is no bridge but {:?}; name another in \"bridge\"",
+                "interface {} exists and is not a bridge but {:?}; name another in \"bridge\"",
                 other.name, other.kind
             );
             return Err(Failure::config(message));
         }
         None => {
-            // An address of its own keeps Pods' neighbour entries valid while ports come and go.
+            // A fixed MAC address keeps Pods' neighbour entries valid while ports are added and removed.
             let mac = config.subnets.first().and_then(|subnet| ipam::gateway(*subnet)).map(mac_of);
             let new = NewLink { name: &config.bridge, mtu: config.mtu, mac, kind: NewKind::Bridge };
             net.add_link(&new).map_err(Failure::network)?;
@@ -94,7 +94,7 @@ fn set_up_forwarding(bridge: &str, family: Family) -> Result<(), Failure> {
     match family {
         Family::V4 => {
             set("ipv4/ip_forward", "1")?;
-            // Pods of one bridge are told to talk through the gateway, not to each other.
+            // Pods of one bridge must use the gateway, so send no redirects to each other's addresses.
             set(&format!("ipv4/conf/{bridge}/send_redirects"), "0")
         }
         Family::V6 => {
@@ -104,7 +104,7 @@ fn set_up_forwarding(bridge: &str, family: Family) -> Result<(), Failure> {
     }
 }
 
-/// Lets host ports answer on 127.0.0.1. The bridge's table keeps Pods from using that (CVE-2020-8558), so it comes first.
+/// Makes host ports reachable on 127.0.0.1. The bridge's table, written earlier, denies this to Pods (CVE-2020-8558).
 fn route_loopback(config: &Config) -> Result<(), Failure> {
     if config.subnets.iter().any(|subnet| subnet.family() == Family::V4) {
         set(&format!("ipv4/conf/{}/route_localnet", config.bridge), "1")?;
@@ -116,7 +116,7 @@ fn set(name: &str, value: &str) -> Result<(), Failure> {
     set_sysctl(name, value).map_err(Failure::network)
 }
 
-/// Writes the bridge's table where it is missing, or for a change of host ports.
+/// Writes the bridge's table if it is missing or if host ports have changed.
 fn ensure_rules(
     net: &dyn Net,
     config: &Config,
@@ -141,7 +141,7 @@ fn ensure_rules(
     net.nft(&transaction).map_err(Failure::network)
 }
 
-/// A repeated ADD after a crash finds the old pair in its way and replaces it.
+/// Creates the veth pair. A repeated ADD after a crash replaces the old pair.
 fn make_pair(
     net: &dyn Net,
     config: &Config,
@@ -167,13 +167,12 @@ fn make_pair(
     let host = net.link(host_name).map_err(Failure::network)?;
     let host = host.ok_or_else(|| Failure::new(100, format!("interface {host_name} vanished")))?;
     refuse_routes(host_name).map_err(Failure::network)?;
-    // The port is ready before the Pod's end comes up and announces itself.
+    // Configure the port before the Pod's end comes up and announces itself.
     let change = LinkChange {
         up: Some(true),
         master: Some(bridge),
         hairpin: Some(true),
-        // Pods reach one another through the gateway. What one of them tells its whole link, such as that it is a router,
-        // is for no other.
+        // Pods reach each other through the gateway. A Pod's multicast must not reach other Pods.
         multicast: Some(false),
         ..LinkChange::default()
     };
@@ -181,7 +180,7 @@ fn make_pair(
     Ok(host)
 }
 
-/// The Pod's side: loopback, the address, and everything else through the gateway.
+/// Configures the Pod's side: loopback, the addresses, and default routes through the gateway.
 fn configure(
     config: &Config,
     attachment: &Attachment,
@@ -225,9 +224,9 @@ fn configure(
     Ok(inside)
 }
 
-/// The kernel learns of a carrier a moment after both ends are up, and until then drops what the bridge, its port
-/// or the Pod would send. A Pod that began before would lose its first packets, and wait a second or more before it
-/// sends them again.
+/// Waits until the link is operational. The kernel sets the carrier shortly after both ends are up and drops packets of
+/// the bridge, its port or the Pod until then. A Pod that started earlier would lose its first packets and retry after
+/// a second or more.
 fn wait_until_operational(net: &dyn Net, name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(5) {
@@ -244,7 +243,7 @@ fn default_route(family: Family) -> Cidr {
     Cidr { address: any, prefix: 0 }
 }
 
-/// UDP senders that kept sending to a host port before it was mapped, or to an earlier Pod, must be mapped anew.
+/// Deletes conntrack entries of UDP senders to the lease's host ports, which lead to the host or an earlier Pod.
 fn forget_flows(net: &dyn Net, lease: &Lease) -> Result<(), Failure> {
     let ports = rules::udp_ports(lease);
     if ports.is_empty() {
@@ -288,7 +287,7 @@ fn result(
     })
 }
 
-/// DEL: what is already gone is no error.
+/// Handles DEL. A missing interface or lease is not an error.
 pub(crate) fn delete(
     net: &dyn Net,
     config: &Config,
@@ -313,7 +312,7 @@ fn remove_link(net: &dyn Net, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// CHECK: the Pod's interface has the leased addresses and is a port of the bridge.
+/// Handles CHECK: the Pod's interface must have the leased addresses and be a port of the bridge.
 pub(crate) fn check(
     net: &dyn Net,
     config: &Config,
@@ -327,7 +326,10 @@ pub(crate) fn check(
     let name = host_name(attachment);
     let bridge = net.link(&config.bridge).map_err(Failure::network)?;
     let host = net.link(&name).map_err(Failure::network)?;
-    let attached = matches!((&bridge, &host), (Some(bridge), Some(host)) if host.master == Some(bridge.index) && host.up);
+    let attached = matches!(
+        (&bridge, &host),
+        (Some(bridge), Some(host)) if host.master == Some(bridge.index) && host.up
+    );
     if !attached {
         return Err(Failure::differs(format!(
             "interface {name} is not up and a port of {}",
@@ -357,13 +359,13 @@ fn check_result(config: &Config, lease: &Lease) -> Result<(), Failure> {
     let Some(previous) = &config.prev_result else {
         return Err(Failure::config("CHECK without \"prevResult\""));
     };
-    let told = previous["ips"]
+    let reported = previous["ips"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|ip| ip["address"].as_str()?.parse::<Cidr>().ok());
-    let told: Vec<_> = told.map(|cidr| cidr.address).collect();
-    match lease.addresses.iter().find(|address| !told.contains(address)) {
+    let reported: Vec<_> = reported.map(|cidr| cidr.address).collect();
+    match lease.addresses.iter().find(|address| !reported.contains(address)) {
         Some(address) => {
             Err(Failure::differs(format!("the lease's address {address} is not in \"prevResult\"")))
         }
@@ -371,7 +373,7 @@ fn check_result(config: &Config, lease: &Lease) -> Result<(), Failure> {
     }
 }
 
-/// GC: gives back what belongs to no attachment that the runtime still knows.
+/// Handles GC: releases the leases of attachments that the runtime no longer knows.
 pub(crate) fn collect(net: &dyn Net, config: &Config) -> Result<(), Failure> {
     let all = Leases::lock(&config.data_dir, &config.name)?.all()?;
     for lease in all {
@@ -391,7 +393,7 @@ pub(crate) fn collect(net: &dyn Net, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// STATUS: whether an ADD could work.
+/// Handles STATUS: reports whether an ADD could succeed.
 pub(crate) fn status(config: &Config) -> Result<(), Failure> {
     let leases = Leases::lock(&config.data_dir, &config.name)
         .map_err(|failure| Failure::unavailable(failure.message))?;
@@ -405,17 +407,17 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
     if netlink::has_nft() {
         Ok(())
     } else {
-        Err(Failure::unavailable("nft is not there; install the package nftables"))
+        Err(Failure::unavailable("nft is not installed; install the package nftables"))
     }
 }
 
-/// The node's end of the pair, found again from the attachment alone.
+/// Returns the name of the pair's host end, derived from the attachment.
 fn host_name(attachment: &Attachment) -> String {
     let digest = Sha256::digest(format!("{}/{}", attachment.container, attachment.interface));
     format!("veth{}", HEXLOWER.encode(&digest[..5]))
 }
 
-/// An address that follows from the IP address, so that a reused address needs no new neighbour entries.
+/// Derives a MAC address from the IP address, so that a reused address needs no new neighbour entries.
 fn mac_of(address: IpAddr) -> [u8; 6] {
     let tail = match address {
         IpAddr::V4(v4) => v4.octets(),

@@ -1,11 +1,11 @@
-//! Hosts whose firewall forwards nothing by default: Docker sets iptables' policy so when it starts.
+//! Supports hosts whose firewall forwards nothing by default, as Docker's setup of iptables does.
 //!
-//! An accepting rule in a table of ours cannot overrule a drop in another, so the bridge has to be excepted in
-//! iptables itself. Nothing is done where the policy lets packets through, or where there is no iptables.
+//! An accepting rule in an nftables table cannot overrule a drop in another table, so the bridge needs an exception in
+//! iptables itself. Nothing is done if the policy accepts packets or iptables is not installed.
 
 use std::process::{Command, Stdio};
 
-/// Lets the bridge's packets through the host's own firewall, both ways.
+/// Allows packets from and to the bridge in the host's firewall.
 pub fn allow_forwarding(bridge: &str) {
     for program in ["iptables", "ip6tables"] {
         let policy =
@@ -15,14 +15,14 @@ pub fn allow_forwarding(bridge: &str) {
             String::from_utf8_lossy(&policy.stdout).lines().any(|line| line == "-P FORWARD DROP");
         for rule in rules(bridge).iter().filter(|_| drops) {
             if !run(program, "-C", rule) && !run(program, "-I", rule) {
-                // The Pod works all the same on its node; there is nobody here to tell but the runtime's log.
-                eprintln!("{program} did not take the rule {}", rule.join(" "));
+                // The Pod still works on its own node. Only the runtime's log can report this.
+                eprintln!("{program} rejected the rule {}", rule.join(" "));
             }
         }
     }
 }
 
-/// Takes the rules back; those that are not there are no error.
+/// Removes the rules; missing ones are not an error.
 pub fn disallow_forwarding(bridge: &str) {
     for program in ["iptables", "ip6tables"] {
         for rule in &rules(bridge) {

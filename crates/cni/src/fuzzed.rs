@@ -1,4 +1,4 @@
-//! Damaged configurations, and damaged calls.
+//! Fuzzes configurations and calls.
 
 use crate::{
     Environment, Failure,
@@ -26,7 +26,7 @@ fn configurations() {
                     let _ = config.address_json(*cidr, Some(cidr.address), Some(0));
                 }
             }
-            // Whoever called reads the failure as JSON.
+            // The runtime reads the failure as JSON.
             Err(failure) => assert!(failure.to_json(&version).is_object()),
         }
     });
@@ -41,7 +41,7 @@ fn calls() {
         let environment =
             Environment { command: next(), container: next(), netns: next(), interface: next() };
         let refused: Option<Failure> = environment.call().err();
-        // What is taken names one file of a folder.
+        // An accepted attachment names one file in a directory.
         if refused.is_none() && environment.command == "ADD" {
             assert!(!environment.container.contains('/') && !environment.interface.contains('/'));
         }

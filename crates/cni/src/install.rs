@@ -1,4 +1,4 @@
-//! What the node agent puts in place, so that the container runtime finds the plugin.
+//! Installs the plugin and its configuration for the container runtime.
 
 use std::{
     fs, io,
@@ -8,26 +8,28 @@ use std::{
 use net_core::Cidr;
 use serde_json::json;
 
-/// The plugin's name in a configuration, and of the link to our binary.
+/// The plugin's name in the configuration, and the name of the link to the binary.
 pub const PLUGIN: &str = "windlass-cni";
 const FILE: &str = "10-windlass.conflist";
 
-/// One node's Pod network.
+/// The Pod network of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Also the name of the directory of its leases.
+    /// The network's name, also the name of the directory of its leases.
     pub name: String,
+    /// The name of the bridge.
     pub bridge: String,
-    /// The node's Pod ranges, at most one a family.
+    /// The node's Pod CIDRs, at most one of each family.
     pub subnets: Vec<Cidr>,
-    /// The whole cluster's Pod ranges: between them addresses are kept.
+    /// The Pod CIDRs of the whole cluster. Traffic between them is not masqueraded.
     pub cluster_cidrs: Vec<Cidr>,
-    /// The kernel's default where 0; an overlay needs less.
+    /// The MTU; 0 for the kernel's default. An overlay needs a smaller one.
     pub mtu: u32,
+    /// The directory of the leases.
     pub data_dir: PathBuf,
 }
 
-/// What could not be put in place, and where.
+/// An error during the installation, with the file concerned.
 #[derive(Debug, thiserror::Error)]
 #[error("putting the Pod network in place: {action} {}", path.display())]
 pub struct InstallError {
@@ -36,11 +38,10 @@ pub struct InstallError {
     source: io::Error,
 }
 
-/// Writes the configuration and the links to `binary`; what is already right is left alone. Returns whether the
-/// configuration changed.
+/// Updates the configuration and the links to `binary`. Returns `true` if the configuration changed.
 ///
-/// The configuration comes last: a runtime that sees it can call the plugin. Another `loopback` plugin that is
-/// already there is as good as ours.
+/// The configuration is written last, because a runtime that sees it may call the plugin at once. An existing
+/// `loopback` plugin of another installation is kept.
 pub fn install(
     conf_dir: &Path,
     bin_dir: &Path,
@@ -56,8 +57,7 @@ pub fn install(
     configure(conf_dir, network)
 }
 
-/// As [`install`], for an agent that runs in a Pod: the runtime, outside of it, finds no program of the Pod's, and so
-/// gets a copy of `binary`.
+/// Like [`install`], for an agent in a Pod. The runtime cannot see the Pod's files, so it gets a copy of `binary`.
 pub fn install_copy(
     conf_dir: &Path,
     bin_dir: &Path,
@@ -71,7 +71,7 @@ pub fn install_copy(
     let read = |path: &Path| fs::read(path).map_err(failed("reading", path));
     if !plugin.exists() || read(&plugin)? != read(binary)? {
         let beside = bin_dir.join(format!(".{PLUGIN}.new"));
-        // A plugin that runs at this moment keeps the file that it began with.
+        // A running plugin keeps the file that it started from.
         fs::copy(binary, &beside).map_err(failed("copying the plugin to", &beside))?;
         fs::rename(&beside, &plugin).map_err(failed("copying the plugin to", &plugin))?;
     }
@@ -79,7 +79,7 @@ pub fn install_copy(
     configure(conf_dir, network)
 }
 
-/// The configuration of another network that a runtime would choose before ours, or that was here before it.
+/// Returns the first configuration of another network, which a runtime might prefer to this one.
 pub fn foreign_configuration(conf_dir: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(conf_dir).ok()?.flatten().map(|entry| entry.path());
     let is_read = |path: &PathBuf| {
@@ -98,7 +98,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Instal
 fn link(bin_dir: &Path, name: &str, binary: &Path) -> Result<(), InstallError> {
     let link = bin_dir.join(name);
     let ours = fs::read_link(&link).is_ok_and(|target| target == binary);
-    // A dangling link is one of an installation that has moved.
+    // A dangling link belongs to an installation that has moved.
     if ours || (name == "loopback" && link.exists()) {
         return Ok(());
     }
@@ -114,14 +114,14 @@ fn configure(conf_dir: &Path, network: &Network) -> Result<bool, InstallError> {
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {
         return Ok(false);
     }
-    // The name does not end in what runtimes load, and renaming makes it appear whole.
+    // Runtimes ignore this name, and the rename replaces the file atomically.
     let beside = conf_dir.join(format!(".{FILE}.new"));
     fs::write(&beside, text).map_err(failed("writing", &beside))?;
     fs::rename(&beside, &path).map_err(failed("writing", &path))?;
     Ok(true)
 }
 
-/// Takes the configuration and our links away again.
+/// Removes the configuration and the links to `binary`.
 pub fn uninstall(conf_dir: &Path, bin_dir: &Path, binary: &Path) -> Result<(), InstallError> {
     let links = [PLUGIN, "loopback"].map(|name| bin_dir.join(name));
     let ours =
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_made_where_the_plugin_runs_elsewhere_and_others_are_seen() {
+    fn install_copy_copies_plugin_and_finds_foreign_configuration() {
         let root = tempfile::tempdir().unwrap();
         let (conf, bin) = (root.path().join("conf"), root.path().join("bin"));
         let binary = root.path().join("windlass");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn installing_twice_changes_nothing_and_uninstalling_leaves_nothing_of_ours() {
+    fn install_is_idempotent_and_uninstall_removes_all() {
         let root = tempfile::tempdir().unwrap();
         let (conf, bin) = (root.path().join("conf"), root.path().join("bin"));
         let binary = root.path().join("windlass");

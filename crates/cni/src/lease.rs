@@ -1,7 +1,7 @@
-//! Which attachment has which addresses, in one small file per attachment.
+//! Stores the addresses of attachments, in one small file for each attachment.
 //!
-//! A lease is written beside and renamed into place, so that it is whole or not there. It names the boot that
-//! it was made in: containers do not survive a reboot, so neither do leases.
+//! A lease is written to a temporary file and renamed, so that it is complete or absent. It contains the boot id:
+//! containers do not survive a reboot, so neither do leases.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ pub(crate) struct Lease {
     boot: String,
 }
 
-/// The leases of one network, locked: other plugin processes wait.
+/// The leases of one network, locked against other plugin processes.
 pub(crate) struct Leases {
     directory: PathBuf,
     boot: String,
@@ -48,7 +48,7 @@ impl Leases {
         Ok(Self { boot: boot.trim().to_owned(), directory, _lock: lock })
     }
 
-    /// Every lease of this boot. Files that are no leases are not ours to judge.
+    /// Returns all leases of this boot. Files with other names are ignored.
     pub(crate) fn all(&self) -> Result<Vec<Lease>, Failure> {
         let failed = |error: io::Error| {
             Failure::io(&format!("reading the leases in {}", self.directory.display()), &error)
@@ -62,14 +62,14 @@ impl Leases {
             let bytes = fs::read(&path).map_err(failed)?;
             match serde_json::from_slice::<Lease>(&bytes) {
                 Ok(lease) if lease.boot == self.boot => leases.push(lease),
-                // Of an earlier boot, or torn by a loss of power, which ended that boot too.
+                // From an earlier boot, or damaged by a power failure, which also ended that boot.
                 _ => fs::remove_file(&path).map_err(failed)?,
             }
         }
         Ok(leases)
     }
 
-    /// The attachment's lease, made where it has none.
+    /// Returns the attachment's lease, creating or updating it if needed.
     pub(crate) fn acquire(
         &self,
         subnets: &[Cidr],
@@ -148,7 +148,7 @@ impl Lease {
     }
 }
 
-/// Whether a lease made earlier is still what the configuration asks for.
+/// Reports whether an existing lease still matches the configuration.
 fn fits(addresses: &[IpAddr], subnets: &[Cidr]) -> bool {
     addresses.len() == subnets.len()
         && addresses.iter().zip(subnets).all(|(address, subnet)| subnet.contains(*address))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_last_until_they_are_released_and_no_longer_than_the_boot() {
+    fn leases_last_until_release_or_reboot() {
         let directory = tempfile::tempdir().unwrap();
         let subnets = ["10.1.0.0/29".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let leases = Leases::lock(directory.path(), "n").unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_beside_each_other_never_share_an_address() {
+    fn concurrent_processes_get_different_addresses() {
         let directory = tempfile::tempdir().unwrap();
         let subnets = ["10.1.0.0/24".parse().unwrap()];
         let seen: Vec<IpAddr> = std::thread::scope(|scope| {

@@ -1,15 +1,16 @@
-//! The CNI plugin: a veth pair for each Pod, a bridge for each node, addresses from the node's Pod range.
+//! The CNI plugin: a veth pair for each Pod, a bridge for each node, addresses from the node's Pod CIDRs.
 //!
-//! A plugin is a process that lives for one call: the runtime starts it with the call in the environment and
-//! the configuration on stdin. It must be fast, may run beside itself, and may be killed anywhere.
+//! Routes to other nodes and NetworkPolicies belong to the crate `podnet`. A plugin process lives for one call: the
+//! runtime starts it with the call in the environment and the configuration on stdin. It must be fast, may run
+//! concurrently with itself, and may be killed at any point. Read [`handle`] first.
 //!
 //! Invariants:
-//! - A Pod's address has a full prefix and everything goes through its gateway, so that traffic between Pods of
-//!   one node is routed too: Service rules and policies see it whether or not bridges call netfilter.
-//! - An address belongs to an attachment (container and interface) from before it is used until after its
-//!   interface is gone. Calls can be repeated after a crash at any point.
-//! - The nftables table of a bridge is written whole, from the leases, in one transaction, and only when it is
-//!   missing or its host ports change.
+//! - A Pod's address has a full prefix and all its traffic goes through the gateway. So traffic between Pods of one
+//!   node is routed too, and Service rules and policies apply whether or not bridges call netfilter.
+//! - An address belongs to an attachment (container and interface) before it is used and until its interface is gone.
+//!   Calls can be repeated after a crash at any point.
+//! - The nftables table of a bridge is written as a whole from the leases in one transaction, and only if it is missing
+//!   or its host ports change.
 
 mod bridge;
 mod forward;
@@ -38,7 +39,7 @@ use serde_json::Value;
 use spec::{Call, Config};
 pub use spec::{Environment, Failure};
 
-/// The plugin's whole life: reads the call, does it, and answers on stdout as the CNI specification says.
+/// Runs one call of the plugin: reads it, handles it, and answers on stdout as the CNI specification requires.
 pub fn main() -> ExitCode {
     let mut input = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut input);
@@ -50,13 +51,13 @@ pub fn main() -> ExitCode {
         Err(failure) => (Some(failure.to_json(&spec::version_of(&input))), ExitCode::FAILURE),
     };
     if let Some(answer) = answer {
-        // Nobody is left to tell when stdout is closed.
+        // If stdout is closed, the runtime no longer waits for the answer.
         let _ = std::io::stdout().write_all(answer.to_string().as_bytes());
     }
     code
 }
 
-/// Does one call in the calling thread's network namespace; returns what is to be written to stdout.
+/// Handles one call in the calling thread's network namespace, and returns the output for stdout.
 pub fn handle(environment: &Environment, input: &[u8]) -> Result<Option<Value>, Failure> {
     let call = environment.call()?;
     if matches!(call, Call::Version) {

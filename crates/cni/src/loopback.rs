@@ -1,4 +1,4 @@
-//! The `loopback` plugin, which containerd asks for beside the network itself.
+//! The `loopback` plugin, which containerd calls in addition to the network's plugin.
 
 use netlink::{LinkChange, Namespace, Net};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ pub(crate) fn handle(call: &Call, config: &Config) -> Result<Option<Value>, Fail
             Ok(Some(config.prev_result.clone().unwrap_or_else(|| result(config, attachment))))
         }
         Call::Check(attachment) => is_up(attachment).map(|()| None),
-        // A namespace that goes takes its loopback along.
+        // Deleting a namespace deletes its loopback interface.
         _ => Ok(None),
     }
 }

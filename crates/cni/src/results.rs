@@ -1,5 +1,4 @@
-//! What libcni, in the runtime, notes of every call: the runtime gives it no other place than this one, which all
-//! clusters of a machine share.
+//! Cleans up libcni's cache of results, a fixed directory that all clusters of a machine share.
 
 use std::{fs, path::Path};
 
@@ -8,15 +7,15 @@ use serde::Deserialize;
 const DIRECTORY: &str = "/var/lib/cni/results";
 
 #[derive(Deserialize)]
-struct Noted {
+struct CachedResult {
     #[serde(default)]
     netns: String,
     #[serde(default)]
-    result: Added,
+    result: AddResult,
 }
 
 #[derive(Default, Deserialize)]
-struct Added {
+struct AddResult {
     #[serde(default)]
     interfaces: Vec<Interface>,
 }
@@ -27,14 +26,14 @@ struct Interface {
     sandbox: String,
 }
 
-impl Noted {
-    fn lies_under(&self, root: &Path) -> bool {
+impl CachedResult {
+    fn is_below(&self, root: &Path) -> bool {
         let sandboxes = self.result.interfaces.iter().map(|interface| &interface.sandbox);
         sandboxes.chain([&self.netns]).any(|path| Path::new(path).starts_with(root))
     }
 }
 
-/// Removes what is noted of Pods whose network namespaces were under `root`: a runtime that was killed does not.
+/// Deletes cached results of Pods with network namespaces below `root`, which a killed runtime leaves behind.
 pub fn forget_results(root: &Path) {
     forget(Path::new(DIRECTORY), root);
 }
@@ -42,14 +41,15 @@ pub fn forget_results(root: &Path) {
 fn forget(directory: &Path, root: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        let noted =
-            fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Noted>(&text).ok());
-        if noted.is_some_and(|noted| noted.lies_under(root)) {
-            // One that is gone by now is what was wanted, and any other is told by whoever looks for what is left.
+        let noted = fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice::<CachedResult>(&text).ok());
+        if noted.is_some_and(|noted| noted.is_below(root)) {
+            // A missing file is fine, and other failures are found by the check for leftovers.
             let _ = fs::remove_file(path);
         }
     }
-    // The first call on a machine makes both, and nobody else takes them away. They go only if they are empty.
+    // The first call on a machine creates both directories, and libcni never removes them. Only empty ones are removed.
     for directory in directory.ancestors().take(2) {
         let _ = fs::remove_dir(directory);
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_other_clusters_noted_stays() {
+    fn keeps_results_of_other_clusters() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("cni/results");
         fs::create_dir_all(&directory).unwrap();

@@ -1,4 +1,4 @@
-//! The nftables table of one bridge: host ports, masquerading, and what guards the node's loopback.
+//! The nftables table of one bridge: host ports, masquerading, and the protection of the node's loopback.
 
 use std::net::IpAddr;
 
@@ -8,15 +8,15 @@ use crate::{lease::Lease, spec::Config};
 
 const ANY: &str = "host-ports";
 const BY_ADDRESS: &str = "host-address-ports";
-/// Packets of this node's own Pods on their way to a host port; kube-proxy's mark is another bit.
+/// The mark of packets from this node's Pods to a host port. The kube-proxy's mark is another bit.
 const MARK: &str = "0x2000";
 
-/// Bridges of several nodes may share one network namespace.
+/// Returns the name of the bridge's table. It contains the bridge, because nodes may share a network namespace.
 pub fn table_name(bridge: &str) -> String {
     format!("windlass-cni-{bridge}")
 }
 
-/// The families that need a table. Links speak IPv6 among themselves even where Pods have no address of it.
+/// Returns the families that need a table. Links use IPv6 even if Pods have no IPv6 addresses.
 pub(crate) fn families(config: &Config, has_ipv6: bool) -> Vec<Family> {
     let has = |family| config.subnets.iter().any(|subnet| subnet.family() == family);
     let mut families = Family::ALL.to_vec();
@@ -24,7 +24,7 @@ pub(crate) fn families(config: &Config, has_ipv6: bool) -> Vec<Family> {
     families
 }
 
-/// The table for one family.
+/// Returns the table of one family.
 pub(crate) fn table(config: &Config, family: Family, leases: &[Lease]) -> Table {
     let mut table = Table::new(family, &table_name(&config.bridge));
     if let Some(subnet) = config.subnets.iter().find(|subnet| subnet.family() == family) {
@@ -34,13 +34,13 @@ pub(crate) fn table(config: &Config, family: Family, leases: &[Lease]) -> Table 
     let bridge = &config.bridge;
     let guards = match family {
         Family::V4 => vec![
-            // Host ports answer on 127.0.0.1 too, so the bridge routes loopback addresses: Pods must not use that.
+            // Host ports answer on 127.0.0.1 too, so the bridge routes loopback addresses; Pods must not use that.
             format!(
                 "iifname \"{bridge}\" ip daddr 127.0.0.0/8 ct state != {{ established, related }} drop"
             ),
             format!("iifname \"{bridge}\" icmp type redirect drop"),
         ],
-        // Programs of the host may listen for routers as the kernel does.
+        // Programs of the host may listen for router advertisements, as the kernel does.
         Family::V6 => vec![format!(
             "iifname \"{bridge}\" icmpv6 type {{ nd-router-advert, nd-redirect }} drop"
         )],
@@ -108,7 +108,7 @@ fn masquerade(table: &mut Table, config: &Config, subnet: Cidr) {
     if family == Family::V4 {
         rules.push(format!("ip saddr 127.0.0.0/8 oifname \"{bridge}\" masquerade"));
     }
-    // A Pod that reaches itself by a host port must not see its own address as the peer's.
+    // A Pod that reaches itself through a host port must not see its own address as the peer.
     rules.push(format!(
         "meta mark & {MARK} == {MARK} ct status dnat oifname \"{bridge}\" masquerade"
     ));
@@ -125,7 +125,7 @@ fn masquerade(table: &mut Table, config: &Config, subnet: Cidr) {
     table.base_chain("postrouting", "type nat hook postrouting priority 100", &rules);
 }
 
-/// The addresses and ports at which a lease's UDP host ports answer, to forget flows that were sent elsewhere.
+/// Returns the addresses and ports of a lease's UDP host ports, whose old conntrack entries must be deleted.
 pub(crate) fn udp_ports(lease: &Lease) -> Vec<(Option<IpAddr>, u16)> {
     let udp = lease.ports.iter().filter(|mapping| mapping.protocol() == Some(Protocol::Udp));
     udp.filter_map(|mapping| Some((mapping.address().ok()?, mapping.host_port))).collect()

@@ -1,4 +1,4 @@
-//! The CNI specification's types: what comes in by the environment and stdin, and how failures are told.
+//! The types of the CNI specification: the call in the environment, the configuration on stdin, and failures.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 pub(crate) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A failure as the specification numbers them.
+/// A failure with a code of the specification.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
+    /// The code; 100 and above are the plugin's own.
     pub code: u32,
+    /// The message.
     pub message: String,
 }
 
@@ -46,12 +48,12 @@ impl Failure {
         Self::new(50, message)
     }
 
-    /// The plugin's own codes begin at 100.
+    /// The plugin's own codes start at 100.
     pub(crate) fn network(error: netlink::Error) -> Self {
         Self::new(100, with_causes(&error))
     }
 
-    /// The container, or what has to be there of it, is not.
+    /// The container or its network namespace does not exist.
     pub(crate) fn container(error: netlink::Error) -> Self {
         Self::new(3, with_causes(&error))
     }
@@ -72,7 +74,7 @@ impl Failure {
     }
 }
 
-/// The runtime shows one line: it has to say why, too.
+/// Formats an error with its causes, because the runtime only shows one line.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -81,18 +83,22 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 /// The `CNI_*` variables.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
+    /// `CNI_COMMAND`.
     pub command: String,
+    /// `CNI_CONTAINERID`.
     pub container: String,
+    /// `CNI_NETNS`, a path.
     pub netns: String,
+    /// `CNI_IFNAME`.
     pub interface: String,
 }
 
-/// One interface of one container.
+/// An interface of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attachment {
     pub(crate) container: String,
     pub(crate) interface: String,
-    /// Empty in a DEL whose namespace is gone.
+    /// The network namespace; empty in a DEL whose namespace is gone.
     pub(crate) netns: PathBuf,
 }
 
@@ -138,14 +144,16 @@ impl Environment {
         let starts_well = self.container.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts_well || !self.container.chars().all(is_id) {
             return Err(Failure::environment(format!(
-                "CNI_CONTAINERID {:?} is no container ID",
+                "CNI_CONTAINERID {:?} is not a container ID",
                 self.container
             )));
         }
         let name = &self.interface;
         let bad = |c: char| c == '/' || c == ':' || c.is_whitespace();
         if name.is_empty() || name.len() > 15 || name == "." || name == ".." || name.contains(bad) {
-            return Err(Failure::environment(format!("CNI_IFNAME {name:?} is no interface name")));
+            return Err(Failure::environment(format!(
+                "CNI_IFNAME {name:?} is not an interface name"
+            )));
         }
         if needs_netns && self.netns.is_empty() {
             return Err(Failure::environment("CNI_NETNS is not set"));
@@ -158,7 +166,7 @@ impl Environment {
     }
 }
 
-/// The network configuration, as `/etc/cni/net.d` has it with what libcni adds.
+/// The network configuration in `/etc/cni/net.d`, with the additions of libcni.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Config {
@@ -168,9 +176,9 @@ pub(crate) struct Config {
     pub(crate) plugin: String,
     pub(crate) bridge: String,
     pub(crate) mtu: u32,
-    /// The node's Pod ranges, one a family.
+    /// The node's Pod CIDRs, one of each family.
     pub(crate) subnets: Vec<Cidr>,
-    /// Destinations that see a Pod's own address; for all others the node's takes its place.
+    /// Destinations that see the Pod's own address. Traffic to all others is masqueraded.
     #[serde(rename = "clusterCIDRs")]
     pub(crate) cluster_cidrs: Vec<Cidr>,
     pub(crate) data_dir: PathBuf,
@@ -186,7 +194,7 @@ pub(crate) struct RuntimeConfig {
     pub(crate) port_mappings: Vec<PortMapping>,
 }
 
-/// containerd writes these keys with a capital, which plugins in Go, whose decoder knows no case, never notice.
+/// A port mapping. containerd capitalizes these keys, which Go's case-insensitive decoder accepts.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PortMapping {
@@ -194,7 +202,7 @@ pub(crate) struct PortMapping {
     pub(crate) host_port: u16,
     #[serde(alias = "ContainerPort")]
     pub(crate) container_port: u16,
-    /// In whatever case the runtime writes it.
+    /// The protocol, in any letter case.
     #[serde(alias = "Protocol")]
     pub(crate) protocol: String,
     #[serde(rename = "hostIP", alias = "HostIP")]
@@ -211,7 +219,7 @@ impl PortMapping {
         }
     }
 
-    /// `Ok(None)` is every address of the node.
+    /// Returns the host address; `Ok(None)` stands for all addresses of the node.
     pub(crate) fn address(&self) -> Result<Option<IpAddr>, Failure> {
         if self.host_ip.is_empty() {
             return Ok(None);
@@ -219,7 +227,7 @@ impl PortMapping {
         let address: IpAddr = self
             .host_ip
             .parse()
-            .map_err(|_| Failure::config(format!("hostIP {:?} is no address", self.host_ip)))?;
+            .map_err(|_| Failure::config(format!("hostIP {:?} is not an address", self.host_ip)))?;
         Ok(Some(address).filter(|address| !address.is_unspecified()))
     }
 }
@@ -277,7 +285,7 @@ impl Config {
         Ok(())
     }
 
-    /// Addresses in results carried their family before version 1.0.
+    /// Formats an address. Results before version 1.0 also contain its family.
     pub(crate) fn address_json(
         &self,
         cidr: Cidr,
@@ -298,7 +306,7 @@ impl Config {
     }
 }
 
-/// The version that an answer is written in, as far as the input tells.
+/// Returns the version of the answer, from the input if it can be parsed.
 pub(crate) fn version_of(input: &[u8]) -> String {
     let parsed: Option<Value> = serde_json::from_slice(input).ok();
     let version = parsed.as_ref().and_then(|config| config["cniVersion"].as_str());

@@ -1,8 +1,8 @@
-//! Volumes of CSI drivers are attached to the nodes of the Pods that want them, and taken from others
+//! Attaches CSI volumes to the nodes of the Pods that use them, and detaches them from other nodes
 //! (persistentvolume-attach-detach-controller).
 //!
-//! The work itself is the driver's attacher's: this controller makes and deletes VolumeAttachments, and tells each node
-//! in its status what is attached. What a node says that it uses is not taken from it.
+//! The driver's external attacher does the work. This controller creates and deletes VolumeAttachments and writes
+//! `volumesAttached` in each Node's status. It never detaches a volume that a healthy node reports as in use.
 
 mod plan;
 
@@ -38,7 +38,7 @@ const ATTACHMENTS: Resource = Resource::VOLUME_ATTACHMENTS;
 /// The annotation of a Node whose kubelet leaves attaching to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// Keys of nodes begin so; no volume's name has a slash in it.
+/// The prefix of queue keys that name nodes; no volume's name contains a slash.
 const NODE: &str = "node/";
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -93,11 +93,11 @@ struct Attacher {
     context: Context,
     volumes: Watched<PersistentVolume>,
     claims: Watched<VolumeClaim>,
-    /// By the keys of their claims.
+    /// Indexed by the keys of their claims.
     pods: Index<Pod>,
     nodes: Watched<Node>,
     drivers: Watched<CsiDriver>,
-    /// By their volumes, and by their nodes.
+    /// VolumeAttachments by volume name.
     of_volume: Index<VolumeAttachment>,
     on_node: Index<VolumeAttachment>,
     queue: WorkQueue<String>,
@@ -106,12 +106,12 @@ struct Attacher {
 
 #[derive(Default)]
 struct Memory {
-    /// Since when a volume is to be taken from a node.
+    /// The time at which a volume was first due for detaching, by volume and node.
     since: HashMap<(String, String), Instant>,
-    /// The VolumeAttachments that are about to be deleted, by uid, and their nodes, which must not begin to use the
-    /// volumes.
+    /// The VolumeAttachments that are about to be deleted: uid to node name. They are left out of the node's
+    /// `volumesAttached`, so that its kubelet does not start to use the volumes.
     detaching: HashMap<String, String>,
-    /// Where it was told already that another node has the volume.
+    /// Pairs of volume and node for which the Multi-Attach Event was recorded.
     refused: BTreeSet<(String, String)>,
 }
 
@@ -141,12 +141,12 @@ pub(crate) fn start(context: Context) {
         synced(&attachments),
         synced(&pods),
     ];
-    // One worker: what a volume's attachments come to and what its node is told must not overtake each other.
+    // One worker: changes of a volume's attachments and of a Node's status must not overtake each other.
     context.run(&queue, 1, waits, move |key| {
         let attacher = attacher.clone();
         async move {
             match key.strip_prefix(NODE) {
-                Some(node) => attacher.tell_node(node).await,
+                Some(node) => attacher.write_node_status(node).await,
                 None => attacher.reconcile(&key).await,
             }
         }
@@ -157,7 +157,7 @@ fn of_node(name: &str) -> String {
     format!("{NODE}{name}")
 }
 
-/// What is new of a node that concerns its volumes.
+/// Reports whether a change of a Node affects the attachment of volumes.
 fn concerns(change: &Change<'_, Node>) -> bool {
     let facts = |node: &Arc<Node>| {
         let taints = &node.spec.taints;
@@ -214,7 +214,7 @@ impl Attacher {
         let own = Arc::downgrade(self);
         attachments.on(move |change| {
             let Some(own) = own.upgrade() else { return };
-            own.tell_pods(change);
+            own.record_attach_events(change);
             let Some(seen) = change.new.or(change.old) else { return };
             own.queue.add(seen.spec.source.persistent_volume_name.clone());
             own.queue.add(of_node(&seen.spec.node_name));
@@ -225,8 +225,8 @@ impl Attacher {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the Pods that wait what became of an attachment.
-    fn tell_pods(&self, change: &Change<'_, VolumeAttachment>) {
+    /// Records an Event on the volume's Pods when an attachment succeeds or fails.
+    fn record_attach_events(&self, change: &Change<'_, VolumeAttachment>) {
         let (Some(old), Some(new)) = (change.old, change.new) else { return };
         let (volume, node) = (&new.spec.source.persistent_volume_name, &new.spec.node_name);
         let failed = new.status.attach_error.as_ref().filter(|_| !new.status.attached);
@@ -250,7 +250,7 @@ impl Attacher {
         self.context.events.warning(object, "FailedAttachVolume", text);
     }
 
-    /// The Pods on nodes that have a volume, by its claim.
+    /// Returns the scheduled Pods that use a volume through its bound claim.
     fn pods_of(&self, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
         let Some(reference) = &volume.spec.claim_ref else { return Vec::new() };
         let claim = self.claims.get(&reference.key());
@@ -266,7 +266,7 @@ impl Attacher {
         driver.and_then(|driver| driver.spec.attach_required) != Some(false)
     }
 
-    /// Who wants a volume, by node.
+    /// Returns the Pods that use the volume, by node name.
     fn wanted(
         &self,
         volume: &PersistentVolume,
@@ -328,7 +328,7 @@ impl Attacher {
     fn state(&self, node: &str, csi: &CsiVolume, (volume, now): (&str, Instant)) -> NodeState {
         let mut memory = self.memory();
         let since = *memory.since.entry((volume.to_owned(), node.to_owned())).or_insert(now);
-        // One that is gone uses nothing.
+        // A deleted node uses nothing.
         let Some(node) = self.nodes.get(node) else { return NodeState::default() };
         NodeState {
             in_use: node.status.volumes_in_use.contains(&csi.unique_name()),
@@ -360,7 +360,7 @@ impl Attacher {
         }
     }
 
-    /// Tells the node that it has the volume no more, and then asks for that.
+    /// Removes the volume from the Node's status, then deletes the VolumeAttachment.
     async fn detach(
         &self,
         attachment: &Attachment,
@@ -369,7 +369,7 @@ impl Attacher {
     ) -> Result<(), Error> {
         let (uid, node) = (attachment.uid.clone(), attachment.node.clone());
         self.memory().detaching.insert(uid, node);
-        let done = self.take_from(attachment, csi, safely).await;
+        let done = self.detach_from_node(attachment, csi, safely).await;
         if !matches!(done, Ok(true)) {
             self.memory().detaching.remove(&attachment.uid);
             self.queue.add(of_node(&attachment.node));
@@ -377,16 +377,16 @@ impl Attacher {
         done.map(drop)
     }
 
-    async fn take_from(
+    async fn detach_from_node(
         &self,
         attachment: &Attachment,
         csi: &CsiVolume,
         safely: bool,
     ) -> Result<bool, Error> {
         let Attachment { name, uid, node, .. } = attachment;
-        self.tell_node(node).await?;
+        self.write_node_status(node).await?;
         if safely {
-            // The node may have begun to use it before it was told.
+            // The kubelet may have mounted the volume before the Node's status changed.
             let there: Option<Node> =
                 self.context.client.get(&Resource::NODES, "", node).await.if_there()?;
             let uses = |node: Node| node.status.volumes_in_use.contains(&csi.unique_name());
@@ -400,8 +400,8 @@ impl Attacher {
         deleted.if_there().map(|_| true)
     }
 
-    /// Says in a node's status which volumes it has.
-    async fn tell_node(&self, name: &str) -> Result<(), Error> {
+    /// Writes `status.volumesAttached` of a Node.
+    async fn write_node_status(&self, name: &str) -> Result<(), Error> {
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
         let attachments = self.on_node.get(name);
         let attached: BTreeSet<String> = {
@@ -429,8 +429,8 @@ impl Attacher {
         let at = Patched { namespace: "", name, subresource: "status" };
         let patch = json!({"status": {"volumesAttached": list}});
         let client = &self.context.client;
-        let told = client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await;
-        told.if_there().map(drop)
+        let patched = client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await;
+        patched.if_there().map(drop)
     }
 
     fn refuse(&self, volume: &str, node: &str, wanted: &BTreeMap<String, Vec<Arc<Pod>>>) {
@@ -459,7 +459,7 @@ impl CsiVolume {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.volume_handle)
     }
 
-    /// The name of its VolumeAttachment to a node.
+    /// The name of the volume's VolumeAttachment for a node.
     fn attachment(&self, node: &str) -> String {
         let hash = Sha256::digest([&self.volume_handle, &self.driver, node].concat());
         format!("csi-{}", HEXLOWER.encode(&hash))

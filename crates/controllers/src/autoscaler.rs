@@ -1,4 +1,4 @@
-//! Sizes what has a scale by its metrics: the HorizontalPodAutoscaler.
+//! Scales targets by metrics: the HorizontalPodAutoscaler.
 
 mod object;
 mod pace;
@@ -18,30 +18,30 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     discovery,
-    pods::{OwnerOf, said},
+    pods::{OwnerOf, server_message},
     shared::Watched,
     views::Condition,
 };
 use object::Autoscaler;
 use pace::{History, Sizes};
-use proposals::{Asking, Selected};
+use proposals::{MetricQuery, SelectedPods};
 use replicas::{ScaledPod, Terms, Tolerance};
 
 const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 
-/// How often a scale is written before a conflict is told.
+/// The number of attempts to write a scale before a conflict is returned.
 const WRITES: usize = 5;
 
 struct Reconciler {
     context: Context,
     autoscalers: Watched<Autoscaler>,
     queue: WorkQueue<String>,
-    /// By the autoscaler's key: what it recommended, and which Pods its target selects.
-    known: Mutex<HashMap<String, Known>>,
+    /// The state of each autoscaler, by its key.
+    known: Mutex<HashMap<String, AutoscalerState>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct AutoscalerState {
     history: History,
     selector: Option<Selector>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn start(context: Context) {
     let autoscalers = context.watch::<Autoscaler>(AUTOSCALERS);
     let add = queue.clone();
     autoscalers.on(move |change| {
-        // A status that this controller wrote is no reason to look again before it is time.
+        // Ignore changes of the status: this controller writes it.
         let spec = |one: Option<&Arc<Autoscaler>>| one.map(|one| one.spec.clone());
         if spec(change.old) != spec(change.new) {
             add.add(change.key.to_owned());
@@ -71,7 +71,7 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// The scale of a target, as it was read.
+/// A target's scale subresource, as read from the API.
 struct Scale {
     path: String,
     object: Value,
@@ -88,7 +88,7 @@ impl Scale {
         i32::try_from(count).unwrap_or(i32::MAX)
     }
 
-    /// Writes the size; whoever was faster is read again, because a scale has no other fields to lose.
+    /// Writes the replica count. Retries after a conflict, because a scale has no other field to overwrite.
     async fn write(mut self, client: &Client, replicas: i32) -> Result<(), Error> {
         for attempt in 1.. {
             if let Some(spec) = self.object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -106,8 +106,8 @@ impl Scale {
     }
 }
 
-/// What one look at an autoscaler comes to, condition by condition.
-struct Look<'a> {
+/// The results of reconciling one autoscaler, collected for its status.
+struct Evaluation<'a> {
     context: &'a Context,
     owner: OwnerOf,
     autoscaler: &'a Autoscaler,
@@ -116,7 +116,7 @@ struct Look<'a> {
     now: Timestamp,
 }
 
-impl Look<'_> {
+impl Evaluation<'_> {
     fn condition(&mut self, kind: &str, status: bool, reason: &str, message: impl Into<String>) {
         let status = if status { "True" } else { "False" };
         let old = self.conditions.iter().position(|c| c.r#type == kind);
@@ -157,9 +157,9 @@ impl Reconciler {
             self.known().remove(key);
             return Ok(());
         };
-        // Metrics change without an event, so that the key comes back whatever becomes of it now.
+        // Metrics change without an event, so requeue the key whatever the result.
         self.queue.add_after(key.to_owned(), self.context.config.autoscaling.period);
-        let mut look = Look {
+        let mut evaluation = Evaluation {
             context: &self.context,
             owner: OwnerOf::new(AUTOSCALERS, &autoscaler.metadata),
             autoscaler: &autoscaler,
@@ -167,107 +167,108 @@ impl Reconciler {
             metrics: Vec::new(),
             now: self.context.now(),
         };
-        let sizes = self.size(key, &mut look).await;
-        self.write_status(&look, sizes).await
+        let sizes = self.size(key, &mut evaluation).await;
+        self.write_status(&evaluation, sizes).await
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sizes the target; what it has, what it shall have, and whether it was told so now. None where that is not
-    /// known.
-    async fn size(&self, key: &str, look: &mut Look<'_>) -> Option<Sized> {
-        let spec = &look.autoscaler.spec;
-        let scale = self.scale(look).await?;
-        look.condition(
+    /// Scales the target and returns the result; `None` if the target's scale cannot be read.
+    async fn size(&self, key: &str, evaluation: &mut Evaluation<'_>) -> Option<Sizing> {
+        let spec = &evaluation.autoscaler.spec;
+        let scale = self.scale(evaluation).await?;
+        evaluation.condition(
             "AbleToScale",
             true,
             "SucceededGetScale",
             "the HPA controller was able to get the target's current scale",
         );
         let current = scale.count("spec");
-        self.known().entry(key.to_owned()).or_default().history.begin(current, look.now);
-        let kept =
-            Sized { current, desired: look.autoscaler.status.desired_replicas, scaled: false };
+        self.known().entry(key.to_owned()).or_default().history.begin(current, evaluation.now);
+        let kept = Sizing {
+            current,
+            desired: evaluation.autoscaler.status.desired_replicas,
+            scaled: false,
+        };
         let (desired, reason) = if current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
-            look.condition("ScalingActive", false, "ScalingDisabled", message);
+            evaluation.condition("ScalingActive", false, "ScalingDisabled", message);
             (0, String::new())
         } else if current > spec.max_replicas {
             (spec.max_replicas, "Current number of replicas above Spec.MaxReplicas".to_owned())
         } else if current < spec.min() {
             (spec.min(), "Current number of replicas below Spec.MinReplicas".to_owned())
         } else {
-            match self.recommend(key, look, &scale).await {
+            match self.recommend(key, evaluation, &scale).await {
                 Some(recommended) => recommended,
                 None => return Some(kept),
             }
         };
         if desired == current {
-            return Some(Sized { desired, ..kept });
+            return Some(Sizing { desired, ..kept });
         }
         match scale.write(&self.context.client, desired).await {
             Ok(()) => {
                 let message =
                     format!("the HPA controller was able to update the target scale to {desired}");
-                look.condition("AbleToScale", true, "SucceededRescale", message);
+                evaluation.condition("AbleToScale", true, "SucceededRescale", message);
                 let message = format!("New size: {desired}; reason: {reason}");
-                self.context.events.normal(look.owner.object(), "SuccessfulRescale", message);
+                self.context.events.normal(evaluation.owner.object(), "SuccessfulRescale", message);
                 let behavior = spec.behavior.as_ref();
                 let mut known = self.known();
                 let known = known.entry(key.to_owned()).or_default();
-                known.history.stepped(desired - current, behavior, look.now);
-                Some(Sized { current, desired, scaled: true })
+                known.history.stepped(desired - current, behavior, evaluation.now);
+                Some(Sizing { current, desired, scaled: true })
             }
             Err(error) => {
-                let error = said(&error);
+                let error = server_message(&error);
                 let message = format!("New size: {desired}; reason: {reason}; error: {error}");
-                look.warn("FailedRescale", &message);
+                evaluation.warn("FailedRescale", &message);
                 let message =
                     format!("the HPA controller was unable to update the target scale: {error}");
-                look.condition("AbleToScale", false, "FailedUpdateScale", message);
+                evaluation.condition("AbleToScale", false, "FailedUpdateScale", message);
                 Some(kept)
             }
         }
     }
 
-    async fn scale(&self, look: &mut Look<'_>) -> Option<Scale> {
-        let target = &look.autoscaler.spec.scale_target_ref;
+    async fn scale(&self, evaluation: &mut Evaluation<'_>) -> Option<Scale> {
+        let target = &evaluation.autoscaler.spec.scale_target_ref;
         let client = &self.context.client;
         let scale = match discovery::of_kind(client, &target.api_version, &target.kind).await {
             Ok(resource) => {
-                let namespace = &look.autoscaler.metadata.namespace;
+                let namespace = &evaluation.autoscaler.metadata.namespace;
                 let path = resource.object(namespace, &target.name, "scale");
-                Scale::read(client, path).await.map_err(|error| said(&error))
+                Scale::read(client, path).await.map_err(|error| server_message(&error))
             }
             Err(error) => Err(error),
         };
         scale
             .map_err(|error| {
-                look.warn("FailedGetScale", &error);
+                evaluation.warn("FailedGetScale", &error);
                 let message = format!(
                     "the HPA controller was unable to get the target's current scale: {error}"
                 );
-                look.condition("AbleToScale", false, "FailedGetScale", message);
+                evaluation.condition("AbleToScale", false, "FailedGetScale", message);
             })
             .ok()
     }
 
-    /// The size that the metrics ask for, held to the pace that is allowed, and why. None where no metric can be
-    /// trusted.
+    /// Returns the recommended size, limited by the scaling behavior, and the reason. `None` if no metric is usable.
     async fn recommend(
         &self,
         key: &str,
-        look: &mut Look<'_>,
+        evaluation: &mut Evaluation<'_>,
         scale: &Scale,
     ) -> Option<(i32, String)> {
-        let spec = &look.autoscaler.spec;
+        let spec = &evaluation.autoscaler.spec;
         let current = scale.count("spec");
-        let (wanted, metric) = match self.ask(key, look, scale).await {
+        let (wanted, metric) = match self.ask(key, evaluation, scale).await {
             Ok(found) => found,
             Err(error) => {
-                look.warn("FailedComputeMetricsReplicas", &error);
+                evaluation.warn("FailedComputeMetricsReplicas", &error);
                 return None;
             }
         };
@@ -280,45 +281,45 @@ impl Reconciler {
         let paced = {
             let mut known = self.known();
             let history = &mut known.entry(key.to_owned()).or_default().history;
-            history.pace(sizes, wanted, spec.behavior.as_ref(), window, look.now)
+            history.pace(sizes, wanted, spec.behavior.as_ref(), window, evaluation.now)
         };
-        look.condition("AbleToScale", true, paced.able.0, paced.able.1);
+        evaluation.condition("AbleToScale", true, paced.able.0, paced.able.1);
         let (limited, why, message) = paced.limited;
-        look.condition("ScalingLimited", limited, why, message);
+        evaluation.condition("ScalingLimited", limited, why, message);
         Some((paced.replicas, reason))
     }
 
-    /// The largest proposal of all metrics, and its metric in words. A metric that cannot be had counts for nothing,
-    /// unless the others would have the target shrink.
+    /// Returns the largest proposal of all metrics and a description of its metric. A metric that fails is ignored,
+    /// unless the others would shrink the target.
     async fn ask(
         &self,
         key: &str,
-        look: &mut Look<'_>,
+        evaluation: &mut Evaluation<'_>,
         scale: &Scale,
     ) -> Result<(i32, String), String> {
-        let selected = self.pods(key, look, scale).await?;
-        let metrics = &look.autoscaler.spec.metrics;
-        let asking = Asking {
+        let selected = self.pods(key, evaluation, scale).await?;
+        let metrics = &evaluation.autoscaler.spec.metrics;
+        let query = MetricQuery {
             client: &self.context.client,
-            namespace: &look.autoscaler.metadata.namespace,
+            namespace: &evaluation.autoscaler.metadata.namespace,
             selected: &selected,
             current: scale.count("spec"),
             there: scale.count("status"),
-            terms: look.terms(),
+            terms: evaluation.terms(),
         };
         let (mut best, mut failed) = (None::<(i32, String)>, Vec::new());
         for metric in metrics {
-            match asking.propose(metric).await {
+            match query.propose(metric).await {
                 Ok((proposal, name, status)) => {
-                    look.metrics.push(status);
+                    evaluation.metrics.push(status);
                     if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
                         best = Some((proposal.replicas, name));
                     }
                 }
                 Err((reason, error)) => {
-                    // A metric without a value keeps its place in the status.
-                    look.metrics.push(json!({"type": ""}));
-                    look.warn(reason, &error);
+                    // A metric without a value keeps its position in the status.
+                    evaluation.metrics.push(json!({"type": ""}));
+                    evaluation.warn(reason, &error);
                     failed.push((reason, error));
                 }
             }
@@ -330,7 +331,7 @@ impl Reconciler {
             (_, first) => {
                 let (reason, error) = first.unwrap_or(("InvalidMetricSourceType", String::new()));
                 let message = format!("the HPA was unable to compute the replica count: {error}");
-                look.condition("ScalingActive", false, reason, message);
+                evaluation.condition("ScalingActive", false, reason, message);
                 let (failed, all) = (failed.len(), metrics.len());
                 Err(format!(
                     "invalid metrics ({failed} invalid out of {all}), first error is: {error}"
@@ -340,40 +341,43 @@ impl Reconciler {
         .inspect(|(_, name)| {
             let message =
                 format!("the HPA was able to successfully calculate a replica count from {name}");
-            look.condition("ScalingActive", true, "ValidMetricFound", message);
+            evaluation.condition("ScalingActive", true, "ValidMetricFound", message);
         })
     }
 
-    /// The target's Pods, which no other autoscaler may claim.
+    /// Returns the target's Pods. Fails if another autoscaler selects one of them.
     async fn pods(
         &self,
         key: &str,
-        look: &mut Look<'_>,
+        evaluation: &mut Evaluation<'_>,
         scale: &Scale,
-    ) -> Result<Selected, String> {
+    ) -> Result<SelectedPods, String> {
         let text = scale.object["status"]["selector"].as_str().unwrap_or_default().to_owned();
         if text.is_empty() {
             let error = "selector is required";
-            look.warn("SelectorRequired", error);
+            evaluation.warn("SelectorRequired", error);
             let message = "the HPA target's scale is missing a selector";
-            look.condition("ScalingActive", false, "InvalidSelector", message);
+            evaluation.condition("ScalingActive", false, "InvalidSelector", message);
             return Err(error.into());
         }
         let selector: Selector = text.parse().map_err(|error| {
             let error = format!(
                 "couldn't convert selector into a corresponding internal selector object: {error}"
             );
-            look.warn("InvalidSelector", &error);
-            look.condition("ScalingActive", false, "InvalidSelector", error.as_str());
+            evaluation.warn("InvalidSelector", &error);
+            evaluation.condition("ScalingActive", false, "InvalidSelector", error.as_str());
             error
         })?;
-        let namespace = &look.autoscaler.metadata.namespace;
+        let namespace = &evaluation.autoscaler.metadata.namespace;
         let options = ListOptions::labels(&text);
         let listed = self.context.client.list(&Resource::PODS, namespace, &options).await;
         let listed = listed.map_err(|error| {
-            format!("unable to get pods while calculating replica count: {}", said(&error))
+            format!(
+                "unable to get pods while calculating replica count: {}",
+                server_message(&error)
+            )
         })?;
-        let selected = Selected { text, pods: listed.items };
+        let selected = SelectedPods { text, pods: listed.items };
         let rivals = self.rivals(key, namespace, selector, &selected.pods);
         if !rivals.is_empty() {
             let error = format!(
@@ -381,14 +385,14 @@ impl Reconciler {
                 selected.text,
                 rivals.join(" ")
             );
-            look.warn("AmbiguousSelector", &error);
-            look.condition("ScalingActive", false, "AmbiguousSelector", error.as_str());
+            evaluation.warn("AmbiguousSelector", &error);
+            evaluation.condition("ScalingActive", false, "AmbiguousSelector", error.as_str());
             return Err(error);
         }
         Ok(selected)
     }
 
-    /// The other autoscalers of the namespace that select one of these Pods.
+    /// Returns the other autoscalers of the namespace that select one of these Pods.
     fn rivals(
         &self,
         key: &str,
@@ -400,7 +404,7 @@ impl Reconciler {
         known.entry(key.to_owned()).or_default().selector = Some(selector);
         let prefix = format!("{namespace}/");
         let others = known.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
-        let claims = |known: &Known| {
+        let claims = |known: &AutoscalerState| {
             let selector = known.selector.as_ref();
             selector.is_some_and(|s| pods.iter().any(|pod| s.matches(pod.labels())))
         };
@@ -410,8 +414,12 @@ impl Reconciler {
         rivals
     }
 
-    async fn write_status(&self, look: &Look<'_>, sized: Option<Sized>) -> Result<(), Error> {
-        let meta = &look.autoscaler.metadata;
+    async fn write_status(
+        &self,
+        evaluation: &Evaluation<'_>,
+        sized: Option<Sizing>,
+    ) -> Result<(), Error> {
+        let meta = &evaluation.autoscaler.metadata;
         let client = &self.context.client;
         let mut object: Value = client.get(&AUTOSCALERS, &meta.namespace, &meta.name).await?;
         if object["metadata"]["uid"] != meta.uid.as_str() {
@@ -419,16 +427,16 @@ impl Reconciler {
         }
         let old = object["status"].clone();
         let mut status = old.as_object().cloned().unwrap_or_default();
-        status.insert("conditions".into(), json!(look.conditions));
+        status.insert("conditions".into(), json!(evaluation.conditions));
         if let Some(sized) = sized {
             status.insert("currentReplicas".into(), json!(sized.current));
             status.insert("desiredReplicas".into(), json!(sized.desired));
-            status.insert("currentMetrics".into(), json!(look.metrics));
-            if look.metrics.is_empty() {
+            status.insert("currentMetrics".into(), json!(evaluation.metrics));
+            if evaluation.metrics.is_empty() {
                 status.insert("currentMetrics".into(), Value::Null);
             }
             if sized.scaled {
-                status.insert("lastScaleTime".into(), json!(look.now.to_seconds()));
+                status.insert("lastScaleTime".into(), json!(evaluation.now.to_seconds()));
             }
         }
         let status = Value::Object(status);
@@ -442,14 +450,14 @@ impl Reconciler {
         let written =
             client.update_status::<_, Value>(&AUTOSCALERS, namespace, name, &object).await;
         if let Err(error) = &written {
-            look.warn("FailedUpdateStatus", &said(error));
+            evaluation.warn("FailedUpdateStatus", &server_message(error));
         }
         written.map(drop)
     }
 }
 
-/// What a target has and shall have.
-struct Sized {
+/// The current and the desired size of a target. `scaled` is `true` if the scale was written now.
+struct Sizing {
     current: i32,
     desired: i32,
     scaled: bool,

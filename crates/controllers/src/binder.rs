@@ -1,4 +1,4 @@
-//! Claims get volumes, and volumes are given back (persistentvolume-binder-controller).
+//! Binds claims to volumes and releases volumes (persistentvolume-binder-controller).
 
 mod matching;
 mod plan;
@@ -18,12 +18,12 @@ use crate::{
     shared::Watched,
     views::{ClaimRef, PersistentVolume, Pod, StorageClass, VolumeClaim},
 };
-use plan::{Around, Plan, Said, Target, Write, plan_claim, plan_volume};
+use plan::{Plan, PlannedEvent, Surroundings, Target, Write, plan_claim, plan_volume};
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
 const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
 
-/// What one worker does for a claim ends after so many writes; binding takes four.
+/// The number of writes after which a worker stops handling a claim; binding takes four.
 const MOST_WRITES: usize = 8;
 
 struct Binder {
@@ -32,15 +32,15 @@ struct Binder {
     volumes: Watched<PersistentVolume>,
     /// Claims by the volume or the class that they wait for.
     waiting_claims: Index<VolumeClaim>,
-    /// Volumes by their claim, or, being free, by their class.
+    /// Volumes by their claim, or by their class if they are free.
     volumes_for: Index<PersistentVolume>,
     classes: Watched<StorageClass>,
-    /// By the keys of their claims.
+    /// Indexed by the keys of their claims.
     pods: Index<Pod>,
     queue: WorkQueue<String>,
 }
 
-/// Keys of claims have a namespace, those of volumes have none.
+/// Reports whether a key names a claim: a claim's key has a namespace, a volume's has none.
 fn is_claim(key: &str) -> bool {
     key.contains('/')
 }
@@ -67,15 +67,14 @@ pub(crate) fn start(context: Context) {
         synced(&binder.classes),
         synced(&pods),
     ];
-    // One worker: two claims that are looked at together would choose the same volume.
+    // One worker: two claims that are handled at the same time could choose the same volume.
     context.run(&queue, 1, waits, move |key| {
         let binder = binder.clone();
         async move { binder.reconcile(&key).await }
     });
 }
 
-/// What a volume or a class has to be for a claim to be looked at when it changes: the claim's volume, or, while it has
-/// none, one of its class, or any class.
+/// The index keys whose changes requeue a claim: its volume's name or, for an unbound claim, its class and any class.
 fn waits_for(claim: &VolumeClaim) -> Vec<String> {
     match claim.spec.volume_name.as_str() {
         "" => vec![of_class(claim.class().unwrap_or("")), ANY_CLASS.to_owned()],
@@ -116,7 +115,7 @@ impl Binder {
             let seen = || change.old.into_iter().chain(change.new);
             let referred = seen().filter_map(|volume| volume.spec.claim_ref.as_ref());
             referred.for_each(|claim| add.add(claim.key()));
-            // Those that are bound to it may have lost it, and those that wait may have it.
+            // A bound claim may have lost this volume, and a waiting claim may get it.
             let classes = seen().map(|volume| of_class(volume.class()));
             let concerned = classes.chain([of_name(change.key)]).flat_map(|what| claims.get(&what));
             concerned.for_each(|claim| add.add(claim.metadata.key()));
@@ -141,15 +140,15 @@ impl Binder {
             (Target::Claim, Some(claim)) => OwnerOf::new(CLAIMS, &claim.metadata),
             _ => OwnerOf::new(VOLUMES, &volume.metadata),
         };
-        self.say(plan.said.as_ref(), about);
+        self.record(plan.event.as_ref(), about);
         match plan.write {
             Some(write) => self.write(&VOLUMES, &volume.metadata, &write).await.map(drop),
             None => Ok(()),
         }
     }
 
-    /// The claim that a volume refers to. Before it counts as gone the API is asked: the volume may have been made for a
-    /// claim of which the informer does not know yet, and what is on it would be lost.
+    /// Returns the claim that a volume refers to. If the informer does not have the claim, the API is read: the claim
+    /// may be new, and releasing its volume would lose data.
     async fn claim_of(&self, volume: &PersistentVolume) -> Result<Option<Arc<VolumeClaim>>, Error> {
         let Some(reference) = &volume.spec.claim_ref else { return Ok(None) };
         let known = self.claims.get(&reference.key());
@@ -167,9 +166,9 @@ impl Binder {
         let classes = self.classes.list();
         let waiting = self.waiting(&claim.metadata);
         for _ in 0..MOST_WRITES {
-            let around = Around { volumes: &volumes, classes: &classes, waiting: &waiting };
-            let Plan { write, said, .. } = plan_claim(&claim, &around);
-            self.say(said.as_ref(), |_| OwnerOf::new(CLAIMS, &claim.metadata));
+            let around = Surroundings { volumes: &volumes, classes: &classes, waiting: &waiting };
+            let Plan { write, event, .. } = plan_claim(&claim, &around);
+            self.record(event.as_ref(), |_| OwnerOf::new(CLAIMS, &claim.metadata));
             let Some(write) = write else { return Ok(()) };
             match &write.target {
                 Target::Claim => {
@@ -178,7 +177,7 @@ impl Binder {
                         return Ok(());
                     };
                     if new.class() != claim.class() {
-                        // The volumes of another class; the informer brings the claim back.
+                        // The class changed, so other volumes match; the informer requeues the claim.
                         return Ok(());
                     }
                     claim = new;
@@ -191,20 +190,20 @@ impl Binder {
                     *volume = Arc::new(new);
                 }
             }
-            if said.is_some() {
+            if event.is_some() {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// The volume that a claim names, those that are for it, and those of its class that are free.
+    /// Returns the volume that a claim names, the volumes reserved for it, and the free ones of its class.
     async fn volumes_of(&self, claim: &VolumeClaim) -> Result<Vec<Arc<PersistentVolume>>, Error> {
         let mut volumes = self.volumes_for.get(&of_claim(&claim.metadata.key()));
         volumes.extend(self.volumes_for.get(&of_class(claim.class().unwrap_or(""))));
         let named = claim.spec.volume_name.as_str();
         if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
-            // Before a volume counts as lost the API is asked: its informer may be behind that of claims.
+            // Read the API before the volume counts as lost: the informer of volumes may lag behind that of claims.
             let there = match self.volumes.get(named) {
                 Some(known) => Some(known),
                 None => {
@@ -217,24 +216,24 @@ impl Binder {
         Ok(volumes)
     }
 
-    /// The Pods that wait for a claim.
+    /// Names of the unscheduled Pods that use a claim.
     fn waiting(&self, claim: &ObjectMeta) -> Vec<String> {
         let pods = self.pods.get(&claim.key());
         let waits = |pod: &&Arc<Pod>| pod.node().is_empty() && !pod.finished();
         pods.iter().filter(waits).map(|pod| pod.metadata.name.clone()).collect()
     }
 
-    fn say(&self, said: Option<&Said>, about: impl Fn(&Target) -> OwnerOf) {
-        let Some(said) = said else { return };
-        let object = about(&said.about).object();
-        match said.warning {
-            true => self.context.events.warning(object, said.reason, &*said.message),
-            false => self.context.events.normal(object, said.reason, &*said.message),
+    fn record(&self, event: Option<&PlannedEvent>, about: impl Fn(&Target) -> OwnerOf) {
+        let Some(event) = event else { return };
+        let object = about(&event.about).object();
+        match event.warning {
+            true => self.context.events.warning(object, event.reason, &*event.message),
+            false => self.context.events.normal(object, event.reason, &*event.message),
         }
     }
 
-    /// Writes to the version that was looked at. Any other means that somebody wrote in between, perhaps that the volume
-    /// is another's by now: then the plan is made anew.
+    /// Writes to the version that was planned on. A different version is a conflict, because the volume may be bound to
+    /// another claim by now; then the plan is computed again.
     async fn write(
         &self,
         resource: &Resource,

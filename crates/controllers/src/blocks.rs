@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use api_meta::{Cidr, cidr};
 
-/// One range and which of its blocks are taken.
+/// An address range that is cut into blocks, and the set of allocated blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     range: Cidr,
     prefix: u8,
     taken: BTreeSet<u128>,
-    /// Where to look next, so that a block just freed is not given out at once.
+    /// The block to try next, so that a released block is not reused at once.
     next: u128,
 }
 
@@ -28,7 +28,7 @@ impl Blocks {
         u32::from(self.range.family().bits() - self.prefix)
     }
 
-    /// The blocks that the range covers, whole or in part.
+    /// Returns the first and last block that `range` overlaps.
     fn covered(&self, range: Cidr) -> Option<(u128, u128)> {
         if !range.covers(self.range) && !self.range.covers(range) {
             return None;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_in_order_and_come_round_again() {
+    fn allocates_blocks_in_order_and_reuses_released() {
         let mut blocks = Blocks::new(range("10.244.0.0/22"), 24).unwrap();
         blocks.occupy(range("10.244.1.0/24"));
         let given: Vec<_> =
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn service_ranges_inside_are_left_out() {
+    fn skips_blocks_of_service_ranges() {
         let mut blocks = Blocks::new(range("10.0.0.0/8"), 24).unwrap();
         blocks.occupy(range("10.0.0.0/12"));
         assert_eq!(blocks.allocate().unwrap().to_string(), "10.16.0.0/24");
     }
 
     #[test]
-    fn ipv6_and_what_does_not_fit() {
+    fn allocates_ipv6_and_rejects_invalid_prefixes() {
         let mut blocks = Blocks::new(range("fd00:10:244::/48"), 64).unwrap();
         blocks.allocate();
         assert_eq!(blocks.allocate().unwrap().to_string(), "fd00:10:244:1::/64");

@@ -20,7 +20,7 @@ use crate::{
 const PUBLIC: &str = "kube-public";
 const SYSTEM: &str = "kube-system";
 
-/// A bootstrap token's Secret. Of other Secrets nothing is kept.
+/// A bootstrap token's Secret. Other Secrets are decoded as empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct TokenSecret {
     meta: ObjectMeta,
@@ -55,7 +55,7 @@ impl TokenSecret {
     }
 }
 
-/// The public ConfigMap; of others nothing is kept.
+/// The cluster-info ConfigMap; other ConfigMaps are decoded as empty.
 #[derive(Clone, Debug, Default)]
 struct ClusterInfo {
     meta: ObjectMeta,
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for ClusterInfo {
     }
 }
 
-/// What cluster-info ought to hold, if that differs: its kubeconfig with one signature for each token.
+/// Returns the data of cluster-info if it must change: its kubeconfig with one signature for each token.
 fn plan_signatures(
     info: &ClusterInfo,
     secrets: &[Arc<TokenSecret>],
@@ -125,7 +125,7 @@ pub(crate) fn start_signer(context: Context) {
             let mut map: Value =
                 context.client.get(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO).await?;
             if map["metadata"]["resourceVersion"] != info.meta.resource_version.as_str() {
-                // The informer brings the newer one.
+                // The informer delivers the newer version.
                 return Ok(());
             }
             map.put(&["data"], json!(data));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_whose_expiry_is_no_time_has_expired() {
+    fn treats_invalid_expiration_as_expired() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let read = |expiration: Value| -> TokenSecret {
             // The token abcdef.0123456789abcdef, which signs.
@@ -208,7 +208,7 @@ mod tests {
         };
         let data = [("kubeconfig".to_owned(), "k".to_owned())];
         let info = ClusterInfo { meta: ObjectMeta::default(), data: data.into() };
-        // "soon", and bytes that are no text.
+        // "soon", and bytes that are not text.
         for expiration in ["c29vbg==", "//4="] {
             let secret = read(json!(expiration));
             assert!(secret.expired(now) && secret.signs, "{expiration}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_living_token_signs_and_others_do_not() {
+    fn signs_with_every_valid_token() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let data = [
             ("kubeconfig".to_owned(), "k".to_owned()),

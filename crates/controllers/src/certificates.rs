@@ -1,4 +1,4 @@
-//! Certificate requests: approved for kubelets that may have them, signed when approved, removed when old.
+//! Certificate signing requests: approves those of kubelets, signs approved ones, and deletes old ones.
 
 mod approve;
 mod clean;
@@ -62,14 +62,14 @@ impl Csr {
         condition(&self.status.conditions, kind).is_some()
     }
 
-    /// The request, and what it asks for: approver and signer read it here.
+    /// Decodes the request for the approver and the signer.
     fn request(&self) -> Result<(SigningRequest, RequestInfo), String> {
         let request = SigningRequest::from_base64(&self.spec.request)
             .and_then(|request| request.info().map(|info| (request, info)));
         request.map_err(|error| error.to_string())
     }
 
-    /// The usages are these in any order, key encipherment left out or not: keys that are not RSA's have no use for it.
+    /// Checks that the usages are `wanted`, in any order. Key encipherment is optional, because only RSA keys use it.
     fn check_usages(&self, wanted: [&str; 3]) -> Result<(), String> {
         let given: BTreeSet<&str> = self.spec.usages.iter().map(String::as_str).collect();
         let mut of_others = BTreeSet::from(wanted);
@@ -80,31 +80,31 @@ impl Csr {
         Err(format!("usages did not match [{}]", wanted.join(" ")))
     }
 
-    /// What is wrong with a kubelet's request for a client certificate.
-    fn check_kubelet_client(&self, asked: &RequestInfo) -> Result<(), String> {
-        check_group(asked)?;
-        if let Some(name) = asked.alt_names.first() {
+    /// Validates a kubelet's request for a client certificate.
+    fn check_kubelet_client(&self, request: &RequestInfo) -> Result<(), String> {
+        check_group(request)?;
+        if let Some(name) = request.alt_names.first() {
             return Err(format!("{} subjectAltNames are not allowed", kind_of(name)));
         }
-        check_node(asked)?;
+        check_node(request)?;
         self.check_usages(["client auth", "digital signature", "key encipherment"])
     }
 
-    /// What is wrong with a kubelet's request for the certificate that it serves with.
-    fn check_kubelet_serving(&self, asked: &RequestInfo) -> Result<(), String> {
-        check_group(asked)?;
+    /// Validates a kubelet's request for a serving certificate.
+    fn check_kubelet_serving(&self, request: &RequestInfo) -> Result<(), String> {
+        check_group(request)?;
         let served = |name: &&AltName| matches!(name, AltName::Dns(_) | AltName::Ip(_));
-        if !asked.alt_names.iter().any(|name| served(&name)) {
+        if !request.alt_names.iter().any(|name| served(&name)) {
             return Err("DNS or IP subjectAltName is required".into());
         }
-        if let Some(name) = asked.alt_names.iter().find(|name| !served(name)) {
+        if let Some(name) = request.alt_names.iter().find(|name| !served(name)) {
             return Err(format!("{} subjectAltNames are not allowed", kind_of(name)));
         }
         self.check_usages(["digital signature", "key encipherment", "server auth"])?;
-        check_node(asked)
+        check_node(request)
     }
 
-    /// What is wrong with a request for a client certificate of somebody.
+    /// Validates a request for a client certificate of any user.
     fn check_api_client(&self) -> Result<(), String> {
         let usages = &self.spec.usages;
         let known = ["client auth", "digital signature", "key encipherment"];
@@ -118,15 +118,15 @@ impl Csr {
     }
 }
 
-fn check_group(asked: &RequestInfo) -> Result<(), String> {
-    match asked.subject.organizations == ["system:nodes"] {
+fn check_group(request: &RequestInfo) -> Result<(), String> {
+    match request.subject.organizations == ["system:nodes"] {
         true => Ok(()),
         false => Err("subject organization is not system:nodes".into()),
     }
 }
 
-fn check_node(asked: &RequestInfo) -> Result<(), String> {
-    match asked.subject.common_name.starts_with("system:node:") {
+fn check_node(request: &RequestInfo) -> Result<(), String> {
+    match request.subject.common_name.starts_with("system:node:") {
         true => Ok(()),
         false => Err("subject common name does not begin with system:node:".into()),
     }
@@ -143,7 +143,7 @@ fn kind_of(name: &AltName) -> &'static str {
 
 type Requests = Watched<Csr>;
 
-/// Starts a loop over the requests that `wants` says are its business.
+/// Starts a loop over the requests that `wants` accepts.
 fn follow<F, Fut>(context: &Context, wants: fn(&Csr) -> bool, reconcile: F)
 where
     F: Fn(Context, std::sync::Arc<Csr>) -> Fut + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! ClusterRoles that collect the rules of others, chosen by label.
+//! Aggregates the rules of ClusterRoles that a label selector chooses into other ClusterRoles.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ struct AggregationRule {
     cluster_role_selectors: Vec<LabelSelector>,
 }
 
-/// The rules that a role ought to have, if it collects any and has others now.
+/// Returns the aggregated rules if the role aggregates and its rules differ from them.
 fn plan(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Option<Vec<Value>> {
     let rule = role.aggregation_rule.as_ref()?;
     let mut rules: Vec<Value> = Vec::new();
     for chosen in &rule.cluster_role_selectors {
         let chosen = selector(Some(chosen));
-        // `all` is sorted by name, so the result is the same each time.
+        // `all` is sorted by name, so the result is stable.
         for other in all.iter().filter(|other| other.metadata.name != role.metadata.name) {
             if chosen.matches(&other.metadata.labels) {
                 rules.extend(
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_collected_once_and_in_order() {
+    fn aggregates_rules_once_in_order() {
         let role =
             |value: Value| -> Arc<ClusterRole> { Arc::new(serde_json::from_value(value).unwrap()) };
         let labelled = |name: &str, rules: Value| {

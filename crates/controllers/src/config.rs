@@ -1,50 +1,60 @@
 use std::time::Duration;
 
-/// What the controllers run with.
+/// The configuration of the controllers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Names of controllers to run, as `--controllers`: `*`, `name`, `-name`.
+    /// The controllers to run, in the syntax of `--controllers`: `*`, `name`, `-name`.
     pub controllers: Vec<String>,
+    /// `true` if the controllers run only while the process holds the lease.
     pub leader_election: bool,
-    /// Unique to this process.
+    /// An identity that is unique to this process; empty for a random one.
     pub identity: String,
+    /// The host name in the lease's holder identity; empty for the machine's.
     pub host: String,
+    /// The value of `--cluster-name`.
     pub cluster_name: String,
-    /// Pod address ranges, at most one of each family; empty when nodes are not given ranges.
+    /// Pod CIDRs, at most one of each family; empty if nodes get no ranges.
     pub cluster_cidrs: Vec<String>,
-    /// Nodes get no ranges out of these.
+    /// Service CIDRs, from which nodes get no ranges.
     pub service_cidrs: Vec<String>,
+    /// The prefix length of a node's IPv4 Pod CIDR.
     pub node_cidr_mask_v4: u8,
+    /// The prefix length of a node's IPv6 Pod CIDR.
     pub node_cidr_mask_v6: u8,
+    /// `true` if the controllers allocate Pod CIDRs to nodes.
     pub allocate_node_cidrs: bool,
-    /// PEM of the CA that Pods are to trust.
+    /// The CA certificate in PEM that Pods are to trust; `None` publishes none.
     pub root_ca: Option<String>,
+    /// The interval between two checks of node health.
     pub node_monitor_period: Duration,
+    /// The time without a heartbeat after which a node is unhealthy.
     pub node_monitor_grace_period: Duration,
-    /// Terminated Pods are removed when there are more.
+    /// The number of terminated Pods above which the oldest are deleted; 0 for no limit.
     pub terminated_pod_threshold: usize,
-    /// Certificate and key (PEM) that certificate requests are signed with.
+    /// The CA certificate and key in PEM that sign certificate requests; `None` signs none.
     pub signing: Option<(String, String)>,
+    /// The longest validity of a signed certificate.
     pub signing_duration: Duration,
+    /// The settings of the horizontal Pod autoscaler.
     pub autoscaling: Autoscaling,
-    /// A volume that a node says it uses is left to it, however long the node has been unwell.
+    /// `true` if a volume in use is never detached by force, however long its node has been unhealthy.
     pub disable_force_detach: bool,
 }
 
-/// How horizontal Pod autoscalers decide.
+/// The settings of the horizontal Pod autoscaler.
 #[derive(Clone, Debug)]
 pub struct Autoscaling {
-    /// Autoscalers that are looked at at a time.
+    /// The number of autoscalers that are reconciled at the same time.
     pub workers: usize,
-    /// How often each is looked at.
+    /// The interval between two evaluations of an autoscaler.
     pub period: Duration,
-    /// A target shrinks to the largest size that was recommended within this time.
+    /// The window in which a target shrinks only to the largest recommended size.
     pub downscale_stabilization: Duration,
-    /// By how much a ratio of usage to target may be off and nothing is changed.
+    /// The deviation from the target ratio that causes no scaling.
     pub tolerance: f64,
-    /// For so long after its start a Pod's processor time counts only once it is ready.
+    /// The time after a Pod's start in which its CPU usage counts only if the Pod is ready.
     pub cpu_initialization: Duration,
-    /// A Pod that became unready so soon after its start has never been ready.
+    /// A Pod that became unready within this time after its start counts as never ready.
     pub initial_readiness: Duration,
 }
 
@@ -86,10 +96,10 @@ impl Default for Config {
     }
 }
 
-/// Controllers that `*` does not mean, as upstream's.
+/// The controllers that `*` does not include, as upstream's.
 const OFF_BY_DEFAULT: &[&str] = &["bootstrap-signer-controller", "token-cleaner-controller"];
 
-/// Names that controllers had before, which flags may still use.
+/// Former names of controllers, which flags may still use.
 const FORMER: &[(&str, &str)] = &[
     ("attachdetach", "persistentvolume-attach-detach-controller"),
     ("bootstrapsigner", "bootstrap-signer-controller"),
@@ -127,8 +137,8 @@ const FORMER: &[(&str, &str)] = &[
     ("validatingadmissionpolicy-status", "validatingadmissionpolicy-status-controller"),
 ];
 
-/// Upstream's controllers that are not here (yet); naming one is no mistake.
-const ELSEWHERE: &[&str] = &[
+/// Upstream's controllers that are not implemented here. Naming one is not an error.
+const NOT_IMPLEMENTED: &[&str] = &[
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",
     "service-lb-controller",
@@ -148,7 +158,7 @@ impl Config {
         on || (!off && given().any(|c| c == "*") && !OFF_BY_DEFAULT.contains(&name))
     }
 
-    /// Fills in what tells this process from others where the caller left it empty.
+    /// Fills in the host and the identity where the caller left them empty.
     pub(crate) fn identified(mut self) -> Self {
         if self.host.is_empty() {
             self.host = rt::hostname();
@@ -159,11 +169,11 @@ impl Config {
         self
     }
 
-    /// The first name in the list that is no controller's.
+    /// Checks the names in the list. The error is the first unknown one.
     pub(crate) fn check_names(&self) -> Result<(), String> {
         let known = |name: &str| {
             name == "*"
-                || ELSEWHERE.contains(&name)
+                || NOT_IMPLEMENTED.contains(&name)
                 || crate::registry().iter().any(|controller| controller.name == name)
         };
         let plain = |given: &String| full_name(given.strip_prefix('-').unwrap_or(given)).to_owned();
@@ -179,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_controllers_is_read_as_upstream_reads_it() {
+    fn enables_controllers_like_upstream() {
         let list = |text: &str| Config {
             controllers: text.split(',').map(str::to_owned).collect(),
             ..Config::default()

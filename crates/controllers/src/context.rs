@@ -13,11 +13,11 @@ use crate::{
     shared::{Shared, Watched},
 };
 
-/// What a controller works with.
+/// The environment of a controller: its clients, configuration and informers.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) name: &'static str,
-    /// Writes under the controller's own identity.
+    /// A client that writes under the controller's own identity.
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
     pub(crate) config: Arc<Config>,
@@ -33,7 +33,7 @@ impl Context {
         config: &Arc<Config>,
         tasks: &rt::Tasks,
     ) -> Self {
-        // Events name the controller as upstream's do: by its service account.
+        // Events name the controller by its service account, as upstream's do.
         let events = EventRecorder::start(client.clone(), controller.account, "", tasks);
         Self {
             name: controller.name,
@@ -56,7 +56,7 @@ impl Context {
         rt::now().into()
     }
 
-    /// Works on the queue's keys once the informers know what there is. An error means: again, later.
+    /// Reconciles the keys of the queue after the informers have synced. A key whose reconcile fails is retried later.
     pub(crate) fn run<F, Fut>(
         &self,
         queue: &WorkQueue<String>,
@@ -78,7 +78,7 @@ impl Context {
         });
     }
 
-    /// Merges `status` into the object's status, unless it says all that already.
+    /// Merges `status` into the object's status, unless nothing would change.
     pub(crate) async fn merge_status(
         &self,
         resource: &Resource,
@@ -102,8 +102,8 @@ impl Context {
         self.client.patch(resource, at, PatchKind::Merge, &patch).await
     }
 
-    /// Upstream's roles let controllers update what they own and its status, and patch neither: so the object is
-    /// read, changed and written back on its resource version. An object replaced meanwhile is a conflict.
+    /// Applies a merge patch by read, change and update. Upstream's roles allow controllers to update these objects but
+    /// not to patch them. Replacing the object in between is a conflict.
     pub(crate) async fn merge_by_update(
         &self,
         resource: &Resource,
@@ -119,13 +119,13 @@ impl Context {
     }
 }
 
-/// Whether the key need not come back.
+/// Reports whether the key is done and needs no retry.
 fn settled(name: &str, key: &str, result: Result<(), Error>) -> bool {
     match result {
         Ok(()) => true,
-        // What cannot be made in a namespace that is going away need not be made.
-        Err(error) if crate::pods::namespace_is_going(&error) => true,
-        // Someone else was faster; the informer brings the news and the key comes back.
+        // Creating objects in a terminating namespace fails and is not needed.
+        Err(error) if crate::pods::namespace_is_terminating(&error) => true,
+        // Another client wrote first; the informer will deliver the change, and the key is retried.
         Err(error) if error.is_conflict() || error.is_not_found() => {
             tracing::debug!(controller = name, key, %error, "again");
             false
@@ -137,7 +137,7 @@ fn settled(name: &str, key: &str, result: Result<(), Error>) -> bool {
     }
 }
 
-/// An informer's first list, as a future that can be kept.
+/// The completion of an informer's first list, as a boxed future.
 pub(crate) fn synced<P: DeserializeOwned + Send + Sync + 'static>(
     watched: &Watched<P>,
 ) -> BoxFuture<'static, ()> {
@@ -145,7 +145,7 @@ pub(crate) fn synced<P: DeserializeOwned + Send + Sync + 'static>(
     Box::pin(async move { informer.synced().await })
 }
 
-/// A JSON merge patch applied, to see whether it changes anything.
+/// Returns `target` with a JSON merge patch applied.
 pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
     let Value::Object(patch) = patch else { return patch.clone() };
     let mut out = target.as_object().cloned().unwrap_or_default();
@@ -160,7 +160,7 @@ pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
     Value::Object(out)
 }
 
-/// A count as the API writes it in a status: zero is left out, which a merge patch says with null.
+/// A status count as a merge patch writes it: zero is null, because the API omits it.
 pub(crate) fn count(number: i64) -> Value {
     if number == 0 { Value::Null } else { json!(number) }
 }

@@ -17,17 +17,17 @@ use crate::SHARED_IDENTITY;
 const NAMESPACE: &str = "kube-system";
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// Makes a client for each service account. Tokens are asked for under the process's own identity and renewed
-/// long before they end.
+/// Creates a client for each service account. Tokens are requested under the process's own identity and renewed long
+/// before they expire.
 #[derive(Clone)]
 pub struct ServiceAccounts {
     own: Client,
-    /// The same server, without credentials of its own.
+    /// A client of the same server without credentials.
     bare: Client,
 }
 
 impl ServiceAccounts {
-    /// Accounts at the kubeconfig's server. Its user must be allowed to ask for their tokens.
+    /// Reads the server from the kubeconfig. Its user must be allowed to create tokens of the service accounts.
     pub fn from_kubeconfig(
         kubeconfig: &Kubeconfig,
         user_agent: &str,
@@ -38,7 +38,7 @@ impl ServiceAccounts {
         Ok(Self { own, bare: Client::from_kubeconfig(&without, user_agent)? })
     }
 
-    /// The client of one identity, as [`crate::run`] asks for it.
+    /// Returns the client of one identity, as [`crate::run`] needs it.
     pub fn client(&self, name: &str) -> Client {
         if name == SHARED_IDENTITY {
             return self.own.clone();
@@ -112,7 +112,7 @@ impl Transport for AsAccount {
             request.headers_mut().insert(header::AUTHORIZATION, self.bearer().await?);
             let response = self.accounts.bare.request(request).await?;
             if response.status() == http::StatusCode::UNAUTHORIZED {
-                // The account was made anew, or the signing key changed: the next request asks for a token.
+                // The account was recreated or the signing key changed: the next request gets a new token.
                 *self.token.lock().await = None;
             }
             Ok(response)

@@ -1,4 +1,4 @@
-//! Makes Jobs by the clock.
+//! Creates Jobs on a schedule.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::Controlled,
-    pods::{OwnerOf, namespace_is_going, said},
+    indexes::OwnerIndex,
+    pods::{OwnerOf, namespace_is_terminating, server_message},
     shared::Watched,
     views::Job,
 };
@@ -46,14 +46,14 @@ struct Status {
     last_successful_time: Option<Timestamp>,
 }
 
-/// What to do at `now`, besides the status.
+/// The actions at `now`, besides the status update.
 #[derive(Debug, Default)]
 struct Plan {
-    /// The time that a Job is due for.
+    /// The scheduled time of the Job to create.
     run: Option<Timestamp>,
-    /// Running Jobs that the new one replaces.
+    /// Running Jobs that the new Job replaces.
     replace: Vec<Arc<Job>>,
-    /// Finished Jobs beyond the history that is kept.
+    /// Finished Jobs beyond the history limits.
     forget: Vec<Arc<Job>>,
     next: Option<Timestamp>,
     warnings: Vec<(&'static str, String)>,
@@ -137,7 +137,7 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
     plan
 }
 
-/// The last time that was due and not run, and how many there were.
+/// Returns the latest missed schedule time and the number of missed times.
 fn latest(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> (Option<Timestamp>, usize) {
     let mut from =
         cron.status.last_schedule_time.or(cron.metadata.creation_timestamp).unwrap_or(now);
@@ -149,7 +149,7 @@ fn latest(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> (Option<Timest
         (due, from) = (Some(next), next);
         missed += 1;
         if missed > 1000 {
-            // A clock that jumped: begin again near now.
+            // The clock jumped: continue close to now.
             from = from.max(Timestamp::from_unix(now.unix() - 24 * 3600, 0));
         }
         if missed > 3000 {
@@ -188,7 +188,7 @@ fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
 struct Reconciler {
     context: Context,
     crons: Watched<CronJob>,
-    jobs: Controlled<Job>,
+    jobs: OwnerIndex<Job>,
     queue: WorkQueue<String>,
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&crons), synced(&jobs)];
-    let jobs = Controlled::of(&jobs);
+    let jobs = OwnerIndex::of(&jobs);
     let own = Arc::new(Reconciler { context: context.clone(), crons, jobs, queue: queue.clone() });
     context.run(&queue, 5, waits, move |key| {
         let own = own.clone();
@@ -234,7 +234,7 @@ impl Reconciler {
         }
         self.write_status(&owner, &cron, &jobs, ran).await?;
         if let Some(next) = plan.next {
-            // A little late is better than a moment early.
+            // Run a little late rather than too early.
             self.queue.add_after(key.to_owned(), next.since(now) + Duration::from_millis(100));
         }
         Ok(())
@@ -256,12 +256,12 @@ impl Reconciler {
                 );
                 Ok(())
             }
-            Err(error) if error.is_already_exists() || namespace_is_going(&error) => Ok(()),
+            Err(error) if error.is_already_exists() || namespace_is_terminating(&error) => Ok(()),
             Err(error) => {
                 self.context.events.warning(
                     owner.object(),
                     "FailedCreate",
-                    format!("Error creating job: {}", said(&error)),
+                    format!("Error creating job: {}", server_message(&error)),
                 );
                 Err(error)
             }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_missed_time_is_run_once() {
+    fn runs_latest_missed_time_once() {
         let now = at("2026-01-01T00:31:00Z");
         let made = plan(&cron(json!({})), &[], now);
         assert_eq!(
@@ -372,18 +372,18 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_never_comes_is_told() {
+    fn warns_about_schedule_without_times() {
         let now = at("2026-01-01T00:31:00Z");
-        let told = |schedule: &str| {
+        let reported = |schedule: &str| {
             let plan = plan(&cron(json!({"schedule": schedule})), &[], now);
             plan.warnings.iter().map(|(reason, _)| *reason).collect::<Vec<_>>()
         };
-        assert_eq!(told("59 23 31 2 *"), ["InvalidSchedule"]);
-        assert!(told("59 23 29 2 *").is_empty());
+        assert_eq!(reported("59 23 31 2 *"), ["InvalidSchedule"]);
+        assert!(reported("59 23 29 2 *").is_empty());
     }
 
     #[test]
-    fn concurrency_is_as_asked() {
+    fn applies_concurrency_policy() {
         let now = at("2026-01-01T00:31:00Z");
         let running = [job("x", None)];
         assert!(plan(&cron(json!({})), &running, now).run.is_some());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_limited() {
+    fn limits_history() {
         let jobs: Vec<_> = (0..5).map(|i| job(&format!("j{i}"), Some("Complete"))).collect();
         let forgotten =
             plan(&cron(json!({"suspend": true})), &jobs, at("2026-01-01T00:31:00Z")).forget;

@@ -1,4 +1,4 @@
-//! One Pod on every node that may have it.
+//! Runs one Pod on every node that the DaemonSet selects.
 
 mod plan;
 
@@ -11,7 +11,7 @@ use crate::{
     context::{Context, synced},
     expectations::Expectations,
     history::HASH_LABEL,
-    indexes::{Controlled, Selectors},
+    indexes::{OwnerIndex, Selectors},
     pods::{OwnerOf, follow_pods},
     shared::Watched,
     views::{ControllerRevision, Pod, Set, selector},
@@ -20,9 +20,9 @@ use crate::{
 struct Reconciler {
     context: Context,
     sets: Watched<Set>,
-    pods: Controlled<Pod>,
+    pods: OwnerIndex<Pod>,
     nodes: Watched<sched_core::Node>,
-    revisions: Controlled<ControllerRevision>,
+    revisions: OwnerIndex<ControllerRevision>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
 }
@@ -38,7 +38,7 @@ pub(crate) fn start(context: Context) {
     follow_pods(&pods, "DaemonSet", &queue, &expectations, Selectors::of(&sets));
     let (add, all) = (queue.clone(), sets.clone());
     nodes.on(move |change| {
-        // Heartbeats are most of what happens to nodes, and no news here.
+        // Ignore heartbeats, which are most of the Node changes.
         if let (Some(old), Some(new)) = (change.old, change.new)
             && new.describes_same(old)
         {
@@ -50,9 +50,9 @@ pub(crate) fn start(context: Context) {
     let own = Reconciler {
         context: context.clone(),
         sets,
-        pods: Controlled::of(&pods),
+        pods: OwnerIndex::of(&pods),
         nodes,
-        revisions: Controlled::of(&revisions),
+        revisions: OwnerIndex::of(&revisions),
         queue: queue.clone(),
         expectations,
     };

@@ -1,4 +1,4 @@
-//! Rolls ReplicaSets from one template to the next.
+//! Rolls a Deployment's Pods from one template to the next through its ReplicaSets.
 
 mod plan;
 mod revision;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{Controlled, Selectors},
-    pods::{OwnerOf, namespace_is_going, said},
+    indexes::{OwnerIndex, Selectors},
+    pods::{OwnerOf, namespace_is_terminating, server_message},
     shared::Watched,
     views::{Deployment, Pod, ReplicaSet},
 };
@@ -22,8 +22,8 @@ use plan::{Action, Snapshot};
 struct Reconciler {
     context: Context,
     deployments: Watched<Deployment>,
-    sets: Controlled<ReplicaSet>,
-    pods: Controlled<Pod>,
+    sets: OwnerIndex<ReplicaSet>,
+    pods: OwnerIndex<Pod>,
     queue: WorkQueue<String>,
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn start(context: Context) {
     let own = Arc::new(Reconciler {
         context: context.clone(),
         deployments,
-        sets: Controlled::of(&sets),
-        pods: Controlled::of(&pods),
+        sets: OwnerIndex::of(&sets),
+        pods: OwnerIndex::of(&pods),
         queue: queue.clone(),
     });
     context.run(&queue, 5, waits, move |key| {
@@ -72,7 +72,7 @@ fn follow_sets(
     });
 }
 
-/// A Deployment that recreates waits for its last old Pod to go.
+/// Requeues a Recreate Deployment when its last old Pod is gone.
 fn follow_pods(
     pods: &Watched<Pod>,
     sets: &Watched<ReplicaSet>,
@@ -116,8 +116,8 @@ impl Reconciler {
         let mut failure = None;
         for action in plan.actions {
             match self.act(&owner, &deployment, action).await {
-                Ok(Acted::Done) => {}
-                Ok(Acted::Collided) => collisions += 1,
+                Ok(Outcome::Done) => {}
+                Ok(Outcome::Collided) => collisions += 1,
                 Err((error, message)) if error.is_conflict() || message.is_none() => {
                     return Err(error);
                 }
@@ -127,8 +127,8 @@ impl Reconciler {
                 }
             }
         }
-        let told = failure.as_ref().map(|(_, message)| message.as_str());
-        let (status, again) = status::status(&snapshot, plan.progress, collisions, told);
+        let failure_message = failure.as_ref().map(|(_, message)| message.as_str());
+        let (status, again) = status::status(&snapshot, plan.progress, collisions, failure_message);
         let resource = &Resource::DEPLOYMENTS;
         self.context
             .merge_status(resource, &deployment.metadata, &deployment.status, status)
@@ -139,7 +139,7 @@ impl Reconciler {
         failure.map_or(Ok(()), |(error, _)| Err(error))
     }
 
-    /// Whether Pods of former templates still run, which only matters to those that must not run beside them.
+    /// Reports whether Pods of old templates still run, which matters only for the Recreate strategy.
     fn old_pods_run(&self, deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool {
         if deployment.spec.strategy.r#type != "Recreate" {
             return false;
@@ -154,7 +154,7 @@ impl Reconciler {
         owner: &OwnerOf,
         deployment: &Deployment,
         action: Action,
-    ) -> Result<Acted, (Error, Option<String>)> {
+    ) -> Result<Outcome, (Error, Option<String>)> {
         let plain = |error| (error, None);
         match action {
             Action::Create(set) => return self.create(owner, deployment, set).await,
@@ -196,7 +196,7 @@ impl Reconciler {
                     .map_err(plain)?;
             }
         }
-        Ok(Acted::Done)
+        Ok(Outcome::Done)
     }
 
     async fn create(
@@ -204,7 +204,7 @@ impl Reconciler {
         owner: &OwnerOf,
         deployment: &Deployment,
         mut set: Value,
-    ) -> Result<Acted, (Error, Option<String>)> {
+    ) -> Result<Outcome, (Error, Option<String>)> {
         set.put(&["metadata", "ownerReferences"], json!([owner.reference()]));
         let namespace = &deployment.metadata.namespace;
         let name = set.name().to_owned();
@@ -213,22 +213,24 @@ impl Reconciler {
         let error = match client.create::<_, PartialObject>(resource, namespace, &set).await {
             Ok(_) => {
                 self.scaled(owner, &name, 0, replicas);
-                return Ok(Acted::Done);
+                return Ok(Outcome::Done);
             }
             Err(error) => error,
         };
         if error.is_already_exists() {
-            // Ours, not seen yet; or another template with the same hash, which the next one avoids.
+            // Either the set is ours and not in the informer yet, or another template has the same hash and the next
+            // attempt uses a different one.
             let there: ReplicaSet =
                 client.get(resource, namespace, &name).await.map_err(|e| (e, None))?;
             let ours = there.metadata.controlled_by(&deployment.metadata.uid);
             let same = revision::same_template(&there.spec.template, &deployment.spec.template);
-            return Ok(if ours && same { Acted::Done } else { Acted::Collided });
+            return Ok(if ours && same { Outcome::Done } else { Outcome::Collided });
         }
-        if namespace_is_going(&error) {
+        if namespace_is_terminating(&error) {
             return Err((error, None));
         }
-        let message = format!("Failed to create new replica set \"{name}\": {}", said(&error));
+        let message =
+            format!("Failed to create new replica set \"{name}\": {}", server_message(&error));
         self.context.events.warning(owner.object(), "ReplicaSetCreateError", message.clone());
         Err((error, Some(message)))
     }
@@ -242,7 +244,7 @@ impl Reconciler {
     }
 }
 
-enum Acted {
+enum Outcome {
     Done,
     Collided,
 }

@@ -1,4 +1,4 @@
-//! Ends Pods that use devices with NoExecute taints that their claims do not tolerate, or no longer.
+//! Evicts Pods from devices with NoExecute taints that their claims do not (or no longer) tolerate.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -30,14 +30,14 @@ fn pool(driver: &str, name: &str) -> String {
     format!("{driver}/{name}")
 }
 
-/// When a user of the device has to go; `None` if it may stay.
+/// Returns the time at which Pods that use the device are evicted; `None` if they may stay.
 fn end(device: &AllocatedDevice, taints: &[DeviceTaintView], now: Timestamp) -> Option<Timestamp> {
     let executing = taints.iter().filter(|taint| &*taint.effect == "NoExecute");
     let ends = executing.filter_map(|taint| {
         let since = taint.time_added.as_deref().and_then(|at| at.parse().ok()).unwrap_or(now);
         let tolerating: Vec<_> =
             device.tolerations.iter().filter(|toleration| toleration.tolerates(taint)).collect();
-        // One without an end tolerates for ever.
+        // A toleration without seconds has no end.
         let seconds: Option<Vec<i64>> = tolerating.iter().map(|t| t.toleration_seconds).collect();
         match seconds {
             None => None,
@@ -50,7 +50,7 @@ fn end(device: &AllocatedDevice, taints: &[DeviceTaintView], now: Timestamp) -> 
     ends.min()
 }
 
-/// Of a pool's slices those that count, and of these the device's taints.
+/// Returns the device's taints in the pool's slices of the latest generation.
 fn taints(slices: &[Arc<ResourceSliceView>], device: &str) -> Vec<DeviceTaintView> {
     let latest = slices.iter().map(|slice| slice.spec.pool.generation).max();
     let counting = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == latest);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_stays_as_long_as_its_claim_tolerates_every_taint() {
+    fn evicts_when_claim_toleration_ends() {
         let now = Timestamp::from_unix(1000, 0);
         let tainted = |effect: &str| -> Vec<DeviceTaintView> {
             serde_json::from_value(json!([{"key": "sick", "value": "very", "effect": effect,

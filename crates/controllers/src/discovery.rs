@@ -1,12 +1,12 @@
-//! Which resources the API serves, asked for each time: kinds come and go.
+//! Discovers the resources that the API serves. Nothing is cached, because kinds come and go.
 
 use client::{Client, Resource};
 use serde::Deserialize;
 
 #[derive(Debug, Default)]
-pub(crate) struct Discovered {
+pub(crate) struct Discovery {
     pub(crate) resources: Vec<Resource>,
-    /// Groups that did not answer.
+    /// Groups whose discovery failed.
     pub(crate) failures: Vec<String>,
 }
 
@@ -26,11 +26,11 @@ struct GroupVersion {
 #[derive(Deserialize)]
 struct Resources {
     #[serde(default)]
-    resources: Vec<Served>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct ApiResource {
     name: String,
     kind: String,
     namespaced: bool,
@@ -38,32 +38,32 @@ struct Served {
     verbs: Vec<String>,
 }
 
-/// All groups in one document.
+/// The media type of aggregated discovery: all groups in one document.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[derive(Deserialize)]
-struct Aggregated {
+struct GroupList {
     #[serde(default)]
     items: Vec<AggregatedGroup>,
 }
 
 #[derive(Deserialize)]
 struct AggregatedGroup {
-    metadata: Named,
-    /// The preferred one first.
+    metadata: GroupMeta,
+    /// Versions, the preferred one first.
     #[serde(default)]
     versions: Vec<AggregatedVersion>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct GroupMeta {
     name: String,
 }
 
 #[derive(Deserialize)]
 struct AggregatedVersion {
     version: String,
-    /// `Stale` where the server that has it does not answer.
+    /// `Stale` if the aggregated API server of this version is unreachable.
     #[serde(default)]
     freshness: String,
     #[serde(default)]
@@ -85,27 +85,27 @@ struct ResponseKind {
     kind: String,
 }
 
-/// Resources in namespaces that can be listed and deleted.
-pub(crate) async fn namespaced(client: &Client) -> Discovered {
+/// Returns the namespaced resources that support list and delete.
+pub(crate) async fn namespaced(client: &Client) -> Discovery {
     let mut found = all(client, &["list", "delete"]).await;
     found.resources.retain(|resource| resource.namespaced);
     found
 }
 
-/// Every resource with these verbs, in its group's preferred version, or the first that has it.
-pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovered {
-    let mut found = Discovered::default();
+/// Returns every resource with these verbs, in its group's preferred version or else in the first that serves it.
+pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovery {
+    let mut found = Discovery::default();
     add(client, "", "v1", "/api/v1", verbs, &mut found).await;
-    match client.get_raw_as::<Aggregated>("/apis", AGGREGATED).await {
+    match client.get_raw_as::<GroupList>("/apis", AGGREGATED).await {
         Ok(groups) => found.take(groups, verbs),
         Err(error) => found.failures.push(error.to_string()),
     }
     found
 }
 
-impl Discovered {
-    /// What does not answer now is told by upstream's words; what it served before may be gone.
-    fn take(&mut self, groups: Aggregated, verbs: &[&str]) {
+impl Discovery {
+    /// Adds the resources of the groups. A stale version becomes a failure with upstream's message.
+    fn take(&mut self, groups: GroupList, verbs: &[&str]) {
         for group in groups.items {
             let name = group.metadata.name;
             for version in group.versions {
@@ -138,17 +138,17 @@ impl Discovered {
     }
 }
 
-/// The resource of a kind: in its version if that serves it, else in another of its group.
+/// Returns the resource of a kind, in this version or else in another of its group.
 pub(crate) async fn of_kind(
     client: &Client,
     api_version: &str,
     kind: &str,
 ) -> Result<Resource, String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let mut found = Discovered::default();
+    let mut found = Discovery::default();
     let path = if group.is_empty() { "/api/v1".into() } else { format!("/apis/{api_version}") };
     add(client, group, version, &path, &[], &mut found).await;
-    let known = |found: &Discovered| found.resources.iter().find(|r| r.kind == kind).cloned();
+    let known = |found: &Discovery| found.resources.iter().find(|r| r.kind == kind).cloned();
     if let Some(resource) = known(&found) {
         return Ok(resource);
     }
@@ -168,12 +168,14 @@ async fn add(
     version: &str,
     path: &str,
     verbs: &[&str],
-    found: &mut Discovered,
+    found: &mut Discovery,
 ) {
     let served: Resources = match client.get_raw(path).await {
         Ok(served) => served,
         Err(error) => {
-            found.failures.push(format!("{group}/{version}: {}", crate::pods::said(&error)));
+            found
+                .failures
+                .push(format!("{group}/{version}: {}", crate::pods::server_message(&error)));
             return;
         }
     };
@@ -190,7 +192,7 @@ async fn add(
     }
 }
 
-/// `pods.`, `deployments.apps`, as upstream's messages name resources.
+/// Formats a resource as upstream's messages do: `pods.`, `deployments.apps`.
 pub(crate) fn name(resource: &Resource) -> String {
     format!("{}.{}", resource.plural, resource.group)
 }
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_taken_in_their_preferred_version_and_stale_ones_are_told() {
+    fn uses_preferred_versions_and_reports_stale_groups() {
         let resource = |name: &str, verbs: &[&str]| serde_json::json!({"resource": name, "responseKind": {"kind": "K"}, "scope": "Namespaced", "verbs": verbs});
         let able = ["list", "delete"];
         let document = serde_json::json!({"items": [
@@ -212,7 +214,7 @@ mod tests {
                 {"version": "v1", "freshness": "Stale", "resources": [resource("lost", &able)]},
             ]},
         ]});
-        let mut found = Discovered::default();
+        let mut found = Discovery::default();
         found.take(serde_json::from_value(document).unwrap(), &able);
         let names = |r: &Resource| format!("{}/{}/{}", r.group, r.version, r.plural);
         let names: Vec<String> = found.resources.iter().map(names).collect();

@@ -1,4 +1,4 @@
-//! Says how many Pods of a budget may be evicted now.
+//! Computes how many Pods of a PodDisruptionBudget may be evicted now.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{Labelled, Selecting, Selectors, described},
+    indexes::{HasSelector, LabelIndex, Selectors, impl_has_meta},
     shared::Watched,
     views::{Deployment, Labels, Pod, ReplicaSet, Set},
 };
@@ -37,32 +37,34 @@ impl Budget {
         self.selector().matches(labels)
     }
 
-    /// Pods whose eviction was granted and not seen yet, with when it was.
+    /// Pods whose granted eviction is not visible yet, with the time of the grant.
     fn disrupted(&self) -> BTreeMap<String, Timestamp> {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
-        struct Kept {
+        struct DisruptedPods {
             #[serde(deserialize_with = "null_default")]
             disrupted_pods: BTreeMap<String, Timestamp>,
         }
-        serde_json::from_value::<Kept>(self.status.clone()).unwrap_or_default().disrupted_pods
+        serde_json::from_value::<DisruptedPods>(self.status.clone())
+            .unwrap_or_default()
+            .disrupted_pods
     }
 }
 
-described!(Budget);
+impl_has_meta!(Budget);
 
-impl Selecting for Budget {
-    /// An empty selector is everything here; none is nothing.
+impl HasSelector for Budget {
+    /// An empty selector selects everything; a missing one selects nothing.
     fn selector(&self) -> Selector {
         LabelSelector::selector_of(self.spec.selector.as_ref())
             .unwrap_or_else(|_| Selector::nothing())
     }
 }
 
-/// An eviction that has not shown for so long will not happen any more.
+/// The time after which a granted eviction that is not visible no longer counts.
 const EVICTION_SHOWS: Duration = Duration::from_secs(120);
 
-/// The status, given how many Pods their owners want; `Err` says why that is not known.
+/// Computes the status. `wanted` is the replica count of the Pods' owners, or the reason why it is unknown.
 fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Timestamp) -> Value {
     let pods: Vec<_> = pods.iter().filter(|pod| budget.covers(&pod.metadata.labels)).collect();
     let living: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
@@ -94,7 +96,7 @@ fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Ti
     let old = crate::views::conditions(&budget.status);
     let old = old.iter().find(|c| c.r#type == "DisruptionAllowed" && c.status == status);
     let since = old.and_then(|c| c.last_transition_time).unwrap_or(now.to_seconds());
-    // A merge forgets a key only when it is told to.
+    // A merge patch removes a key only if it is null.
     let mut kept: BTreeMap<&String, Value> =
         before.keys().map(|name| (name, Value::Null)).collect();
     kept.extend(disrupted.iter().map(|(name, at)| (name, json!(at))));
@@ -110,7 +112,7 @@ fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Ti
     })
 }
 
-/// (how many Pods are expected, how many must be healthy)
+/// Returns (Pods expected, Pods that must be healthy).
 fn desired(spec: &Spec, count: i64, wanted: i64) -> Result<(i64, i64), String> {
     let bad = |error: api_meta::PercentError| error.to_string();
     if let Some(max) = &spec.max_unavailable {
@@ -127,7 +129,7 @@ fn desired(spec: &Spec, count: i64, wanted: i64) -> Result<(i64, i64), String> {
 struct Reconciler {
     context: Context,
     budgets: Watched<Budget>,
-    pods: Labelled<Pod>,
+    pods: LabelIndex<Pod>,
     sets: Watched<ReplicaSet>,
     controllers: Watched<ReplicaSet>,
     stateful: Watched<Set>,
@@ -140,7 +142,7 @@ pub(crate) fn start(context: Context) {
     let pods = context.watch::<Pod>(Resource::PODS);
     let own = Reconciler {
         budgets: context.watch::<Budget>(Resource::POD_DISRUPTION_BUDGETS),
-        pods: Labelled::of(&pods),
+        pods: LabelIndex::of(&pods),
         sets: context.watch::<ReplicaSet>(Resource::REPLICA_SETS),
         controllers: context.watch::<ReplicaSet>(Resource::REPLICATION_CONTROLLERS),
         stateful: context.watch::<Set>(Resource::STATEFUL_SETS),
@@ -190,7 +192,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// How many Pods the owners of these want in all.
+    /// Returns the total replica count of the Pods' owners.
     async fn wanted(&self, pods: &[Arc<Pod>]) -> Result<Result<i64, String>, Error> {
         let mut owners: BTreeMap<String, i64> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !pod.finished()) {
@@ -206,7 +208,7 @@ impl Reconciler {
                     );
                     return Ok(Err(message));
                 };
-                // ReplicaSets of one Deployment count once.
+                // Several ReplicaSets of one Deployment count once.
                 owners.insert(owner.uid.clone(), 0);
                 owners.insert(uid, replicas);
             }
@@ -214,7 +216,7 @@ impl Reconciler {
         Ok(Ok(owners.values().sum()))
     }
 
-    /// The scaled owner's uid and how many Pods it wants.
+    /// Returns the uid and the replica count of the scaled owner.
     async fn scale_of(
         &self,
         namespace: &str,
@@ -242,7 +244,7 @@ impl Reconciler {
         })
     }
 
-    /// Owners of other kinds are asked by their scale subresource, if they have one.
+    /// Reads the scale subresource of an owner of another kind, if it has one.
     async fn foreign_scale(
         &self,
         namespace: &str,
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_go_as_are_not_needed() {
+    fn allows_surplus_disruptions() {
         let now = Timestamp::from_unix(1_000_000, 0);
         for (spec, ready, unready, wanted, allowed, desired) in [
             (json!({"minAvailable": 2}), 3, 0, 3, 1, 2),
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn granted_evictions_count_until_they_show_or_are_forgotten() {
+    fn counts_granted_evictions_until_visible_or_expired() {
         let now = Timestamp::from_unix(1_000_000, 0);
         let at = |ago: i64| Timestamp::from_unix(1_000_000 - ago, 0);
         let granted = json!({"disruptedPods": {"p0": at(10), "p1": at(500), "gone": at(10)}});
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_allows_nothing() {
+    fn allows_no_disruption_for_unknown_scale() {
         let now = Timestamp::from_unix(0, 0);
         let status = plan(
             &budget(json!({"maxUnavailable": 1}), json!({})),

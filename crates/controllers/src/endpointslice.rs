@@ -1,4 +1,4 @@
-//! The addresses behind each Service, in slices that change as little as possible.
+//! Maintains the EndpointSlices of each Service with as few changes as possible.
 
 mod endpoints;
 mod mirror;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{Labelled, Selectors},
+    indexes::{LabelIndex, Selectors},
     shared::Watched,
     views::{Labels, Node, Pod, Service},
 };
@@ -27,10 +27,10 @@ struct Reconciler {
     context: Context,
     services: Watched<Service>,
     slices: Index<Slice>,
-    pods: Labelled<Pod>,
+    pods: LabelIndex<Pod>,
     nodes: Watched<Node>,
-    /// Slices written and not yet seen: name to resource version, by Service. Until they are seen the
-    /// informer's slices are stale.
+    /// Slices that were written and are not visible in the informer yet, by Service: name to resource version. Until
+    /// then the informer's slices are stale.
     written: std::sync::Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn start(context: Context) {
         context: context.clone(),
         services,
         slices: by_service(&slices),
-        pods: Labelled::of(&pods),
+        pods: LabelIndex::of(&pods),
         nodes,
         written: Default::default(),
     };
@@ -59,7 +59,7 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// Slices by the key of their Service.
+/// Indexes slices by the key of their Service.
 fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
     slices.index("service", |slice| {
         let service = slice.service();
@@ -67,7 +67,7 @@ fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
     })
 }
 
-/// Slices of ours that change by another's hand bring their Service back.
+/// Requeues a Service when one of its managed slices changes.
 fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
     let queue = queue.clone();
     slices.on(move |change| {
@@ -80,8 +80,7 @@ fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
     });
 }
 
-/// A Pod that changes brings back the Services that select it, or selected it. Changes come in waves, which
-/// a moment's wait makes into one.
+/// Requeues the Services that select or selected a changed Pod. A short delay batches changes.
 pub(super) fn follow_pods(
     pods: &Watched<Pod>,
     services: &Watched<Service>,
@@ -115,11 +114,11 @@ impl Reconciler {
         let Some(service) =
             self.services.get(key).filter(|service| !service.metadata.terminating())
         else {
-            // The garbage collector removes them; what remains of a deleted Service is of no use meanwhile.
+            // The garbage collector deletes the slices of a deleted Service.
             self.lock().remove(key);
             return Ok(());
         };
-        // Without a selector someone else provides the slices; ExternalName has none.
+        // Another client manages the slices of a Service without a selector; ExternalName has none.
         if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
             return Ok(());
         }
@@ -140,12 +139,14 @@ impl Reconciler {
         let resource = &Resource::ENDPOINT_SLICES;
         let client = &self.context.client;
         for slice in plan.create {
-            match client.create::<_, Written>(resource, namespace, &slice).await {
-                Ok(written) => self.wrote(key, written),
-                Err(error) if crate::pods::namespace_is_going(&error) => return Ok(()),
+            match client.create::<_, WrittenSlice>(resource, namespace, &slice).await {
+                Ok(written) => self.record_written(key, written),
+                Err(error) if crate::pods::namespace_is_terminating(&error) => return Ok(()),
                 Err(error) => {
-                    let message =
-                        format!("Failed to create endpoint slice: {}", crate::pods::said(&error));
+                    let message = format!(
+                        "Failed to create endpoint slice: {}",
+                        crate::pods::server_message(&error)
+                    );
                     self.context.events.warning(
                         object(&service.metadata),
                         "FailedToCreateEndpointSlice",
@@ -156,8 +157,9 @@ impl Reconciler {
             }
         }
         for (name, slice) in plan.update {
-            let written = client.update::<_, Written>(resource, namespace, &name, &slice).await?;
-            self.wrote(key, written);
+            let written =
+                client.update::<_, WrittenSlice>(resource, namespace, &name, &slice).await?;
+            self.record_written(key, written);
         }
         for meta in plan.delete {
             let preconditions =
@@ -174,13 +176,12 @@ impl Reconciler {
         self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn wrote(&self, key: &str, written: Written) {
+    fn record_written(&self, key: &str, written: WrittenSlice) {
         let version = written.metadata.resource_version.parse().unwrap_or(0);
         self.lock().entry(key.to_owned()).or_default().insert(written.metadata.name, version);
     }
 
-    /// Whether the informer shows everything that was written for the Service. A slice that was written and
-    /// is not there may have been deleted by someone since; it is waited for no longer than a few rounds.
+    /// Reports whether the informer shows all slices written for the Service. A missing slice is not visible yet.
     fn caught_up(&self, key: &str, slices: &[Arc<Slice>]) -> bool {
         let mut all = self.lock();
         let Some(written) = all.get_mut(key) else { return true };
@@ -198,7 +199,7 @@ impl Reconciler {
 }
 
 #[derive(serde::Deserialize)]
-struct Written {
+struct WrittenSlice {
     metadata: ObjectMeta,
 }
 
@@ -213,7 +214,7 @@ pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
     }
 }
 
-/// The labels of everything that is made for a Service: its own, but for those that say who made what.
+/// Returns the labels of a Service's slices: the Service's labels, the headless label and `own`.
 pub(super) fn labels_for(service: &Service, own: &[(&str, &str)]) -> Value {
     let mut labels: Labels = service.metadata.labels.clone();
     if service.spec.cluster_ip.as_deref() == Some("None") {

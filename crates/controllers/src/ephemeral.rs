@@ -1,4 +1,4 @@
-//! Makes the claims of Pods' generic ephemeral volumes, which go with their Pods.
+//! Creates the claims of Pods' generic ephemeral volumes. The Pod owns them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
 
-/// The claim for one of the Pod's volumes.
+/// Builds the claim for one of the Pod's volumes.
 fn claim_for(owner: &OwnerOf, pod: &Pod, volume: &Volume) -> Option<Value> {
     let template = volume.ephemeral.as_ref()?.get("volumeClaimTemplate")?;
     let meta = &template["metadata"];
@@ -44,7 +44,7 @@ pub(crate) fn start(context: Context) {
     });
     let add = queue.clone();
     claims.on(move |change| {
-        // A claim that was taken away is made again while its Pod is there.
+        // Recreate a deleted claim while its Pod exists.
         let gone = change.old.filter(|_| change.new.is_none());
         let owner = gone.and_then(|claim| claim.metadata.controller());
         if let (Some(claim), Some(pod)) = (gone, owner.filter(|owner| owner.kind == "Pod")) {
@@ -75,10 +75,11 @@ async fn reconcile(
         let Some(claim) = claim_for(&owner, pod, volume) else { continue };
         let name = pod.ephemeral_claim(volume);
         if let Some(there) = claims.get(&format!("{namespace}/{name}")) {
-            // A claim of that name may be anybody's: the Pod has no right to what is on it.
+            // An existing claim of another owner must not be used: the Pod has no right to its data.
             if !there.metadata.controlled_by(&pod.metadata.uid) {
                 let message = format!(
-                    "ephemeral volume {}: PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
+                    "ephemeral volume {}: PVC {namespace}/{name} was not created for pod {namespace}/{} \
+                     (pod is not owner)",
                     volume.name, pod.metadata.name
                 );
                 context.events.warning(owner.object(), "FailedBinding", message);

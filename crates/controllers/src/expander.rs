@@ -1,5 +1,6 @@
-//! Claims that are to grow (persistentvolume-expander-controller). All that upstream's own plugins would do here is done
-//! by the resizer of a volume's driver; this says that it is waited for.
+//! Claims that request more storage (persistentvolume-expander-controller).
+//!
+//! The resizer of the volume's CSI driver does the work. This controller only records an Event that it waits for it.
 
 use client::{Resource, WorkQueue};
 
@@ -11,8 +12,8 @@ use crate::{
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
 
-/// Whether a bound claim asks for more than it has.
-fn is_to_grow(claim: &VolumeClaim, volume: &PersistentVolume) -> bool {
+/// Reports whether a bound claim requests more than its capacity.
+fn needs_expansion(claim: &VolumeClaim, volume: &PersistentVolume) -> bool {
     let bound = volume.spec.claim_ref.as_ref().is_some_and(|r| r.names(&claim.metadata));
     let has = claim.status.capacity.get("storage");
     bound && has.is_some_and(|has| claim.size() > *has)
@@ -36,7 +37,7 @@ pub(crate) fn start(context: Context) {
         async move {
             let Some(claim) = claims.get(&key) else { return Ok(()) };
             let volume = volumes.get(&claim.spec.volume_name);
-            if volume.is_some_and(|volume| is_to_grow(&claim, &volume)) {
+            if volume.is_some_and(|volume| needs_expansion(&claim, &volume)) {
                 let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
                 let text = "waiting for an external controller to expand this PVC";
                 context.events.normal(object, "ExternalExpanding", text);
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_grows_when_it_asks_for_more_than_it_has_of_its_own_volume() {
+    fn expands_bound_claim_that_requests_more() {
         let claim = |asks: &str| -> VolumeClaim {
             serde_json::from_value(json!({
                 "metadata": {"namespace": "n", "name": "c", "uid": "u"},
@@ -65,8 +66,8 @@ mod tests {
             let claim = json!({"namespace": "n", "name": "c", "uid": uid});
             serde_json::from_value(json!({"spec": {"claimRef": claim}})).unwrap()
         };
-        assert!(is_to_grow(&claim("2Gi"), &volume("u")));
-        assert!(!is_to_grow(&claim("1024Mi"), &volume("u")));
-        assert!(!is_to_grow(&claim("2Gi"), &volume("other")));
+        assert!(needs_expansion(&claim("2Gi"), &volume("u")));
+        assert!(!needs_expansion(&claim("1024Mi"), &volume("u")));
+        assert!(!needs_expansion(&claim("2Gi"), &volume("other")));
     }
 }

@@ -7,26 +7,26 @@ use std::{
 use client::WorkQueue;
 use tokio::time::Instant;
 
-/// What a controller has asked for and its informer has not shown yet. Until then its snapshot is stale, and
-/// planning on it would create or delete too much.
+/// The creations and deletions that a controller requested and its informer does not show yet. Until then its snapshot
+/// is stale, and a plan based on it would create or delete too much.
 #[derive(Default)]
-pub(crate) struct Expectations(Mutex<HashMap<String, Expected>>);
+pub(crate) struct Expectations(Mutex<HashMap<String, Expectation>>);
 
-struct Expected {
+struct Expectation {
     creations: usize,
     deletions: HashSet<String>,
     since: Instant,
 }
 
-/// A watch event can be missed for good (the object came and went between two lists): then time decides.
+/// The time after which expectations expire. An object created and deleted between two lists causes no watch event.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(5 * 60);
 
 impl Expectations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Expected>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Expectation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called before the writes, as their events may come before their answers.
+    /// Records expectations. Call it before the writes, because their events may arrive before their answers.
     pub(crate) fn expect<'a>(
         &self,
         key: &str,
@@ -34,18 +34,18 @@ impl Expectations {
         deletions: impl IntoIterator<Item = &'a str>,
     ) {
         let deletions: HashSet<_> = deletions.into_iter().map(str::to_owned).collect();
-        let expected = Expected { creations, deletions, since: Instant::now() };
+        let expected = Expectation { creations, deletions, since: Instant::now() };
         self.lock().insert(key.to_owned(), expected);
     }
 
-    /// A creation was seen, or failed.
+    /// Notes that a creation was seen or failed.
     pub(crate) fn created(&self, key: &str) {
         if let Some(expected) = self.lock().get_mut(key) {
             expected.creations = expected.creations.saturating_sub(1);
         }
     }
 
-    /// A deletion was seen, or failed.
+    /// Notes that a deletion was seen or failed.
     pub(crate) fn deleted(&self, key: &str, uid: &str) {
         if let Some(expected) = self.lock().get_mut(key) {
             expected.deletions.remove(uid);
@@ -56,8 +56,8 @@ impl Expectations {
         self.lock().remove(key);
     }
 
-    /// Whether the informer has caught up. If not, the key comes back by the queue when what it waits for is forgotten:
-    /// nothing else would bring it, where a reconcile panicked before it had written all that it announced.
+    /// Reports whether the informer has caught up. If not, the queue gets the key back when the expectations expire:
+    /// after a panic in the middle of the writes, no event would bring it back.
     pub(crate) fn met(&self, key: &str, queue: &WorkQueue<String>) -> bool {
         let waits = self.lock().get(key).and_then(|expected| {
             let open = expected.creations > 0 || !expected.deletions.is_empty();
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn are_met_when_everything_was_seen_once() {
+    async fn expectations_are_met_after_all_events() {
         let queue = WorkQueue::default();
         let expectations = Expectations::default();
         assert!(expectations.met("a", &queue));
@@ -91,7 +91,7 @@ mod tests {
         expectations.deleted("a", "u");
         expectations.created("a");
         assert!(expectations.met("a", &queue));
-        // What never comes is forgotten, and the key comes back then.
+        // An expectation that is never met expires, and the key comes back.
         expectations.expect("b", 1, []);
         assert!(!expectations.met("b", &queue));
         while queue.next().await != "b" {}

@@ -1,4 +1,4 @@
-//! kube-controller-manager's flags.
+//! The flags of kube-controller-manager.
 
 use std::path::PathBuf;
 
@@ -9,98 +9,125 @@ use api_config::{
 
 use crate::{Config, config::Autoscaling};
 
-/// The flags that are acted on; [`Tables`] names the others.
+/// The flags that have an effect. [`Tables`] lists the others.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// How to reach the API server.
+    /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: PathBuf,
+    /// Kubeconfig file for TokenReviews of requests for metrics and health
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
+    /// Address to serve metrics and health checks on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: std::net::IpAddr,
+    /// Port to serve metrics and health checks on
     #[arg(long, default_value_t = 10257)]
     pub secure_port: u16,
-    /// Verifies client certificates of those who ask for metrics and health.
+    /// CA file that verifies client certificates of requests for metrics and health
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
+    /// Accepted without effect
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Work only while holding the lease kube-system/kube-controller-manager.
+    /// Run the controllers only while holding the lease kube-system/kube-controller-manager
     #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
     pub leader_elect: bool,
-    /// Controllers to run: `*` for those on by default, a name for one more, `-name` for one less.
+    /// Controllers to run: `*` for those on by default, a name for one more, `-name` for one less
     #[arg(long, value_delimiter = ',', default_value = "*")]
     pub controllers: Vec<String>,
+    /// Allocate Pod CIDRs to nodes
     #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
     pub allocate_node_cidrs: bool,
+    /// Pod CIDRs of the cluster, at most one of each family
     #[arg(long, value_delimiter = ',')]
     pub cluster_cidr: Vec<String>,
+    /// Name of the cluster
     #[arg(long, default_value = "kubernetes")]
     pub cluster_name: String,
+    /// Service CIDRs, from which nodes get no Pod CIDRs
     #[arg(long, value_delimiter = ',')]
     pub service_cluster_ip_range: Vec<String>,
+    /// Prefix length of a node's Pod CIDR in both families
     #[arg(long)]
     pub node_cidr_mask_size: Option<u8>,
+    /// Prefix length of a node's IPv4 Pod CIDR
     #[arg(long)]
     pub node_cidr_mask_size_ipv4: Option<u8>,
+    /// Prefix length of a node's IPv6 Pod CIDR
     #[arg(long)]
     pub node_cidr_mask_size_ipv6: Option<u8>,
+    /// File with the CA certificate that Pods are to trust
     #[arg(long)]
     pub root_ca_file: Option<PathBuf>,
+    /// File with the CA certificate that signs certificate requests
     #[arg(long)]
     pub cluster_signing_cert_file: Option<PathBuf>,
+    /// File with the key of the CA that signs certificate requests
     #[arg(long)]
     pub cluster_signing_key_file: Option<PathBuf>,
+    /// Longest validity of signed certificates
     #[arg(long)]
     pub cluster_signing_duration: Option<GoDuration>,
-    /// Long-lived token Secrets are not made; accepted because kubeadm gives it.
+    /// Accepted for kubeadm; no long-lived token Secrets are made
     #[arg(long)]
     pub service_account_private_key_file: Option<PathBuf>,
-    /// Each controller writes as its own service account; there is no other way here.
+    /// Every controller writes as its own service account; `false` is refused
     #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
     pub use_service_account_credentials: bool,
+    /// Interval between two checks of node health
     #[arg(long)]
     pub node_monitor_period: Option<GoDuration>,
+    /// Time without a heartbeat after which a node is unhealthy
     #[arg(long)]
     pub node_monitor_grace_period: Option<GoDuration>,
+    /// Number of terminated Pods above which the oldest are deleted; 0 for no limit
     #[arg(long)]
     pub terminated_pod_gc_threshold: Option<usize>,
+    /// Number of autoscalers that are reconciled at the same time
     #[arg(long)]
     pub concurrent_horizontal_pod_autoscaler_syncs: Option<usize>,
+    /// Interval between two evaluations of an autoscaler
     #[arg(long)]
     pub horizontal_pod_autoscaler_sync_period: Option<GoDuration>,
+    /// Window in which a target shrinks only to the largest recommended size
     #[arg(long)]
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<GoDuration>,
+    /// Deviation from the target ratio that causes no scaling
     #[arg(long)]
     pub horizontal_pod_autoscaler_tolerance: Option<f64>,
+    /// Time after a Pod's start in which its CPU usage counts only if the Pod is ready
     #[arg(long)]
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<GoDuration>,
+    /// A Pod that became unready within this time after its start counts as never ready
     #[arg(long)]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<GoDuration>,
-    /// Leave volumes to nodes that say they use them, however long the nodes have been unwell.
+    /// Never detach a volume by force from a node that reports it in use
     #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
     pub disable_force_detach_on_timeout: bool,
+    /// Flags that are refused with an error
     #[command(flatten)]
-    pub refused: Known<Refused>,
+    pub refused: Known<RefusedFlags>,
+    /// Flags that are accepted without effect
     #[command(flatten)]
     pub ignored: Known<Tables>,
 }
 
-/// Names the table of flags that would have certificates signed by other keys than those we sign with.
+/// Lists the flags that would sign certificates with other keys than the cluster's.
 #[derive(Clone, Debug, Default)]
-pub struct Refused;
+pub struct RefusedFlags;
 
 const ONE_SIGNER: &str =
     "all signers use --cluster-signing-cert-file and --cluster-signing-key-file";
 
-impl known::Tables for Refused {
+impl known::Tables for RefusedFlags {
     const TABLES: &'static [&'static [Flag]] = &[&[
         ("cluster-signing-kube-apiserver-client-cert-file", true, ONE_SIGNER),
         ("cluster-signing-kube-apiserver-client-key-file", true, ONE_SIGNER),
@@ -113,7 +140,7 @@ impl known::Tables for Refused {
     ]];
 }
 
-/// Names the tables of the flags that are accepted without effect.
+/// Lists the flags that are accepted without effect.
 #[derive(Clone, Debug, Default)]
 pub struct Tables;
 
@@ -157,13 +184,13 @@ impl known::Tables for Tables {
             ("enable-dynamic-provisioning", false, DRIVERS),
             ("enable-garbage-collector", false, "say it by --controllers"),
             ("enable-hostpath-provisioner", false, DRIVERS),
-            ("enable-leader-migration", false, "there is nobody to migrate from"),
+            ("enable-leader-migration", false, "there is no other instance to migrate from"),
             ("endpoint-updates-batch-period", true, BATCHES),
             ("endpointslice-updates-batch-period", true, BATCHES),
             ("external-cloud-volume-plugin", true, NO_CLOUD),
             ("flex-volume-plugin-dir", true, DRIVERS),
             ("large-cluster-size-threshold", true, DEFAULT),
-            ("leader-migration-config", true, "there is nobody to migrate from"),
+            ("leader-migration-config", true, "there is no other instance to migrate from"),
             ("legacy-service-account-token-clean-up-period", true, DEFAULT),
             ("max-endpoints-per-slice", true, DEFAULT),
             ("min-resync-period", true, "changes are watched, not polled"),
@@ -192,7 +219,7 @@ impl known::Tables for Tables {
     ];
 }
 
-/// What is wrong with the flags; nothing has been started.
+/// An error in the flags; nothing has been started.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
     #[error("reading --{flag} {path}: {source}")]
@@ -207,12 +234,12 @@ pub enum FlagError {
     Credentials,
     #[error("--{flag} is not supported: {reason}; start without it")]
     Refused { flag: &'static str, reason: &'static str },
-    #[error("--controllers: {0:?} is no controller's name")]
+    #[error("--controllers: {0:?} is not the name of a controller")]
     Controller(String),
 }
 
 impl Args {
-    /// What the flags come to, with the files that they name read.
+    /// Converts the flags to a configuration and reads the files that they name.
     pub fn config(&self) -> Result<Config, FlagError> {
         if let Some((flag, reason)) = self.refused.given().next() {
             return Err(FlagError::Refused { flag, reason });
@@ -315,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeadms_flags_are_understood() {
+    fn parses_kubeadm_flags() {
         let args = parsed(&[
             "--allocate-node-cidrs=true",
             "--bind-address=127.0.0.1",
@@ -337,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn rejects_invalid_flags() {
         assert!(matches!(
             parsed(&["--controllers=depoyment"]).config(),
             Err(FlagError::Controller(_))

@@ -1,4 +1,4 @@
-//! Deletes what nobody owns any more, and sees foreground deletion and orphaning through.
+//! Deletes objects whose owners are gone, and completes foreground deletion and orphaning.
 
 mod graph;
 
@@ -21,31 +21,31 @@ use crate::{
     discovery,
     shared::Watched,
 };
-use graph::{Graph, Kept, ORPHAN, Plan, Standing, Uid};
+use graph::{Graph, ORPHAN, Plan, Standing, TrackedObject, Uid};
 
-/// How often served resources are looked for; definitions of new kinds are heard of at once.
+/// The interval between two discoveries of served resources; a new CustomResourceDefinition triggers one at once.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// When to look again at an object whose owner is of a kind that is not served.
+/// The retry delay for an object whose owner is of a kind that is not served.
 const UNKNOWN_KIND: Duration = Duration::from_secs(5);
 
-/// How long collecting waits at first until every kind was seen. A kind that cannot be listed must not keep all others from
-/// being collected; what is not known of its objects is asked of the API, one by one.
+/// The time that collecting waits for all kinds to be listed. A kind that cannot be listed must not block the others:
+/// owners missing in the graph are read from the API one by one.
 const INITIAL_SYNC: Duration = Duration::from_secs(30);
 
 struct Collector {
     context: Context,
     graph: Mutex<Graph>,
     queue: WorkQueue<String>,
-    /// What is watched, each with what ends its watching.
+    /// The watched resources, each with the handle that ends its watch.
     watched: Mutex<HashMap<Resource, Watching>>,
     refresh: Notify,
-    /// Whether everything was seen once, or was waited for long enough.
+    /// `true` once every kind has been listed, or the wait for that has timed out.
     seen: rt::Level<bool>,
 }
 
 struct Watching {
-    informer: Informer<Kept>,
+    informer: Informer<TrackedObject>,
     shutdown: rt::Shutdown,
 }
 
@@ -59,14 +59,14 @@ pub(crate) fn start(context: Context) {
         seen: rt::Level::default(),
     });
     let definitions = context.watch::<PartialObject>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
-    let told = collector.clone();
-    definitions.on(move |_| told.refresh.notify_one());
+    let refresher = collector.clone();
+    definitions.on(move |_| refresher.refresh.notify_one());
     let (known, refreshing) = (definitions.clone(), collector.clone());
     context.tasks.keep("garbage collector's resources", move || {
         refreshing.clone().follow_resources(known.clone())
     });
     let seen = collector.seen.clone();
-    // Until everything was seen once, an owner that is not in the graph is mostly only late.
+    // Until every kind is listed, an owner missing in the graph is probably just not listed yet.
     let all = Box::pin(async move { seen.reached(true).await });
     let working = collector.clone();
     context.run(&collector.queue, 20, vec![all], move |uid| {
@@ -90,16 +90,16 @@ impl Collector {
         self.seen.raise(true);
         loop {
             let _ = tokio::time::timeout(REFRESH, self.refresh.notified()).await;
-            // A definition is served a moment after it is stored.
+            // The API serves a new CustomResourceDefinition a moment after it is stored.
             tokio::time::sleep(Duration::from_millis(500)).await;
             self.discover().await;
         }
     }
 
-    /// Watches what is served now, and stops watching what is not. Groups that do not answer stay as they are.
+    /// Starts watches for the served resources and ends others, except in groups whose discovery failed.
     async fn discover(self: &Arc<Self>) {
         let found = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;
-        // Events own nothing and are many.
+        // Events own nothing and are numerous.
         let wanted = found.resources.into_iter().filter(|resource| resource.plural != "events");
         let wanted: Vec<Resource> = wanted.collect();
         let mut watched = lock(&self.watched);
@@ -109,13 +109,13 @@ impl Collector {
                 if !served {
                     watching.shutdown.stop();
                     for kept in watching.informer.list() {
-                        self.look(lock(&self.graph).gone(&kept.uid));
+                        self.enqueue(lock(&self.graph).remove(&kept.uid));
                     }
                 }
                 served
             });
         } else {
-            tracing::warn!(failures = ?found.failures, "some groups of the API did not say what they serve");
+            tracing::warn!(failures = ?found.failures, "discovery failed for some API groups; their watches stay");
         }
         for resource in wanted {
             watched.entry(resource.clone()).or_insert_with(|| self.watch(resource));
@@ -125,17 +125,17 @@ impl Collector {
     fn watch(self: &Arc<Self>, resource: Resource) -> Watching {
         let shutdown = self.context.tasks.shutdown().child();
         let (collector, shared) = (self.clone(), Arc::new(resource.clone()));
-        let on_change = move |change: Change<'_, Kept>| {
+        let on_change = move |change: Change<'_, TrackedObject>| {
             let mut graph = lock(&collector.graph);
             let replaced = change.old.filter(|old| change.new.is_none_or(|new| new.uid != old.uid));
-            let mut look = replaced.map(|old| graph.gone(&old.uid)).unwrap_or_default();
+            let mut uids = replaced.map(|old| graph.remove(&old.uid)).unwrap_or_default();
             if let Some(new) = change.new {
-                look.extend(graph.observe(&shared, new));
+                uids.extend(graph.observe(&shared, new));
             }
             drop(graph);
-            collector.look(look);
+            collector.enqueue(uids);
         };
-        // Tasks of their own, so that they can end before the collector does.
+        // Separate tasks, so that the watch can end before the collector does.
         let tasks = rt::Tasks::new(shutdown.clone());
         let options = ListOptions::default();
         let informer = Informer::start(&self.context.client, resource, options, &tasks, on_change);
@@ -149,14 +149,14 @@ impl Collector {
         }
     }
 
-    /// The resources of which no list has come yet.
+    /// Returns the names of the resources whose first list is missing.
     fn unseen(&self) -> Vec<String> {
         let watched = lock(&self.watched);
         let unseen = watched.iter().filter(|(_, watching)| !watching.informer.is_synced());
         unseen.map(|(resource, _)| discovery::name(resource)).collect()
     }
 
-    fn look(&self, uids: Vec<Uid>) {
+    fn enqueue(&self, uids: Vec<Uid>) {
         uids.into_iter().for_each(|uid| self.queue.add(uid.to_string()));
     }
 
@@ -175,7 +175,7 @@ impl Collector {
         match plan {
             Plan::Nothing => Ok(()),
             Plan::Dependents(uids) => {
-                self.look(uids);
+                self.enqueue(uids);
                 Ok(())
             }
             Plan::Delete { policy } => self.delete(&resource, &kept, policy).await,
@@ -188,11 +188,11 @@ impl Collector {
         }
     }
 
-    /// How an owner stands; what the graph does not know is asked of the API.
+    /// Returns the state of an owner. The API is read if the graph does not have the owner.
     async fn standing(
         &self,
         child: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         owner: &OwnerReference,
     ) -> Result<Standing, Error> {
         let known = lock(&self.graph).standing(kept, owner);
@@ -205,16 +205,17 @@ impl Collector {
             watched.keys().find(|r| r.group == group && r.kind == owner.kind).cloned()
         };
         let Some(resource) = resource else {
-            // A kind that is not served (yet): nothing can be said about its objects.
+            // The kind is not served (yet), so the state of its objects is unknown.
             self.queue.add_after(kept.uid.to_string(), UNKNOWN_KIND);
             return Ok(Standing::Solid);
         };
         if resource.namespaced && !child.namespaced {
-            tracing::warn!(name = %kept.name, owner = owner.name, "a cluster-wide object cannot have an owner in a namespace");
+            tracing::warn!(name = %kept.name, owner = owner.name, "a cluster-scoped object has a namespaced owner");
             return Ok(Standing::Solid);
         }
         let namespace: &str = if resource.namespaced { &kept.namespace } else { "" };
-        let there = self.context.client.get::<Kept>(&resource, namespace, &owner.name).await;
+        let there =
+            self.context.client.get::<TrackedObject>(&resource, namespace, &owner.name).await;
         match there {
             Ok(there) if *there.uid == *owner.uid => {
                 Ok(if there.waits_for_dependents() { Standing::Waiting } else { Standing::Solid })
@@ -230,12 +231,12 @@ impl Collector {
     async fn delete(
         &self,
         resource: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         policy: &'static str,
     ) -> Result<(), Error> {
         let options = DeleteOptions {
             propagation_policy: Some(policy),
-            // Someone may have adopted it since.
+            // The object may have been adopted in the meantime.
             preconditions: Some(Preconditions {
                 uid: Some(kept.uid.to_string()),
                 resource_version: Some(kept.version.to_string()),
@@ -250,14 +251,14 @@ impl Collector {
     async fn drop_owners(
         &self,
         resource: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         gone: &[OwnerReference],
     ) -> Result<(), Error> {
         let left: Vec<_> = kept.owners.iter().filter(|o| !gone.contains(o)).collect();
         self.patch_meta(resource, kept, json!({"ownerReferences": left})).await
     }
 
-    async fn stop_blocking(&self, resource: &Resource, kept: &Kept) -> Result<(), Error> {
+    async fn stop_blocking(&self, resource: &Resource, kept: &TrackedObject) -> Result<(), Error> {
         let mut owners = kept.owners.clone();
         owners.iter_mut().for_each(|owner| owner.block_owner_deletion = Some(false));
         self.patch_meta(resource, kept, json!({"ownerReferences": owners})).await
@@ -266,7 +267,7 @@ impl Collector {
     async fn remove_finalizer(
         &self,
         resource: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         finalizer: &str,
     ) -> Result<(), Error> {
         let left: Vec<_> = kept.finalizers.iter().filter(|f| *f != finalizer).collect();
@@ -276,7 +277,7 @@ impl Collector {
     async fn orphan(
         &self,
         resource: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         dependents: &[Uid],
     ) -> Result<(), Error> {
         for uid in dependents {
@@ -288,11 +289,11 @@ impl Collector {
         self.remove_finalizer(resource, kept, ORPHAN).await
     }
 
-    /// Changes metadata of just this version of the object: lists are replaced whole.
+    /// Patches metadata of exactly this version of the object; lists are replaced as a whole.
     async fn patch_meta(
         &self,
         resource: &Resource,
-        kept: &Kept,
+        kept: &TrackedObject,
         mut meta: Value,
     ) -> Result<(), Error> {
         meta.put(&["uid"], json!(kept.uid));

@@ -1,5 +1,4 @@
-//! Former templates of DaemonSets and StatefulSets, kept as ControllerRevisions so that they can be rolled
-//! back to.
+//! Stores former templates of DaemonSets and StatefulSets as ControllerRevisions for rollbacks.
 
 use api_meta::Tree as _;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::{
     views::{ControllerRevision, Set},
 };
 
-/// A short name for some data: digits and letters that cannot make words, as upstream's.
+/// Returns a short hash of some data in upstream's alphabet, which cannot form words.
 pub(crate) fn short_hash(data: &Value, collisions: i64) -> String {
     const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let collisions = if collisions > 0 { collisions.to_string() } else { String::new() };
@@ -27,18 +26,18 @@ pub(crate) fn short_hash(data: &Value, collisions: i64) -> String {
         .collect()
 }
 
-/// What a revision records: a patch that brings the template back.
+/// Returns the content of a revision: a patch that restores the template.
 fn data(template: &Value) -> Value {
     let mut template = template.clone();
     template.put(&["$patch"], json!("replace"));
     json!({"spec": {"template": template}})
 }
 
-/// What to do so that the newest revision is of the current template.
+/// The action that makes the newest revision one of the current template.
 #[derive(Debug, PartialEq)]
 enum Plan<'a> {
     Current(&'a Arc<ControllerRevision>),
-    /// The template was rolled back to: its revision becomes the newest.
+    /// The template was rolled back: make its revision the newest.
     Renew(&'a Arc<ControllerRevision>, i64),
     Create {
         name: String,
@@ -62,26 +61,26 @@ fn plan<'a>(set: &Set, all: &'a [Arc<ControllerRevision>], collisions: i64) -> P
 }
 
 /// The revision of the current template.
-pub(crate) struct Current {
+pub(crate) struct CurrentRevision {
     pub(crate) name: String,
     pub(crate) hash: String,
-    /// One more if the hash was taken by another template.
+    /// The collision count, increased if another template had the same hash.
     pub(crate) collisions: i64,
 }
 
 pub(crate) const HASH_LABEL: &str = "controller-revision-hash";
 
 impl Context {
-    /// Makes sure the current template has the newest revision.
+    /// Ensures that the newest revision is of the current template.
     pub(crate) async fn current_revision(
         &self,
         owner: &OwnerOf,
         set: &Set,
         all: &[Arc<ControllerRevision>],
-    ) -> Result<Current, Error> {
+    ) -> Result<CurrentRevision, Error> {
         let collisions = set.status.int("collisionCount");
         let resource = &Resource::CONTROLLER_REVISIONS;
-        let of = |revision: &ControllerRevision| Current {
+        let of = |revision: &ControllerRevision| CurrentRevision {
             name: revision.metadata.name.clone(),
             hash: revision.metadata.labels.get(HASH_LABEL).cloned().unwrap_or_default(),
             collisions,
@@ -104,17 +103,17 @@ impl Context {
             "revision": number,
         });
         match self.client.create::<_, ControllerRevision>(resource, namespace, &revision).await {
-            Ok(_) => Ok(Current { name, hash, collisions }),
+            Ok(_) => Ok(CurrentRevision { name, hash, collisions }),
             Err(error) if error.is_already_exists() => {
                 let there: ControllerRevision = self.client.get(resource, namespace, &name).await?;
                 let same = there.data == data(&set.spec.template);
-                Ok(Current { name, hash, collisions: collisions + i64::from(!same) })
+                Ok(CurrentRevision { name, hash, collisions: collisions + i64::from(!same) })
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the oldest revisions beyond the limit; those that Pods still have, `live`, stay.
+    /// Deletes the oldest revisions beyond the limit, except for the revisions `live` that Pods use.
     pub(crate) async fn trim_history(
         &self,
         set: &Set,
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_rolled_back_to_becomes_the_newest() {
+    fn rollback_renews_revision() {
         let set = |x: i64| -> Set {
             serde_json::from_value(
                 json!({"metadata": {"name": "s"}, "spec": {"template": {"spec": {"x": x}}}}),

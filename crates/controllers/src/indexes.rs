@@ -1,5 +1,4 @@
-//! What controllers look objects up by, so that a change of one costs no look at the others. An index is shared by all
-//! controllers that share its informer.
+//! Shared indexes over informers, so that a change requires no scan of all objects.
 
 use std::sync::Arc;
 
@@ -11,28 +10,28 @@ use crate::{
     views::{Labels, Pod},
 };
 
-/// What has metadata.
-pub(crate) trait Described: Send + Sync + 'static {
+/// An object with metadata.
+pub(crate) trait HasMeta: Send + Sync + 'static {
     fn meta(&self) -> &ObjectMeta;
 }
 
-/// What selects others of its namespace by their labels.
-pub(crate) trait Selecting: Described {
+/// An object that selects others in its namespace by labels.
+pub(crate) trait HasSelector: HasMeta {
     fn selector(&self) -> Selector;
 }
 
-macro_rules! described {
+macro_rules! impl_has_meta {
     ($($kind:ty),*) => {
-        $(impl crate::indexes::Described for $kind {
+        $(impl crate::indexes::HasMeta for $kind {
             fn meta(&self) -> &api_meta::ObjectMeta {
                 &self.metadata
             }
         })*
     };
 }
-pub(crate) use described;
+pub(crate) use impl_has_meta;
 
-described!(
+impl_has_meta!(
     Pod,
     crate::views::Service,
     crate::views::ReplicaSet,
@@ -42,9 +41,9 @@ described!(
     crate::views::ControllerRevision
 );
 
-macro_rules! selecting {
+macro_rules! impl_has_selector {
     ($($kind:ty),*) => {
-        $(impl Selecting for $kind {
+        $(impl HasSelector for $kind {
             fn selector(&self) -> Selector {
                 <$kind>::selector(self)
             }
@@ -52,7 +51,7 @@ macro_rules! selecting {
     };
 }
 
-selecting!(
+impl_has_selector!(
     crate::views::Service,
     crate::views::ReplicaSet,
     crate::views::Deployment,
@@ -60,21 +59,21 @@ selecting!(
     crate::views::Job
 );
 
-/// Objects by who controls them.
-pub(crate) struct Controlled<T>(Index<T>);
+/// An index of objects by their controller.
+pub(crate) struct OwnerIndex<T>(Index<T>);
 
-impl<T> Clone for Controlled<T> {
+impl<T> Clone for OwnerIndex<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-/// What nobody controls is found by its namespace. No uid has a slash in it.
-fn nobodys(namespace: &str) -> String {
+/// The key of a namespace's objects without a controller. No uid contains a slash.
+fn uncontrolled_key(namespace: &str) -> String {
     format!("/{namespace}")
 }
 
-impl<T: Described> Controlled<T> {
+impl<T: HasMeta> OwnerIndex<T> {
     pub(crate) fn of(watched: &Watched<T>) -> Self
     where
         T: serde::de::DeserializeOwned,
@@ -82,36 +81,36 @@ impl<T: Described> Controlled<T> {
         Self(watched.index("controller", |object| {
             let meta = object.meta();
             let controller = meta.controller().map(|owner| owner.uid.clone());
-            vec![controller.unwrap_or_else(|| nobodys(&meta.namespace))]
+            vec![controller.unwrap_or_else(|| uncontrolled_key(&meta.namespace))]
         }))
     }
 
-    /// What this one controls.
+    /// Returns the objects that this uid controls.
     pub(crate) fn by(&self, uid: &str) -> Vec<Arc<T>> {
         self.0.get(uid)
     }
 
-    /// What this one controls, and what it may adopt, being of its namespace and controlled by nobody.
+    /// Returns the objects that `owner` controls and those without a controller in its namespace, which it may adopt.
     pub(crate) fn claimable(&self, owner: &ObjectMeta) -> Vec<Arc<T>> {
         let mut all = self.by(&owner.uid);
-        all.extend(self.0.get(&nobodys(&owner.namespace)));
+        all.extend(self.0.get(&uncontrolled_key(&owner.namespace)));
         all
     }
 }
 
-/// Objects by their labels.
-pub(crate) struct Labelled<T> {
+/// An index of objects by their labels.
+pub(crate) struct LabelIndex<T> {
     index: Index<T>,
     watched: Watched<T>,
 }
 
-impl<T> Clone for Labelled<T> {
+impl<T> Clone for LabelIndex<T> {
     fn clone(&self) -> Self {
         Self { index: self.index.clone(), watched: self.watched.clone() }
     }
 }
 
-/// A label of an object of a namespace. Neither namespaces nor the keys of labels have an equals sign in them.
+/// The index key of a label in a namespace. Neither namespaces nor label keys contain an equals sign.
 fn label(namespace: &str, key: &str, value: &str) -> String {
     format!("{namespace}={key}={value}")
 }
@@ -120,8 +119,8 @@ fn labels(meta: &ObjectMeta) -> Vec<String> {
     meta.labels.iter().map(|(key, value)| label(&meta.namespace, key, value)).collect()
 }
 
-/// For each requirement that asks for values of a label, what has one of them.
-fn asked(namespace: &str, selector: &Selector) -> Vec<Vec<String>> {
+/// Returns the index keys of each requirement that lists values of a label; an object matches one of them.
+fn required_labels(namespace: &str, selector: &Selector) -> Vec<Vec<String>> {
     let asks =
         |operator| matches!(operator, Operator::Equals | Operator::DoubleEquals | Operator::In);
     let requirements = selector.requirements().iter().filter(|r| asks(r.operator()));
@@ -129,32 +128,32 @@ fn asked(namespace: &str, selector: &Selector) -> Vec<Vec<String>> {
     requirements.map(|r| r.values().iter().map(|v| of(v, r.key())).collect()).collect()
 }
 
-impl<T: Described + serde::de::DeserializeOwned> Labelled<T> {
+impl<T: HasMeta + serde::de::DeserializeOwned> LabelIndex<T> {
     pub(crate) fn of(watched: &Watched<T>) -> Self {
         let index = watched.index("label", |object| labels(object.meta()));
         Self { index, watched: watched.clone() }
     }
 
-    /// What a selector selects of a namespace, in the order of names. Only what has the rarest of the labels that it
-    /// asks for is looked at.
+    /// Returns a namespace's selected objects, sorted by name. Checks only objects with the rarest required label.
     pub(crate) fn selected(&self, namespace: &str, selector: &Selector) -> Vec<Arc<T>> {
         if selector.matches_none() {
             return Vec::new();
         }
         let count =
             |values: &Vec<String>| values.iter().map(|v| self.index.count(v)).sum::<usize>();
-        let mut found: Vec<_> = match asked(namespace, selector).iter().min_by_key(|v| count(v)) {
-            Some(rarest) => rarest.iter().flat_map(|value| self.index.get(value)).collect(),
-            None => self.watched.in_namespace(namespace),
-        };
+        let mut found: Vec<_> =
+            match required_labels(namespace, selector).iter().min_by_key(|v| count(v)) {
+                Some(rarest) => rarest.iter().flat_map(|value| self.index.get(value)).collect(),
+                None => self.watched.in_namespace(namespace),
+            };
         found.retain(|object| selector.matches(&object.meta().labels));
-        // Several values were found one after the other.
+        // Objects of several values were appended one value after the other.
         found.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
         found
     }
 }
 
-/// Selecting objects by what they select.
+/// An index of objects with selectors by the labels that they require.
 pub(crate) struct Selectors<T>(Index<T>);
 
 impl<T> Clone for Selectors<T> {
@@ -163,44 +162,44 @@ impl<T> Clone for Selectors<T> {
     }
 }
 
-/// Under this stands what selects by no value of a label.
-fn others(namespace: &str) -> String {
+/// The key of the objects whose selector requires no value of a label.
+fn any_label_key(namespace: &str) -> String {
     format!("{namespace}=")
 }
 
-impl<T: Selecting + serde::de::DeserializeOwned> Selectors<T> {
+impl<T: HasSelector + serde::de::DeserializeOwned> Selectors<T> {
     pub(crate) fn of(watched: &Watched<T>) -> Self {
         Self(watched.index("selector", |object| {
             let (namespace, selector) = (&object.meta().namespace, object.selector());
             if selector.matches_none() {
                 return Vec::new();
             }
-            // One requirement is enough: all of them must hold.
-            let first = asked(namespace, &selector).into_iter().next();
-            first.unwrap_or_else(|| vec![others(namespace)])
+            // One requirement suffices, because all of them must match.
+            let first = required_labels(namespace, &selector).into_iter().next();
+            first.unwrap_or_else(|| vec![any_label_key(namespace)])
         }))
     }
 
-    /// Those of a namespace that select these labels.
+    /// Returns the objects in a namespace that select these labels.
     pub(crate) fn selecting(&self, namespace: &str, labels: &Labels) -> Vec<Arc<T>> {
         let own = labels.iter().map(|(key, value)| label(namespace, key, value));
-        let values = own.chain([others(namespace)]);
+        let values = own.chain([any_label_key(namespace)]);
         let found = values.flat_map(|value| self.0.get(&value));
         found.filter(|object| object.selector().matches(labels)).collect()
     }
 
-    /// The same, by their keys.
+    /// Returns the keys of the objects in a namespace that select these labels.
     pub(crate) fn keys(&self, namespace: &str, labels: &Labels) -> Vec<String> {
         self.selecting(namespace, labels).iter().map(|object| object.meta().key()).collect()
     }
 }
 
-/// Pods by their node; those that have none yet are under the empty name.
+/// Indexes Pods by node; unscheduled ones have the empty name.
 pub(crate) fn by_node(pods: &Watched<Pod>) -> Index<Pod> {
     pods.index("node", |pod| vec![pod.node().to_owned()])
 }
 
-/// Pods by the keys of their claims.
+/// Indexes Pods by the keys of their claims.
 pub(crate) fn by_claim(pods: &Watched<Pod>) -> Index<Pod> {
     pods.index("claim", Pod::claim_keys)
 }

@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     expectations::Expectations,
-    indexes::{Controlled, Selectors},
+    indexes::{OwnerIndex, Selectors},
     pods::{OwnerOf, follow_pods},
     shared::Watched,
     views::{Job, Pod},
 };
 
-/// Keeps a Pod that has ended until it is counted.
+/// The finalizer that keeps an ended Pod until it is counted.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 struct Reconciler {
     context: Context,
     jobs: Watched<Job>,
-    pods: Controlled<Pod>,
-    /// Pods that a Job has still to count, by the Job's key.
+    pods: OwnerIndex<Pod>,
+    /// Pods that are not counted yet, by the key of their Job.
     uncounted: Index<Pod>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
@@ -44,7 +44,7 @@ pub(crate) fn start(context: Context) {
     let own = Arc::new(Reconciler {
         context: context.clone(),
         jobs,
-        pods: Controlled::of(&pods),
+        pods: OwnerIndex::of(&pods),
         uncounted: pods.index("uncounted", |pod| uncounted_by(pod).into_iter().collect()),
         queue: queue.clone(),
         expectations,
@@ -55,7 +55,7 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// The key of the Job that has still to count the Pod.
+/// Returns the key of the Job that has yet to count the Pod.
 fn uncounted_by(pod: &Pod) -> Option<String> {
     let meta = &pod.metadata;
     let job = meta.controller().filter(|owner| owner.kind == "Job")?;
@@ -67,7 +67,7 @@ impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(job) = self.jobs.get(key) else {
             self.expectations.forget(key);
-            return self.let_go(key).await;
+            return self.release_all(key).await;
         };
         let foreign = |by: &String| by != "kubernetes.io/job-controller";
         if job.metadata.terminating() || job.spec.managed_by.as_ref().is_some_and(foreign) {
@@ -78,8 +78,7 @@ impl Reconciler {
         let pods = self.context.claim(&owner, &job.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();
         let plan = plan::plan(&job, &pods, now, self.expectations.met(key, &self.queue));
-        // First the record of what ended, then the finalizers, then the counts: a crash between any two
-        // neither loses a Pod nor counts it twice.
+        // Record ended Pods first, then remove finalizers, then count: a crash neither loses nor repeats a Pod.
         self.write_status(&job, &plan.status).await?;
         for pod in &plan.release {
             self.release(pod).await?;
@@ -119,12 +118,13 @@ impl Reconciler {
     async fn release(&self, pod: &Pod) -> Result<(), Error> {
         let left: Vec<_> = pod.metadata.finalizers.iter().filter(|f| *f != FINALIZER).collect();
         let meta = &pod.metadata;
-        let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left}});
+        let patch = json!({"metadata": {
+            "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left}});
         self.context.merge(&Resource::PODS, meta, patch).await.if_there().map(drop)
     }
 
-    /// Pods of a Job that is gone need not be counted any more.
-    async fn let_go(&self, key: &str) -> Result<(), Error> {
+    /// Removes the finalizer from the Pods of a deleted Job.
+    async fn release_all(&self, key: &str) -> Result<(), Error> {
         for pod in self.uncounted.get(key) {
             self.release(&pod).await?;
         }
@@ -132,7 +132,7 @@ impl Reconciler {
     }
 }
 
-/// Without what the API leaves out.
+/// Removes the fields that the API omits.
 fn as_stored(mut value: Value) -> Value {
     let left_out = |name: &str| ["active", "succeeded", "failed"].contains(&name);
     if let Some(fields) = value.as_object_mut() {

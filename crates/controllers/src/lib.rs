@@ -1,14 +1,16 @@
-//! kube-controller-manager: loops that bring what is towards what is wanted.
+//! The controllers of kube-controller-manager: each reconciles one kind of object with its spec.
+//!
+//! It does not parse the command line of the process or serve metrics and health checks; the binary does.
+//! Read [`Controller`] first, then [`registry()`], which lists all controllers.
 //!
 //! Invariants:
-//! - A controller is one module of one shape: a pure `plan` from a snapshot to what to do, and a thin
-//!   `reconcile` that reads the snapshot from informers and carries the plan out. All are listed in
-//!   [`registry`].
-//! - Reconciling is level-triggered: a key says what to look at, never what happened.
-//! - Reads go through shared informers under the controller manager's identity; writes go out under the
-//!   controller's own service account, as upstream's do, so that RBAC says what each may do.
-//! - Informers lag behind our own writes. A controller that creates or deletes in numbers keeps
-//!   [`expectations`](crate::expectations) until its informer has caught up, so nothing is made twice.
+//! - A controller is one module: a pure `plan` computes the actions from a snapshot, and a thin `reconcile` reads the
+//!   snapshot from informers and carries the plan out.
+//! - Reconciling is level-triggered: a key names the object to check, never the event that occurred.
+//! - Reads go through shared informers under the controller manager's identity. Writes use the controller's own service
+//!   account, as upstream's do, so that RBAC limits each controller.
+//! - Informers lag behind the controller's own writes. A controller that creates or deletes many objects keeps
+//!   [`expectations`](crate::expectations) until its informer has caught up, so that it creates nothing twice.
 
 mod blocks;
 mod config;
@@ -66,15 +68,16 @@ pub use credentials::ServiceAccounts;
 pub use flags::{Args, FlagError};
 pub use registry::{Controller, registry};
 
-/// The name that shared informers read under.
+/// The identity of the shared informers.
 pub const SHARED_IDENTITY: &str = "system:kube-controller-manager";
 
-/// Runs the controllers that the configuration names until shutdown, or until the lease is lost, which is the error.
-/// Controllers cannot be stopped one by one, so the process is to end then with a failure, as upstream's does: its
-/// supervisor begins it anew.
+/// Runs the configured controllers until shutdown. Losing the lease is the error.
 ///
-/// `clients` gives the client of a service account in kube-system (`deployment-controller` …); called with
-/// [`SHARED_IDENTITY`] it gives the one for shared informers and the lease.
+/// Controllers cannot be stopped one by one. After a lost lease the process must exit with a failure, as upstream's
+/// does, so that its supervisor restarts it.
+///
+/// `clients` returns the client of a service account in kube-system (`deployment-controller` …). For
+/// [`SHARED_IDENTITY`] it returns the client of the shared informers and the lease.
 pub async fn run(
     config: Config,
     clients: impl Fn(&str) -> Client + Send + Sync + 'static,

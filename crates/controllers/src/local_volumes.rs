@@ -1,8 +1,8 @@
-//! Volumes that are directories of a node, made for claims and removed with them
+//! Provisions directories of a node as volumes for claims, and deletes them with the claims
 //! (local-volume-provisioner-controller).
 //!
-//! It does for the provisioner `windlass.local/volumes` what an external provisioner does. The kubelet of the node makes
-//! the directory when a Pod first mounts it, and removes it: it is told by an annotation of its Node, and answers there.
+//! It is the provisioner `windlass.local/volumes`. The node's kubelet creates the directory when a Pod first mounts it.
+//! To remove it, the controller sets an annotation of the Node, and the kubelet answers there.
 
 mod plan;
 
@@ -18,7 +18,7 @@ use crate::{
     shared::Watched,
     views::{Node, PersistentVolume, StorageClass, VolumeClaim},
 };
-use plan::{FINALIZER, Made, REMOVE, Reclaim};
+use plan::{FINALIZER, Provisioning, REMOVE, Reclaim};
 
 const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
 const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
@@ -29,7 +29,7 @@ struct Provisioner {
     volumes: Watched<PersistentVolume>,
     classes: Watched<StorageClass>,
     nodes: Watched<Node>,
-    /// Nodes by the volumes whose directories they are asked to remove.
+    /// Nodes by the volumes whose directories they have to remove.
     removing: Index<Node>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn start(context: Context) {
         classes: context.watch(Resource::STORAGE_CLASSES),
         context: context.clone(),
     });
-    // Claims have a namespace in their keys; volumes, and what nodes are asked to remove, have none.
+    // The keys of claims have a namespace; the names of volumes and of requested removals have none.
     own.claims.on_key(&queue);
     own.volumes.on_key(&queue);
     let add = queue.clone();
@@ -66,7 +66,7 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// The volumes whose directories a node is asked to remove.
+/// Returns the volumes whose directories a node has to remove.
 fn removals(node: &Node) -> impl Iterator<Item = &str> {
     node.metadata.annotations.keys().filter_map(|key| key.strip_prefix(REMOVE))
 }
@@ -79,14 +79,14 @@ impl Provisioner {
         let node = node.and_then(|name| self.nodes.get(name));
         let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
         match plan::provision(&claim, class.as_deref(), node.as_deref()) {
-            Made::Nothing => Ok(()),
-            Made::Volume(volume) => {
+            Provisioning::Nothing => Ok(()),
+            Provisioning::Volume(volume) => {
                 if let Some(node) = node.filter(|node| !plan::is_labelled(node)) {
                     self.label(&node.metadata.name).await?;
                 }
                 let made = self.context.client.create::<_, Value>(&VOLUMES, "", &volume).await;
                 match made {
-                    // An earlier attempt of ours: the name has the claim's uid in it.
+                    // From an earlier attempt: the name contains the claim's uid.
                     Err(error) if error.is_already_exists() => Ok(()),
                     Err(error) => {
                         let message = format!("failed to provision volume: {error}");
@@ -101,7 +101,7 @@ impl Provisioner {
                     }
                 }
             }
-            Made::Refused { why, reschedules } => {
+            Provisioning::Refused { why, reschedules } => {
                 self.context.events.warning(object, "ProvisioningFailed", why);
                 if !reschedules {
                     return Ok(());
@@ -132,15 +132,15 @@ impl Provisioner {
         }
     }
 
-    /// What a node was asked and did, once the volume is gone.
+    /// Removes the annotation of a completed removal after the volume is deleted.
     async fn forget(&self, name: &str) -> Result<(), Error> {
         let nodes = self.removing.get(name);
         let key = format!("{REMOVE}{name}");
-        let said = |node: &&Arc<Node>| {
+        let is_removed = |node: &&Arc<Node>| {
             node.metadata.annotations.get(&key).is_some_and(|value| value == plan::REMOVED)
         };
-        let Some(node) = nodes.iter().find(said) else { return Ok(()) };
-        // The informer of volumes may not know yet of one that is there.
+        let Some(node) = nodes.iter().find(is_removed) else { return Ok(()) };
+        // The informer may not have the volume yet.
         let there: Option<Value> = self.context.client.get(&VOLUMES, "", name).await.if_there()?;
         match there {
             Some(_) => Ok(()),
@@ -152,7 +152,7 @@ impl Provisioner {
         self.patch(node, json!({"annotations": {format!("{REMOVE}{volume}"): value}})).await
     }
 
-    /// Gives a Node the label that the volumes on it require.
+    /// Sets the label of a Node that the volumes on it require.
     async fn label(&self, node: &str) -> Result<(), Error> {
         self.patch(node, json!({"labels": {plan::NODE: node}})).await
     }
@@ -164,7 +164,7 @@ impl Provisioner {
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
     }
 
-    /// The directory is gone: so goes the volume.
+    /// Deletes the volume after its directory.
     async fn delete(&self, meta: &ObjectMeta) -> Result<(), Error> {
         if !meta.terminating() {
             let options = DeleteOptions {

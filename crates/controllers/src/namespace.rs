@@ -1,4 +1,4 @@
-//! Empties a namespace that is being deleted, then lets it go.
+//! Deletes the content of a terminating namespace, then removes its finalizer.
 
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use std::time::Duration;
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, merged, synced},
-    discovery::{self, Discovered},
+    discovery::{self, Discovery},
     shared::Watched,
     views::Namespace,
 };
 
 const FINALIZER: &str = "kubernetes";
 
-/// What was found in a namespace that is to be emptied.
+/// The state of a namespace's deletion.
 #[derive(Debug, Default)]
 struct Findings {
-    /// Discovery that failed: what it would have named may still be there.
+    /// Discovery failures: the namespace may still hold objects of these groups.
     discovery_failures: Vec<String>,
     deletion_failures: Vec<String>,
-    /// Resource name with the number of objects left.
+    /// Resource names, each with the number of objects left.
     remaining: Vec<(String, usize)>,
-    /// Finalizers that hold objects, with how many.
+    /// Finalizers that hold objects, each with the number of objects.
     finalizers: std::collections::BTreeMap<String, usize>,
-    /// The longest grace period of a Pod that is ending.
+    /// The longest grace period of a terminating Pod, in seconds.
     grace_seconds: u64,
 }
 
@@ -37,7 +37,7 @@ impl Findings {
     }
 }
 
-/// The conditions that tell how far the deletion is, in upstream's words.
+/// Returns the conditions that report the progress of the deletion, in upstream's words.
 fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, String)> {
     let condition = |kind, bad: bool, reasons: [&'static str; 2], texts: [String; 2]| {
         let [good, worse] = texts;
@@ -61,7 +61,8 @@ fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, Str
             [
                 "All resources successfully discovered".into(),
                 format!(
-                    "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+                    "Discovery failed for some groups, {} failing: unable to retrieve the complete list of \
+                     server APIs: {}",
                     findings.discovery_failures.len(),
                     findings.discovery_failures.join(", ")
                 ),
@@ -144,20 +145,20 @@ async fn reconcile(
     if findings.empty() {
         return finalize(&context.client, name, &namespace.metadata).await;
     }
-    // Objects that are ending need time, not another push; finalizers take as long as they take.
+    // Terminating objects only need time, and finalizers may take any time.
     let wait =
         if findings.grace_seconds > 0 { findings.grace_seconds.div_ceil(2).min(15) } else { 1 };
     queue.add_after(name.to_owned(), Duration::from_secs(wait));
     Ok(())
 }
 
-/// Deletes all there is, and says what is left. Pods go first, and nothing else before they are gone: what guards them
-/// (a NetworkPolicy) and what they use to end in order (a ConfigMap, a Secret) lasts as long as they do.
+/// Deletes all content and returns the rest. Pods go first, and nothing else before they are gone: a NetworkPolicy
+/// protects them and they may need a ConfigMap or Secret to shut down.
 async fn empty(client: &Client, namespace: &str) -> Findings {
     let mut findings = Findings::default();
-    let Discovered { mut resources, failures } = discovery::namespaced(client).await;
+    let Discovery { mut resources, failures } = discovery::namespaced(client).await;
     findings.discovery_failures = failures;
-    // Events last: what is deleted may still make some.
+    // Events last, because deletions may still create some.
     let pods = |resource: &Resource| resource.group.is_empty() && resource.plural == "pods";
     resources.sort_by_key(|resource| (!pods(resource), resource.plural == "events"));
     for resource in &resources {
@@ -165,7 +166,7 @@ async fn empty(client: &Client, namespace: &str) -> Findings {
             findings.deletion_failures.push(format!(
                 "{}: {}",
                 discovery::name(resource),
-                crate::pods::said(&error)
+                crate::pods::server_message(&error)
             ));
         }
         let left = !(findings.remaining.is_empty() && findings.deletion_failures.is_empty());
@@ -244,7 +245,7 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
     written.if_there().map(drop)
 }
 
-/// Takes our finalizer off, which lets the namespace go.
+/// Removes the controller's finalizer, which lets the API server delete the namespace.
 async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
     let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
     let Some(mut namespace) = found else { return Ok(()) };
@@ -257,9 +258,9 @@ async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), 
         finalizers.retain(|f| f != FINALIZER);
     }
     let resource = &Resource::NAMESPACES;
-    let let_go =
+    let finalized =
         client.update_subresource::<_, Value>(resource, "", name, "finalize", &namespace).await;
-    let_go.if_there().map(drop)
+    finalized.if_there().map(drop)
 }
 
 #[cfg(test)]
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_conditions_tell_what_remains() {
+    fn conditions_list_remaining_content() {
         let findings = Findings {
             remaining: vec![("pods.".into(), 2)],
             finalizers: [("example.com/hold".to_owned(), 1)].into(),

@@ -1,4 +1,4 @@
-//! Gives every node its ranges of Pod addresses, one of each family.
+//! Allocates Pod CIDRs to nodes, one of each family.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use crate::{
     views::Node,
 };
 
-/// The ranges, and what each node has of them.
+/// The CIDRs and each node's share of them.
 #[derive(Default)]
 struct Ranges {
     blocks: Vec<Blocks>,
@@ -27,10 +27,10 @@ struct Ranges {
 
 #[derive(Debug, PartialEq)]
 enum Plan {
-    /// The node has its ranges.
+    /// The node has its CIDRs.
     Nothing,
     Give(Vec<Cidr>),
-    /// A range is used up.
+    /// A CIDR has no free block.
     Exhausted,
 }
 
@@ -54,20 +54,20 @@ impl Ranges {
                 }
                 None => tracing::error!(
                     range = text,
-                    "--cluster-cidr is no address range with room for a node's; nodes get none of it"
+                    "--cluster-cidr is not a range with room for a node's CIDR; nodes get no addresses from it"
                 ),
             }
         }
         out
     }
 
-    /// Records what a node has; a node that has none is given some.
+    /// Records a node's CIDRs, or allocates some if it has none.
     fn plan(&mut self, node: &Node) -> Plan {
         let name = &node.metadata.name;
         let has: Vec<Cidr> =
             node.spec.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         if !has.is_empty() {
-            // What was given but not written is free again.
+            // Release an allocation that was never written.
             if self.given.get(name) != Some(&has) {
                 self.release(name);
                 has.iter().for_each(|cidr| self.blocks.iter_mut().for_each(|b| b.occupy(*cidr)));
@@ -113,7 +113,7 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// Before any range is given out, those that nodes have must be known.
+/// Waits until the CIDRs of existing nodes are recorded. No allocation may happen earlier.
 fn occupied(
     nodes: &Watched<Node>,
     ranges: &Arc<Mutex<Ranges>>,
@@ -151,7 +151,7 @@ async fn reconcile(
             let patch = json!({"metadata": {"uid": node.metadata.uid},
                 "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
             context.merge(&Resource::NODES, &node.metadata, patch).await?;
-            tracing::info!(node = name, ?cidrs, "gave the node its Pod addresses");
+            tracing::info!(node = name, ?cidrs, "allocated Pod CIDRs to the node");
             Ok(())
         }
         Plan::Exhausted => {
@@ -162,7 +162,7 @@ async fn reconcile(
     }
 }
 
-/// Events about nodes carry the name for a uid, as the kubelet's do, so that they are found together.
+/// The object of Events about a node.
 pub(crate) fn object(node: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_gets_one_range_of_each_family_once() {
+    fn allocates_one_range_per_family() {
         let config = Config {
             cluster_cidrs: vec!["10.244.0.0/23".into(), "fd00::/48".into()],
             ..Config::default()
@@ -193,7 +193,7 @@ mod tests {
         let Plan::Give(given) = ranges.plan(&node("a", &[])) else { panic!() };
         let texts: Vec<_> = given.iter().map(Cidr::to_string).collect();
         assert_eq!(texts, ["10.244.1.0/24", "fd00:0:0:1::/64"]);
-        // A stale look gives the same again, not another.
+        // A stale read allocates the same CIDRs again.
         assert_eq!(ranges.plan(&node("a", &[])), Plan::Give(given));
         assert_eq!(ranges.plan(&node("b", &[])), Plan::Exhausted);
         ranges.release("old");

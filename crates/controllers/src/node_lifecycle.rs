@@ -1,4 +1,4 @@
-//! Notices nodes that have gone silent, and says by taints what may run on a node that is not well.
+//! Detects unhealthy nodes, and sets the taints that follow from node conditions.
 
 mod eviction;
 mod health;
@@ -23,7 +23,7 @@ use crate::{
     views::{Node, Pod, Taint, condition},
 };
 pub(crate) use eviction::{Eviction, evict, start as start_eviction};
-use health::{Heard, Readiness};
+use health::{LastContact, Readiness};
 use zones::Zones;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,7 +49,7 @@ struct Lifecycle {
 
 #[derive(Default)]
 struct State {
-    heard: HashMap<String, Heard>,
+    heard: HashMap<String, LastContact>,
     zones: Zones,
 }
 
@@ -88,7 +88,7 @@ impl Lifecycle {
         }
     }
 
-    /// Looks at all nodes: which are silent, and how many of each zone.
+    /// Checks the heartbeats of all nodes and counts the unhealthy ones by zone.
     fn tick(&self) {
         let nodes = self.nodes.list();
         let mut state = self.state();
@@ -106,7 +106,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether nothing was heard from the node for the grace period, by our own clock.
+    /// Reports whether no heartbeat arrived within the grace period, by this machine's clock.
     fn silent(&self, node: &Node) -> bool {
         let lease = self.leases.get(&format!("kube-node-lease/{}", node.metadata.name));
         let renewed = lease.and_then(|lease| lease.spec.renew_time.clone());
@@ -119,25 +119,25 @@ impl Lifecycle {
     async fn reconcile(&self, name: &str) -> Result<(), Error> {
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
         if self.silent(&node) {
-            self.tell_unknown(&node).await?;
+            self.set_conditions_unknown(&node).await?;
         }
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
         let readiness = health::readiness(&node);
         self.taint(&node, readiness).await?;
         if readiness != Readiness::Ready && condition(&node.status.conditions, "Ready").is_some() {
-            self.tell_pods(&node).await?;
+            self.set_pods_not_ready(&node).await?;
         }
         Ok(())
     }
 
     /// Sets the conditions of a silent node to Unknown.
-    async fn tell_unknown(&self, node: &Node) -> Result<(), Error> {
+    async fn set_conditions_unknown(&self, node: &Node) -> Result<(), Error> {
         let changed = health::unknown_conditions(node, self.context.now().to_seconds());
         if changed.is_empty() {
             return Ok(());
         }
         let meta = &node.metadata;
-        tracing::warn!(node = %meta.name, "the node has gone silent");
+        tracing::warn!(node = %meta.name, "no heartbeat within the grace period; setting the conditions to Unknown");
         let was_ready = health::readiness(node) == Readiness::Ready;
         let at = Patched { namespace: "", name: &meta.name, subresource: "status" };
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": changed}});
@@ -152,10 +152,10 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Brings the node's taints in line with its conditions. Adding one that drives Pods away is limited:
-    /// where many nodes fail at once, it may be the network that fails.
+    /// Updates the node's taints from its conditions. New NoExecute taints are rate limited: if many nodes fail at
+    /// once, the network may be at fault.
     async fn taint(&self, node: &Node, readiness: Readiness) -> Result<(), Error> {
-        // Admission taints a new node as not ready; that stays until the node has said how it is.
+        // Admission taints a new node as not ready; keep that taint until the kubelet reports a Ready condition.
         if condition(&node.status.conditions, "Ready").is_none() {
             return Ok(());
         }
@@ -182,8 +182,8 @@ impl Lifecycle {
         self.context.merge(&Resource::NODES, &node.metadata, patch).await.map(drop)
     }
 
-    /// Pods of a node that is not ready are not ready either, so Services leave them out.
-    async fn tell_pods(&self, node: &Node) -> Result<(), Error> {
+    /// Sets the Pods of an unhealthy node to not ready, so that Services leave them out.
+    async fn set_pods_not_ready(&self, node: &Node) -> Result<(), Error> {
         let now = self.context.now().to_seconds();
         for pod in self.pods.get(&node.metadata.name).into_iter().filter(|pod| pod.ready()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [

@@ -1,4 +1,4 @@
-//! Removes Pods that nobody else will: finished ones when there are too many, and those whose node is gone.
+//! Deletes terminated Pods beyond a threshold, and Pods whose node is deleted.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,18 +14,22 @@ use crate::{
 };
 
 const PERIOD: Duration = Duration::from_secs(20);
-/// A node has to be gone for so long before its Pods are taken for lost.
+/// The time that a node must be missing before its Pods are deleted.
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, PartialEq, Clone, Copy)]
-enum Why {
+enum Reason {
     Terminated,
     NodeGone,
     Unscheduled,
 }
 
-/// The Pods to remove. `gone` says whether a node has been missing long enough.
-fn plan(pods: &[Arc<Pod>], threshold: usize, gone: impl Fn(&str) -> bool) -> Vec<(Arc<Pod>, Why)> {
+/// Returns the Pods to delete. `gone` reports whether a node has been missing for long enough.
+fn plan(
+    pods: &[Arc<Pod>],
+    threshold: usize,
+    gone: impl Fn(&str) -> bool,
+) -> Vec<(Arc<Pod>, Reason)> {
     let mut out = Vec::new();
     let mut ended: Vec<_> =
         pods.iter().filter(|p| p.finished() && !p.metadata.terminating()).collect();
@@ -34,16 +38,16 @@ fn plan(pods: &[Arc<Pod>], threshold: usize, gone: impl Fn(&str) -> bool) -> Vec
             (p.status.reason.as_deref() != Some("Evicted"), p.metadata.creation_timestamp)
         });
         out.extend(
-            ended[..ended.len() - threshold].iter().map(|p| ((*p).clone(), Why::Terminated)),
+            ended[..ended.len() - threshold].iter().map(|p| ((*p).clone(), Reason::Terminated)),
         );
     }
     for pod in pods {
         if pod.node().is_empty() {
             if pod.metadata.terminating() {
-                out.push((pod.clone(), Why::Unscheduled));
+                out.push((pod.clone(), Reason::Unscheduled));
             }
         } else if gone(pod.node()) {
-            out.push((pod.clone(), Why::NodeGone));
+            out.push((pod.clone(), Reason::NodeGone));
         }
     }
     out
@@ -82,7 +86,7 @@ async fn sweep(
     }
     let mut gone = Vec::new();
     for (node, since) in missing.iter() {
-        // The informer may be behind: the API has the last word.
+        // The informer may lag behind, so read the API.
         if now - *since >= QUARANTINE && is_gone(context, node).await {
             gone.push(node.clone());
         }
@@ -101,10 +105,10 @@ async fn is_gone(context: &Context, node: &str) -> bool {
     found.is_err_and(|error| error.is_not_found())
 }
 
-async fn remove(context: &Context, pod: &Pod, why: Why) -> Result<(), Error> {
+async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> {
     let meta = &pod.metadata;
     tracing::info!(pod = %meta.key(), ?why, "removing the Pod");
-    if why == Why::NodeGone && !pod.finished() {
+    if why == Reason::NodeGone && !pod.finished() {
         let now = context.now().to_seconds();
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
@@ -113,7 +117,7 @@ async fn remove(context: &Context, pod: &Pod, why: Why) -> Result<(), Error> {
         let kind = PatchKind::Strategic;
         context.client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.if_there()?;
     }
-    // No kubelet will confirm the end of these.
+    // No kubelet will confirm the end of these Pods.
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions { uid: Some(meta.uid.clone()), resource_version: None }),
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ended_pods_and_the_lost_ones_go() {
+    fn deletes_oldest_terminated_and_lost_pods() {
         let pods = [
             pod("new", "n", "Succeeded", 9, false),
             pod("old", "n", "Failed", 1, false),
@@ -152,7 +156,11 @@ mod tests {
         let named: Vec<_> = plan.iter().map(|(p, why)| (p.metadata.name.as_str(), *why)).collect();
         assert_eq!(
             named,
-            [("old", Why::Terminated), ("lost", Why::NodeGone), ("nowhere", Why::Unscheduled)]
+            [
+                ("old", Reason::Terminated),
+                ("lost", Reason::NodeGone),
+                ("nowhere", Reason::Unscheduled)
+            ]
         );
     }
 }

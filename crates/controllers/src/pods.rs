@@ -1,4 +1,4 @@
-//! What the controllers that make Pods have in common: making, claiming, choosing which to remove.
+//! Functions shared by the controllers that own Pods: creating, claiming, and choosing Pods to delete.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     context::Context,
     expectations::Expectations,
-    indexes::{Described, Selecting, Selectors},
+    indexes::{HasMeta, HasSelector, Selectors},
     shared::Watched,
     views::Pod,
 };
@@ -51,7 +51,7 @@ impl OwnerOf {
     }
 }
 
-/// A Pod as the template says, owned by `owner`.
+/// Builds a Pod from the template, owned by `owner`.
 pub(crate) fn from_template(owner: &OwnerOf, template: &Value) -> Value {
     let meta = &template["metadata"];
     let mut metadata = json!({
@@ -67,15 +67,15 @@ pub(crate) fn from_template(owner: &OwnerOf, template: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 }
 
-/// Whether a failed creation is no surprise: the namespace is going away, and everything in it.
-pub(crate) fn namespace_is_going(error: &Error) -> bool {
+/// Reports whether a creation failed because the namespace is terminating.
+pub(crate) fn namespace_is_terminating(error: &Error) -> bool {
     let causes = error.status().and_then(|s| s.details.as_ref()).map(|d| &d.causes);
     causes.is_some_and(|causes| causes.iter().any(|c| c.reason == "NamespaceTerminating"))
         || (error.is_forbidden() && error.to_string().contains("because it is being terminated"))
 }
 
 impl Context {
-    /// Creates one Pod and says so.
+    /// Creates one Pod and records an Event.
     pub(crate) async fn create_pod(
         &self,
         owner: &OwnerOf,
@@ -90,19 +90,19 @@ impl Context {
                 let message = format!("Created pod: {}", pod.metadata.name);
                 self.events.normal(owner.object(), "SuccessfulCreate", message);
             }
-            Err(error) if namespace_is_going(error) => {}
+            Err(error) if namespace_is_terminating(error) => {}
             Err(error) => {
                 self.events.warning(
                     owner.object(),
                     "FailedCreate",
-                    format!("Error creating: {}", said(error)),
+                    format!("Error creating: {}", server_message(error)),
                 );
             }
         }
         created
     }
 
-    /// Deletes one Pod and says so; one that is gone already counts as deleted.
+    /// Deletes one Pod and records an Event. A missing Pod returns its error without an Event.
     pub(crate) async fn delete_pod(&self, owner: &OwnerOf, pod: &ObjectMeta) -> Result<(), Error> {
         let deleted = self
             .client
@@ -110,7 +110,7 @@ impl Context {
             .await;
         match deleted {
             Err(error) if !error.is_not_found() => {
-                let message = format!("Error deleting: {}", said(&error));
+                let message = format!("Error deleting: {}", server_message(&error));
                 self.events.warning(owner.object(), "FailedDelete", message);
                 Err(error)
             }
@@ -123,8 +123,8 @@ impl Context {
         }
     }
 
-    /// Creates `pods` in batches that double, so that a quota or a bad template is met once and not a
-    /// thousand times. Failures and what was not tried are taken off the expectations.
+    /// Creates `pods` in batches of doubling size, so that a quota or an invalid template causes few failures. Failed
+    /// and unattempted creations are removed from the expectations.
     pub(crate) async fn create_pods(
         &self,
         owner: &OwnerOf,
@@ -146,13 +146,13 @@ impl Context {
             }
             if let Some(error) = failed {
                 (done..pods.len()).for_each(|_| expectations.created(&key));
-                return if namespace_is_going(&error) { Ok(()) } else { Err(error) };
+                return if namespace_is_terminating(&error) { Ok(()) } else { Err(error) };
             }
         }
         Ok(())
     }
 
-    /// Deletes Pods all at once.
+    /// Deletes Pods concurrently.
     pub(crate) async fn delete_pods(
         &self,
         owner: &OwnerOf,
@@ -174,9 +174,8 @@ impl Context {
         failed
     }
 
-    /// The objects that are the owner's: those it controls, with strays of its selector adopted and those
-    /// that no longer match let go.
-    pub(crate) async fn claim<T: Described>(
+    /// Returns the owner's objects: those it controls, with matching orphans adopted and non-matching objects released.
+    pub(crate) async fn claim<T: HasMeta>(
         &self,
         owner: &OwnerOf,
         selector: &Selector,
@@ -189,7 +188,7 @@ impl Context {
                 Claim::Mine => mine.push(object),
                 Claim::Others => {}
                 Claim::Adopt => {
-                    // An orphan must not be adopted by an owner that has meanwhile been deleted.
+                    // A deleted owner must not adopt an orphan.
                     if self.is_alive(owner).await?
                         && self.set_owner(owner, resource, object.meta(), None).await?
                     {
@@ -212,7 +211,7 @@ impl Context {
         }))
     }
 
-    /// Adds or removes the owner; false if the object is gone or is another one by now.
+    /// Adds or removes the owner reference. Returns `false` if the object is gone or has been replaced.
     async fn set_owner(
         &self,
         owner: &OwnerOf,
@@ -236,8 +235,8 @@ impl Context {
     }
 }
 
-/// What the server said, without where it was asked.
-pub(crate) fn said(error: &Error) -> String {
+/// The server's message of an API error, without the request.
+pub(crate) fn server_message(error: &Error) -> String {
     error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
@@ -261,8 +260,7 @@ fn claim_of(owner: &OwnerOf, selector: &Selector, object: &ObjectMeta) -> Claim 
     }
 }
 
-/// Sorts the Pods that are best removed first: those that do least. `crowd` says how many of the owner's
-/// Pods share the node.
+/// Sorts the Pods to delete first to the front. `crowd` returns the number of the owner's Pods on the Pod's node.
 pub(crate) fn removal_order(pods: &mut [Arc<Pod>], crowd: impl Fn(&Pod) -> usize, now: Timestamp) {
     pods.sort_by_cached_key(|pod| {
         let phase = match pod.status.phase.as_str() {
@@ -272,7 +270,7 @@ pub(crate) fn removal_order(pods: &mut [Arc<Pod>], crowd: impl Fn(&Pod) -> usize
         };
         let cost = pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
         let cost: i32 = cost.and_then(|c| c.parse().ok()).unwrap_or(0);
-        // Ages are compared by their logarithm, so that among Pods of an age chance decides.
+        // Compare ages by their logarithm, so that Pods of similar age are chosen at random.
         let age =
             |at: Option<Timestamp>| at.map_or(0, |at| now.since(at).as_secs().max(1).ilog2() + 1);
         (
@@ -286,14 +284,14 @@ pub(crate) fn removal_order(pods: &mut [Arc<Pod>], crowd: impl Fn(&Pod) -> usize
     });
 }
 
-/// Keeps a controller of Pods informed: its queue gets the owners of changed Pods and those that might adopt
-/// an orphan, its expectations what came and went.
+/// Connects a Pod informer: the queue gets the owners of changed Pods and possible adopters of orphans, the
+/// expectations get creations and deletions.
 pub(crate) fn follow_pods(
     pods: &Watched<Pod>,
     kind: &'static str,
     queue: &client::WorkQueue<String>,
     expectations: &Arc<Expectations>,
-    adopters: Selectors<impl Selecting + serde::de::DeserializeOwned>,
+    adopters: Selectors<impl HasSelector + serde::de::DeserializeOwned>,
 ) {
     let (queue, expectations) = (queue.clone(), expectations.clone());
     let owner_key = move |pod: &Pod| {

@@ -1,5 +1,5 @@
-//! Checks the expressions of validating policies against the types of what the policies are about, and writes what is
-//! wrong into their status. Nothing depends on it: a policy acts whatever is said of it.
+//! Type-checks the expressions of validating admission policies against the schemas of the matched kinds, and writes
+//! warnings to the policy's status. The warnings have no effect on admission.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     shared::Watched,
 };
 
-/// How many kinds a policy is checked for, for each of its rules.
+/// The number of kinds that are checked for one policy rule.
 const MOST_KINDS: usize = 10;
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
@@ -56,7 +56,7 @@ async fn reconcile(context: &Context, policies: &Watched<Policy>, name: &str) ->
     if generation <= policy.status.observed_generation {
         return Ok(());
     }
-    let known = Known::of(&context.client, &policy.spec).await?;
+    let known = DeclaredTypes::of(&context.client, &policy.spec).await?;
     let warnings = warnings(&policy.spec, &known);
     let resource = Resource::VALIDATING_ADMISSION_POLICIES;
     let checked = match warnings.is_empty() {
@@ -74,15 +74,15 @@ async fn reconcile(context: &Context, policies: &Watched<Policy>, name: &str) ->
     written.if_there().map(drop)
 }
 
-/// The types that are known of a policy's objects and parameters.
+/// The schemas of a policy's objects and parameters.
 #[derive(Default)]
-struct Known {
-    /// By kind, in upstream's order.
+struct DeclaredTypes {
+    /// The types of the objects by group, version and kind, in upstream's order.
     objects: BTreeMap<(String, String, String), Decl>,
     params: Option<Decl>,
 }
 
-impl Known {
+impl DeclaredTypes {
     async fn of(client: &Client, spec: &Value) -> Result<Self, Error> {
         let mut api = Api { client, documents: BTreeMap::new() };
         let mut known = Self::default();
@@ -102,14 +102,14 @@ impl Known {
     }
 }
 
-/// What the API says of its kinds, each document asked for once.
+/// The API's discovery and OpenAPI documents, each read once.
 struct Api<'c> {
     client: &'c Client,
     documents: BTreeMap<String, Value>,
 }
 
 impl Api<'_> {
-    /// A document; null, if there is none.
+    /// Returns a document, or null if it does not exist.
     async fn document(&mut self, path: String) -> Result<&Value, Error> {
         if !self.documents.contains_key(&path) {
             let read = self.client.get_raw(&path).await.if_there()?.unwrap_or(Value::Null);
@@ -118,7 +118,7 @@ impl Api<'_> {
         Ok(self.documents.get(&path).unwrap_or(&Value::Null))
     }
 
-    /// The kinds that a policy's rules name; those with a `*` name none.
+    /// Returns the kinds that a policy's rules match. Rules with a `*` are skipped.
     async fn kinds(&mut self, spec: &Value) -> Result<Vec<GroupVersionKind>, Error> {
         let mut found = Vec::new();
         for rule in spec.items("matchConstraints.resourceRules") {
@@ -145,7 +145,7 @@ impl Api<'_> {
         Ok(found)
     }
 
-    /// What expressions see of a kind.
+    /// Returns the declared type of a kind.
     async fn declared(&mut self, kind: &GroupVersionKind) -> Result<Option<Decl>, Error> {
         let document = self.document(at("/openapi/v3", &kind.group, &kind.version)).await?;
         let schemas = &document["components"]["schemas"];
@@ -160,7 +160,7 @@ impl Api<'_> {
     }
 }
 
-/// Where a version is described, below a prefix.
+/// The path of a version's document below a prefix.
 fn at(prefix: &str, group: &str, version: &str) -> String {
     match group {
         "" => format!("{prefix}/api/{version}"),
@@ -176,14 +176,14 @@ fn pairs(groups: &[&str], versions: &[&str]) -> Vec<(String, String)> {
     pairs
 }
 
-/// The texts of a list, sorted so that what is found does not depend on their order.
+/// Returns the strings of a list, sorted so that the result does not depend on their order.
 fn sorted<'v>(tree: &'v Value, list: &str) -> Vec<&'v str> {
     let mut texts: Vec<&str> = tree.items(list).iter().filter_map(Value::as_str).collect();
     texts.sort_unstable();
     texts
 }
 
-/// A schema with what it refers to in its place. As upstream has it, a type within itself is an object without fields.
+/// Returns a schema with its references resolved. As upstream does, a recursive type becomes an object without fields.
 fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str>) -> Value {
     let reference = schema["$ref"].as_str().or_else(|| schema["allOf"][0]["$ref"].as_str());
     if let Some(name) = reference.and_then(|reference| reference.rsplit('/').next()) {
@@ -208,7 +208,7 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
         };
         made.insert(key.clone(), value);
     }
-    // As built-in types say it.
+    // The form that built-in types use.
     if made.get("format").is_some_and(|format| format == "int-or-string") {
         made.insert("x-kubernetes-int-or-string".to_owned(), Value::Bool(true));
     }
@@ -216,7 +216,7 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
 }
 
 /// Returns a warning for each expression that does not compile, with the issues by the kinds that the policy matches.
-fn warnings(spec: &Value, known: &Known) -> Vec<Value> {
+fn warnings(spec: &Value, known: &DeclaredTypes) -> Vec<Value> {
     let checks: Vec<_> = known
         .objects
         .iter()
@@ -253,7 +253,7 @@ struct Check<'k> {
 }
 
 impl<'k> Check<'k> {
-    fn new(spec: &Value, object: &'k Decl, known: &'k Known) -> Self {
+    fn new(spec: &Value, object: &'k Decl, known: &'k DeclaredTypes) -> Self {
         let (has_params, params) = (spec["paramKind"].is_object(), known.params.as_ref());
         let mut check = Self { has_params, object, params, variables: Composition::default() };
         for variable in spec.items("variables") {
@@ -276,7 +276,7 @@ impl<'k> Check<'k> {
 mod tests {
     use super::*;
 
-    fn known() -> Known {
+    fn known() -> DeclaredTypes {
         let schemas = json!({
             "Spec": {"type": "object", "properties": {
                 "replicas": {"type": "integer"}, "port": {"type": "string", "format": "int-or-string"},
@@ -290,11 +290,11 @@ mod tests {
         let decl = api_schema::declared(&whole, "Deployment").unwrap();
         let kind = |group: &str| (group.to_owned(), "v1".to_owned(), "Deployment".to_owned());
         let objects = [(kind("apps"), decl.clone()), (kind("other"), decl)].into();
-        Known { objects, params: None }
+        DeclaredTypes { objects, params: None }
     }
 
     #[test]
-    fn expressions_are_checked_against_the_types_of_what_they_are_about() {
+    fn type_checks_expressions_against_schemas() {
         let check = |expression: &str, variables: Value| {
             let spec = json!({"validations": [{"expression": "true"}, {"expression": expression}],
                 "variables": variables});

@@ -1,4 +1,4 @@
-//! Keeps volumes, claims and classes of attributes that are in use from disappearing under their users.
+//! Maintains the finalizers that protect volumes, claims and volume attributes classes while they are in use.
 
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct VolumeStatus {
     phase: String,
 }
 
-/// The finalizers that the object ought to have, if they differ from those it has.
+/// Returns the finalizers of the object if they must change.
 fn plan(meta: &ObjectMeta, finalizer: &str, in_use: bool) -> Option<Vec<String>> {
     let has = meta.finalizers.iter().any(|f| f == finalizer);
     match (meta.terminating(), has) {
@@ -51,7 +51,7 @@ fn plan(meta: &ObjectMeta, finalizer: &str, in_use: bool) -> Option<Vec<String>>
     }
 }
 
-/// Whether a Pod that has not ended has the claim.
+/// Reports whether a scheduled Pod that has not ended uses the claim.
 fn uses(pod: &Pod, claim: &str) -> bool {
     !pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim)
 }
@@ -100,23 +100,23 @@ pub(crate) fn start_volumes(context: Context) {
     });
 }
 
-/// What a volume or a claim says of the class of its attributes.
+/// The fields of a volume or a claim that name a volume attributes class.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Classed {
-    spec: ClassedSpec,
-    status: ClassedStatus,
+struct ClassUser {
+    spec: ClassUserSpec,
+    status: ClassUserStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ClassedSpec {
+struct ClassUserSpec {
     volume_attributes_class_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ClassedStatus {
+struct ClassUserStatus {
     current_volume_attributes_class_name: Option<String>,
     modify_volume_status: Option<Modification>,
 }
@@ -127,8 +127,8 @@ struct Modification {
     target_volume_attributes_class_name: Option<String>,
 }
 
-impl Classed {
-    /// The classes that it has, wants, or is on its way to.
+impl ClassUser {
+    /// Returns the classes that it has, wants, or is changing to.
     fn classes(&self) -> impl Iterator<Item = &String> {
         let target = self.status.modify_volume_status.as_ref();
         self.spec
@@ -143,7 +143,7 @@ pub(crate) fn start_attributes_classes(context: Context) {
     let queue = WorkQueue::default();
     let classes = context.watch::<PartialObject>(ATTRIBUTES_CLASSES);
     let users = [Resource::PERSISTENT_VOLUMES, Resource::PERSISTENT_VOLUME_CLAIMS]
-        .map(|resource| context.watch::<Classed>(resource));
+        .map(|resource| context.watch::<ClassUser>(resource));
     classes.on_key(&queue);
     for watched in &users {
         let add = queue.clone();
@@ -153,7 +153,7 @@ pub(crate) fn start_attributes_classes(context: Context) {
         });
     }
     let waits = vec![synced(&classes), synced(&users[0]), synced(&users[1])];
-    let by_class = |watched: &Watched<Classed>| {
+    let by_class = |watched: &Watched<ClassUser>| {
         watched.index("attributes class", |user| user.classes().cloned().collect())
     };
     let (run, users) = (context.clone(), users.each_ref().map(by_class));
@@ -178,7 +178,7 @@ async fn write(
     let version = &meta.resource_version;
     let mut object: Value = context.client.get(resource, &meta.namespace, &meta.name).await?;
     if object["metadata"]["resourceVersion"] != version.as_str() {
-        // The informer brings the newer one.
+        // The informer delivers the newer version.
         return Ok(());
     }
     object.put(&["metadata", "finalizers"], json!(finalizers));
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_finalizer_stays_while_it_is_in_use() {
+    fn keeps_finalizer_while_in_use() {
         let mut meta = ObjectMeta::default();
         assert_eq!(plan(&meta, CLAIM, false), Some(vec![CLAIM.to_owned()]));
         meta.finalizers = vec!["other".into(), CLAIM.into()];
@@ -205,19 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_used_by_what_has_wants_or_approaches_it() {
-        let claim: Classed = serde_json::from_value(
+    fn counts_current_wanted_and_target_classes() {
+        let claim: ClassUser = serde_json::from_value(
             json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
             "currentVolumeAttributesClassName": "silver",
             "modifyVolumeStatus": {"targetVolumeAttributesClassName": "bronze"}}}),
         )
         .unwrap();
         assert_eq!(claim.classes().collect::<Vec<_>>(), ["gold", "silver", "bronze"]);
-        assert_eq!(Classed::default().classes().count(), 0);
+        assert_eq!(ClassUser::default().classes().count(), 0);
     }
 
     #[test]
-    fn a_pod_uses_its_claims_while_it_runs() {
+    fn pod_uses_claims_until_it_ends() {
         let pod = |phase: &str| -> Pod {
             serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "a", "volumes": [
                 {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "ephemeral": {}}]},

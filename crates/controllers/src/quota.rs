@@ -1,4 +1,4 @@
-//! Counts what a namespace uses of what its quotas allow.
+//! Counts the usage of resource quotas.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -22,9 +22,9 @@ use crate::{
     views::Pod,
 };
 
-/// Kinds that are counted but not watched are counted anew so often.
+/// The interval between two counts of kinds that are not watched.
 const RECOUNT: Duration = Duration::from_secs(10);
-/// Changes come in waves, which are counted once.
+/// The delay that batches changes.
 const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -44,7 +44,7 @@ struct Spec {
     scope_selector: Value,
 }
 
-/// The resources that a limit is about, by plural and group.
+/// Returns the resource that a limit counts, by plural and group.
 fn counted(limit: &str) -> Option<GroupResource> {
     if let Some(named) = limit.strip_prefix("count/") {
         let (plural, group) = named.split_once('.').unwrap_or((named, ""));
@@ -71,7 +71,7 @@ fn counted(limit: &str) -> Option<GroupResource> {
     }
 }
 
-/// The status: the limits, and how much of each is used.
+/// Computes the status: the limits and their usage.
 fn plan(quota: &Quota, objects: &BTreeMap<GroupResource, Vec<Value>>) -> Value {
     let spec = &quota.spec;
     let scopes = json!({"spec": {"scopes": spec.scopes, "scopeSelector": spec.scope_selector}});
@@ -94,13 +94,13 @@ pub(crate) fn start(context: Context) {
     let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
     let add = queue.clone();
     quotas.on(move |change| {
-        // Requests write what they add into the status before what they make can be counted: no reason to count.
+        // Admission charges the status before the objects can be counted: such a change needs no count.
         let same = |old: &Arc<Quota>, new: &Arc<Quota>| old.spec.hard == new.spec.hard;
         if !change.old.zip(change.new).is_some_and(|(old, new)| same(old, new)) {
             add.add(change.key.to_owned());
         }
     });
-    let suspected = Arc::new(Suspected::default());
+    let suspected = Arc::new(PendingDecreases::default());
     let (add, known) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.finished());
@@ -118,14 +118,14 @@ pub(crate) fn start(context: Context) {
     });
 }
 
-/// Quotas that seem to have more room than they record, each with the version at which it seemed so. A request
-/// charges the quota first and makes its object afterwards: until a while has passed without a charge, less may have
-/// been counted than is used, and to write that would let too much in.
+/// Quotas with less counted than recorded usage, with the version at which that was first seen. Admission charges a
+/// quota before the object exists. So the lower count is only written if no charge happens for a while; writing it at
+/// once would exceed the quota.
 #[derive(Default)]
-struct Suspected(Mutex<HashMap<String, String>>);
+struct PendingDecreases(Mutex<HashMap<String, String>>);
 
-impl Suspected {
-    /// Whether the same was found before, at the same version.
+impl PendingDecreases {
+    /// Reports whether the same version was suspected before.
     fn confirm(&self, key: &str, version: &str) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.get(key).is_some_and(|before| before == version) {
@@ -141,7 +141,7 @@ impl Suspected {
     }
 }
 
-/// Whether less is used of anything than the status says.
+/// Reports whether the count of any limit is lower than the status records.
 fn frees(recorded: &Value, counted: &Value) -> bool {
     let amounts = |status: &Value| -> Amounts {
         serde_json::from_value(status["used"].clone()).unwrap_or_default()
@@ -153,7 +153,7 @@ fn frees(recorded: &Value, counted: &Value) -> bool {
 async fn reconcile(
     context: &Context,
     quotas: &Watched<Quota>,
-    suspected: &Suspected,
+    suspected: &PendingDecreases,
     queue: &WorkQueue<String>,
     key: &str,
 ) -> Result<(), Error> {
@@ -171,7 +171,7 @@ async fn reconcile(
         }
     }
     let status = plan(&quota, &objects);
-    // A limit that was taken away is taken off the status too.
+    // A removed limit is removed from the status too.
     let same = quota.status["hard"] == status["hard"] && quota.status["used"] == status["used"];
     if !same {
         if frees(&quota.status, &status)
@@ -180,8 +180,7 @@ async fn reconcile(
             queue.add_after(key.to_owned(), SETTLE);
             return Ok(());
         }
-        // The role allows no reading but of lists, so the version is the informer's, and all that the update would
-        // take away has to come along.
+        // The role only allows lists, so use the informer's version, and repeat all fields that the update would clear.
         let (meta, resource) = (&quota.metadata, &Resource::RESOURCE_QUOTAS);
         let object = json!({
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid,
@@ -230,7 +229,7 @@ async fn list(
     if whole {
         return Ok(context.client.list(&resource, namespace, &ListOptions::default()).await?.items);
     }
-    // Of the others only the number matters.
+    // Only the number of the other kinds matters.
     let all =
         context.client.list::<PartialObject>(&resource, namespace, &ListOptions::default()).await?;
     Ok(vec![Value::Null; all.items.len()])
@@ -241,17 +240,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_found_twice_at_one_version_before_it_is_given() {
+    fn frees_quota_only_after_second_count() {
         let status = |pods: &str| json!({"used": {"pods": pods, "cpu": "500m"}});
         assert!(frees(&status("2"), &status("1")) && !frees(&status("1"), &status("2")));
-        let suspected = Suspected::default();
+        let suspected = PendingDecreases::default();
         assert!(!suspected.confirm("n/q", "1") && !suspected.confirm("n/q", "2"));
         assert!(suspected.confirm("n/q", "2"));
-        assert!(!suspected.confirm("n/q", "2"), "confirmed once, it is asked anew");
+        assert!(!suspected.confirm("n/q", "2"), "a confirmation counts once");
     }
 
     #[test]
-    fn each_limit_is_counted_in_its_own_way() {
+    fn counts_each_limit() {
         let pod = |cpu: &str, phase: &str| {
             json!({"spec": {"containers": [{"resources": {"requests": {"cpu": cpu, "example.com/gpu": "1"}, "limits": {"memory": "1Gi"}}}]},
                 "status": {"phase": phase}})
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_choose_pods() {
+    fn scopes_select_pods() {
         let quota = |scope: &str| -> Quota {
             serde_json::from_value(json!({"spec": {"hard": {"pods": "5"}, "scopes": [scope]}}))
                 .unwrap()

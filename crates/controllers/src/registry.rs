@@ -6,13 +6,13 @@ use crate::{
     service_cidr, statefulset, ttl,
 };
 
-/// One controller.
+/// A controller and its service account.
 pub struct Controller {
-    /// Upstream's name, which `--controllers` uses.
+    /// The name as upstream has it, used by `--controllers`.
     pub name: &'static str,
-    /// Its service account in kube-system, which it writes as.
+    /// The service account in kube-system that it writes as.
     pub account: &'static str,
-    /// The resources whose changes it acts on.
+    /// The resources that trigger it.
     pub watches: &'static [&'static str],
     pub(crate) start: fn(Context),
 }
@@ -23,7 +23,7 @@ macro_rules! controllers {
     };
 }
 
-/// All controllers.
+/// Returns all controllers.
 pub fn registry() -> &'static [Controller] {
     controllers! {
         "namespace-controller" as "namespace-controller" on ["namespaces"] = namespace::start;

@@ -1,4 +1,4 @@
-//! Keeps as many Pods of a template as wanted. ReplicationControllers are the same with other words.
+//! Maintains the wanted number of Pods of a template. ReplicationControllers are decoded as ReplicaSets.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, count, synced},
     expectations::Expectations,
-    indexes::{Controlled, Selectors},
-    pods::{OwnerOf, follow_pods, from_template, removal_order, said},
+    indexes::{OwnerIndex, Selectors},
+    pods::{OwnerOf, follow_pods, from_template, removal_order, server_message},
     shared::Watched,
     views::{Pod, ReplicaSet, conditions},
 };
 
-/// At most so many Pods are made or removed at once.
+/// The number of Pods that one reconcile creates or deletes at most.
 const BURST: usize = 500;
 
 #[derive(Debug, Default, PartialEq)]
@@ -24,8 +24,7 @@ pub(crate) struct Plan {
     pub(crate) delete: Vec<Arc<Pod>>,
 }
 
-/// How many Pods to make, or which to remove. `pods` are those the set owns; `crowd` says how many Pods of
-/// related sets share a node.
+/// Plans the Pods to create or delete. `pods` are the set's own; `crowd` is the number of related Pods by node.
 pub(crate) fn plan(
     set: &ReplicaSet,
     pods: &[Arc<Pod>],
@@ -46,7 +45,7 @@ pub(crate) fn plan(
     Plan { create: 0, delete: active }
 }
 
-/// The status that the Pods make, and the seconds until one more of them counts as available.
+/// Returns the status, and the seconds until another Pod becomes available.
 pub(crate) fn status(
     set: &ReplicaSet,
     pods: &[Arc<Pod>],
@@ -97,8 +96,8 @@ struct Reconciler {
     context: Context,
     resource: Resource,
     sets: Watched<ReplicaSet>,
-    own_sets: Controlled<ReplicaSet>,
-    own_pods: Controlled<Pod>,
+    own_sets: OwnerIndex<ReplicaSet>,
+    own_pods: OwnerIndex<Pod>,
     queue: WorkQueue<String>,
     expectations: Arc<Expectations>,
 }
@@ -122,8 +121,8 @@ fn run(context: Context, resource: Resource, kind: &'static str) {
     let own = Arc::new(Reconciler {
         context: context.clone(),
         resource,
-        own_sets: Controlled::of(&sets),
-        own_pods: Controlled::of(&pods),
+        own_sets: OwnerIndex::of(&sets),
+        own_pods: OwnerIndex::of(&pods),
         sets,
         queue: queue.clone(),
         expectations,
@@ -153,12 +152,14 @@ impl Reconciler {
                 let pod = from_template(&owner, &set.spec.template);
                 let wanted = vec![pod; plan.create];
                 result = self.context.create_pods(&owner, &wanted, &self.expectations).await;
-                failure = result.as_ref().err().map(|error| ("FailedCreate", said(error)));
+                failure =
+                    result.as_ref().err().map(|error| ("FailedCreate", server_message(error)));
             } else if !plan.delete.is_empty() {
                 let uids = plan.delete.iter().map(|pod| pod.metadata.uid.as_str());
                 self.expectations.expect(key, 0, uids);
                 result = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
-                failure = result.as_ref().err().map(|error| ("FailedDelete", said(error)));
+                failure =
+                    result.as_ref().err().map(|error| ("FailedDelete", server_message(error)));
             }
         }
         let (status, again) = status(&set, &pods, failure, now);
@@ -169,7 +170,7 @@ impl Reconciler {
         result
     }
 
-    /// How many running Pods of sets with the same owner are on each node.
+    /// Counts the running Pods of sets with the same owner, by node.
     fn crowd(&self, set: &ReplicaSet, own: &[Arc<Pod>]) -> HashMap<String, usize> {
         let mut crowd = HashMap::new();
         if own.len() <= usize::try_from(set.replicas()).unwrap_or(0) {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_what_is_missing_and_ignores_what_has_ended() {
+    fn creates_missing_pods_and_ignores_ended() {
         let pods = [pod("a", "n", "Running", true), pod("b", "n", "Failed", false)];
         let now = at("2026-01-01T01:00:00Z");
         assert_eq!(plan(&set(3, 0), &pods, &HashMap::new(), now).create, 2);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_those_that_do_least() {
+    fn deletes_least_useful_pods_first() {
         let pods = [
             pod("ready", "n1", "Running", true),
             pod("crowded", "n2", "Running", true),

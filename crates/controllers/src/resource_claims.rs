@@ -1,4 +1,4 @@
-//! ResourceClaims: made from templates for Pods, given back when no Pod uses them, and removed with their Pods.
+//! Creates ResourceClaims from templates for Pods, deallocates claims without users, and deletes claims of ended Pods.
 
 mod upkeep;
 
@@ -13,45 +13,45 @@ use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{Controlled, described},
+    indexes::{OwnerIndex, impl_has_meta},
     pods::OwnerOf,
     shared::Watched,
     views::{Pod, PodClaim, ResourceClaim},
 };
 
 const CLAIMS: Resource = Resource::RESOURCE_CLAIMS;
-/// On a claim that was made for a Pod: which of the Pod's claims it is.
+/// The annotation that holds the name of the claim in the Pod's spec.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
-/// How long the given part of a generated name may be: five characters and a hyphen come after it.
+/// The longest base of a generated name; a hyphen and five characters follow.
 const MAX_BASE: usize = 57;
 const WORKERS: usize = 10;
 
-described!(ResourceClaim);
+impl_has_meta!(ResourceClaim);
 
 struct Claims {
     context: Context,
     pods: Watched<Pod>,
     claims: Watched<ResourceClaim>,
-    of_pod: Controlled<ResourceClaim>,
+    of_pod: OwnerIndex<ResourceClaim>,
     templates: Watched<Template>,
-    /// Claims that were made and that informers may not show yet.
-    made: Mutex<HashMap<MadeFor, Made>>,
+    /// Claims that were created and that informers may not show yet.
+    created: Mutex<HashMap<PodClaimKey, CreatedClaim>>,
 }
 
-/// The key of a Pod, and its name for one of its claims.
-type MadeFor = (String, String);
+/// The key of a Pod, and the name of one of its claims in the spec.
+type PodClaimKey = (String, String);
 
-struct Made {
-    /// The Pod's.
+struct CreatedClaim {
+    /// The uid of the Pod.
     uid: String,
-    /// The claim's.
+    /// The name of the claim.
     name: String,
 }
 
-/// A ResourceClaimTemplate, as it is.
+/// A ResourceClaimTemplate as stored.
 type Template = Value;
 
-/// What a key of the queue is about.
+/// Returns the queue key of a claim or a Pod.
 fn key_of(kind: &str, key: &str) -> String {
     format!("{kind}:{key}")
 }
@@ -64,12 +64,12 @@ pub(crate) fn start(context: Context) {
     watch(&queue, &pods, &claims, &templates);
     let waits = vec![synced(&pods), synced(&claims), synced(&templates)];
     let run = Arc::new(Claims {
-        of_pod: Controlled::of(&claims),
+        of_pod: OwnerIndex::of(&claims),
         context: context.clone(),
         pods,
         claims,
         templates,
-        made: Mutex::default(),
+        created: Mutex::default(),
     });
     context.run(&queue, WORKERS, waits, move |key| {
         let run = run.clone();
@@ -95,7 +95,7 @@ fn watch(
         if change.new.filter(uses).is_some() {
             add.add(key_of("pod", change.key));
         }
-        // Whether the Pod has ended is for whoever looks at the claim to see.
+        // Whether the Pod has ended is checked when the claim is reconciled.
         let ended = change.new.is_none_or(|pod| pod.is_done());
         let last = change.new.or(change.old).filter(|_| ended);
         for claim in last.filter(uses).iter().flat_map(|pod| pod.device_claim_keys()) {
@@ -105,7 +105,7 @@ fn watch(
     let add = queue.clone();
     claims.on(move |change| {
         add.add(key_of("claim", change.key));
-        // One that was taken away is made again while its Pod is there.
+        // Recreate a deleted claim while its Pod exists.
         let gone = change.old.filter(|_| change.new.is_none());
         let owner = gone.and_then(|claim| claim.metadata.controller());
         if let (Some(claim), Some(pod)) = (gone, owner.filter(|owner| owner.kind == "Pod")) {
@@ -126,7 +126,7 @@ fn watch(
     });
 }
 
-/// The base of a generated name: both names in part where they are too long together.
+/// Returns the base of a generated name: both names, each shortened if they are too long together.
 fn base(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= MAX_BASE {
@@ -138,7 +138,7 @@ fn base(pod: &str, claim: &str) -> String {
     format!("{}-{}", part(pod), part(claim))
 }
 
-/// The claim for one of the Pod's.
+/// Builds a claim of a Pod from its template.
 fn claim_for(pod: &Pod, name: &str, template: &Value) -> Value {
     let meta = template.at("spec.metadata");
     let mut annotations = meta.at("annotations").clone();
@@ -163,15 +163,15 @@ fn claim_for(pod: &Pod, name: &str, template: &Value) -> Value {
 }
 
 impl Claims {
-    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<MadeFor, Made>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<PodClaimKey, CreatedClaim>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a Pod's claims, and writes their names into its status.
+    /// Creates a Pod's claims and writes their names into its status.
     async fn pod(&self, key: &str) -> Result<(), Error> {
         let pod = self.pods.get(key);
         let Some(pod) = pod.filter(|pod| !pod.is_done() && !pod.metadata.terminating()) else {
-            self.made().retain(|(pod, _), _| pod != key);
+            self.created().retain(|(pod, _), _| pod != key);
             return Ok(());
         };
         let mut names = Vec::new();
@@ -209,25 +209,25 @@ impl Claims {
         self.context.events.warning(about, "FailedResourceClaimCreation", message);
     }
 
-    /// The name of a claim that the Pod's status does not have yet.
+    /// Finds or creates a claim and returns its name if the Pod's status does not have it yet.
     async fn ensure(&self, pod: &Pod, claim: &PodClaim) -> Result<Option<String>, Error> {
         let namespace = &pod.metadata.namespace;
         let Some(template) = &claim.resource_claim_template_name else { return Ok(None) };
         let known = pod.status.resource_claim_statuses.iter().find(|s| s.name == claim.name);
         let key = (pod.metadata.key(), claim.name.clone());
         match known.map(|status| &status.resource_claim_name) {
-            // None is needed.
+            // The status says that no claim is needed.
             Some(None) => return Ok(None),
             Some(Some(name)) => {
                 let there = self.claims.get(&format!("{namespace}/{name}"));
                 if there.is_some_and(|there| there.metadata.controlled_by(&pod.metadata.uid)) {
-                    self.made().remove(&key);
+                    self.created().remove(&key);
                     return Ok(None);
                 }
             }
             None => {}
         }
-        // It may have been made without the Pod's status being written.
+        // The claim may exist without an entry in the Pod's status.
         let is_it = |own: &&Arc<ResourceClaim>| {
             let of = own.metadata.annotations.get(POD_CLAIM);
             of.is_some_and(|of| *of == claim.name) && !own.metadata.terminating()
@@ -235,17 +235,17 @@ impl Claims {
         if let Some(own) = self.of_pod.by(&pod.metadata.uid).iter().find(is_it) {
             return Ok(Some(own.metadata.name.clone()));
         }
-        let of_this = |made: &&Made| made.uid == pod.metadata.uid;
-        let made = self.made().get(&key).filter(of_this).map(|made| made.name.clone());
+        let of_this = |made: &&CreatedClaim| made.uid == pod.metadata.uid;
+        let made = self.created().get(&key).filter(of_this).map(|made| made.name.clone());
         if let Some(name) = made {
-            // Unless somebody has removed it since.
+            // Check that the claim still exists.
             match self.context.client.get::<Value>(&CLAIMS, namespace, &name).await {
-                Err(error) if error.is_not_found() => drop(self.made().remove(&key)),
+                Err(error) if error.is_not_found() => drop(self.created().remove(&key)),
                 other => return other.map(|_| Some(name)),
             }
         }
         let Some(template) = self.templates.get(&format!("{namespace}/{template}")) else {
-            // The template's coming brings the Pod back.
+            // The creation of the template requeues the Pod.
             let why = format!(
                 "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
             );
@@ -255,7 +255,8 @@ impl Claims {
         let claim = claim_for(pod, &claim.name, &template);
         let made: Value = self.context.client.create(&CLAIMS, namespace, &claim).await?;
         let name = made.name().to_owned();
-        self.made().insert(key, Made { uid: pod.metadata.uid.clone(), name: name.clone() });
+        self.created()
+            .insert(key, CreatedClaim { uid: pod.metadata.uid.clone(), name: name.clone() });
         Ok(Some(name))
     }
 }
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_generated_from_both_names() {
+    fn generates_names_from_pod_and_claim() {
         assert_eq!(base("pod", "gpu"), "pod-gpu-");
         let long = base(&"p".repeat(60), &"c".repeat(30));
         assert_eq!(

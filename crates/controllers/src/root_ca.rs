@@ -1,4 +1,4 @@
-//! Every namespace has the ConfigMap `kube-root-ca.crt`, by which Pods know the API server.
+//! Publishes the ConfigMap `kube-root-ca.crt` in every namespace, with the CA that verifies the API server.
 
 use api_meta::{ObjectMeta, null_default};
 use client::{Error, Resource, WorkQueue};
@@ -14,11 +14,11 @@ use crate::{
 const NAME: &str = "kube-root-ca.crt";
 const KEY: &str = "ca.crt";
 
-/// What of a ConfigMap is compared; of others only the name is kept.
+/// The compared fields of a ConfigMap. Of other ConfigMaps only the metadata is kept.
 #[derive(Debug, Default)]
 struct ConfigMap {
     metadata: ObjectMeta,
-    /// None for the ConfigMaps that are not ours.
+    /// `None` for other ConfigMaps.
     data: Option<Labels>,
 }
 
@@ -113,7 +113,9 @@ async fn reconcile(
         }
     };
     match done {
-        Err(error) if error.is_already_exists() || crate::pods::namespace_is_going(&error) => {
+        Err(error)
+            if error.is_already_exists() || crate::pods::namespace_is_terminating(&error) =>
+        {
             Ok(())
         }
         other => other.map(drop),
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_made_restored_and_left_alone() {
+    fn creates_and_restores_root_ca() {
         let active = Namespace::default();
         let map = |data: Value| -> ConfigMap {
             serde_json::from_value(json!({"metadata": {"name": NAME}, "data": data})).unwrap()

@@ -1,4 +1,4 @@
-//! Every namespace has the service account `default`.
+//! Creates the service account `default` in every namespace.
 
 use api_meta::PartialObject;
 use client::{Error, Resource, WorkQueue};
@@ -10,7 +10,7 @@ use crate::{
     views::Namespace,
 };
 
-/// Whether the account is to be made.
+/// Reports whether the account must be created.
 fn plan(namespace: Option<&Namespace>, account: Option<&PartialObject>) -> bool {
     namespace.is_some_and(|ns| ns.status.phase != "Terminating" && !ns.metadata.terminating())
         && account.is_none()
@@ -49,7 +49,9 @@ async fn reconcile(
     }
     let account = json!({"metadata": {"name": "default", "namespace": name}});
     match context.client.create::<_, Value>(&Resource::SERVICE_ACCOUNTS, name, &account).await {
-        Err(error) if error.is_already_exists() || crate::pods::namespace_is_going(&error) => {
+        Err(error)
+            if error.is_already_exists() || crate::pods::namespace_is_terminating(&error) =>
+        {
             Ok(())
         }
         other => other.map(drop),

@@ -1,4 +1,4 @@
-//! Says of ranges of Service addresses whether they are in use, and keeps those that are from disappearing.
+//! Maintains the Ready condition of ServiceCIDRs, and protects those in use with a finalizer.
 
 use std::net::IpAddr;
 
@@ -33,29 +33,29 @@ struct Spec {
     cidrs: Vec<String>,
 }
 
-/// What matters of a Service.
+/// The addresses of a Service.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Addressed {
-    spec: AddressedSpec,
+struct ServiceAddresses {
+    spec: ServiceAddressesSpec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct AddressedSpec {
+struct ServiceAddressesSpec {
     #[serde(rename = "clusterIPs", deserialize_with = "null_default")]
     addresses: Vec<String>,
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
-    /// The finalizers to have instead.
+    /// The new finalizers, if they change.
     finalizers: Option<Vec<String>>,
-    /// The condition to have instead.
+    /// The new Ready condition, if it changes.
     ready: Option<Value>,
 }
 
-/// `used`: a Service has an address of the range.
+/// Plans for a range. `used` is `true` if a Service has an address from it.
 fn plan(range: &ServiceCidr, used: bool, now: Timestamp) -> Plan {
     let meta = &range.metadata;
     let has = meta.finalizers.iter().any(|f| f == FINALIZER);
@@ -86,11 +86,11 @@ fn plan(range: &ServiceCidr, used: bool, now: Timestamp) -> Plan {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let ranges = context.watch::<ServiceCidr>(SERVICE_CIDRS);
-    let services = context.watch::<Addressed>(Resource::SERVICES);
+    let services = context.watch::<ServiceAddresses>(Resource::SERVICES);
     ranges.on_key(&queue);
     let (add, known) = (queue.clone(), ranges.clone());
     services.on(move |change| {
-        // A range may have waited for this one to go.
+        // A terminating range may have waited for this Service.
         if change.new.is_none() {
             let waiting = known.list().into_iter().filter(|range| range.metadata.terminating());
             waiting.for_each(|range| add.add(range.metadata.key()));
@@ -107,7 +107,7 @@ pub(crate) fn start(context: Context) {
 async fn reconcile(
     context: &Context,
     ranges: &Watched<ServiceCidr>,
-    services: &Watched<Addressed>,
+    services: &Watched<ServiceAddresses>,
     key: &str,
 ) -> Result<(), Error> {
     let Some(range) = ranges.get(key) else { return Ok(()) };
@@ -141,8 +141,8 @@ fn parsed(texts: &[String]) -> Vec<Cidr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// A headless Service's `None` is no address.
-fn addresses(service: &Addressed) -> Vec<IpAddr> {
+/// Parses the addresses of a Service; `None` of a headless Service is not an address.
+fn addresses(service: &ServiceAddresses) -> Vec<IpAddr> {
     service.spec.addresses.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_kept_and_called_ready() {
+    fn adds_finalizer_and_ready_condition() {
         let mut fresh = range(false, &["other"]);
         let planned = plan(&fresh, false, now());
         assert_eq!(planned.finalizers.unwrap(), ["other", FINALIZER]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_used_waits() {
+    fn keeps_finalizer_while_range_is_used() {
         let going = range(true, &["other", FINALIZER]);
         let waiting = plan(&going, true, now());
         assert_eq!(

@@ -7,7 +7,7 @@ use std::{
 use client::{Change, Client, Informer, ListOptions, Resource};
 use serde::de::DeserializeOwned;
 
-/// One informer, and everyone who wants to hear of its changes.
+/// An informer that several controllers share.
 pub(crate) struct Watched<P>(Informer<P>);
 
 impl<P> Clone for Watched<P> {
@@ -24,20 +24,20 @@ impl<P> std::ops::Deref for Watched<P> {
 }
 
 impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
-    /// Calls the handler for every object there is and for every change from now on. A change at the same
-    /// moment may be told twice: handlers add keys to a queue, which does not mind.
+    /// Calls the handler for every existing object and for every later change. A concurrent change may be delivered
+    /// twice. Handlers add keys to a queue, which deduplicates them.
     pub(crate) fn on(&self, handler: impl Fn(&Change<'_, P>) + Send + Sync + 'static) {
         self.0.on(move |change| handler(&change));
     }
 
-    /// The same for controllers that only want to know the key.
+    /// Adds the key of every changed object to the queue.
     pub(crate) fn on_key(&self, queue: &client::WorkQueue<String>) {
         let queue = queue.clone();
         self.on(move |change| queue.add(change.key.to_owned()));
     }
 }
 
-/// The informers, by resource and projection: two controllers that want the same share one cache.
+/// The informers by resource and decoded type. Two controllers that need the same share one cache.
 pub(crate) struct Shared {
     client: Client,
     tasks: rt::Tasks,

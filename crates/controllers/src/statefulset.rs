@@ -1,4 +1,4 @@
-//! Pods with names, an order, and volumes of their own.
+//! Runs Pods with stable names, an order, and claims of their own.
 
 mod plan;
 mod retention;
@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 use crate::{
     context::{Context, synced},
     expectations::Expectations,
-    history::{Current, HASH_LABEL},
-    indexes::{Controlled, Selectors},
-    pods::{OwnerOf, follow_pods, namespace_is_going, said},
+    history::{CurrentRevision, HASH_LABEL},
+    indexes::{OwnerIndex, Selectors},
+    pods::{OwnerOf, follow_pods, namespace_is_terminating, server_message},
     shared::Watched,
     views::{ControllerRevision, Pod, Set},
 };
 use plan::{Plan, Step};
 
-/// How long to wait for a claim that goes, before its successor is made.
+/// The delay before the next attempt when a claim is still being deleted.
 const CLAIM_GOES: Duration = Duration::from_secs(1);
 
 struct Reconciler {
     context: Context,
     sets: Watched<Set>,
-    pods: Controlled<Pod>,
+    pods: OwnerIndex<Pod>,
     claims: Watched<PartialObject>,
-    revisions: Controlled<ControllerRevision>,
+    revisions: OwnerIndex<ControllerRevision>,
     queue: WorkQueue<String>,
 }
 
@@ -39,16 +39,16 @@ pub(crate) fn start(context: Context) {
     let claims = context.watch::<PartialObject>(Resource::PERSISTENT_VOLUME_CLAIMS);
     let revisions = context.watch::<ControllerRevision>(Resource::CONTROLLER_REVISIONS);
     sets.on_key(&queue);
-    // Names say which Pods there are, so nothing is made twice without expectations.
+    // Pod names are fixed, so nothing is created twice and the expectations are not needed.
     let expectations = Arc::new(Expectations::default());
     follow_pods(&pods, "StatefulSet", &queue, &expectations, Selectors::of(&sets));
     let waits = vec![synced(&sets), synced(&pods), synced(&claims), synced(&revisions)];
     let own = Reconciler {
         context: context.clone(),
         sets,
-        pods: Controlled::of(&pods),
+        pods: OwnerIndex::of(&pods),
         claims,
-        revisions: Controlled::of(&revisions),
+        revisions: OwnerIndex::of(&revisions),
         queue: queue.clone(),
     };
     let own = Arc::new(own);
@@ -78,7 +78,7 @@ impl Reconciler {
         let current = set.status["currentRevision"].as_str().unwrap_or(&update.name).to_owned();
         let Plan { steps, again } =
             plan::plan(&set, &pods, &current, &update.name, self.context.now());
-        // Before a Pod is scaled away its claims must know that they go with it.
+        // Set the owner references of a Pod's claims before the Pod is scaled away.
         let mut result = self.keep_claims(&owner, &set, &pods).await;
         for step in steps {
             if result.is_err() {
@@ -100,7 +100,7 @@ impl Reconciler {
         result
     }
 
-    /// Brings the owner references of the Pods' claims to what the set's policy says.
+    /// Updates the owner references of the Pods' claims by the set's retention policy.
     async fn keep_claims(
         &self,
         owner: &OwnerOf,
@@ -135,7 +135,7 @@ impl Reconciler {
         set: &Set,
         step: Step,
         revisions: &[Arc<ControllerRevision>],
-        update: &Current,
+        update: &CurrentRevision,
     ) -> Result<(), Error> {
         match step {
             Step::Create { ordinal, revision } => {
@@ -194,11 +194,11 @@ impl Reconciler {
                 self.context.events.normal(owner.object(), "SuccessfulCreate", message);
                 Ok(())
             }
-            Err(error) if error.is_already_exists() || namespace_is_going(&error) => Ok(()),
+            Err(error) if error.is_already_exists() || namespace_is_terminating(&error) => Ok(()),
             Err(error) => {
                 let message = format!(
                     "create Pod {pod_name} in StatefulSet {name} failed error: {}",
-                    said(&error)
+                    server_message(&error)
                 );
                 self.context.events.warning(owner.object(), "FailedCreate", message);
                 Err(error)
@@ -206,7 +206,7 @@ impl Reconciler {
         }
     }
 
-    /// Deletes just this Pod: its successor has the same name.
+    /// Deletes exactly this Pod, because its successor has the same name.
     async fn delete(&self, owner: &OwnerOf, set: &Set, pod: &Pod) -> Result<(), Error> {
         let meta = &pod.metadata;
         let preconditions = Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
@@ -230,7 +230,7 @@ impl Reconciler {
     }
 }
 
-/// A claim's labels are the selector's, so that they are found again.
+/// The labels of claims are those of the selector, so that they can be found by it.
 fn claim_labels(set: &Set) -> Value {
     json!(set.spec.selector.as_ref().map(|s| s.match_labels.clone()).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Controllers together, against an API server in memory and a kubelet that makes every Pod ready.
+//! Runs controllers together against an in-memory API server and a kubelet that makes every Pod ready.
 
 mod autoscaling;
 mod cves;
@@ -25,7 +25,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Runs these controllers, and a kubelet.
+    /// Runs these controllers and a kubelet.
     pub(crate) fn start(controllers: &[&str], config: Config) -> Self {
         let api = FakeApi::default();
         let tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -46,7 +46,7 @@ impl Cluster {
         );
     }
 
-    /// Pods that are not going away.
+    /// Returns the Pods that are not terminating.
     pub(crate) fn pods(&self) -> Vec<Value> {
         let mut pods = self.api.list(&Resource::PODS, "default");
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
@@ -54,7 +54,7 @@ impl Cluster {
     }
 }
 
-/// Makes every Pod running and ready, unless its image says otherwise; it looks so often.
+/// Sets every Pod to running and ready in each period, unless its image says otherwise.
 async fn kubelet(api: FakeApi, period: Duration) {
     let client = api.client("kubelet");
     let mut number = 0;
@@ -85,7 +85,7 @@ pub(crate) fn events(api: &FakeApi, reason: &str) -> Vec<String> {
     of.filter_map(|e| e["message"].as_str().map(str::to_owned)).collect()
 }
 
-/// Waits until the condition holds, for an hour of the tests' clock.
+/// Waits for the condition, at most an hour of simulated time.
 pub(crate) async fn until(api: &FakeApi, what: &str, condition: impl Fn(&FakeApi) -> bool) {
     for _ in 0..3600 {
         if condition(api) {
@@ -93,5 +93,5 @@ pub(crate) async fn until(api: &FakeApi, what: &str, condition: impl Fn(&FakeApi
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out waiting: {what}");
 }

@@ -1,4 +1,4 @@
-//! Removes finished Jobs whose time is up.
+//! Deletes finished Jobs after their TTL.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     views::Job,
 };
 
-/// When the Job is to be removed.
+/// Returns the time at which the Job is deleted.
 fn plan(job: &Job) -> Option<Timestamp> {
     let seconds = u64::try_from(job.spec.ttl_seconds_after_finished?).ok()?;
     let (_, finished) = job.finished()?;
@@ -52,7 +52,7 @@ async fn reconcile(
     let meta = &job.metadata;
     let options = DeleteOptions {
         propagation_policy: Some("Foreground"),
-        // The time may have been changed a moment ago.
+        // The TTL may have just been changed.
         preconditions: Some(Preconditions {
             uid: Some(meta.uid.clone()),
             resource_version: Some(meta.resource_version.clone()),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_runs_from_the_end_of_the_job() {
+    fn ttl_starts_when_job_ends() {
         let job = |conditions: serde_json::Value| -> Job {
             serde_json::from_value(json!({"spec": {"ttlSecondsAfterFinished": 10}, "status": {"conditions": conditions}}))
                 .unwrap()

@@ -1,5 +1,4 @@
-//! The fields that controllers read. Informers keep these and nothing else, so a field here costs memory for
-//! every object there is.
+//! The fields that controllers read. Informers cache nothing else, so each field costs memory for every object.
 
 mod devices;
 mod storage;
@@ -63,12 +62,12 @@ pub(crate) struct PodSpec {
     pub(crate) volumes: Vec<Volume>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) resource_claims: Vec<PodClaim>,
-    /// Only kept where it ties the Pod to one node, as a daemon's does.
+    /// The node that the Pod's required affinity names, as a daemon Pod's does.
     #[serde(rename = "affinity", deserialize_with = "daemon_node")]
     pub(crate) daemon_node: Option<String>,
 }
 
-/// The one node that a Pod is made for.
+/// Returns the node of a required affinity for exactly one node name.
 fn daemon_node<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     let affinity = Value::deserialize(d)?;
     let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -191,17 +190,17 @@ pub(crate) struct ContainerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ContainerState {
-    pub(crate) terminated: Option<Terminated>,
+    pub(crate) terminated: Option<TerminatedState>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Terminated {
+pub(crate) struct TerminatedState {
     pub(crate) exit_code: i32,
     pub(crate) finished_at: Option<Timestamp>,
 }
 
-/// A condition of any kind.
+/// A condition of any object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -230,7 +229,7 @@ pub(crate) fn is_true(all: &[Condition], kind: &str) -> bool {
 }
 
 impl Pod {
-    /// The names of its claims, those made for it alone included.
+    /// Returns the names of the Pod's claims, including those of ephemeral volumes.
     pub(crate) fn claims(&self) -> impl Iterator<Item = String> {
         self.spec.volumes.iter().filter_map(|volume| match &volume.persistent_volume_claim {
             Some(source) => Some(source.claim_name.clone()),
@@ -238,12 +237,12 @@ impl Pod {
         })
     }
 
-    /// The same with their namespace.
+    /// Returns the keys of the Pod's claims.
     pub(crate) fn claim_keys(&self) -> Vec<String> {
         self.claims().map(|name| format!("{}/{name}", self.metadata.namespace)).collect()
     }
 
-    /// The name of the claim that is made for one of its volumes.
+    /// Returns the name of the claim of an ephemeral volume.
     pub(crate) fn ephemeral_claim(&self, volume: &Volume) -> String {
         format!("{}-{}", self.metadata.name, volume.name)
     }
@@ -252,7 +251,7 @@ impl Pod {
         is_true(&self.status.conditions, "Ready")
     }
 
-    /// When it became ready.
+    /// Returns the time at which the Pod became ready.
     pub(crate) fn ready_since(&self) -> Option<Timestamp> {
         let ready = condition(&self.status.conditions, "Ready").filter(|c| c.status == "True")?;
         ready.last_transition_time
@@ -262,7 +261,7 @@ impl Pod {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Counts towards a controller's replicas.
+    /// Reports whether the Pod counts towards a controller's replicas.
     pub(crate) fn active(&self) -> bool {
         !self.finished() && !self.metadata.terminating()
     }
@@ -289,7 +288,7 @@ impl Pod {
     }
 }
 
-/// A selector that cannot be read, or is empty, selects nothing: better no Pod than all.
+/// Converts a selector. An invalid or empty one selects nothing, because selecting all Pods would do more harm.
 pub(crate) fn selector(of: Option<&LabelSelector>) -> Selector {
     let selector = of.filter(|s| !s.is_empty()).map(LabelSelector::to_selector);
     selector.and_then(Result::ok).unwrap_or_else(Selector::nothing)
@@ -375,7 +374,7 @@ impl NodeStatus {
 }
 
 impl Service {
-    /// An empty one selects nothing.
+    /// Returns the selector. An empty one selects nothing.
     pub(crate) fn selector(&self) -> Selector {
         let match_labels = self.spec.selector.clone();
         selector(Some(&LabelSelector { match_labels, ..LabelSelector::default() }))

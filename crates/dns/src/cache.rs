@@ -1,4 +1,4 @@
-//! Responses of upstream servers, as bytes, for as long as they live.
+//! Caches the encoded responses of upstream servers until their TTL ends.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{corefile::CacheOptions, wire};
 
-/// What two queries must have in common to get one response: the question, and the flags that change the answer
+/// The parts that two queries must share to get the same response: the question, and the flags that change the answer
 /// (recursion, checking disabled, EDNS and its DNSSEC flag).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -19,7 +19,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `edns` is whether the query has EDNS, and asks for DNSSEC in it.
+    /// Returns the key of a query. `edns` is `None` for a query without EDNS, else the DNSSEC flag.
     pub(crate) fn of(query: &[u8], edns: Option<bool>) -> Option<Self> {
         let end = wire::question_end(query)?;
         let recursion = query.get(2)? & 0x01;
@@ -39,8 +39,8 @@ struct Entry {
     ttl: Duration,
 }
 
-/// Two generations: when the young one is full, the old one is dropped and the young one grows old. What is asked
-/// for stays young. So the cache is bounded, and what is dropped was not asked for lately.
+/// A bounded cache of two generations. When the young one is full, the old one is dropped and the young one becomes the
+/// old one. A hit moves an entry to the young generation, so that only entries without recent hits are dropped.
 pub(crate) struct Cache {
     options: CacheOptions,
     generations: Mutex<Generations>,
@@ -61,7 +61,7 @@ impl Cache {
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A kept response to `query`, with its id and letters' case and with the time passed taken off.
+    /// Returns a cached response with the id and the letter case of `query`, and with its TTLs reduced by its age.
     pub(crate) fn get(&self, key: &Key, query: &[u8], now: Instant) -> Option<Vec<u8>> {
         let mut generations = self.generations();
         if let Some(entry) = generations.old.remove(key) {
@@ -76,7 +76,7 @@ impl Cache {
         let mut bytes = entry.bytes.to_vec();
         for at in entry.offsets.iter().map(|at| usize::from(*at)) {
             let left = wire::u32_at(&bytes, at)?.saturating_sub(age.as_secs() as u32);
-            // No answer may live longer with the client than here.
+            // The client must not keep an answer longer than this cache.
             let left = left.min((entry.ttl - age).as_secs() as u32);
             bytes[at..at + 4].copy_from_slice(&left.to_be_bytes());
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_ages_and_takes_the_querys_id_and_case() {
+    fn cached_response_ages_and_gets_id_and_case_of_query() {
         let (cache, start) = (cache(10), Instant::now());
         let key = Key::of(&query("a.example.", 1), None).unwrap();
         cache.put(key.clone(), &response("a.example.", 300), start);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
+    fn cache_is_bounded_and_keeps_recent_hits() {
         let (cache, now) = (cache(20), Instant::now());
         let key = |n: usize| Key::of(&query(&format!("{n}.example."), 1), None).unwrap();
         for n in 0..1000 {

@@ -1,8 +1,7 @@
-//! The Corefile: server blocks by zone and port, each with its plugins.
+//! Parses the Corefile: server blocks by zone and port, each with its plugins.
 //!
-//! The plugins that a cluster's DNS needs are understood, with all their options that matter here. Another plugin
-//! is an error rather than a silent difference. What is accepted and not acted on stands in one table (`ignored.rs`)
-//! with the reason, which is logged.
+//! It supports the plugins that a cluster's DNS needs, with all relevant options. Another plugin is an error. Settings
+//! that are accepted without effect are listed in `ignored.rs` with the reason, which is logged.
 
 mod ignored;
 mod options;
@@ -14,54 +13,63 @@ use hickory_proto::rr::Name;
 pub use options::{CacheOptions, ForwardOptions, HostsOptions, KubernetesOptions, PodMode};
 use tokens::{Directive, blocks};
 
-/// What is wrong with a Corefile, and in which line, counted from 1.
+/// An error in a Corefile.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("Corefile line {line}: {reason}")]
 pub struct CorefileError {
+    /// The line, counted from 1.
     pub line: usize,
+    /// The problem.
     pub reason: String,
 }
 
-/// One server block.
+/// A server block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// The zones that the block answers for; the root is all.
+    /// The zones that the block answers for; the root zone covers all names.
     pub zones: Vec<Name>,
+    /// The port to listen on.
     pub port: u16,
-    /// The addresses to listen on; all where it is empty.
+    /// The addresses to listen on; empty for all.
     pub bind: Vec<std::net::IpAddr>,
+    /// The cluster's zone, if the plugin `kubernetes` is used.
     pub kubernetes: Option<KubernetesOptions>,
+    /// Static names, if the plugin `hosts` is used.
     pub hosts: Option<HostsOptions>,
+    /// The servers to forward to, by zone.
     pub forward: Vec<ForwardOptions>,
+    /// The cache for forwarded queries, if the plugin `cache` is used.
     pub cache: Option<CacheOptions>,
+    /// The health check, if the plugin `health` is used.
     pub health: Option<Health>,
-    /// Where `/ready` says whether the cluster is known yet.
+    /// The address of `/ready`, which reports whether the cluster's objects are loaded.
     pub ready: Option<SocketAddr>,
-    /// Where `/metrics` is.
+    /// The address of `/metrics`.
     pub prometheus: Option<SocketAddr>,
-    /// How often the Corefile is read again.
+    /// The interval between two reads of the Corefile.
     pub reload: Option<Duration>,
-    /// Whether errors are logged.
+    /// `true` if errors are logged.
     pub errors: bool,
-    /// Whether every question is logged.
+    /// `true` if every query is logged.
     pub log: bool,
-    /// Whether a server that forwards to itself is found, and ends.
+    /// `true` if forwarding loops are detected and stopped.
     pub loops: bool,
-    /// Whether addresses in an answer come in changing order.
+    /// `true` if the addresses in an answer are shuffled.
     pub shuffle: bool,
-    /// The warnings about what is accepted and not acted on.
+    /// The warnings about settings without effect.
     pub ignored: Vec<String>,
 }
 
-/// The plugin `health`: an HTTP server whose `/health` answers as long as the process does.
+/// The plugin `health`: `/health` responds as long as the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// How long to go on answering after the order to stop.
+    /// The time for which queries are still answered after a shutdown starts.
     pub lameduck: Duration,
 }
 
-/// Parses a Corefile; `port` is for labels without one.
+/// Parses a Corefile. `port` is the default for labels without a port.
 pub fn parse(text: &str, port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut parsed = Vec::new();
     for block in blocks(text)? {
@@ -76,7 +84,7 @@ pub fn parse(text: &str, port: u16) -> Result<Vec<Block>, CorefileError> {
     Ok(parsed)
 }
 
-/// The files that a Corefile refers to and that have to be read again when they change.
+/// Returns the files that a Corefile refers to and that must be reread when they change.
 pub fn files(blocks: &[Block]) -> Vec<PathBuf> {
     blocks.iter().filter_map(|block| block.hosts.as_ref()?.file.clone()).collect()
 }
@@ -123,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeadms_corefile_is_understood() {
+    fn parses_kubeadm_corefile() {
         let blocks = parse(KUBEADM, 53).unwrap();
         let [block] = blocks.as_slice() else { panic!("{blocks:?}") };
         assert_eq!((block.zones.as_slice(), block.port), (&[name(".")][..], 53));
@@ -152,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn stub_domains_comments_quotes_and_several_labels() {
+    fn parses_stub_domains_comments_quotes_and_labels() {
         let text = "# a stub\nexample.org:1053, example.net { # two\n forward . 192.0.2.1 192.0.2.2:5353 {\n policy sequential\n force_tcp\n }\n}\n\"dns://.\" {\n hosts {\n 192.0.2.7 a.example b.example\n ttl 60\n fallthrough\n }\n}";
         let blocks = parse(text, 53).unwrap();
         assert_eq!(blocks.len(), 3, "labels with different ports are blocks of their own");
@@ -163,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn warns_of_what_is_accepted_without_effect() {
+    fn warns_about_settings_without_effect() {
         assert_eq!(parse(KUBEADM, 53).unwrap()[0].ignored, Vec::<String>::new());
         let text = ".:53 {\n bufsize 512\n errors {\n  stacktrace\n }\n log . {\n  class error\n }\n ready {\n  monitor continuously\n }\n\
              kubernetes cluster.local\n forward . 192.0.2.1 {\n  expire 10s\n }\n cache 30 example.org {\n  prefetch 1\n  \
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_line() {
+    fn reports_errors_by_line() {
         for (text, line, reason) in [
             (".:53 {\n errors\n", 1, "closed"),
             (".:53 {\n frobnicate\n}", 2, "unknown plugin"),

@@ -1,4 +1,4 @@
-//! CoreDNS's command line, whose flags have one dash: `-conf FILE`.
+//! The command line of CoreDNS, whose flags have one dash: `-conf FILE`.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -8,21 +8,21 @@ pub struct Args {
     /// The Corefile
     #[arg(long, default_value = "Corefile")]
     pub conf: PathBuf,
-    /// The port of server blocks that name none
+    /// The port of server blocks without a port
     #[arg(long = "dns.port", visible_alias = "p", default_value_t = 53)]
     pub port: u16,
-    /// Accepted; the service manager keeps track of processes
+    /// Accepted without effect; the service manager tracks the process
     #[arg(long, hide = true)]
     pub pidfile: Option<PathBuf>,
-    /// Accepted; there is no banner to suppress
+    /// Accepted without effect; there is no banner
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub quiet: Option<bool>,
-    /// The kubeconfig to use outside a Pod, unless the Corefile names one
+    /// The kubeconfig outside a Pod, unless the Corefile names one
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The arguments with Go's one-dash flags written with two, as the parser here wants them.
+/// Rewrites Go's one-dash flags with two dashes, as the parser requires.
 pub fn two_dashes(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let rewrite = |arg: OsString| match arg.to_str() {
         Some(text) if text.len() > 2 && text.starts_with('-') && !text.starts_with("--") => {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeadms_arguments_are_understood() {
+    fn parses_kubeadm_arguments() {
         for args in [
             ["coredns", "-conf", "/etc/coredns/Corefile"].as_slice(),
             &["coredns", "--conf=/etc/coredns/Corefile", "-quiet"],

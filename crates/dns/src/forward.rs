@@ -1,4 +1,4 @@
-//! Asking other servers.
+//! Forwards queries to other servers.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -21,10 +21,10 @@ use tokio::{
 
 use crate::{corefile::ForwardOptions, wire};
 
-/// How long one server is waited for, and how long all of them together.
+/// The time limits for the answer of one server, and for all servers together.
 const ONE: Duration = Duration::from_secs(2);
 const ALL: Duration = Duration::from_secs(5);
-/// A server that failed too often is left out for this long, while others answer.
+/// The time for which a server is skipped after too many failures, as long as others answer.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub(crate) enum ForwardError {
     NoAnswer { server: SocketAddr, reason: String },
 }
 
-/// A server that cannot be asked: it is no address, and no file that names one.
+/// The error for a server that is neither an address nor a file with addresses.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "forward: {server:?} is neither an address nor a readable file in the form of resolv.conf: {reason}"
@@ -61,7 +61,7 @@ pub(crate) struct Forward {
     options: ForwardOptions,
     servers: Vec<Server>,
     slots: Semaphore,
-    /// A loop was found; nothing is forwarded until it is gone.
+    /// `true` if a loop was found; forwarding stops until a later probe finds none.
     pub(crate) looped: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Forward {
         &self.options.from
     }
 
-    /// A server's response to `query`, with the query's id.
+    /// Returns a server's response to `query`, with the query's id.
     pub(crate) async fn ask(&self, query: &[u8], over_tcp: bool) -> Result<Vec<u8>, ForwardError> {
         if self.looped.load(Ordering::Relaxed) {
             return Err(ForwardError::Loop);
@@ -122,14 +122,14 @@ impl Forward {
         Err(failure)
     }
 
-    /// Sends `query` to every server without waiting for answers, to see whether it comes back.
+    /// Sends `query` to every server to find out whether it comes back; answers are ignored.
     pub(crate) async fn probe(&self, query: &[u8]) {
         for server in &self.servers {
             let _ = timeout(ONE, exchange(server.address, query, false)).await;
         }
     }
 
-    /// The servers in the order to ask them: those that rest come last, the others by policy.
+    /// Returns the servers in the order of attempts: by policy, with skipped servers last.
     fn order(&self) -> Vec<&Server> {
         let mut order: Vec<&Server> = self.servers.iter().collect();
         if !self.options.sequential && order.len() > 1 {
@@ -157,7 +157,7 @@ impl Server {
     }
 }
 
-/// Asks with an id and a port of our own, and takes no answer but one to what was asked.
+/// Queries a server with a new id from a new port, and accepts only an answer to this query.
 async fn exchange(server: SocketAddr, query: &[u8], tcp: bool) -> std::io::Result<Vec<u8>> {
     let mut sent = query.to_vec();
     let (own, theirs) = (rt::random(), wire::id(query).unwrap_or_default());
@@ -204,7 +204,7 @@ async fn over_tcp(server: SocketAddr, query: &[u8]) -> std::io::Result<Vec<u8>> 
     Ok(response)
 }
 
-/// The addresses that one word of `forward` stands for.
+/// Returns the addresses that one argument of `forward` stands for.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, ServerError> {
     let bare = text.strip_prefix("dns://").unwrap_or(text);
     if let Ok(address) = bare.parse::<SocketAddr>() {
@@ -217,7 +217,7 @@ fn addresses(text: &str) -> Result<Vec<SocketAddr>, ServerError> {
     let file =
         file.map_err(|error| ServerError { server: text.to_owned(), reason: error.to_string() })?;
     let servers = file.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    // A zone after % names an interface, which an address elsewhere cannot need.
+    // A zone after % names an interface of this machine and is dropped.
     let ips =
         servers.filter_map(|server| server.trim().split(['%', ' ', '\t']).next()?.parse().ok());
     Ok(ips.map(|ip| SocketAddr::new(ip, 53)).collect())
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_come_from_addresses_and_files() {
+    fn reads_servers_from_addresses_and_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(
             file.path(),

@@ -1,4 +1,4 @@
-//! The cluster's objects, arranged by the questions that are asked of them.
+//! Indexes the cluster's objects for DNS queries.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -9,63 +9,69 @@ use std::{
 use net_core::api::{EndpointSlice, Service, SliceEndpoint};
 use serde::Deserialize;
 
-/// What is read of a Pod, and only for verified Pod records.
+/// The fields of a Pod, which are needed only for verified Pod records.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Pod {
+    /// The namespace.
     pub metadata: PodMeta,
+    /// The phase and the addresses.
     pub status: PodStatus,
 }
 
-/// Of a Pod's metadata its namespace alone is kept: there are many Pods.
+/// The metadata of a Pod. Only the namespace is kept, because there are many Pods.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodMeta {
+    /// The namespace.
     pub namespace: Box<str>,
 }
 
-/// Where the Pod is, and whether it still is.
+/// The status of a Pod.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
+    /// The phase.
     pub phase: Box<str>,
+    /// The addresses.
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
 }
 
-/// One address as text.
+/// An address of a Pod.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodIp {
+    /// The address, as text.
     pub ip: Box<str>,
 }
 
 impl Pod {
-    /// The addresses of a Pod that runs; one that ended has given its addresses back.
+    /// Returns the addresses of a running Pod; an ended Pod has released them.
     fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let ended = matches!(&*self.status.phase, "Succeeded" | "Failed");
         self.status.pod_ips.iter().filter(move |_| !ended).filter_map(|ip| ip.ip.parse().ok())
     }
 }
 
-/// Keys are `namespace/name`. Every change says what was there before, so that the reverse maps stay exact.
+/// The indexed objects, by `namespace/name`. Changes come with the former state, which keeps the reverse maps exact.
 #[derive(Default)]
 pub struct Index {
     services: HashMap<Box<str>, Arc<Service>>,
-    /// By Service, then by slice.
+    /// Slices by Service, then by name.
     slices: HashMap<Box<str>, BTreeMap<Box<str>, Arc<EndpointSlice>>>,
     namespaces: HashSet<Box<str>>,
     cluster_ips: HashMap<IpAddr, Box<str>>,
-    /// How many slices of which Services have an address.
+    /// The number of slices with an address, by address and Service.
     endpoint_ips: HashMap<IpAddr, BTreeMap<Box<str>, u32>>,
-    /// How many Pods of which namespaces have an address; those of the host network share theirs.
+    /// The number of Pods with an address, by address and namespace. Pods on the host network share addresses.
     pod_ips: HashMap<IpAddr, BTreeMap<Box<str>, u32>>,
-    /// Grows with every change: the zone's serial number.
+    /// The serial number of the zone, incremented by every change.
     pub serial: u32,
 }
 
 impl Index {
-    /// Puts a Service in, or takes it out, by `NAMESPACE/NAME`.
+    /// Adds, updates or removes a Service, by `NAMESPACE/NAME`.
     pub(crate) fn set_service(&mut self, key: &str, new: Option<Arc<Service>>) {
         self.serial = self.serial.wrapping_add(1);
         let old = match &new {
@@ -82,7 +88,7 @@ impl Index {
         }
     }
 
-    /// Puts a slice in, or takes it out, by `NAMESPACE/NAME`. `old` is what was there before under the key.
+    /// Adds, updates or removes a slice, by `NAMESPACE/NAME`. `old` is the former slice of the key.
     pub(crate) fn set_slice(
         &mut self,
         key: &str,
@@ -109,7 +115,7 @@ impl Index {
         }
     }
 
-    /// Notes that a namespace is there or gone: names below one that is not do not exist.
+    /// Adds or removes a namespace. Names below a missing namespace do not exist.
     pub fn set_namespace(&mut self, name: &str, present: bool) {
         if present {
             self.namespaces.insert(name.into());
@@ -118,7 +124,7 @@ impl Index {
         }
     }
 
-    /// Counts a Pod's addresses. Needed only where `pods verified` is asked for.
+    /// Counts a Pod's addresses, which is needed only for `pods verified`.
     pub fn set_pod(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
         for (pod, ip) in old.into_iter().flat_map(|pod| pod.addresses().map(move |ip| (pod, ip))) {
             discount(&mut self.pod_ips, ip, &pod.metadata.namespace);
@@ -128,22 +134,22 @@ impl Index {
         }
     }
 
-    /// The Service of this name.
+    /// Returns the Service of this name.
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
         self.services.get(&*format!("{namespace}/{name}"))
     }
 
-    /// Whether the namespace is there.
+    /// Reports whether the namespace exists.
     pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)
     }
 
-    /// Whether a Pod of the namespace has the address.
+    /// Reports whether a Pod of the namespace has the address.
     pub(crate) fn has_pod(&self, namespace: &str, ip: IpAddr) -> bool {
         self.pod_ips.get(&ip).is_some_and(|namespaces| namespaces.contains_key(namespace))
     }
 
-    /// The slices of a Service by its name, also of one that is not there yet.
+    /// Returns the slices of a Service by its name, even if the Service does not exist yet.
     pub fn slices(
         &self,
         namespace: &str,
@@ -152,12 +158,12 @@ impl Index {
         self.slices.get(&*format!("{namespace}/{service}")).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// The Service with this ClusterIP, by namespace and name.
+    /// Returns the namespace and name of the Service with this ClusterIP.
     pub(crate) fn by_cluster_ip(&self, ip: IpAddr) -> Option<(&str, &str)> {
         self.cluster_ips.get(&ip)?.split_once('/')
     }
 
-    /// The Services that have an endpoint with this address.
+    /// Returns the Services that have an endpoint with this address.
     pub(crate) fn by_endpoint_ip(&self, ip: IpAddr) -> impl Iterator<Item = (&str, &str)> {
         self.endpoint_ips
             .get(&ip)
@@ -188,8 +194,10 @@ pub(crate) fn cluster_ips(service: &Service) -> Vec<IpAddr> {
     ips
 }
 
-/// The endpoints that DNS shows: those that are ready.
-pub(crate) fn shown(slice: &EndpointSlice) -> impl Iterator<Item = (&SliceEndpoint, IpAddr)> {
+/// Returns the ready endpoints, which DNS publishes, with their addresses.
+pub(crate) fn ready_addresses(
+    slice: &EndpointSlice,
+) -> impl Iterator<Item = (&SliceEndpoint, IpAddr)> {
     let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready());
     ready.flat_map(|endpoint| {
         endpoint.addresses.iter().filter_map(move |ip| Some((endpoint, ip.parse().ok()?)))
@@ -197,7 +205,7 @@ pub(crate) fn shown(slice: &EndpointSlice) -> impl Iterator<Item = (&SliceEndpoi
 }
 
 fn addresses(slice: &EndpointSlice) -> HashSet<IpAddr> {
-    shown(slice).map(|(_, ip)| ip).collect()
+    ready_addresses(slice).map(|(_, ip)| ip).collect()
 }
 
 type Counts = HashMap<IpAddr, BTreeMap<Box<str>, u32>>;
@@ -244,10 +252,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of changes, the reverse maps are those of the objects that are there, and nothing
-        /// is left when all are gone.
+        /// The reverse maps match the objects after any sequence of changes, and are empty when all are removed.
         #[test]
-        fn reverse_maps_follow_every_change(
+        fn reverse_maps_match_objects(
             slices in prop::collection::vec((0usize..4, 0u8..3, prop::option::of(prop::collection::vec(0u8..5, 0..4))), 0..40),
             services in prop::collection::vec((0usize..4, prop::option::of(0u8..8)), 0..40),
         ) {

@@ -1,10 +1,12 @@
-//! Cluster DNS: what CoreDNS does for a cluster, from the Corefile that kubeadm writes.
+//! Cluster DNS: the functions of CoreDNS in a cluster, configured by the Corefile that kubeadm writes.
+//!
+//! Plugins that no cluster needs are not implemented. Read [`run()`] first, and `resolver.rs` for the path of a query.
 //!
 //! Invariants:
-//! - Cluster names are answered from memory ([`index`]), without waiting for anything; when the API server dies,
-//!   answers go on as they were.
-//! - What a client or an upstream server sends is parsed with bounds everywhere and never ends the process; an
-//!   answer fits what the client can take, or says that it was cut.
+//! - Cluster names are answered from memory ([`index`]) without waiting. If the API server fails, answers continue with
+//!   the last known state.
+//! - Input from clients and upstream servers is parsed with bounds checks and never ends the process. An answer fits
+//!   the client's limit or is marked as truncated.
 //! - Nothing grows without bound: forwarded queries, TCP connections and the cache have limits.
 
 mod cache;

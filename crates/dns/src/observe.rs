@@ -1,4 +1,4 @@
-//! What others may ask of the server: health, readiness, metrics.
+//! Serves health, readiness and metrics.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use serve::{Body, Handler};
 use telemetry::metrics::{self, Gauge, Histogram, IntCounter};
 use tokio::net::TcpListener;
 
-/// Upper bounds in seconds, CoreDNS's.
+/// The upper bounds of the buckets, in seconds, as CoreDNS has them.
 const BUCKETS: [f64; 16] = [
     0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024,
     2.048, 4.096, 8.192,
@@ -16,10 +16,10 @@ const BUCKETS: [f64; 16] = [
 const CODES: [&str; 7] =
     ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED", "other"];
 
-/// What is counted, under CoreDNS's names.
+/// The metrics, with CoreDNS's names.
 pub(crate) struct Metrics {
     all: metrics::Metrics,
-    /// By UDP and TCP.
+    /// The number of queries, over UDP and over TCP.
     requests: [IntCounter; 2],
     responses: [IntCounter; CODES.len()],
     durations: Histogram,
@@ -54,7 +54,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// One answered query.
+    /// Records an answered query.
     pub(crate) fn answered(&self, tcp: bool, response: &[u8], took: Duration) {
         self.requests[usize::from(tcp)].inc();
         let code = response.get(3).map_or(CODES.len(), |flags| usize::from(flags & 0x0f));

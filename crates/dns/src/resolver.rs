@@ -22,18 +22,18 @@ use crate::{
     zone::{Alias, Answer, Zone, address_data},
 };
 
-/// Aliases of aliases are followed this far.
+/// The largest number of aliases that are followed in sequence.
 const MAX_DEPTH: u8 = 8;
-/// What we tell clients to send at most, and what no response over UDP exceeds: larger ones are fragmented.
+/// The advertised UDP payload size, and the limit of responses over UDP; larger ones would be fragmented.
 const UDP_LIMIT: u16 = 1232;
 
-/// Answers queries by one reading of the Corefile.
+/// Answers queries with one state of the Corefile.
 pub(crate) struct Resolver {
     blocks: Vec<ServerBlock>,
     index: Arc<RwLock<Index>>,
     is_synced: Box<dyn Fn() -> bool + Send + Sync>,
     metrics: Arc<Metrics>,
-    /// Asked of the servers at the start; when it comes back, there is a loop.
+    /// The name of the loop probe: if a query for it arrives, there is a loop.
     pub(crate) probe: Name,
 }
 
@@ -44,28 +44,29 @@ struct ServerBlock {
     cache: Option<Cache>,
 }
 
-/// How a query came.
+/// The transport and port of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Via {
     pub(crate) port: u16,
     pub(crate) tcp: bool,
 }
 
-/// What can be said of a query at once.
+/// The result of handling a query without waiting.
 pub(crate) enum Local<'r> {
     Answer(Vec<u8>),
-    /// No query at all: an answer to it could begin a conversation of two servers without end.
+    /// The packet is not a query. Answering it could start an endless exchange between two servers.
     Ignore,
-    Elsewhere(Box<Elsewhere<'r>>),
+    Pending(Box<PendingQuery<'r>>),
 }
 
-pub(crate) struct Elsewhere<'r> {
+/// A query that needs another server or the target of an alias.
+pub(crate) struct PendingQuery<'r> {
     query: Message,
     block: &'r ServerBlock,
-    what: What<'r>,
+    what: PendingAnswer<'r>,
 }
 
-enum What<'r> {
+enum PendingAnswer<'r> {
     Forward(&'r Forward, Option<Key>),
     Alias(Box<Alias>),
 }
@@ -87,12 +88,12 @@ impl Resolver {
         self.blocks.iter().map(|block| &block.options)
     }
 
-    /// The whole way: at once where it can be, or else by asking others.
+    /// Answers a query, immediately if possible, otherwise with the help of other servers.
     pub(crate) async fn answer(&self, packet: &[u8], via: Via) -> Option<Vec<u8>> {
         match self.local(packet, via) {
             Local::Answer(answer) => Some(answer),
             Local::Ignore => None,
-            Local::Elsewhere(elsewhere) => Some(self.elsewhere(packet, via, elsewhere, 0).await),
+            Local::Pending(pending) => Some(self.resolve_pending(packet, via, pending, 0).await),
         }
     }
 
@@ -109,7 +110,7 @@ impl Resolver {
         match self.decide(packet, query, via) {
             Decision::Reply(reply) => Local::Answer(reply.encode(via)),
             Decision::Cached(bytes) => Local::Answer(bytes),
-            Decision::Elsewhere(elsewhere) => Local::Elsewhere(elsewhere),
+            Decision::Pending(pending) => Local::Pending(pending),
         }
     }
 
@@ -161,10 +162,14 @@ impl Resolver {
                 return Decision::Cached(fit(bytes, limit(&query, via)));
             }
         }
-        Decision::Elsewhere(Box::new(Elsewhere { query, block, what: What::Forward(forward, key) }))
+        Decision::Pending(Box::new(PendingQuery {
+            query,
+            block,
+            what: PendingAnswer::Forward(forward, key),
+        }))
     }
 
-    /// Of the blocks on this port, the one with the longest zone.
+    /// Returns the block on this port with the longest matching zone.
     fn block(&self, name: &Name, port: u16) -> Option<&ServerBlock> {
         let on_port = self.blocks.iter().filter(|block| block.options.port == port);
         let zones =
@@ -208,8 +213,8 @@ impl Resolver {
             }
             Answer::Alias(alias) if kind == RecordType::CNAME => reply.answers = vec![alias.record],
             Answer::Alias(alias) => {
-                let what = What::Alias(alias);
-                return Some(Decision::Elsewhere(Box::new(Elsewhere {
+                let what = PendingAnswer::Alias(alias);
+                return Some(Decision::Pending(Box::new(PendingQuery {
                     query: query.clone(),
                     block,
                     what,
@@ -219,20 +224,20 @@ impl Resolver {
         Some(Decision::Reply(Box::new(reply)))
     }
 
-    pub(crate) fn elsewhere<'a>(
+    pub(crate) fn resolve_pending<'a>(
         &'a self,
         packet: &'a [u8],
         via: Via,
-        elsewhere: Box<Elsewhere<'a>>,
+        pending: Box<PendingQuery<'a>>,
         depth: u8,
     ) -> BoxFuture<'a, Vec<u8>> {
         Box::pin(async move {
-            let Elsewhere { query, block, what } = *elsewhere;
+            let PendingQuery { query, block, what } = *pending;
             match what {
-                What::Forward(forward, key) => {
+                PendingAnswer::Forward(forward, key) => {
                     self.forward(packet, via, query, block, forward, key).await
                 }
-                What::Alias(alias) => {
+                PendingAnswer::Alias(alias) => {
                     let Alias { record, target } = *alias;
                     let mut reply = Reply::new(query, ResponseCode::NoError);
                     reply.authoritative = true;
@@ -274,7 +279,7 @@ impl Resolver {
         }
     }
 
-    /// The records behind an alias, wherever they are; none where they cannot be found.
+    /// Returns the records behind an alias; empty if they cannot be found.
     async fn follow(&self, target: Name, kind: RecordType, via: Via, depth: u8) -> Vec<Record> {
         if depth >= MAX_DEPTH {
             return Vec::new();
@@ -283,18 +288,17 @@ impl Resolver {
         query.metadata.recursion_desired = true;
         query.add_query(Query::query(target, kind));
         let Ok(packet) = query.to_vec() else { return Vec::new() };
-        // Over TCP, so that nothing is cut.
+        // Use TCP, so that nothing is truncated.
         let via = Via { tcp: true, ..via };
         let answer = match self.local(&packet, via) {
             Local::Answer(answer) => answer,
             Local::Ignore => return Vec::new(),
-            Local::Elsewhere(elsewhere) => self.elsewhere(&packet, via, elsewhere, depth + 1).await,
+            Local::Pending(pending) => self.resolve_pending(&packet, via, pending, depth + 1).await,
         };
         Message::from_vec(&answer).map(|answer| answer.answers).unwrap_or_default()
     }
 
-    /// Asks every server for a name that nobody else asks for. Where it comes back, `decide` notices, and nothing
-    /// is forwarded any more until a later probe does not come back.
+    /// Sends a random name to every server. If it arrives here, `decide` stops forwarding until a probe finds no loop.
     pub(crate) async fn probe_for_loops(&self) {
         let mut query = Message::new(rt::random(), MessageType::Query, OpCode::Query);
         query.add_query(Query::query(self.probe.clone(), RecordType::HINFO));
@@ -305,7 +309,7 @@ impl Resolver {
                 forward.probe(&packet).await;
                 if forward.looped.load(Ordering::Relaxed) {
                     let error = ForwardError::Loop;
-                    tracing::error!(zone = %forward.from(), %error, "forwarding is off");
+                    tracing::error!(zone = %forward.from(), %error, "forwarding for the zone is off");
                 }
             }
         }
@@ -315,7 +319,7 @@ impl Resolver {
 enum Decision<'r> {
     Reply(Box<Reply>),
     Cached(Vec<u8>),
-    Elsewhere(Box<Elsewhere<'r>>),
+    Pending(Box<PendingQuery<'r>>),
 }
 
 fn falls_through(options: &KubernetesOptions, name: &Name) -> bool {
@@ -364,7 +368,7 @@ impl ServerBlock {
     }
 }
 
-/// The entries of the Corefile and those of the file; a file that cannot be read has none.
+/// Reads the entries of the Corefile and of the hosts file. An unreadable file has no entries.
 fn read_hosts(options: &HostsOptions) -> HashMap<Name, Vec<IpAddr>> {
     let mut hosts: HashMap<Name, Vec<IpAddr>> = HashMap::new();
     for (name, ip) in &options.entries {
@@ -385,7 +389,7 @@ fn read_hosts(options: &HostsOptions) -> HashMap<Name, Vec<IpAddr>> {
     hosts
 }
 
-/// An answer of our own.
+/// An answer of this server.
 struct Reply {
     query: Message,
     code: ResponseCode,
@@ -407,7 +411,7 @@ impl Reply {
         }
     }
 
-    /// Clients take the first address: a different one each time spreads them.
+    /// Shuffles addresses, because clients use the first one.
     fn shuffle(&mut self) {
         if self.answers.iter().all(|record| matches!(record.data, RData::A(_) | RData::AAAA(_))) {
             rt::shuffle(&mut self.answers);
@@ -436,13 +440,13 @@ impl Reply {
     }
 }
 
-/// Leaves out first what is only helpful, and then answers, saying so, until the message fits.
+/// Removes additional records and then answers until the message fits. Sets the truncation flag if answers are removed.
 fn shrink(mut message: Message, limit: usize) -> Vec<u8> {
     loop {
         let bytes = match message.to_vec() {
             Ok(bytes) if bytes.len() <= limit => return bytes,
             Ok(bytes) => bytes,
-            // Larger than any message can be.
+            // Larger than any message.
             Err(_) => vec![0; usize::from(u16::MAX) + 1],
         };
         if !message.additionals.is_empty() {
@@ -454,8 +458,8 @@ fn shrink(mut message: Message, limit: usize) -> Vec<u8> {
         if have == 0 {
             return wire::truncated(&bytes);
         }
-        // No record is shorter than 16 bytes. Long messages are less well compressed, so that what size is to be
-        // expected of a shorter one can only be told when it is not much longer than the limit.
+        // A record has at least 16 bytes. Long messages compress worse, so the size of a shortened message can only be
+        // estimated if it is not much longer than the limit.
         let most = limit / 16;
         message.answers.truncate(if have > most {
             most
@@ -465,7 +469,7 @@ fn shrink(mut message: Message, limit: usize) -> Vec<u8> {
     }
 }
 
-/// The most that the client can take.
+/// Returns the largest message that the client accepts.
 fn limit(query: &Message, via: Via) -> usize {
     match &query.edns {
         _ if via.tcp => usize::from(u16::MAX),

@@ -16,19 +16,21 @@ use crate::{
     index::{Index, Pod},
     observe::{self, Metrics},
     resolver::Resolver,
-    server::{self, Current},
+    server::{self, CurrentResolver},
 };
 
-/// How to run the server.
+/// The options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The path of the Corefile.
     pub corefile: PathBuf,
-    /// The port of server blocks that name none.
+    /// The port of server blocks without a port.
     pub port: u16,
+    /// The kubeconfig outside a Pod, unless the Corefile names one.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Why the DNS server does not start, or ends.
+/// An error that prevents the start of the DNS server or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("reading the Corefile {}: {source}", path.display())]
@@ -45,8 +47,8 @@ pub enum RunError {
     Ended(rt::Missing),
 }
 
-/// Serves until `tasks` shuts down, and for the Corefile's `lameduck` time beyond. Without a `client`, one is made
-/// of the kubeconfig or of the Pod's service account, if the Corefile asks for cluster names.
+/// Serves until `tasks` shuts down, and then for the Corefile's `lameduck` time. Without a `client`, one is created
+/// from the kubeconfig or the Pod's service account if the Corefile needs cluster names.
 pub async fn run(
     options: Options,
     client: Option<Client>,
@@ -55,11 +57,11 @@ pub async fn run(
     let (text, blocks) = load(&options)?;
     let lameduck =
         blocks.iter().filter_map(|block| block.health.as_ref()).map(|health| health.lameduck).max();
-    // Clients' queries outlast the order to stop, so that the rules of Services can forget this server first.
+    // Queries are still answered during the shutdown, until Service rules no longer lead to this server.
     let own = rt::Tasks::new(rt::Shutdown::new());
     let metrics = Arc::new(Metrics::default());
     let cluster = Cluster::start(&options, &blocks, client, &own)?;
-    let current = Current::new(cluster.resolver(blocks.clone(), &metrics)?);
+    let current = CurrentResolver::new(cluster.resolver(blocks.clone(), &metrics)?);
     listen_for_queries(&blocks, &current, &metrics, &own).await?;
     listen_for_observers(&blocks, &cluster, &metrics, &own).await?;
     if blocks.iter().any(|block| block.loops) {
@@ -99,14 +101,14 @@ fn load(options: &Options) -> Result<(String, Vec<Block>), RunError> {
     Ok((text, blocks))
 }
 
-/// The cluster's objects as they are followed.
+/// The cluster's objects, kept up to date by informers.
 #[derive(Clone)]
 struct Cluster {
     index: Arc<RwLock<Index>>,
     is_synced: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// The informer's key says all that is asked of a namespace.
+/// A namespace without fields; the informer's key is sufficient.
 #[derive(Deserialize)]
 struct Namespace {}
 
@@ -190,7 +192,7 @@ impl Cluster {
 const USER_AGENT: &str = "coredns";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// By a kubeconfig, or as the Pod's service account.
+/// Creates a client from a kubeconfig, or as the Pod's service account.
 fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
     let failed = |error: &dyn std::fmt::Display| RunError::Api(error.to_string());
     if let Some(path) = kubeconfig {
@@ -198,13 +200,13 @@ fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
     }
     let variable = |name| {
         std::env::var(name).map_err(|_| {
-            RunError::Api(format!("{name} is not set, so this is no Pod; give --kubeconfig"))
+            RunError::Api(format!("{name} is not set, so this is not a Pod; give --kubeconfig"))
         })
     };
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let ca = Some(format!("{ACCOUNT}/ca.crt").into());
-    // The authorities are read again when they change, and the token for each request: the kubelet renews both.
+    // The CA is reread when it changes and the token for each request, because the kubelet renews both.
     let files = TlsFiles { ca, ..TlsFiles::default() };
     let tls = ClientTls::from_files(files).map_err(|error| failed(&error))?;
     let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
@@ -216,7 +218,7 @@ fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
 
 async fn listen_for_queries(
     blocks: &[Block],
-    current: &Current,
+    current: &CurrentResolver,
     metrics: &Arc<Metrics>,
     tasks: &rt::Tasks,
 ) -> Result<(), RunError> {
@@ -243,7 +245,7 @@ async fn listen_for_queries(
     Ok(())
 }
 
-/// Where to listen: every address (`None`) or those of `bind`, once for each port.
+/// Returns the addresses to listen on: `None` for all, or those of `bind`, once for each port.
 fn addresses(blocks: &[Block]) -> BTreeSet<(Option<IpAddr>, u16)> {
     let of = |block: &Block| -> Vec<(Option<IpAddr>, u16)> {
         if block.bind.is_empty() {
@@ -252,7 +254,7 @@ fn addresses(blocks: &[Block]) -> BTreeSet<(Option<IpAddr>, u16)> {
         block.bind.iter().map(|ip| (Some(*ip), block.port)).collect()
     };
     let all: BTreeSet<_> = blocks.iter().flat_map(of).collect();
-    // A socket for every address takes the port whole.
+    // A socket for all addresses occupies the port of each address.
     all.iter().filter(|(ip, port)| ip.is_none() || !all.contains(&(None, *port))).copied().collect()
 }
 
@@ -288,19 +290,19 @@ async fn listen_for_observers(
     Ok(())
 }
 
-async fn probe(current: Current) {
+async fn probe(current: CurrentResolver) {
     loop {
         current.get().probe_for_loops().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
 }
 
-/// Takes over a changed Corefile that is right; what was bound at the start stays as it is.
+/// Applies a changed Corefile if it is valid. The bound sockets stay.
 async fn reload(
     options: Options,
     mut text: String,
     interval: Duration,
-    current: Current,
+    current: CurrentResolver,
     cluster: Cluster,
     metrics: Arc<Metrics>,
 ) {
@@ -310,7 +312,7 @@ async fn reload(
             Ok((new, _)) if new == text => continue,
             Ok(loaded) => loaded,
             Err(error) => {
-                tracing::error!(%error, "the changed Corefile is not used");
+                tracing::error!(%error, "the changed Corefile is invalid and is not used");
                 continue;
             }
         };

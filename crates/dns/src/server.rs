@@ -1,4 +1,4 @@
-//! Queries over UDP and TCP.
+//! Serves queries over UDP and TCP.
 
 use std::{
     net::SocketAddr,
@@ -19,9 +19,9 @@ use crate::{
 
 /// The resolver of the newest Corefile.
 #[derive(Clone)]
-pub(crate) struct Current(Arc<RwLock<Arc<Resolver>>>);
+pub(crate) struct CurrentResolver(Arc<RwLock<Arc<Resolver>>>);
 
-impl Current {
+impl CurrentResolver {
     pub(crate) fn new(resolver: Resolver) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(resolver))))
     }
@@ -35,14 +35,13 @@ impl Current {
     }
 }
 
-/// Queries that wait for another server at a time, and TCP connections; what comes beyond is dropped, and asked
-/// again by its client.
+/// The largest number of forwarded queries in flight, and of TCP connections. Further ones are dropped.
 const WAITING: usize = 4096;
 const CONNECTIONS: usize = 1024;
 
 pub(crate) async fn udp(
     socket: UdpSocket,
-    current: Current,
+    current: CurrentResolver,
     metrics: Arc<Metrics>,
     tasks: rt::Tasks,
 ) {
@@ -55,7 +54,7 @@ pub(crate) async fn udp(
         let (length, peer) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
-                // An ICMP error for an earlier answer, mostly.
+                // Usually an ICMP error for an earlier answer.
                 tracing::debug!(%error, "receiving a query");
                 continue;
             }
@@ -71,7 +70,7 @@ pub(crate) async fn udp(
                 metrics.answered(false, &answer, start.elapsed());
                 let _ = socket.send_to(&answer, peer).await;
             }
-            Local::Elsewhere(_) => {
+            Local::Pending(_) => {
                 let Ok(slot) = waiting.clone().try_acquire_owned() else { continue };
                 let (packet, socket, metrics) = (packet.to_vec(), socket.clone(), metrics.clone());
                 let resolver = resolver.clone();
@@ -89,7 +88,7 @@ pub(crate) async fn udp(
 
 pub(crate) async fn tcp(
     listener: TcpListener,
-    current: Current,
+    current: CurrentResolver,
     metrics: Arc<Metrics>,
     tasks: rt::Tasks,
 ) {
@@ -106,7 +105,7 @@ pub(crate) async fn tcp(
     serve::dns::serve(listener, CONNECTIONS, tasks, answer).await;
 }
 
-/// The resolver's answer, or that of a query that panicked.
+/// Returns the resolver's answer, or SERVFAIL if resolving panicked.
 async fn answer(
     resolver: &Resolver,
     packet: &[u8],
@@ -117,7 +116,7 @@ async fn answer(
     answered.unwrap_or_else(|_| panicked(packet, metrics))
 }
 
-/// Who asked what panicked hears of it at once, as from CoreDNS: SERVFAIL.
+/// Answers a query that caused a panic with SERVFAIL, as CoreDNS does.
 fn panicked(packet: &[u8], metrics: &Metrics) -> Option<Vec<u8>> {
     const RESPONSE: u8 = 0x80;
     metrics.panicked();
@@ -126,13 +125,13 @@ fn panicked(packet: &[u8], metrics: &Metrics) -> Option<Vec<u8>> {
     if header[2] & RESPONSE != 0 {
         return None;
     }
-    // The rest is the query's: clients look for their question.
+    // The rest is copied from the query, because clients check the question.
     header[2] |= RESPONSE;
     header[3] = 2;
     Some(answer)
 }
 
-/// Both sockets of one address. The port of the second is the first's, which matters where it was 0.
+/// Binds UDP and TCP of one address. TCP uses the port of UDP, which matters for port 0.
 pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<(UdpSocket, TcpListener)> {
     let udp = UdpSocket::bind(address).await?;
     let tcp = TcpListener::bind(udp.local_addr()?).await?;
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_panicked_is_answered_servfail_with_its_question_and_an_answer_is_not() {
+    fn panic_answers_query_with_servfail_but_no_response() {
         let metrics = Metrics::default();
         let query = *b"\x12\x34\x01\x20\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
         let answer = panicked(&query, &metrics).unwrap();

@@ -1,4 +1,4 @@
-//! What the forwarding path reads and changes in messages without decoding them.
+//! Reads and changes parts of encoded messages on the forwarding path without decoding them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn set_id(packet: &mut [u8], id: u16) {
     }
 }
 
-/// Where the one question ends, if there is exactly one.
+/// Returns the end of the question if there is exactly one.
 pub(crate) fn question_end(packet: &[u8]) -> Option<usize> {
     if u16_at(packet, 4)? != 1 {
         return None;
@@ -23,20 +23,21 @@ pub(crate) fn question_end(packet: &[u8]) -> Option<usize> {
     (end <= packet.len()).then_some(end)
 }
 
-/// Whether `response` answers `query`: same question, whatever the letters' case.
+/// Reports whether `response` answers `query`: the question is the same, ignoring letter case.
 pub(crate) fn answers(query: &[u8], response: &[u8]) -> bool {
-    let (Some(asked), Some(told)) = (question_end(query), question_end(response)) else {
+    let (Some(query_end), Some(response_end)) = (question_end(query), question_end(response))
+    else {
         return false;
     };
     let is_response = response.get(2).is_some_and(|flags| flags & 0x80 != 0);
-    is_response && query[HEADER..asked].eq_ignore_ascii_case(&response[HEADER..told])
+    is_response && query[HEADER..query_end].eq_ignore_ascii_case(&response[HEADER..response_end])
 }
 
 pub(crate) fn is_truncated(packet: &[u8]) -> bool {
     packet.get(2).is_some_and(|flags| flags & 0x02 != 0)
 }
 
-/// A response without anything but header and question, which tells the client to ask again over TCP.
+/// Returns a truncated response with only header and question, which makes the client retry over TCP.
 pub(crate) fn truncated(packet: &[u8]) -> Vec<u8> {
     let end = question_end(packet).unwrap_or(HEADER.min(packet.len()));
     let mut short = packet[..end].to_vec();
@@ -49,7 +50,7 @@ pub(crate) fn truncated(packet: &[u8]) -> Vec<u8> {
     short
 }
 
-/// What decides for how long a response may be kept, and where its times to live stand.
+/// The TTL of a response for caching, and the offsets of its TTL fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     pub(crate) is_denial: bool,
@@ -57,7 +58,7 @@ pub(crate) struct Lifetime {
     pub(crate) offsets: Vec<u16>,
 }
 
-/// `None` for what must not be kept: failures, cut answers, denials without authority, malformed messages.
+/// Returns `None` for answers not to cache: failures, truncated, malformed, or negative without authority.
 pub(crate) fn lifetime(packet: &[u8]) -> Option<Lifetime> {
     let code = packet.get(3)? & 0x0f;
     let counts = [u16_at(packet, 6)?, u16_at(packet, 8)?, u16_at(packet, 10)?];
@@ -79,7 +80,7 @@ pub(crate) fn lifetime(packet: &[u8]) -> Option<Lifetime> {
             if end > packet.len() {
                 return None;
             }
-            // What would be the time to live of OPT are flags.
+            // The TTL field of OPT holds flags.
             if kind != 41 {
                 offsets.push(u16::try_from(fixed + 4).ok()?);
                 shortest = Some(shortest.map_or(ttl, |shortest| shortest.min(ttl)));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_the_shortest_of_answers_and_the_authoritys_of_denials() {
+    fn lifetime_is_shortest_ttl_or_soa_minimum() {
         let of = |packet: &[u8]| {
             lifetime(packet).map(|lifetime| (lifetime.is_denial, lifetime.ttl.as_secs()))
         };
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_response_is_a_valid_message_with_its_question() {
+    fn truncated_response_is_valid_and_keeps_question() {
         let short =
             Message::from_vec(&truncated(&response(&[60], Some((1, 1)), ResponseCode::NoError)))
                 .unwrap();
@@ -177,12 +178,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = (lifetime(&bytes), question_end(&bytes), truncated(&bytes), answers(&bytes, &bytes));
         }
 
         #[test]
-        fn no_change_of_a_real_message_makes_it_panic(at in 0usize..120, byte in any::<u8>()) {
+        fn never_panics_on_changed_message(at in 0usize..120, byte in any::<u8>()) {
             let mut bytes = response(&[1, 2], Some((3, 4)), ResponseCode::NoError);
             let at = at % bytes.len();
             bytes[at] = byte;

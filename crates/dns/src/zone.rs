@@ -1,4 +1,4 @@
-//! The records of a cluster's zone (Kubernetes' DNS specification 1.1.0), made when they are asked for.
+//! Builds the records of a cluster's zone (Kubernetes' DNS specification 1.1.0) for each query.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,24 +10,26 @@ use net_core::api::{EndpointSlice, Protocol, Service, ServiceType, SliceEndpoint
 
 use crate::{
     corefile::{KubernetesOptions, PodMode},
-    index::{Index, cluster_ips, shown},
+    index::{Index, cluster_ips, ready_addresses},
 };
 
-/// What is known of a name.
+/// The answer for a name.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
-    /// There is no such name in the zone (NXDOMAIN), unless another plugin knows it.
+    /// The zone does not have the name (NXDOMAIN), unless another plugin knows it.
     NoSuchName,
-    /// The name exists; without answers it has no records of the type.
+    /// The name exists. Without answers it has no records of the type.
     Records { answers: Vec<Record>, additionals: Vec<Record> },
-    /// The name is another's alias, whose records have to be found.
+    /// The name is an alias, whose target must be resolved.
     Alias(Box<Alias>),
 }
 
-/// A CNAME record, and the name that it leads to; the server looks it up with its other plugins.
+/// A CNAME record and its target, which the server resolves with its other plugins.
 #[derive(Debug, PartialEq)]
 pub struct Alias {
+    /// The CNAME record.
     pub record: Record,
+    /// The target of the alias.
     pub target: Name,
 }
 
@@ -37,18 +39,20 @@ impl Answer {
     }
 }
 
-/// A question below a zone.
+/// A zone of the cluster, for answering queries.
 pub struct Zone<'a> {
+    /// The options of the plugin `kubernetes`.
     pub options: &'a KubernetesOptions,
-    /// As the Corefile has it, in lower case.
+    /// The zone's name in lower case.
     pub origin: &'a Name,
+    /// The objects of the cluster.
     pub index: &'a Index,
 }
 
-/// One thing that a Service's name stands for.
+/// An address that a Service's name stands for.
 struct Target<'a> {
     ip: IpAddr,
-    /// The first label of an endpoint's own name; a ClusterIP has the Service's.
+    /// The first label of an endpoint's own name; `None` for a ClusterIP, which has the Service's name.
     host: Option<String>,
     ports: Vec<Port<'a>>,
 }
@@ -59,7 +63,7 @@ struct Port<'a> {
     number: u16,
 }
 
-/// `_name._protocol` before a Service's name.
+/// The query for a port: `_name._protocol` before a Service's name.
 struct PortQuery<'q> {
     name: &'q str,
     protocol: &'q str,
@@ -72,7 +76,7 @@ impl PortQuery<'_> {
 }
 
 impl<'a> Zone<'a> {
-    /// `owner` is the name as it was asked, with which the answers begin.
+    /// Answers a query. `owner` is the name with the letter case of the query, which the answers repeat.
     pub fn answer(&self, owner: &Name, kind: RecordType) -> Answer {
         let lower = owner.to_lowercase();
         if is_reverse(self.origin) {
@@ -131,7 +135,7 @@ impl<'a> Zone<'a> {
         }
     }
 
-    /// The start of authority, which denials carry so that they can be cached.
+    /// Returns the SOA record, which negative answers carry so that they can be cached.
     pub(crate) fn soa(&self, owner: &Name) -> Record {
         let contact = |prefix: &str| self.below(prefix).unwrap_or_else(|| self.origin.clone());
         let soa = SOA::new(
@@ -146,7 +150,7 @@ impl<'a> Zone<'a> {
         self.record(owner, RData::SOA(soa))
     }
 
-    /// The zone's own server is the Service that clients are told to ask.
+    /// The zone's name server is the Service `kube-dns`, which clients use.
     fn server(&self, owner: &Name, kind: RecordType) -> Answer {
         match self.service(owner, "kube-system", "kube-dns", None, None, kind) {
             Answer::NoSuchName => Answer::nothing(),
@@ -158,9 +162,9 @@ impl<'a> Zone<'a> {
         if self.index.has_namespace(namespace) { Answer::nothing() } else { Answer::NoSuchName }
     }
 
-    /// `10-1-0-2.namespace.pod`.
+    /// Answers a query for `10-1-0-2.namespace.pod`.
     fn pod(&self, owner: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
-        let Some(ip) = undashed(dashed) else { return Answer::NoSuchName };
+        let Some(ip) = parse_dashed(dashed) else { return Answer::NoSuchName };
         let known = match self.options.pods {
             PodMode::Disabled => false,
             PodMode::Insecure => self.index.has_namespace(namespace),
@@ -220,13 +224,13 @@ impl<'a> Zone<'a> {
             self.index.slices(namespace, service).map(AsRef::as_ref).collect();
         let mut targets: Vec<Target<'a>> = Vec::new();
         for slice in slices {
-            for (endpoint, ip) in shown(slice) {
+            for (endpoint, ip) in ready_addresses(slice) {
                 let host = Some(self.host(endpoint, ip));
                 let ports = slice.ports.iter().filter_map(|port| {
                     let name = port.name.as_deref().unwrap_or_default();
                     Some(Port { name, protocol: port.protocol, number: port.port? })
                 });
-                // One endpoint can be in two slices while it moves.
+                // An endpoint can be in two slices while it moves between them.
                 if !targets.iter().any(|known| known.ip == ip && known.host == host) {
                     targets.push(Target { ip, host, ports: ports.collect() });
                 }
@@ -235,7 +239,7 @@ impl<'a> Zone<'a> {
         targets
     }
 
-    /// An endpoint's own label below its Service.
+    /// Returns an endpoint's label below its Service.
     fn host(&self, endpoint: &SliceEndpoint, ip: IpAddr) -> String {
         if let Some(hostname) = endpoint.hostname.as_deref().filter(|hostname| !hostname.is_empty())
         {
@@ -270,7 +274,7 @@ impl<'a> Zone<'a> {
         Answer::Records { answers, additionals }
     }
 
-    /// `2.0.1.10.in-addr.arpa`.
+    /// Answers a query for `2.0.1.10.in-addr.arpa`.
     fn reverse(&self, owner: &Name, lower: &Name, kind: RecordType) -> Answer {
         let Some(ip) = reversed(lower) else { return Answer::NoSuchName };
         let zone = self.options.zones.iter().find(|zone| !is_reverse(zone));
@@ -295,7 +299,8 @@ impl<'a> Zone<'a> {
         let mut names = Vec::new();
         for (namespace, service) in self.index.by_endpoint_ip(ip) {
             let slices = self.index.slices(namespace, service);
-            let endpoints = slices.flat_map(|slice| shown(slice)).filter(|(_, known)| *known == ip);
+            let endpoints =
+                slices.flat_map(|slice| ready_addresses(slice)).filter(|(_, known)| *known == ip);
             let hosts = endpoints.map(|(endpoint, ip)| self.host(endpoint, ip));
             names.extend(
                 hosts.filter_map(|host| self.below(&format!("{host}.{service}.{namespace}.svc"))),
@@ -306,7 +311,7 @@ impl<'a> Zone<'a> {
         names
     }
 
-    /// A name in this zone; `None` where it would be too long.
+    /// Returns a name in this zone; `None` if it would be too long.
     fn below(&self, prefix: &str) -> Option<Name> {
         let mut name = Name::from_ascii(prefix).ok()?.append_domain(self.origin).ok()?;
         name.set_fqdn(true);
@@ -350,8 +355,8 @@ fn is_reverse(zone: &Name) -> bool {
     zone.iter().next_back().is_some_and(|label| label == b"arpa")
 }
 
-/// `10-1-0-2`, or an IPv6 address with dashes for colons.
-fn undashed(text: &str) -> Option<IpAddr> {
+/// Parses `10-1-0-2`, or an IPv6 address with dashes for colons.
+fn parse_dashed(text: &str) -> Option<IpAddr> {
     let v4 = || text.replace('-', ".").parse::<Ipv4Addr>().ok().map(IpAddr::from);
     v4().or_else(|| text.replace('-', ":").parse::<Ipv6Addr>().ok().map(IpAddr::from))
 }

@@ -5,27 +5,21 @@ use serde_json::{Value, json};
 
 use crate::{EventKind, ObjectRef, Occurrence};
 
-/// What to send for a occurrence.
+/// The action for an occurrence.
 #[derive(Debug, PartialEq)]
 pub enum Decision {
-    Create {
-        namespace: String,
-        event: Value,
-    },
-    /// Merge into the Event of this name; if it is gone, create `event` instead.
-    Count {
-        namespace: String,
-        name: String,
-        patch: Value,
-        event: Value,
-    },
+    /// Create the Event.
+    Create { namespace: String, event: Value },
+    /// Merge `patch` into the Event of this name. If the Event is gone, create `event` instead.
+    Count { namespace: String, name: String, patch: Value, event: Value },
+    /// Send nothing.
     Drop,
 }
 
-/// So many different Events of one reason about one object within ten minutes become one.
+/// The number of different Events of one reason about one object within ten minutes that are combined into one.
 const SIMILAR: usize = 10;
 const SIMILAR_SECONDS: i64 = 600;
-/// An object's Events: a burst, then one in five minutes.
+/// The rate limit of one object's Events: a burst, then one in five minutes.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
 const REMEMBERED: usize = 4096;
@@ -42,24 +36,24 @@ struct Similar {
     last: i64,
 }
 
-struct Known {
+struct SentEvent {
     name: String,
     first: Timestamp,
     count: u64,
 }
 
-/// Decides what of all that happens becomes an Event, as upstream's clients do.
+/// Decides which occurrences become Events, as upstream's clients do.
 pub struct Correlator {
     component: String,
     host: String,
     groups: Recent<Group, Similar>,
-    known: Recent<(Group, String), Known>,
+    known: Recent<(Group, String), SentEvent>,
     budgets: Recent<ObjectRef, (f64, i64)>,
     made: u64,
 }
 
 impl Correlator {
-    /// A correlator that has seen nothing. The two names are the Events' source.
+    /// Creates a correlator without history. The two names are the source of its Events.
     pub fn new(component: &str, host: &str) -> Self {
         Self {
             component: component.to_owned(),
@@ -71,7 +65,7 @@ impl Correlator {
         }
     }
 
-    /// What to write for an occurrence: a new Event, one more of an old one, or nothing.
+    /// Returns the action for an occurrence: create an Event, increment its count, or drop it.
     pub fn decide(&mut self, occurrence: &Occurrence, now: Timestamp) -> Decision {
         let regarding =
             ObjectRef { resource_version: String::new(), ..occurrence.regarding.clone() };
@@ -87,7 +81,7 @@ impl Correlator {
         };
         self.made += 1;
         let fresh =
-            Known { name: name(&occurrence.regarding, now, self.made), first: now, count: 0 };
+            SentEvent { name: name(&occurrence.regarding, now, self.made), first: now, count: 0 };
         let known = self.known.entry(key, fresh);
         known.count += 1;
         let (name, count, first) = (known.name.clone(), known.count, known.first);
@@ -141,7 +135,7 @@ impl Correlator {
         enough
     }
 
-    /// The common key of an Event that is one of too many similar ones.
+    /// Returns the common key of similar Events, if there are too many of them.
     fn combine(&mut self, group: &Group, message: &str, now: i64) -> Option<String> {
         let similar = self.groups.entry(group.clone(), Similar { messages: vec![], last: now });
         if now - similar.last > SIMILAR_SECONDS {
@@ -152,20 +146,21 @@ impl Correlator {
             similar.messages.push(message.to_owned());
         }
         let many = similar.messages.len() >= SIMILAR;
-        // A message known from before the flood keeps its own Event.
+        // A message from before the flood keeps its own Event.
         let own = similar.messages[..similar.messages.len() - usize::from(many)].iter();
         (many && !own.into_iter().any(|m| m == message)).then(|| "similar".to_owned())
     }
 }
 
-/// Upstream names Events after their object and the time; the counter keeps two of one nanosecond apart.
+/// Returns the name of an Event. As upstream, it consists of the object's name and the time; the counter separates
+/// Events of the same nanosecond.
 fn name(regarding: &ObjectRef, now: Timestamp, made: u64) -> String {
     let nanos = now.unix() as u64 * 1_000_000_000 + u64::from(now.nanos()) + made % 1000;
     let base: String = regarding.name.chars().take(230).collect();
     format!("{base}.{nanos:x}")
 }
 
-/// A map that forgets what was not used lately.
+/// A map that drops the entries that were not used recently.
 struct Recent<K, V> {
     entries: HashMap<K, (V, u64)>,
     clock: u64,
@@ -181,7 +176,7 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
     fn entry(&mut self, key: K, fresh: V) -> &mut V {
         self.clock += 1;
         if self.entries.len() >= REMEMBERED && !self.entries.contains_key(&key) {
-            // Half is dropped at once, so that this is seldom done.
+            // Drop half of the entries at once, so that this happens seldom.
             let mut ages: Vec<u64> = self.entries.values().map(|entry| entry.1).collect();
             ages.sort_unstable();
             let middle = ages[ages.len() / 2];
@@ -212,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_counted_on_one_event() {
+    fn counts_repetitions_on_one_event() {
         let mut correlator = Correlator::new("c", "h");
         let Decision::Create { event, namespace } = correlator.decide(&occurrence("a", "m"), at(0))
         else {
@@ -230,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn many_similar_events_become_one() {
+    fn combines_many_similar_events() {
         let mut correlator = Correlator::new("c", "h");
         let mut made = 0;
         for i in 0..20 {
@@ -241,13 +236,13 @@ mod tests {
             }
         }
         assert_eq!(made, SIMILAR);
-        // What was known before keeps being counted.
+        // Messages from before the flood are still counted.
         let known = correlator.decide(&occurrence("a", "3"), at(21));
         assert!(matches!(known, Decision::Count { patch, .. } if patch["message"] == "3"));
     }
 
     #[test]
-    fn one_object_cannot_flood_and_recovers() {
+    fn limits_rate_per_object_and_recovers() {
         let mut correlator = Correlator::new("c", "h");
         let sent = |c: &mut Correlator, from: i64| {
             (0..100).filter(|_| c.decide(&occurrence("a", "m"), at(from)) != Decision::Drop).count()

@@ -1,8 +1,11 @@
-//! Events: what happened to an object and why, for people who look at it.
+//! Records Kubernetes Events: what happened to an object and why, for its users.
 //!
-//! Invariants: recording never waits and never fails (an Event too many is dropped); repeated Events become
-//! one with a count; one object cannot flood the API. [`Correlator`] decides all this without clock or
-//! socket; [`EventRecorder`] sends what it decides.
+//! Events are best effort and not part of a component's state. Read [`EventRecorder`] first.
+//!
+//! Invariants:
+//! - Recording never blocks and never fails; surplus Events are dropped.
+//! - Repeated Events become one with a count, and one object cannot flood the API.
+//! - [`Correlator`] decides without clock or network; [`EventRecorder`] sends the result.
 
 mod correlator;
 mod recorder;
@@ -16,21 +19,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef {
+    /// The API version, such as `apps/v1`.
     pub api_version: String,
+    /// The kind.
     pub kind: String,
+    /// The namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
+    /// The name.
     pub name: String,
+    /// The uid; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The resourceVersion; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// `spec.containers{name}` for an Event about one container.
+    /// The part of the object: `spec.containers{name}` for an Event about one container.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field_path: String,
 }
 
-/// Whether people should worry; the names are the API's.
+/// The type of an Event; the names are the API's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     Normal,
@@ -46,11 +55,15 @@ impl EventKind {
     }
 }
 
-/// One thing that happened.
+/// An occurrence to record.
 #[derive(Clone, Debug)]
 pub struct Occurrence {
+    /// The object concerned.
     pub regarding: ObjectRef,
+    /// The type.
     pub kind: EventKind,
+    /// The reason, one word in upper camel case.
     pub reason: String,
+    /// The message for users.
     pub message: String,
 }

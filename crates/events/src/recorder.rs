@@ -4,17 +4,17 @@ use tokio::sync::mpsc;
 
 use crate::{Correlator, Decision, EventKind, ObjectRef, Occurrence};
 
-/// Happenings that wait to be sent; more are dropped, as Events are help and not state.
+/// The number of occurrences that wait to be sent. Further ones are dropped, because Events are not state.
 const QUEUE: usize = 1000;
 
-/// Records Events as one component. Cheap to clone.
+/// Records Events of one component. Cheap to clone.
 #[derive(Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<Occurrence>,
 }
 
 impl EventRecorder {
-    /// `component` is what `kubectl describe` shows under From.
+    /// Starts a recorder. `component` is shown under From by `kubectl describe`.
     pub fn start(client: Client, component: &str, host: &str, tasks: &rt::Tasks) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let correlator = Correlator::new(component, host);
@@ -25,18 +25,18 @@ impl EventRecorder {
         Self { sender }
     }
 
-    /// Records that something went as it should. `reason` is one word in upper camel case.
+    /// Records a normal occurrence. `reason` is one word in upper camel case.
     pub fn normal(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
         self.record(EventKind::Normal, regarding, reason, message.into());
     }
 
-    /// Records that something is wrong.
+    /// Records a problem. `reason` is one word in upper camel case.
     pub fn warning(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
         self.record(EventKind::Warning, regarding, reason, message.into());
     }
 
     fn record(&self, kind: EventKind, regarding: ObjectRef, reason: &str, mut message: String) {
-        // The API refuses longer ones.
+        // The API rejects longer messages.
         if message.len() > 1024 {
             let cut = (0..=1021).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
             message.truncate(cut);
@@ -55,7 +55,7 @@ async fn send(
     mut occurrences: mpsc::Receiver<Occurrence>,
 ) {
     while let Some(occurrence) = occurrences.recv().await {
-        // One that panics is lost, as Events may be.
+        // An Event whose sending panics is lost.
         let sent = send_one(&client, &mut correlator, &occurrence);
         let _ = rt::catch("events", &occurrence.reason, sent).await;
     }
@@ -74,7 +74,7 @@ async fn send_one(client: &Client, correlator: &mut Correlator, occurrence: &Occ
         }
     };
     if let Err(error) = result {
-        // A namespace that is going away takes no new Events; that is no news.
+        // A terminating namespace accepts no new Events, which needs no warning.
         tracing::debug!(object = %occurrence.regarding.name, reason = occurrence.reason, %error, "event not sent");
     }
 }

@@ -1,4 +1,4 @@
-//! What is answered: objects, tables and discovery, in upstream's form. Pure.
+//! Formats answers: objects, tables and discovery documents, as upstream does. Pure functions.
 
 use std::{
     collections::BTreeMap,
@@ -8,12 +8,12 @@ use std::{
 use api_meta::{Quantity, QuantityFormat, Timestamp};
 use serde_json::{Value, json};
 
-use crate::points::Used;
+use crate::points::ResourceUsage;
 
 pub(crate) const GROUP: &str = "metrics.k8s.io";
 pub(crate) const VERSION: &str = "metrics.k8s.io/v1beta1";
 
-/// Who uses something: a node, or a Pod.
+/// A node or a Pod whose usage is reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) namespace: String,
@@ -21,11 +21,11 @@ pub(crate) struct Subject {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// What one of them uses: a node as a whole, a Pod by its containers.
+/// The usage of a node, or of a Pod by its containers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) subject: Subject,
-    pub(crate) parts: Vec<(String, Used)>,
+    pub(crate) parts: Vec<(String, ResourceUsage)>,
 }
 
 fn cpu(nanocores: u64) -> String {
@@ -37,11 +37,11 @@ fn memory(bytes: u64) -> String {
     Quantity::new(bytes, QuantityFormat::BinarySi).to_string()
 }
 
-fn usage(used: &Used) -> Value {
+fn usage(used: &ResourceUsage) -> Value {
     json!({ "cpu": cpu(used.nanocores), "memory": memory(used.bytes) })
 }
 
-/// A duration as Go prints it, to the millisecond.
+/// Formats a duration as Go does, to the millisecond.
 fn window(millis: i64) -> String {
     let (minutes, rest) = (millis / 60_000, millis % 60_000);
     let seconds = format!("{}.{:03}", rest / 1000, rest % 1000);
@@ -63,8 +63,8 @@ impl Answer {
         !self.subject.namespace.is_empty()
     }
 
-    /// The earliest of the parts says when this was so.
-    fn earliest(&self) -> Option<&Used> {
+    /// Returns the earliest usage of the parts, whose time is reported.
+    fn earliest(&self) -> Option<&ResourceUsage> {
         self.parts.iter().map(|(_, used)| used).min_by_key(|used| used.at)
     }
 
@@ -82,7 +82,7 @@ impl Answer {
         metadata
     }
 
-    /// The object, without its kind, as items of a list have it.
+    /// Returns the object without its kind, as an item of a list.
     fn item(&self, now: i64) -> Value {
         let (at, long) = self.earliest().map_or((now, 0), |used| (used.at, used.window));
         let (metadata, timestamp, window) = (self.metadata(now), time(at), window(long));
@@ -109,7 +109,7 @@ impl Answer {
     }
 
     fn row(&self, now: i64) -> Value {
-        let sum = |of: fn(&Used) -> u64| self.parts.iter().map(|(_, used)| of(used)).sum();
+        let sum = |of: fn(&ResourceUsage) -> u64| self.parts.iter().map(|(_, used)| of(used)).sum();
         let long = self.earliest().map_or(0, |used| used.window);
         json!({
             "cells": [self.subject.name, cpu(sum(|u| u.nanocores)), memory(sum(|u| u.bytes)), window(long)],
@@ -125,7 +125,7 @@ pub(crate) fn list(kind: &str, answers: &[Answer], now: i64) -> Value {
     json!({ "kind": kind, "apiVersion": VERSION, "metadata": {}, "items": items })
 }
 
-/// The same as a Table; metrics-server names no columns where there are no rows.
+/// Returns the answers as a Table. The metrics-server names no columns if there are no rows.
 pub(crate) fn table(answers: &[Answer], now: i64) -> Value {
     let column = |name: &str, format: &str, about: &str| json!({ "name": name, "type": "string", "format": format, "description": about, "priority": 0 });
     let columns = [
@@ -146,9 +146,13 @@ fn group() -> Value {
     json!({ "name": GROUP, "versions": [version], "preferredVersion": version })
 }
 
-/// A document of discovery, if the path has one.
+/// Returns the discovery document of a path, if it has one.
 pub(crate) fn discovery(path: &str) -> Option<Value> {
-    let resource = |name: &str, kind: &str, namespaced: bool| json!({ "name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"] });
+    let resource = |name: &str, kind: &str, namespaced: bool| {
+        json!({
+            "name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"]
+        })
+    };
     match path {
         "/apis" => Some(json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group()] })),
         "/apis/metrics.k8s.io" => {
@@ -176,7 +180,7 @@ mod tests {
             name: "web".to_owned(),
             labels: BTreeMap::new(),
         };
-        let used = |nanocores, bytes, at| Used { nanocores, bytes, at, window: 15_250 };
+        let used = |nanocores, bytes, at| ResourceUsage { nanocores, bytes, at, window: 15_250 };
         let parts = vec![
             ("app".to_owned(), used(5_000_000, 8 << 20, 1_700_000_002_000)),
             ("log".to_owned(), used(1_234_567, 1025, 1_700_000_001_500)),
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_and_tables_are_upstreams() {
+    fn objects_and_tables_match_upstream() {
         let object = web().object(1_700_000_003_000);
         assert_eq!(
             object,

@@ -1,12 +1,13 @@
-//! The Metrics API (`metrics.k8s.io/v1beta1`): what nodes and Pods use now, for `kubectl top` and autoscalers.
+//! The Metrics API (`metrics.k8s.io/v1beta1`): current resource usage, for `kubectl top` and autoscalers.
 //!
-//! It stands behind the API server as upstream's metrics-server does: an APIService names it, the API server vouches for
-//! who asks, and whether they may is asked of the API server again. What is used comes from the kubelets'
-//! `/metrics/resource`, under an identity of its own that may read that and nothing else of a node.
+//! It is an aggregated API server, as upstream's metrics-server: an APIService names it, the front proxy authenticates
+//! the user, and a SubjectAccessReview authorizes each request. Usage comes from the kubelets' `/metrics/resource`. The
+//! server uses a separate identity for that, which may read nothing else of a node. Read [`start`] first.
 //!
-//! Nobody is asked while nobody asks. The first question after a pause has all kubelets asked twice, a second apart, as a
-//! rate needs two points; from then on they are asked every 15 seconds, as metrics-server does, until the questions have
-//! stopped for a minute. So an idle cluster pays nothing, and the window of the first answer is short, and says so.
+//! Kubelets are only scraped while clients request metrics. The first request after a pause scrapes all kubelets twice
+//! within about a second, because a rate needs two points. Then they are scraped every 15 seconds, as metrics-server
+//! does, until no request has come for a minute. So an idle cluster has no cost, and the window of the first answer is
+//! short.
 
 mod answers;
 mod points;
@@ -20,19 +21,20 @@ use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serve::ServerTls;
 use tokio::net::TcpListener;
 
-/// What a server is started with.
+/// The configuration of the server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it listens.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// As whom it asks the API server and the kubelets.
+    /// The kubeconfig for the API server and the kubelets.
     pub kubeconfig: PathBuf,
-    /// Who signs the certificate of the proxy that may speak for users, and what it is called.
+    /// The CA of the front proxy's client certificate.
     pub front_proxy_ca: PathBuf,
+    /// The common name that the front proxy's certificate must have.
     pub front_proxy_name: String,
 }
 
-/// Why the Metrics API is not served.
+/// An error that prevents serving the Metrics API.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("listen on {address}: {source}; is another server there?")]
@@ -41,7 +43,7 @@ pub enum Error {
     Read { path: PathBuf, source: std::io::Error },
     #[error("the authority of the front proxy, {}: {message}", path.display())]
     FrontProxy { path: PathBuf, message: String },
-    #[error("make a certificate to serve with: {0}")]
+    #[error("create the serving certificate: {0}")]
     Certificate(#[from] pki::Error),
     #[error(transparent)]
     Tls(#[from] serve::TlsError),
@@ -49,10 +51,10 @@ pub enum Error {
     Kubeconfig(#[from] client::KubeconfigError),
 }
 
-/// The certificate is made anew at each start, and is good for longer than a process lives.
+/// The validity of the serving certificate, which is created at each start.
 const TEN_YEARS: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-/// Begins to listen, and serves until shutdown.
+/// Listens, and serves until shutdown.
 pub async fn start(config: Config, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig_file(&config.kubeconfig, "metrics-server")?;
     let tls = ClientTls::from_kubeconfig_file(&config.kubeconfig)?;
@@ -90,8 +92,8 @@ async fn serve_at(
     Ok(())
 }
 
-/// A certificate of its own making: an APIService can either name an authority or be taken over by applying
-/// metrics-server's manifest, which says to check none. What is at stake is who uses how much.
+/// Creates a serving certificate from a new CA. An APIService can either name a CA or be replaced by metrics-server's
+/// manifest, which disables verification. The risk is limited to usage data.
 fn identity(address: SocketAddr) -> Result<ServerTls, Error> {
     let validity = Validity::starting(rt::now(), TEN_YEARS);
     let authority = Authority::create("metrics-server-ca", KeyAlgorithm::EcdsaP256, validity)?;

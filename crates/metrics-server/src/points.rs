@@ -1,47 +1,47 @@
-//! What kubelets said, and what follows from two points in time. Pure.
+//! Parses the kubelets' metrics and computes usage from two points. Pure functions.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How often kubelets are asked while somebody wants to know, as metrics-server's default.
+/// The interval between two scrapes, as metrics-server's default.
 pub(crate) const RESOLUTION_MS: i64 = 15_000;
-/// A container that is younger says nothing of what it will use.
+/// The age below which a container's usage is not reported.
 const YOUNGEST_MS: i64 = 10_000;
 
-/// What had been used at a moment, all times in milliseconds since the epoch.
+/// The cumulative usage at a point in time. All times are in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Point {
     pub(crate) at: i64,
-    /// Seconds of one processor.
+    /// CPU time, in seconds.
     pub(crate) cpu: f64,
-    /// Bytes that cannot be given up at once.
+    /// The working set, in bytes.
     pub(crate) memory: f64,
-    /// When the container was started; zero for a node.
+    /// The start of the container; zero for a node.
     pub(crate) started: i64,
 }
 
 /// A Pod's containers by name.
 pub(crate) type Containers = BTreeMap<String, Point>;
-/// By namespace and name.
+/// Pods by namespace and name.
 type Pods = HashMap<(String, String), Containers>;
 
-/// What one kubelet said.
+/// The metrics of one kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct KubeletMetrics {
     pub(crate) node: Option<Point>,
     pub(crate) pods: Pods,
 }
 
-/// What is used between two points.
+/// The usage between two points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct ResourceUsage {
     pub(crate) nanocores: u64,
     pub(crate) bytes: u64,
     pub(crate) at: i64,
-    /// Milliseconds.
+    /// The time between the points, in milliseconds.
     pub(crate) window: i64,
 }
 
-/// Values that are not all there yet.
+/// The values of a subject while its lines are read.
 #[derive(Default)]
 struct Partial {
     cpu: Option<(f64, i64)>,
@@ -66,9 +66,8 @@ impl Partial {
     }
 }
 
-/// Reads the text format; `now` stands for a time that it does not tell. A Pod of whose containers one is not told whole
-/// is left out, and so is a line that is none.
-pub(crate) fn read(text: &str, now: i64) -> Said {
+/// Parses the text format. `now` is the default timestamp. Skips Pods with an incomplete container and bad lines.
+pub(crate) fn read(text: &str, now: i64) -> KubeletMetrics {
     let mut node = Partial::default();
     let mut pods: HashMap<(String, String), BTreeMap<String, Partial>> = HashMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -93,12 +92,12 @@ pub(crate) fn read(text: &str, now: i64) -> Said {
         containers.into_iter().map(|(name, partial)| Some((name, partial.point()?))).collect()
     };
     let pods = pods.into_iter().filter_map(|(pod, containers)| Some((pod, whole(containers)?)));
-    Said { node: node.point(), pods: pods.collect() }
+    KubeletMetrics { node: node.point(), pods: pods.collect() }
 }
 
 type Sample<'a> = (&'a str, Vec<(&'a str, String)>, f64, Option<i64>);
 
-/// `name{label="value"} 1.5 1700000000000`.
+/// Parses a sample: `name{label="value"} 1.5 1700000000000`.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
@@ -123,7 +122,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     Some((name, labels, value, at))
 }
 
-/// A value up to the quote that ends it, and what comes after.
+/// Parses a value up to its closing quote, and returns it with the rest.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -140,24 +139,24 @@ fn quoted_value(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A node's last two answers, as far as the earlier one says something of what the later one has.
+/// The last two scrapes of a node. The earlier one only has the points that the later one can be compared with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    last: Said,
-    before: Said,
+    last: KubeletMetrics,
+    before: KubeletMetrics,
 }
 
 impl Node {
-    /// Takes what the kubelet says now.
-    pub(crate) fn store(&mut self, now: Said) {
-        let mut before = Said::default();
+    /// Stores a new scrape.
+    pub(crate) fn store(&mut self, now: KubeletMetrics) {
+        let mut before = KubeletMetrics::default();
         if let Some(point) = &now.node {
             before.node = earlier(point, self.last.node.as_ref(), self.before.node.as_ref());
         }
         for (pod, containers) in &now.pods {
-            let of = |said: &Self, last: bool, name: &str| {
-                let said = if last { &said.last } else { &said.before };
-                said.pods.get(pod).and_then(|containers| containers.get(name)).copied()
+            let of = |scraped: &Self, last: bool, name: &str| {
+                let scraped = if last { &scraped.last } else { &scraped.before };
+                scraped.pods.get(pod).and_then(|containers| containers.get(name)).copied()
             };
             let points = containers.iter().filter_map(|(name, point)| {
                 let (last, first) = (of(self, true, name), of(self, false, name));
@@ -168,12 +167,12 @@ impl Node {
         *self = Self { last: now, before };
     }
 
-    pub(crate) fn used(&self) -> Option<Used> {
+    pub(crate) fn used(&self) -> Option<ResourceUsage> {
         used(self.last.node.as_ref()?, self.before.node.as_ref()?)
     }
 
-    /// What a Pod's containers use; `None` unless it is known of each.
-    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<Vec<(String, Used)>> {
+    /// Returns the usage of a Pod's containers; `None` unless it is known for each of them.
+    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<Vec<(String, ResourceUsage)>> {
         let key = (namespace.to_owned(), name.to_owned());
         let (last, before) = (self.last.pods.get(&key)?, self.before.pods.get(&key)?);
         let of = |(name, point): (&String, &Point)| {
@@ -183,8 +182,8 @@ impl Node {
     }
 }
 
-/// The point to compare a new one with: the one that was stored last, of the same run of the container. One that has
-/// just begun had used nothing at its start.
+/// Returns the point to compare a new one with: the last one of the same run of the container. For a young container it
+/// is its start, with no usage.
 fn earlier(new: &Point, last: Option<&Point>, before: Option<&Point>) -> Option<Point> {
     let age = new.at - new.started;
     if new.started > 0 && (YOUNGEST_MS..RESOLUTION_MS).contains(&age) {
@@ -194,16 +193,16 @@ fn earlier(new: &Point, last: Option<&Point>, before: Option<&Point>) -> Option<
     if new.at > last.at {
         return Some(*last);
     }
-    // The kubelet said the same once more.
+    // The kubelet returned the same point again.
     before.filter(|before| before.at < new.at).copied()
 }
 
-/// `None` if no time has passed, or less was used than before: then the two are not of the same.
-fn used(last: &Point, before: &Point) -> Option<Used> {
+/// Returns `None` if no time has passed or the usage has decreased: then the points are from different runs.
+fn used(last: &Point, before: &Point) -> Option<ResourceUsage> {
     let window = last.at.checked_sub(before.at).filter(|window| *window > 0)?;
     let cpu = last.cpu - before.cpu;
     let nanocores = (cpu >= 0.0).then(|| (cpu * 1e12 / window as f64).round() as u64)?;
-    Some(Used { nanocores, bytes: last.memory as u64, at: last.at, window })
+    Some(ResourceUsage { nanocores, bytes: last.memory as u64, at: last.at, window })
 }
 
 #[cfg(test)]
@@ -222,12 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelets_answer_is_read_and_what_is_not_whole_is_left_out() {
-        let said = read(TEXT, 5);
-        assert_eq!(said.node, Some(Point { at: 1_000_000, cpu: 10.5, memory: 1.5e9, started: 0 }));
+    fn parses_kubelet_metrics_and_skips_incomplete_pods() {
+        let scraped = read(TEXT, 5);
+        assert_eq!(
+            scraped.node,
+            Some(Point { at: 1_000_000, cpu: 10.5, memory: 1.5e9, started: 0 })
+        );
         let app = Point { at: 1_000_000, cpu: 2.0, memory: 4096.0, started: 500_000 };
-        assert_eq!(said.pods[&key("web")]["app"], app);
-        assert!(!said.pods.contains_key(&key("half")));
+        assert_eq!(scraped.pods[&key("web")]["app"], app);
+        assert!(!scraped.pods.contains_key(&key("half")));
         assert_eq!(
             read("node_cpu_usage_seconds_total 1\nnode_memory_working_set_bytes 1", 5)
                 .node
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_answers_are_read_as_far_as_they_are_samples() {
+    fn skips_malformed_lines() {
         let quote = "container_cpu_usage_seconds_total{container=\"a\\\"}\\n\",namespace=\"n\",pod=\"p\"} 1 2\n";
         assert_eq!(sample(quote.trim()).unwrap().1[0].1, "a\"}\n");
         for line in [
@@ -260,9 +262,9 @@ mod tests {
         let seeds = [TEXT.as_bytes(), quote.as_bytes()];
         fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "resource", &seeds, |input| {
             let mut node = Node::default();
-            let said = read(&String::from_utf8_lossy(input), 0);
-            node.store(said.clone());
-            node.store(said);
+            let scraped = read(&String::from_utf8_lossy(input), 0);
+            node.store(scraped.clone());
+            node.store(scraped);
             node.used();
         });
     }
@@ -271,30 +273,32 @@ mod tests {
         Point { at, cpu, memory: 1024.0, started }
     }
 
-    fn pod(point: Point) -> Said {
+    fn pod(point: Point) -> KubeletMetrics {
         let containers = Containers::from([("app".to_owned(), point)]);
-        Said { node: None, pods: HashMap::from([(key("web"), containers)]) }
+        KubeletMetrics { node: None, pods: HashMap::from([(key("web"), containers)]) }
     }
 
     #[test]
-    fn a_rate_needs_two_points_of_one_run() {
+    fn rate_needs_two_points_of_one_run() {
         let mut node = Node::default();
         node.store(pod(point(100_000, 1.0, 10_000)));
         assert_eq!(node.pod("default", "web"), None, "there is one point only");
         node.store(pod(point(110_000, 3.5, 10_000)));
-        let used = Used { nanocores: 250_000_000, bytes: 1024, at: 110_000, window: 10_000 };
+        let used =
+            ResourceUsage { nanocores: 250_000_000, bytes: 1024, at: 110_000, window: 10_000 };
         assert_eq!(node.pod("default", "web"), Some(vec![("app".to_owned(), used)]));
-        // The same once more leaves it as it was.
+        // The same point again changes nothing.
         node.store(pod(point(110_000, 3.5, 10_000)));
         assert_eq!(node.pod("default", "web"), Some(vec![("app".to_owned(), used)]));
-        // It was started again: what the earlier run had used says nothing.
+        // The container was restarted: the points of the earlier run do not count.
         node.store(pod(point(118_000, 0.5, 115_000)));
         assert_eq!(node.pod("default", "web"), None);
-        // A young one is compared with its own start.
+        // A young container is compared with its own start.
         node.store(pod(point(127_000, 2.4, 115_000)));
-        let used = Used { nanocores: 200_000_000, bytes: 1024, at: 127_000, window: 12_000 };
+        let used =
+            ResourceUsage { nanocores: 200_000_000, bytes: 1024, at: 127_000, window: 12_000 };
         assert_eq!(node.pod("default", "web"), Some(vec![("app".to_owned(), used)]));
-        // One that counts backwards is not believed.
+        // A decreasing counter is rejected.
         node.store(pod(point(200_000, 0.1, 115_000)));
         assert_eq!(node.pod("default", "web"), None);
     }

@@ -1,4 +1,4 @@
-//! Asks the kubelets, while somebody wants to know.
+//! Scrapes the kubelets while clients request metrics.
 
 use std::{
     collections::HashMap,
@@ -13,38 +13,38 @@ use http::Request;
 use serde::Deserialize;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::points::{Node, RESOLUTION_MS, Said, read};
+use crate::points::{KubeletMetrics, Node, RESOLUTION_MS, read};
 
 const RESOLUTION: Duration = Duration::from_millis(RESOLUTION_MS as u64);
-/// How long after the last question kubelets are still asked.
+/// The time after the last request for which kubelets are still scraped.
 const INTEREST: Duration = Duration::from_secs(60);
-/// Points that are older than this are of an earlier time of interest.
+/// The age above which points are discarded.
 const STALE: Duration = Duration::from_millis(2 * RESOLUTION_MS as u64);
-/// Between the two questions that a first answer is made of: a kubelet reads its groups once a second at most.
+/// The time between the first two scrapes. A kubelet reads its cgroups at most once a second.
 const APART: Duration = Duration::from_millis(1200);
-/// How long a kubelet may take.
+/// The time limit for the answer of a kubelet.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many kubelets are asked at once.
+/// The number of kubelets that are scraped concurrently.
 const AT_ONCE: usize = 16;
-/// More a kubelet does not say: a thousand containers take a tenth of it.
+/// The size limit of an answer; a thousand containers need a tenth of it.
 const ANSWER: usize = 8 << 20;
 
-/// What is known of each node.
+/// The scrapes by node name.
 pub(crate) type Nodes = HashMap<String, Node>;
 
 struct State {
     nodes: Arc<Nodes>,
-    /// When there were two points last.
+    /// The time of the last scrape after which two points were available.
     complete: Option<Instant>,
     asked: Option<Instant>,
 }
 
-/// The points, and who brings them.
+/// The scraper and its results.
 pub(crate) struct Scraper {
     client: Client,
     tls: ClientTls,
     state: Mutex<State>,
-    /// Whoever asks kubelets has this.
+    /// Held during a scrape.
     turn: tokio::sync::Mutex<()>,
     interest: Notify,
 }
@@ -84,11 +84,11 @@ struct Endpoint {
 }
 
 impl View {
-    /// Where the kubelet listens.
+    /// Returns the address of the kubelet.
     fn kubelet(&self) -> Option<SocketAddr> {
         let addresses = self.status.addresses.iter().filter(|a| a.kind == "InternalIP");
         let ip: IpAddr = addresses.into_iter().find_map(|a| a.address.parse().ok())?;
-        // Whoever may write a Node's status shall not send this identity to what listens here.
+        // A client that may write a Node's status must not redirect this identity's requests to this machine.
         let away = ip.is_loopback() || ip.is_unspecified() || ip.is_multicast();
         let port = self.status.daemon_endpoints.kubelet_endpoint.port;
         (!away && port > 0).then(|| SocketAddr::new(ip, port))
@@ -102,9 +102,9 @@ impl Scraper {
         Self { client, tls, state: Mutex::new(state), turn, interest }
     }
 
-    /// One that knows what it needs to know.
+    /// Creates a scraper with known results.
     #[cfg(test)]
-    pub(crate) fn knowing(client: Client, tls: ClientTls, nodes: Nodes) -> Self {
+    pub(crate) fn with_results(client: Client, tls: ClientTls, nodes: Nodes) -> Self {
         let scraper = Self::new(client, tls);
         let known = State { nodes: Arc::new(nodes), complete: Some(Instant::now()), asked: None };
         *scraper.state() = known;
@@ -115,7 +115,7 @@ impl Scraper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known; if that is of an earlier time, kubelets are asked first.
+    /// Returns the results, after two scrapes if there are no recent ones.
     pub(crate) async fn nodes(&self) -> Arc<Nodes> {
         let known = || {
             let mut state = self.state();
@@ -127,7 +127,7 @@ impl Scraper {
             return nodes;
         }
         let turn = self.turn.lock().await;
-        // Somebody else may have done it meanwhile.
+        // Another request may have scraped in the meantime.
         if let Some(nodes) = known() {
             return nodes;
         }
@@ -141,7 +141,7 @@ impl Scraper {
         self.state().nodes.clone()
     }
 
-    /// Goes on asking for as long as somebody is interested, until it is dropped.
+    /// Scrapes periodically while clients request metrics, until it is dropped.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             self.interest.notified().await;
@@ -154,27 +154,27 @@ impl Scraper {
         }
     }
 
-    /// Asks all kubelets once. A node that does not answer, or is there no more, is not known any longer.
+    /// Scrapes all kubelets once. Nodes that do not answer or no longer exist are dropped.
     async fn scrape(&self) {
         let listed = self.client.list::<View>(&Resource::NODES, "", &ListOptions::default()).await;
         let listed = match listed {
             Ok(listed) => listed.items,
             Err(error) => {
-                tracing::warn!(%error, "list nodes to ask their kubelets what is used");
+                tracing::warn!(%error, "cannot list nodes for scraping their kubelets");
                 Vec::new()
             }
         };
         let asked = listed.into_iter().map(|node| async move {
-            let said = tokio::time::timeout(PATIENCE, self.ask(&node)).await;
-            let said = said.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+            let scraped = tokio::time::timeout(PATIENCE, self.ask(&node)).await;
+            let scraped =
+                scraped.unwrap_or_else(|_| Err("no answer within the time limit".to_owned()));
             let name = node.metadata.name;
-            said.inspect_err(|error| {
-                tracing::info!(node = name, error, "ask a kubelet what is used")
-            })
-            .ok()
-            .map(|said| (name, said))
+            scraped
+                .inspect_err(|error| tracing::info!(node = name, error, "cannot scrape a kubelet"))
+                .ok()
+                .map(|scraped| (name, scraped))
         });
-        let answers: Vec<(String, Said)> = stream::iter(asked)
+        let answers: Vec<(String, KubeletMetrics)> = stream::iter(asked)
             .buffer_unordered(AT_ONCE)
             .filter_map(async |answer| answer)
             .collect()
@@ -182,15 +182,17 @@ impl Scraper {
         let mut state = self.state();
         let mut known = (*state.nodes).clone();
         known.retain(|name, _| answers.iter().any(|(node, _)| node == name));
-        for (name, said) in answers {
-            known.entry(name).or_default().store(said);
+        for (name, scraped) in answers {
+            known.entry(name).or_default().store(scraped);
         }
         state.nodes = Arc::new(known);
     }
 
-    async fn ask(&self, node: &View) -> Result<Said, String> {
-        let address = node.kubelet().ok_or("its status names no address and port of a kubelet")?;
-        // The certificate is the kubelet's if it names the address, as the API server has it.
+    async fn ask(&self, node: &View) -> Result<KubeletMetrics, String> {
+        let address = node
+            .kubelet()
+            .ok_or("the Node's status has no usable address and port of the kubelet")?;
+        // The certificate must name the address, as for the API server's connections.
         let transport = HttpTransport::at(address, self.tls.clone());
         let request = Request::get("/metrics/resource").body(client::empty());
         let request = request.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Who asks, whether they may, and what they are answered.
+//! Authenticates, authorizes and answers requests.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +31,10 @@ pub(crate) struct Server {
     pub(crate) scraper: Arc<Scraper>,
 }
 
-/// Nobody's credential depends on an object here.
-struct Nothing;
+/// An empty object store, because no credential depends on objects here.
+struct NoObjects;
 
-impl Objects for Nothing {
+impl Objects for NoObjects {
     fn get(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
         None
     }
@@ -44,18 +44,18 @@ impl Objects for Nothing {
     }
 }
 
-/// What is asked for.
+/// The requested metrics.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked<'a> {
-    /// `nodes` or `pods`.
+struct MetricsRequest<'a> {
+    /// The resource: `nodes` or `pods`.
     resource: &'static str,
-    /// Empty for all.
+    /// The namespace; empty for all.
     namespace: &'a str,
-    /// Empty for a list.
+    /// The name; empty for a list.
     name: &'a str,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> MetricsRequest<'a> {
     fn of(path: &'a str) -> Option<Self> {
         let rest = path.strip_prefix("/apis/metrics.k8s.io/v1beta1/")?;
         let parts: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
@@ -100,7 +100,7 @@ struct Phase {
 }
 
 impl View {
-    /// `None` if it is not known what the node or Pod uses. Of a Pod the kubelet of its own node is believed only.
+    /// Returns the usage; `None` if it is unknown. For a Pod, only the kubelet of its own node counts.
     fn answer(self, nodes: &Nodes, is_pod: bool) -> Option<Answer> {
         let ObjectMeta { namespace, name, labels, .. } = self.metadata;
         let parts = if is_pod {
@@ -115,15 +115,15 @@ impl View {
 
 fn refused(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    said(code, &serde_json::to_value(status).unwrap_or_default())
+    json_response(code, &serde_json::to_value(status).unwrap_or_default())
 }
 
-fn said(code: StatusCode, value: &Value) -> Response<Body> {
+fn json_response(code: StatusCode, value: &Value) -> Response<Body> {
     answer(code, "application/json", value.to_string())
 }
 
-/// What the API server says of a question of ours is said to who asked, too: a selector may be wrong.
-fn passed_on(error: &client::Error) -> Status {
+/// Converts an error of the API server. A bad request is passed on, because the caller's selector may be wrong.
+fn to_status(error: &client::Error) -> Status {
     match error.status().filter(|status| (400..500).contains(&status.code) && status.code != 403) {
         Some(status) if status.code == 400 => Status::bad_request(status.message.clone()),
         _ => Status::internal(error),
@@ -135,7 +135,7 @@ impl Handler for Server {
         Box::pin(async move {
             let (parts, _) = request.into_parts();
             match self.answer(&parts).await {
-                Ok(value) => said(StatusCode::OK, &value),
+                Ok(value) => json_response(StatusCode::OK, &value),
                 Err(status) => refused(&status),
             }
         })
@@ -143,7 +143,7 @@ impl Handler for Server {
 }
 
 impl Server {
-    /// `authority` signs the certificate of the proxy, which is called `proxy` and speaks for those who ask.
+    /// Creates a server. `authority` signs the client certificate of the front proxy, whose common name is `proxy`.
     pub(crate) fn new(
         client: Client,
         authority: ClientCa,
@@ -178,7 +178,7 @@ impl Server {
         if let Some(document) = answers::discovery(path.trim_end_matches('/')) {
             return Ok(document);
         }
-        let asked = Asked::of(path).ok_or_else(Status::no_such_resource)?;
+        let asked = MetricsRequest::of(path).ok_or_else(Status::no_such_resource)?;
         let query = query(parts.uri.query().unwrap_or_default());
         if query.get("watch").is_some_and(|watch| !matches!(watch.as_str(), "" | "0" | "false")) {
             return Err(Status::method_not_supported(&asked.group_resource(), "watch"));
@@ -193,15 +193,15 @@ impl Server {
         let peer = self.authentication.peer(chain.unwrap_or_default(), now);
         let presented =
             Presented { peer: &peer, headers: &parts.headers, path: parts.uri.path(), now };
-        match self.authentication.authenticate(&presented, &Nothing) {
+        match self.authentication.authenticate(&presented, &NoObjects) {
             Ok(Found::Known(found)) => Ok(found.user),
             Ok(Found::Elsewhere(_)) | Err(_) => Err(Status::unauthorized()),
         }
     }
 
-    /// Asks the API server whether the user may. It has judged the same before it sent the request here, but a server of
-    /// another group judges for itself.
-    async fn authorize(&self, user: &UserInfo, asked: &Asked<'_>) -> Result<(), Status> {
+    /// Checks with the API server that the user is authorized. The API server has authorized the request already, but
+    /// an aggregated server must do it again.
+    async fn authorize(&self, user: &UserInfo, asked: &MetricsRequest<'_>) -> Result<(), Status> {
         const REVIEWS: Resource = Resource::constant(
             "authorization.k8s.io",
             "v1",
@@ -231,7 +231,7 @@ impl Server {
 
     async fn metrics(
         &self,
-        asked: &Asked<'_>,
+        asked: &MetricsRequest<'_>,
         query: &BTreeMap<String, String>,
         table: bool,
     ) -> Result<Value, Status> {
@@ -245,7 +245,7 @@ impl Server {
             let found = self.client.get::<View>(resource, asked.namespace, asked.name).await;
             let view = found.map_err(|error| match error.is_not_found() {
                 true => Status::not_found(&GroupResource::new("", asked.resource), asked.name),
-                false => passed_on(&error),
+                false => to_status(&error),
             })?;
             let known = view.answer(&*self.scraper.nodes().await, is_pod);
             let full = if is_pod {
@@ -263,7 +263,7 @@ impl Server {
             ..ListOptions::default()
         };
         let listed = self.client.list::<View>(resource, asked.namespace, &options).await;
-        let listed = listed.map_err(|error| passed_on(&error))?;
+        let listed = listed.map_err(|error| to_status(&error))?;
         let nodes = self.scraper.nodes().await;
         let found: Vec<Answer> =
             listed.items.into_iter().filter_map(|view| view.answer(&nodes, is_pod)).collect();
@@ -272,8 +272,8 @@ impl Server {
     }
 }
 
-/// Validates a field selector and returns it. It is evaluated under this server's identity: a selector of any other
-/// field would tell the caller what only readers of Pods and Nodes may know.
+/// Validates a field selector and returns it. It is evaluated under this server's identity: other fields would reveal
+/// data that only readers of Pods and Nodes may see.
 fn checked_fields(text: &str) -> Result<String, Status> {
     let selector: FieldSelector =
         text.parse().map_err(|error: FieldSelectorError| Status::bad_request(error.to_string()))?;
@@ -292,7 +292,7 @@ fn query(text: &str) -> BTreeMap<String, String> {
     pairs.filter_map(|(name, value)| Some((query_decode(name)?, query_decode(value)?))).collect()
 }
 
-/// Whether a Table comes first in what is accepted.
+/// Reports whether the client prefers a Table.
 fn wants_table(parts: &Parts) -> bool {
     let accepted = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let first = accepted.unwrap_or_default().split(',').next().unwrap_or_default();

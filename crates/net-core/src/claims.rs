@@ -1,13 +1,13 @@
-//! Addresses and ports that no Service may take from the node or from the cluster (CVE-2020-8554).
+//! Addresses and ports that no Service may take from the node or the cluster (CVE-2020-8554).
 //!
 //! The author of a Service chooses its external addresses and, within the cluster's range, its node ports. A rule that
-//! rewrites such a destination comes before every program of the host, so a Service could take the API server's
-//! address, the kubelet's port or another Service's cluster IP. [`Claims`] decides which of these a node serves, for
-//! rules in either language and for tracked flows alike.
+//! rewrites such a destination applies before any program of the host sees the packet. So a Service could take the API
+//! server's address, the kubelet's port or another Service's cluster IP. [`Claims`] decides which of these claims a
+//! node serves, for nftables, iptables and conntrack alike.
 //!
-//! - Nobody takes an API server's endpoint, a special address ([`api_meta::special`]) or a cluster IP.
+//! - No Service gets an API server's endpoint, a special address ([`api_meta::special`]) or another cluster IP.
 //! - An address of this node is served on the ports on which no program of the host listens.
-//! - An address of another node is left to that node, which knows the ports that its own programs use.
+//! - An address of another node is left to that node, which knows the ports of its own programs.
 //! - Any other address is served, as upstream's proxy does.
 
 use std::{
@@ -25,13 +25,13 @@ use crate::{
     endpoints::{Slices, balancer_addresses, cluster_ips, external_addresses, is_proxied},
 };
 
-/// The kubelet's port where the Node does not say it.
+/// The kubelet's port if the Node does not report one.
 const KUBELET_PORT: u16 = 10250;
 
-/// The facts about this node and the cluster by which claims are judged.
+/// The facts about this node and the cluster for checking claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// API servers as this node is configured to reach them, beside the endpoints of `default/kubernetes`.
+    /// The API server addresses in this node's configuration, besides the endpoints of `default/kubernetes`.
     pub api_servers: BTreeSet<SocketAddr>,
     /// This node's addresses in the API.
     pub node: BTreeSet<IpAddr>,
@@ -39,10 +39,11 @@ pub struct Host {
     pub interfaces: BTreeSet<IpAddr>,
     /// The addresses of all nodes in the API.
     pub cluster: BTreeSet<IpAddr>,
+    /// The ports of the host's programs.
     pub listeners: Listeners,
 }
 
-/// The ports on which programs of the host listen, with the local addresses; an unspecified one means all.
+/// The ports on which programs of the host listen, with the local addresses. An unspecified address means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listeners(BTreeMap<(Protocol, u16), BTreeSet<IpAddr>>);
 
@@ -53,14 +54,14 @@ impl Listeners {
         addresses.insert(socket.ip().to_canonical());
     }
 
-    /// Adds the kubelet's port on every address: it is the node's even while the kubelet is away.
+    /// Adds the kubelet's port on all addresses. It is reserved even while the kubelet is not running.
     pub fn add_kubelet(&mut self, node: Option<&Node>) {
         let port = node.map_or(0, |node| node.status.daemon_endpoints.kubelet_endpoint.port);
         let port = if port == 0 { KUBELET_PORT } else { port };
         self.add(Protocol::Tcp, (std::net::Ipv6Addr::UNSPECIFIED, port).into());
     }
 
-    /// Reports whether a program listens on `port` of any address.
+    /// Reports whether a program listens on this port of any address.
     fn has_port(&self, protocol: Protocol, port: u16) -> bool {
         self.0.contains_key(&(protocol, port))
     }
@@ -70,7 +71,7 @@ impl Listeners {
         self.0.get(&(protocol, port)).is_some_and(|addresses| addresses.contains(&ip))
     }
 
-    /// Reports whether a program listens on all addresses of `ip`'s family. A socket of IPv6's takes IPv4, too.
+    /// Reports whether a program listens on all addresses of `ip`'s family. An IPv6 socket also accepts IPv4.
     fn has_any(&self, protocol: Protocol, ip: IpAddr, port: u16) -> bool {
         let Some(addresses) = self.0.get(&(protocol, port)) else { return false };
         let mut unspecified = addresses.iter().filter(|address| address.is_unspecified());
@@ -84,14 +85,18 @@ impl Extend<(Protocol, SocketAddr)> for Listeners {
     }
 }
 
-/// The reason for which a node does not serve a claim.
+/// The reason why a node does not serve a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// A loopback, link-local, multicast, unspecified or IPv4-mapped address.
     Special,
+    /// An address of an API server.
     ApiServer,
+    /// The cluster IP of a Service.
     ClusterIp,
+    /// A socket of a program on this node.
     Host,
-    /// Another node decides; nothing is wrong with the claim.
+    /// An address of another node, which decides about it. The claim is valid.
     OtherNode,
 }
 
@@ -112,10 +117,13 @@ impl fmt::Display for Reason {
 /// A claim that this node does not serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
+    /// The namespace of the Service.
     pub namespace: Arc<str>,
+    /// The name of the Service.
     pub service: Arc<str>,
     /// The field and its value, such as `externalIPs 192.0.2.1, port 6443/TCP`.
     pub claim: String,
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -130,23 +138,23 @@ impl fmt::Display for Refusal {
 pub struct Claims {
     addresses: BTreeSet<(IpAddr, Protocol, u16)>,
     node_ports: BTreeSet<(Family, Protocol, u16)>,
-    /// The refused claims that the authors of Services should hear of, in order.
+    /// The refused claims to report to the authors of Services, in order.
     pub refusals: BTreeSet<Refusal>,
 }
 
-/// Reports whether a Service claims anything beside its cluster IPs, so that [`Host`] has to be known.
+/// Reports whether a Service has external addresses or node ports, which requires the facts in [`Host`].
 pub fn has_claims(service: &Service) -> bool {
     let has_node_port = || service.spec.ports.iter().any(|port| port.node_port != 0);
     has_addresses(service) || (is_proxied(service) && has_node_port())
 }
 
-/// Reports whether a Service claims addresses, so that the other nodes' have to be known.
+/// Reports whether a Service has external addresses, which requires the addresses of other nodes.
 pub fn has_addresses(service: &Service) -> bool {
     is_proxied(service) && external_addresses(service).next().is_some()
 }
 
 impl Claims {
-    /// Judges the claims of all Services that a proxy serves.
+    /// Checks the claims of all Services that a proxy serves.
     pub fn judge<'a>(
         host: &Host,
         services: impl Iterator<Item = &'a Service> + Clone,
@@ -215,7 +223,7 @@ impl Claims {
     }
 }
 
-/// The author of an address: a load balancer's controller is trusted with more than a Service's author.
+/// The source of an address. A load balancer's controller is trusted more than the author of a Service.
 #[derive(Clone, Copy)]
 enum Origin {
     Author,
@@ -238,7 +246,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Adds the endpoints of `default/kubernetes`, which the API servers keep.
+    /// Adds the endpoints of `default/kubernetes`, which the API servers maintain.
     fn add_endpoints(&mut self, slices: &Slices<'_>) {
         for slice in slices.named("default", "kubernetes") {
             let ips = slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
@@ -260,8 +268,8 @@ impl Judge<'_> {
         if self.cluster_ips.contains(&ip) {
             return Some(Reason::ClusterIp);
         }
-        // A balancer's controller may put its address on an interface of the node that it chose to answer there. Programs
-        // that listen on all addresses do not mean this one.
+        // A load balancer controller may put its address on an interface of the chosen node. Programs that listen on
+        // all addresses do not intend to serve it.
         let own = match origin {
             Origin::Author => host.node.contains(&ip) || host.interfaces.contains(&ip),
             Origin::Balancer => host.node.contains(&ip),
@@ -271,13 +279,13 @@ impl Judge<'_> {
         if listened {
             return Some(Reason::Host);
         }
-        let elsewhere = host.cluster.contains(&ip)
+        let is_other_node = host.cluster.contains(&ip)
             && !host.node.contains(&ip)
             && !host.interfaces.contains(&ip);
-        elsewhere.then_some(Reason::OtherNode)
+        is_other_node.then_some(Reason::OtherNode)
     }
 
-    /// A node port is one of all addresses, loopback's included, so a listener on any of them keeps it.
+    /// A node port applies to all addresses, including loopback, so a listener on any of them keeps the port.
     fn refuse_node_port(&self, protocol: Protocol, port: u16) -> Option<Reason> {
         let mut servers = self.api_servers.iter().filter(|server| server.port() == port);
         let own = |ip: IpAddr| self.host.node.contains(&ip) || self.host.interfaces.contains(&ip);
@@ -341,7 +349,7 @@ mod tests {
         .unwrap()
     }
 
-    fn judged(service: &Service) -> Claims {
+    fn claims_of(service: &Service) -> Claims {
         let (kubernetes, slice) = (kubernetes(), api_endpoints());
         Claims::judge(&host(), [service, &kubernetes].into_iter(), &Slices::index([&slice]))
     }
@@ -379,11 +387,11 @@ mod tests {
             for (expected, service) in
                 [(author, service(own, json!([]))), (balancer, service(given, json!([{"ip": ip}])))]
             {
-                let claims = judged(&service);
+                let claims = claims_of(&service);
                 let allowed = claims.allow(ip.parse().unwrap(), protocol, port);
                 assert_eq!(allowed, expected.is_none(), "{ip}:{port}");
-                let told = claims.refusals.first().map(|refusal| refusal.reason);
-                assert_eq!(told, expected.filter(|r| *r != Reason::OtherNode), "{ip}:{port}");
+                let refused = claims.refusals.first().map(|refusal| refusal.reason);
+                assert_eq!(refused, expected.filter(|r| *r != Reason::OtherNode), "{ip}:{port}");
             }
         }
     }
@@ -395,12 +403,12 @@ mod tests {
             ("TCP", 10250, false),
             ("UDP", 10250, true),
             ("UDP", 4789, false),
-            // The API server of another machine is no reason.
+            // The API server of another machine does not block the port.
             ("TCP", 6443, true),
             ("TCP", 30_099, false),
         ] {
             let ports = json!([{"port": 80, "protocol": protocol, "nodePort": port}]);
-            let claims = judged(&service(
+            let claims = claims_of(&service(
                 json!({"clusterIP": "10.96.0.9", "type": "NodePort", "ports": ports}),
                 json!([]),
             ));

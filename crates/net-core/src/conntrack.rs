@@ -1,7 +1,7 @@
-//! Which UDP flows the kernel still sends to an endpoint that is gone.
+//! Finds UDP conntrack entries whose endpoint is gone.
 //!
-//! The kernel remembers where it sent a UDP flow for as long as the client goes on sending, whatever the rules
-//! say by now. TCP needs no help: its endpoint's silence or reset ends the connection.
+//! The kernel keeps the entry of a UDP flow as long as the client sends, whatever the current rules say. TCP needs no
+//! help: silence or a reset of the endpoint ends the connection.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,14 +16,16 @@ use crate::{
     endpoints::{Slices, cluster_ips, external_addresses, is_proxied},
 };
 
-/// A flow as the kernel tracks it: what the client sent to, and who answers.
+/// A conntrack entry of a UDP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
+    /// The socket that the client sends to.
     pub destination: SocketAddr,
+    /// The socket that answers, after destination NAT.
     pub answered_by: SocketAddr,
 }
 
-/// Where each UDP Service may be sent.
+/// The endpoints of all UDP Services.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UdpServices {
     addresses: HashMap<SocketAddr, Targets>,
@@ -41,8 +43,8 @@ fn targets(slices: &Slices<'_>, service: &Service, port: &ServicePort, family: F
 }
 
 impl UdpServices {
-    /// `node_addresses` are those that accept NodePort traffic. A refused claim has no target: flows that were sent on
-    /// from there end, and flows to the node's own program go on.
+    /// Collects the UDP Services. `node_addresses` are the addresses that accept NodePort traffic. A refused claim has
+    /// no targets: flows that were forwarded from there end, and flows to the node's own program continue.
     pub fn of<'a>(
         services: impl IntoIterator<Item = &'a Service>,
         slices: &Slices<'_>,
@@ -67,7 +69,7 @@ impl UdpServices {
         }
         let none = Targets::default();
         let udp = Protocol::Udp;
-        // As in the rules, a cluster IP goes before all other claims, and of these the first Service's.
+        // As in the rules, cluster IPs win over other claims, and then the first Service wins.
         for (service, port, family, targets) in external {
             for ip in external_addresses(service).filter(|ip| Family::of(*ip) == family) {
                 let targets = if claims.allow(ip, udp, port.port) { &targets } else { &none };
@@ -82,19 +84,19 @@ impl UdpServices {
         known
     }
 
-    /// Enters sockets that no Service before has claimed.
+    /// Adds sockets that no earlier Service has claimed.
     fn claim(&mut self, sockets: impl IntoIterator<Item = SocketAddr>, targets: &Targets) {
         for socket in sockets {
             self.addresses.entry(socket).or_insert_with(|| Arc::clone(targets));
         }
     }
 
-    /// No Service has UDP ports: the kernel's flows need not be listed.
+    /// Returns `true` if no Service has UDP ports, so that conntrack entries need not be listed.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// Whether the flow is one of ours and goes where it may no longer go.
+    /// Reports whether the flow belongs to a Service and goes to an endpoint that is gone.
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let destination = flow.destination;
         let by_port = || {
@@ -104,7 +106,7 @@ impl UdpServices {
                 .filter(|_| ours)
         };
         let Some(targets) = self.addresses.get(&destination).or_else(by_port) else { return false };
-        // A flow that began while the Service had no endpoint was never rewritten.
+        // A flow that started while the Service had no endpoint was never rewritten.
         let unrewritten = flow.answered_by == destination;
         if unrewritten { !targets.is_empty() } else { !targets.contains(&flow.answered_by) }
     }
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
     use crate::{api::EndpointSlice, claims::Host};
 
-    /// CVE-2020-8554 by UDP: a tenant that claims the address of cluster DNS must not end the flows to it.
+    /// CVE-2020-8554 by UDP: a tenant that claims the address of the cluster DNS must not end the flows to it.
     #[test]
     fn cve_2020_8554_claims_end_no_flow_of_a_cluster_ip() {
         let service = |namespace: &str, spec: serde_json::Value| -> Service {
@@ -147,13 +149,13 @@ mod tests {
                 destination: "10.96.0.10:53".parse().unwrap(),
                 answered_by: answered_by.parse().unwrap(),
             };
-            assert!(!known.is_stale(&flow("10.1.0.2:53")), "{namespace}: cluster DNS goes on");
+            assert!(!known.is_stale(&flow("10.1.0.2:53")), "{namespace}: cluster DNS continues");
             assert!(known.is_stale(&flow("10.1.0.66:53")), "{namespace}: the tenant's end");
         }
     }
 
     #[test]
-    fn flows_to_removed_endpoints_and_flows_never_rewritten_are_stale() {
+    fn flows_without_current_endpoint_are_stale() {
         let service: Service = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "dns", "namespace": "kube-system"},
             "spec": {"type": "NodePort", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"],

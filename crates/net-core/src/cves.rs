@@ -1,4 +1,4 @@
-//! Published vulnerabilities that rules of Services may have.
+//! Regression tests for published vulnerabilities in Service rules.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn slice(namespace: &str, family: &str, address: &str) -> EndpointSlice {
     .unwrap()
 }
 
-/// All rules of a family, in both languages.
+/// Returns all rules of a family, for nftables and iptables.
 fn rules(
     family: Family,
     config: &Config,
@@ -34,7 +34,7 @@ fn rules(
     format!("{table:?} {chains:?}")
 }
 
-/// CVE-2021-25737 and CVE-2021-25740: whoever writes EndpointSlices has the node send to itself or to its link.
+/// CVE-2021-25737 and CVE-2021-25740: an author of EndpointSlices makes the node send to itself or to its link.
 #[test]
 fn cve_2021_25737_sends_nothing_to_special_addresses() {
     for (kind, family, ip, address, served) in [
@@ -64,7 +64,7 @@ fn cve_2021_25737_sends_nothing_to_special_addresses() {
     }
 }
 
-/// CVE-2020-8554: a Service before another in order takes the other's cluster IP for its external address.
+/// CVE-2020-8554: a Service that comes earlier in order claims another one's cluster IP as its external address.
 #[test]
 fn cve_2020_8554_leaves_cluster_ips_to_their_services() {
     let ports = json!([{"name": "p", "port": 443}]);

@@ -1,4 +1,4 @@
-//! Which endpoints a Service port has, and which of them traffic may reach from this node.
+//! Selects the endpoints of a Service port, and those that traffic may reach from this node.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,18 +14,20 @@ use crate::{
     },
 };
 
-/// One address and port that serves a Service port.
+/// An address and port that serve a Service port.
 #[derive(Clone, Debug)]
 pub struct Endpoint<'a> {
+    /// The address.
     pub ip: IpAddr,
+    /// The port.
     pub port: u16,
-    /// It runs on this node.
+    /// `true` if the endpoint runs on this node.
     pub local: bool,
     source: &'a SliceEndpoint,
 }
 
 impl Endpoint<'_> {
-    /// Address and port, as rules write them.
+    /// Formats address and port as rules contain them.
     pub fn socket(&self) -> String {
         std::net::SocketAddr::new(self.ip, self.port).to_string()
     }
@@ -34,22 +36,22 @@ impl Endpoint<'_> {
         self.source.conditions.ready()
     }
 
-    /// It still answers, which suffices where no endpoint is ready.
+    /// Returns `true` if the endpoint responds, which suffices if no endpoint is ready.
     pub fn serving(&self) -> bool {
         self.source.conditions.serving()
     }
 
-    /// A Pod that is being deleted but still answers; used when nothing better is left.
+    /// Returns `true` for a terminating endpoint that still responds. It is used only if no endpoint is ready.
     fn serving_last(&self) -> bool {
         self.source.conditions.serving() && self.source.conditions.terminating()
     }
 }
 
-/// The slices by the Service that they belong to.
+/// EndpointSlices indexed by their Service.
 pub struct Slices<'a>(HashMap<&'a str, HashMap<&'a str, Vec<&'a EndpointSlice>>>);
 
 impl<'a> Slices<'a> {
-    /// Sorts slices by the Service that their label names; those without the label belong to nobody.
+    /// Indexes slices by the Service in their label. Slices without the label are ignored.
     pub fn index(slices: impl IntoIterator<Item = &'a EndpointSlice>) -> Self {
         let mut by_namespace: HashMap<_, HashMap<_, Vec<_>>> = HashMap::new();
         for slice in slices {
@@ -61,19 +63,18 @@ impl<'a> Slices<'a> {
         Self(by_namespace)
     }
 
-    /// The slices of a Service, in the order that they were given.
+    /// Returns the slices of a Service, in their original order.
     pub fn of(&self, service: &Service) -> &[&'a EndpointSlice] {
         self.named(&service.metadata.namespace, &service.metadata.name)
     }
 
-    /// The slices of the Service with these names.
+    /// Returns the slices of the Service with this namespace and name.
     pub(crate) fn named(&self, namespace: &str, service: &str) -> &[&'a EndpointSlice] {
         let services = self.0.get(namespace);
         services.and_then(|services| services.get(service)).map_or(&[], Vec::as_slice)
     }
 
-    /// The endpoints of one port, ordered by address. While slices are being moved around, two of them can
-    /// name one endpoint; the one that is ready wins.
+    /// Returns the endpoints of one port, sorted by address. Of duplicates in several slices, the ready one wins.
     pub fn endpoints(
         &self,
         service: &Service,
@@ -92,7 +93,7 @@ impl<'a> Slices<'a> {
                     && slice_port.protocol == port.protocol;
                 let Some(number) = slice_port.port.filter(|_| same) else { continue };
                 for source in &slice.endpoints {
-                    // The API gives several addresses no meaning beyond the first.
+                    // The API defines no meaning for addresses after the first.
                     let Some(ip) = source.addresses.first().and_then(|ip| target(ip, family))
                     else {
                         continue;
@@ -110,26 +111,27 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// An address that traffic may be sent on to: one of `family`, and none that only means something on this node or its
-/// link. The API refuses others; what was stored by another API server must not reach the node's own loopback either.
+/// Parses a routable address of `family`. Special addresses are rejected, because their meaning is local to the node or
+/// its link. The API server rejects them too, but objects stored by another API server must not lead to the node's own
+/// loopback.
 fn target(text: &str, family: Family) -> Option<IpAddr> {
     let ip: IpAddr = text.parse().ok()?;
     (Family::of(ip) == family && ip.to_canonical() == ip && special(ip).is_none()).then_some(ip)
 }
 
-/// The endpoints that each kind of traffic may use.
+/// The endpoints for each traffic policy.
 #[derive(Clone, Debug, Default)]
 pub struct Choice<'a> {
-    /// For the Cluster traffic policy.
+    /// The endpoints for the `Cluster` traffic policy.
     pub cluster: Vec<Endpoint<'a>>,
-    /// For the Local traffic policy.
+    /// The endpoints for the `Local` traffic policy.
     pub local: Vec<Endpoint<'a>>,
-    /// Whether any node could serve the port; tells a refusal from a silent drop.
+    /// `true` if any node could serve the port: then packets are dropped instead of rejected.
     pub any: bool,
 }
 
 impl<'a> Choice<'a> {
-    /// `zone` is this node's; hints name zones and nodes that an endpoint is meant for.
+    /// Chooses endpoints. `zone` is this node's zone; hints name the zones and nodes that an endpoint prefers.
     pub fn make(endpoints: &[Endpoint<'a>], node: &str, zone: Option<&str>) -> Self {
         let ready: Vec<_> = endpoints.iter().filter(|endpoint| endpoint.ready()).cloned().collect();
         let any = endpoints.iter().any(|endpoint| endpoint.ready() || endpoint.serving_last());
@@ -147,7 +149,7 @@ impl<'a> Choice<'a> {
         Self { cluster, local, any }
     }
 
-    /// The endpoints for traffic under this policy; empty with `any` set means that packets are dropped, not refused.
+    /// Returns the endpoints for a traffic policy. If empty and `any` is `true`, packets are dropped, not rejected.
     pub(crate) fn for_policy(&self, policy: TrafficPolicy) -> &[Endpoint<'a>] {
         match policy {
             TrafficPolicy::Cluster => &self.cluster,
@@ -156,18 +158,18 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// The endpoints hinted for this node, or else for its zone. Hints count only when every ready endpoint has
-/// them: a partial set means that the slices are changing over.
+/// Returns the endpoints with a hint for this node, or else for its zone. Hints only count if all ready endpoints have
+/// them; otherwise the slices are being updated.
 fn hinted<'a>(ready: &[Endpoint<'a>], node: &str, zone: Option<&str>) -> Vec<Endpoint<'a>> {
-    let names = |endpoint: &Endpoint<'a>, of: Of| {
+    let names = |endpoint: &Endpoint<'a>, of: HintKind| {
         let hints = endpoint.source.hints.as_deref();
         let hints = hints.map(|hints| match of {
-            Of::Node => &hints.for_nodes,
-            Of::Zone => &hints.for_zones,
+            HintKind::Node => &hints.for_nodes,
+            HintKind::Zone => &hints.for_zones,
         });
         hints.map(Vec::as_slice).unwrap_or_default()
     };
-    for (of, wanted) in [(Of::Node, Some(node)), (Of::Zone, zone)] {
+    for (of, wanted) in [(HintKind::Node, Some(node)), (HintKind::Zone, zone)] {
         let Some(wanted) = wanted else { continue };
         if ready.iter().any(|endpoint| names(endpoint, of).is_empty()) {
             continue;
@@ -184,12 +186,12 @@ fn hinted<'a>(ready: &[Endpoint<'a>], node: &str, zone: Option<&str>) -> Vec<End
 }
 
 #[derive(Clone, Copy)]
-enum Of {
+enum HintKind {
     Node,
     Zone,
 }
 
-/// How many ready endpoints of any port are on this node, for the health check of a balancer in front.
+/// Counts the ready endpoints on this node, for a load balancer's health check.
 pub fn local_ready(slices: &Slices<'_>, service: &Service, node: &str) -> usize {
     let endpoints = slices.of(service).iter().flat_map(|slice| &slice.endpoints);
     let local = endpoints.filter(|endpoint| {
@@ -201,7 +203,7 @@ pub fn local_ready(slices: &Slices<'_>, service: &Service, node: &str) -> usize 
         .len()
 }
 
-/// Whether a proxy has rules for this Service at all.
+/// Reports whether the proxy has rules for this Service.
 pub fn is_proxied(service: &Service) -> bool {
     let spec = &service.spec;
     spec.kind != ServiceType::ExternalName
@@ -210,20 +212,19 @@ pub fn is_proxied(service: &Service) -> bool {
         && !service.metadata.labels.contains_key("service.kubernetes.io/service-proxy-name")
 }
 
-/// The addresses that the API has allocated to a Service.
+/// Returns the cluster IPs of a Service.
 pub(crate) fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
     let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
     ips.filter_map(|ip| ip.parse().ok())
 }
 
-/// The addresses that a Service claims beside: external ones, and the balancer's where the balancer lets the node
-/// short-circuit it.
+/// Returns the other addresses of a Service: external IPs, and load balancer addresses that the node may handle itself.
 pub(crate) fn external_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     let external = service.spec.external_ips.iter().filter_map(|ip| ip.parse().ok());
     external.chain(balancer_addresses(service))
 }
 
-/// The load balancer's addresses that the node answers for itself, without the way through the balancer.
+/// Returns the load balancer addresses that the node handles itself, without sending traffic to the load balancer.
 pub(crate) fn balancer_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     let is_balanced = service.spec.kind == ServiceType::LoadBalancer;
     let ingress = service.status.load_balancer.ingress.iter();

@@ -1,7 +1,7 @@
-//! Which address of a subnet a Pod gets.
+//! Allocates the addresses of a subnet to Pods.
 //!
-//! Addresses are handed out in turn rather than lowest first, so that one that was just given back rests for
-//! as long as possible: peers may still hold connections or names for it.
+//! Addresses are allocated in turn and not lowest first, so that a released one stays unused as long as possible: peers
+//! may still have connections to it or cache its name.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -9,15 +9,15 @@ use api_meta::cidr::{address, number};
 
 use crate::{Cidr, Family};
 
-/// The bridge's own address: the subnet's first.
+/// Returns the address of the bridge: the first of the subnet.
 pub fn gateway(subnet: Cidr) -> Option<IpAddr> {
     subnet.nth(1)
 }
 
-/// The next free address after `last`; `None` when the subnet is full.
+/// Returns the next free address after `last`; `None` if the subnet is full.
 pub fn allocate(subnet: Cidr, taken: &BTreeSet<IpAddr>, last: Option<IpAddr>) -> Option<IpAddr> {
     let first = number(subnet.nth(2)?);
-    // IPv4 keeps the last address for broadcast.
+    // The last IPv4 address is the broadcast address.
     let end = number(subnet.last()) - u128::from(subnet.family() == Family::V4);
     if end < first {
         return None;
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_go_round_and_skip_what_is_taken() {
+    fn allocates_in_turn_and_skips_used() {
         let net = subnet("10.1.0.0/29");
         let taken: BTreeSet<IpAddr> = ["10.1.0.3".parse().unwrap()].into();
         let mut last = None;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn subnets_without_room_give_nothing() {
+    fn small_subnets_yield_no_address() {
         for tiny in ["10.1.0.0/32", "10.1.0.0/31"] {
             assert_eq!(allocate(subnet(tiny), &BTreeSet::new(), None), None, "{tiny}");
         }
@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_address_is_given_once_then_none(prefix in 24u8..30) {
+        fn allocates_every_address_once(prefix in 24u8..30) {
             let net = Cidr::new("192.168.7.0".parse().unwrap(), prefix).unwrap();
             let mut taken = BTreeSet::new();
             let mut last = None;

@@ -1,10 +1,12 @@
-//! What the node's network should look like, as values: Service rules, address allocation.
+//! The desired state of a node's network as values: Service rules, policies, routes and address allocation.
+//!
+//! Nothing here reads a clock or changes the kernel; the crates `proxy`, `cni` and `podnet` apply the plans. Read
+//! [`plan::plan`] first, which builds the table of Service rules.
 //!
 //! Invariants:
-//! - Pure. Snapshots of API objects come in, tables and plans go out; nothing here reads a clock or touches
-//!   the kernel.
-//! - A table has one canonical value. Two equal values write nothing, and the difference of two values is one
-//!   transaction that touches only what differs ([`nft`]).
+//! - All functions are pure: snapshots of API objects go in, tables and plans come out.
+//! - A table has one canonical value. Equal values cause no writes, and the difference of two values is one transaction
+//!   that changes only what differs ([`nft`]).
 
 pub mod api;
 pub mod claims;

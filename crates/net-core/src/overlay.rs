@@ -1,49 +1,49 @@
-//! How packets get to the Pods of other nodes: by a route where the node is a neighbour, and otherwise through a
-//! VXLAN tunnel whose every entry is known beforehand, so that nothing is learnt or asked by broadcast.
+//! Plans the paths to the Pods of other nodes: a route to a neighbour, otherwise a VXLAN tunnel. All tunnel entries are
+//! static, so that nothing is learned or resolved by broadcast.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use crate::{Cidr, Family, api::Node};
 
-/// What the nodes of a cluster have to agree on.
+/// The settings on which all nodes of a cluster must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// The name of this node.
     pub node: String,
-    /// Tunnel even to neighbours: for networks that carry no packets with Pods' addresses.
+    /// `true` to tunnel even to neighbours, for networks that do not forward packets with Pod addresses.
     pub always_tunnel: bool,
 }
 
-/// The tunnel of one node and its ways to all others.
+/// A node's tunnel device and its paths to all other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// This node's end of the tunnels; none where no node needs one.
+    /// The tunnel device of this node; `None` if no node needs it.
     pub tunnel: Option<Tunnel>,
-    /// By the other nodes' Pod ranges.
+    /// The paths by the other nodes' Pod CIDRs.
     pub peers: BTreeMap<Cidr, Peer>,
 }
 
-/// The one VXLAN device of a node.
+/// The VXLAN device of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The address that tunnelled packets are sent from.
+    /// The source address of tunnelled packets.
     pub local: IpAddr,
-    /// Made from the node's address, so that every other node knows it without asking.
+    /// The MAC address, derived from the node's address so that all nodes can compute it.
     pub mac: [u8; 6],
-    /// The first address of each of the node's Pod ranges.
+    /// The first address of each of the node's Pod CIDRs.
     pub addresses: Vec<IpAddr>,
 }
 
-/// How packets reach another node's Pods.
+/// The path to another node's Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// It shares a link with this node: a plain route will do.
+    /// A plain route, because the node shares a link with this one.
     Neighbour { gateway: IpAddr },
-    /// `inner` is the tunnel's end as routes name it, `node` as tunnelled packets are addressed.
+    /// A route into the tunnel. `inner` is the gateway in routes, and `node` is the outer destination address.
     Tunnelled { inner: IpAddr, mac: [u8; 6], node: IpAddr },
 }
 
-/// The plan for the node that `config` names; `connected` are the networks of its interfaces. Nodes without an
-/// address or a Pod range are left out until they have them.
+/// Plans the node's paths, except to nodes without address or Pod CIDR. `connected` are its interfaces' networks.
 pub fn plan<'a>(
     config: &Config,
     nodes: impl IntoIterator<Item = &'a Node>,
@@ -76,7 +76,7 @@ pub fn plan<'a>(
     plan
 }
 
-/// All tunnels of a node run over its first address, and so over one family.
+/// All tunnels of a node use its first address, and so one family.
 fn tunnelled(own: &[IpAddr], theirs: &[IpAddr], range: Cidr) -> Option<Peer> {
     let family = Family::of(*own.first()?);
     let node = *theirs.iter().find(|ip| Family::of(**ip) == family)?;
@@ -91,7 +91,7 @@ fn ranges(node: &Node) -> Vec<Cidr> {
     ranges
 }
 
-/// The tunnel's hardware address follows from the node's, so that nodes need not tell each other.
+/// Derives the tunnel's MAC address from the node's address, so that nodes need not exchange it.
 fn mac_of(node: IpAddr) -> [u8; 6] {
     let tail = match node {
         IpAddr::V4(v4) => v4.octets(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_routed_to_and_others_tunnelled() {
+    fn routes_to_neighbours_and_tunnels_to_others() {
         let plan = plan_of(false);
         assert_eq!(plan.peers.len(), 2);
         let of = |range: &str| &plan.peers[&range.parse::<Cidr>().unwrap()];
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_tunnelled_where_that_is_asked_for() {
+    fn tunnels_everything_if_configured() {
         let plan = plan_of(true);
         assert!(plan.peers.values().all(|peer| matches!(peer, Peer::Tunnelled { .. })));
         assert_eq!(

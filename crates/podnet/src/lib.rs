@@ -1,8 +1,11 @@
-//! The node's part of the Pod network beyond its own bridge: ways to the Pods of other nodes, and NetworkPolicy.
+//! The node's part of the Pod network beyond its own bridge: routes to the Pods of other nodes, and NetworkPolicy.
+//!
+//! The bridge and the Pods' interfaces belong to the crate `cni`. Read [`run()`] first.
 //!
 //! Invariants:
-//! - The plans are pure ([`net_core::overlay`], [`net_core::policy`]); this crate watches and writes differences.
-//! - An unchanged state writes nothing, a restart included, and stopping leaves everything in place.
+//! - The plans are pure ([`net_core::overlay`], [`net_core::policy`]). This crate watches the API and writes
+//!   differences.
+//! - An unchanged state causes no writes, even after a restart. Stopping leaves everything in place.
 
 mod overlay;
 mod remove;
@@ -12,5 +15,5 @@ pub use overlay::{Overlay, OverlayError, mtu};
 pub use remove::remove;
 pub use run::{Settings, run};
 
-/// The tunnel's interface where the network add-on runs; a cluster of `up` has one of its own name.
+/// The name of the tunnel device of the network add-on. A cluster of `up` uses another name.
 pub const ADDON_DEVICE: &str = "wx0";

@@ -6,14 +6,14 @@ use net_core::{
 };
 use netlink::{Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route, refuse_routes};
 
-/// IANA's port of VXLAN.
+/// The IANA port of VXLAN.
 const PORT: u16 = 4789;
 const VNI: u32 = 1;
-/// Our routes' mark: none of the kernel's and none of the routing daemons' numbers.
+/// The protocol number that marks our routes; neither the kernel nor known routing daemons use it.
 pub(crate) const PROTOCOL: u8 = 87;
 
-/// The largest packet of a Pod that the link with the node's address carries, in a tunnel or without one. 0, which is
-/// the kernel's default, where there is no such link.
+/// Returns the MTU for Pods on the link with the node's address, with or without a tunnel. Returns 0, the kernel's
+/// default, if there is no such link.
 pub fn mtu(net: &dyn Net, node: IpAddr, tunnelled: bool) -> Result<u32, netlink::Error> {
     let addresses = net.addresses()?;
     let Some(found) = addresses.iter().find(|known| known.cidr.address == node) else {
@@ -21,33 +21,32 @@ pub fn mtu(net: &dyn Net, node: IpAddr, tunnelled: bool) -> Result<u32, netlink:
     };
     let links = net.links()?;
     let link = links.iter().find(|link| link.index == found.index);
-    // An Ethernet header, VXLAN's, UDP's, and that of IP, which depends on the family of the nodes' addresses.
+    // The headers of Ethernet, VXLAN, UDP and IP. The IP header depends on the family of the nodes' addresses.
     let overhead = 14 + 8 + 8 + if node.is_ipv4() { 20 } else { 40 };
     let overhead = if tunnelled { overhead } else { 0 };
     Ok(link.map_or(0, |link| link.mtu.saturating_sub(overhead)))
 }
 
-/// Brings the kernel's routes and tunnel entries to a plan. It keeps no memory: what is there is read each time,
-/// which a change of nodes is rare enough for.
+/// Applies a plan to the kernel's routes and tunnel entries. Reads their state each time: nodes change rarely.
 #[derive(Clone, Debug)]
 pub struct Overlay {
-    /// The tunnel's interface; nodes that share a network namespace need different ones.
+    /// The name of the tunnel device. Nodes in one network namespace need different names.
     pub device: String,
-    /// What the node's link leaves room for where 0.
+    /// The MTU; 0 for the largest that the node's link allows.
     pub mtu: u32,
 }
 
-/// Why some routes are missing; the next round tries again.
+/// The reason why some routes are missing; the next round retries.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
     #[error("bringing the routes to other nodes up to date")]
     Network(#[from] netlink::Error),
-    #[error("interface {0} is no VXLAN of ours; give the overlay another name")]
+    #[error("interface {0} exists and is not a VXLAN device; choose another name for the overlay")]
     Foreign(String),
 }
 
 impl Overlay {
-    /// Returns how many changes were made.
+    /// Applies the plan and returns the number of changes.
     pub fn apply(&self, net: &dyn Net, plan: &Plan) -> Result<usize, OverlayError> {
         let mut changes = 0;
         let device = match &plan.tunnel {
@@ -67,7 +66,7 @@ impl Overlay {
         Ok(changes)
     }
 
-    /// The tunnel's interface, made anew where this node's own address has changed.
+    /// Returns the tunnel device, which is recreated if this node's own address has changed.
     fn device(
         &self,
         net: &dyn Net,
@@ -106,7 +105,7 @@ impl Overlay {
                 *changes += 1;
             }
         }
-        // Whoever can send to the tunnel's port can put frames into it.
+        // Any host that reaches the tunnel's port can inject frames.
         refuse_routes(&self.device)?;
         if !link.up {
             net.change_link(link.index, &LinkChange { up: Some(true), ..LinkChange::default() })?;
@@ -116,7 +115,7 @@ impl Overlay {
     }
 }
 
-/// Who is behind the tunnel, by hardware address and by node.
+/// Writes the MAC addresses and the node addresses of the tunnel's peers.
 fn entries(net: &dyn Net, index: u32, plan: &Plan) -> Result<usize, OverlayError> {
     let wanted: Vec<Neighbour> = plan
         .peers
@@ -132,7 +131,7 @@ fn entries(net: &dyn Net, index: u32, plan: &Plan) -> Result<usize, OverlayError
     let known: Vec<_> =
         net.neighbours()?.into_iter().filter(|entry| entry.index == index).collect();
     let mut changes = 0;
-    // A node that changed its address keeps its inner one: what is stale goes first.
+    // A node with a changed address keeps its inner one, so stale entries are deleted first.
     for stale in known.iter().filter(|entry| !wanted.contains(entry)) {
         net.delete_neighbour(stale)?;
         changes += 1;

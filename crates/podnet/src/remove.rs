@@ -3,8 +3,7 @@ use netlink::Net;
 
 use crate::overlay::PROTOCOL;
 
-/// Takes away everything that [`crate::run`] wrote: tables, routes and the tunnel's interface. What is not there is
-/// no error.
+/// Removes everything that [`crate::run`] wrote: tables, routes and the tunnel device. Missing parts are not an error.
 pub fn remove(net: &dyn Net, device: &str) -> Result<(), netlink::Error> {
     for family in Family::ALL {
         if net.has_table(family, policy::TABLE)? {

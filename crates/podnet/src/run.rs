@@ -15,25 +15,26 @@ use tokio::sync::Notify;
 
 use crate::{Overlay, OverlayError};
 
-/// What a node's part of the Pod network has to know.
+/// The settings of a node's Pod network.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The name of this Node.
+    /// The name of this node.
     pub node: String,
+    /// The settings of the tunnel.
     pub overlay: Overlay,
-    /// Whether packets go through the tunnel even to nodes on the same link.
+    /// `true` if packets use the tunnel even to nodes on the same link.
     pub always_tunnel: bool,
 }
 
-/// How often it is looked whether routes and rules are still there.
+/// The interval between two checks that routes and rules are still installed.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Changes of Pods come in bursts: rules wait this long for the rest of one.
+/// The delay before rules are written, because Pods change in bursts.
 const BURST: Duration = Duration::from_millis(20);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Follows nodes and NetworkPolicies until `tasks` shuts down. The client may list and watch nodes, namespaces,
-/// Pods and NetworkPolicies.
+/// Follows nodes and NetworkPolicies until `tasks` shuts down. The client must be allowed to list and watch nodes,
+/// namespaces, Pods and NetworkPolicies.
 pub async fn run(settings: Settings, client: Client, net: Arc<dyn Net>, tasks: &rt::Tasks) {
     let routes = Routes::start(&settings, &client, net.clone(), tasks);
     let policies = Policies::start(&settings, &client, net, tasks);
@@ -41,7 +42,7 @@ pub async fn run(settings: Settings, client: Client, net: Arc<dyn Net>, tasks: &
     let _ = tasks.shutdown().unless_stopping(both).await;
 }
 
-/// An informer's closure that wakes whoever waits for `changed`.
+/// Returns an informer's handler that notifies `changed`.
 fn wake<P: PartialEq>(changed: &Arc<Notify>) -> impl Fn(Change<'_, P>) + Send + Sync + 'static {
     let changed = changed.clone();
     move |change| {
@@ -51,7 +52,7 @@ fn wake<P: PartialEq>(changed: &Arc<Notify>) -> impl Fn(Change<'_, P>) + Send + 
     }
 }
 
-/// Does `work` after every change and after every period; what fails is tried again after a while.
+/// Does `work` after every change and every period. Failures are retried with a backoff.
 async fn repeat<F: Future<Output = Result<(), Failure>>>(
     subject: &str,
     changed: &Notify,
@@ -110,7 +111,7 @@ impl Routes {
 
 fn route(settings: &Settings, net: &dyn Net, nodes: &[Arc<Node>]) -> Result<usize, OverlayError> {
     let mut connected: Vec<_> = net.addresses()?.into_iter().map(|address| address.cidr).collect();
-    // What is on a link without an address of ours in its range has a route there, and no gateway.
+    // Destinations on a link without one of our addresses have a route without a gateway.
     let on_link = |route: &Route| route.gateway.is_none() && route.destination.prefix > 0;
     connected.extend(net.routes()?.into_iter().filter(on_link).map(|route| route.destination));
     let config =
@@ -146,7 +147,7 @@ impl Policies {
 
     async fn follow(&self) {
         self.policies.synced().await;
-        // Every Pod of the cluster is a lot to follow for a cluster that has no policy.
+        // Following all Pods is expensive, so wait until the cluster has a policy.
         while self.policies.is_empty() && !self.has_table() {
             self.changed.notified().await;
         }
@@ -177,7 +178,7 @@ impl Policies {
                 namespaces: namespaces.list(),
             };
             let net = self.net.clone();
-            // A failed write forgets what was installed, which is then looked at.
+            // A failed write clears the known state, which is then read from the kernel.
             let mut held = writers.lock().await;
             let mut own = std::mem::take(&mut *held);
             let (own, result) = tokio::task::spawn_blocking(move || {
@@ -191,7 +192,7 @@ impl Policies {
         repeat("NetworkPolicies", &self.changed, work).await;
     }
 
-    /// Whether rules of an earlier run have to be kept up, or taken back.
+    /// Reports whether rules of an earlier run must be updated or removed.
     fn has_table(&self) -> bool {
         Family::ALL.iter().any(|family| self.net.has_table(*family, policy::TABLE).unwrap_or(true))
     }

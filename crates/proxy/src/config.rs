@@ -15,7 +15,7 @@ use netlink::Address;
 
 use crate::flags::listen_address;
 
-/// What is wrong with the configuration or a flag.
+/// An error in the configuration or in a flag.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("reading the configuration {}: {reason}", path.display())]
@@ -24,29 +24,33 @@ pub enum ConfigError {
     Value { field: &'static str, value: String, wanted: &'static str },
 }
 
-/// What a proxy runs by, checked once.
+/// The validated settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// See [`plan::Config::cluster`].
+    /// The id of the cluster; see [`plan::Config::cluster`].
     pub cluster: String,
+    /// The name of this node.
     pub node: String,
-    /// The kubeconfig that names the API server, whose address no Service takes.
+    /// The kubeconfig that names the API server, whose address no Service may take.
     pub kubeconfig: Option<PathBuf>,
+    /// The kind of rules to write.
     pub mode: Mode,
+    /// The address of `/healthz` and `/livez`.
     pub healthz: SocketAddr,
+    /// The address of `/metrics`.
     pub metrics: SocketAddr,
-    /// Changes come together for at most this long.
+    /// The longest time for which changes are collected.
     pub min_sync_period: Duration,
-    /// How often it is checked that nobody removed the rules.
+    /// The interval between two checks that the rules are still installed.
     pub sync_period: Duration,
     masquerade_all: bool,
     masquerade_bit: u8,
-    detect: Detect,
+    detect: LocalDetection,
     node_ports: NodePortSource,
     pub(crate) localhost_node_ports: bool,
 }
 
-/// The language that the rules are written in.
+/// The kernel interface that rules are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Nftables,
@@ -63,7 +67,7 @@ impl Mode {
 }
 
 #[derive(Clone, Debug)]
-enum Detect {
+enum LocalDetection {
     Ranges(Vec<Cidr>),
     NodeRanges,
     Bridge(String),
@@ -75,12 +79,12 @@ enum NodePortSource {
     /// The node's own addresses in the API.
     Primary,
     All,
-    /// Whatever of the interfaces' addresses lies in these.
+    /// The addresses of the interfaces in these ranges.
     Within(Vec<Cidr>),
 }
 
 impl Settings {
-    /// `machine` is the node's name unless the configuration overrides it. Returns warnings beside.
+    /// Validates the configuration; returns it with warnings. `machine` is the default for the node's name.
     pub fn new(
         config: &KubeProxyConfiguration,
         machine: &str,
@@ -115,7 +119,7 @@ impl Settings {
         let masquerade_bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
         let node =
             if config.hostname_override.is_empty() { machine } else { &config.hostname_override };
-        // As upstream's iptables mode does unless it is told otherwise; its nftables mode never does.
+        // Upstream's iptables mode does so by default; its nftables mode never does.
         let localhost_node_ports =
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
@@ -132,7 +136,7 @@ impl Settings {
             masquerade_all: all,
             masquerade_bit: masquerade_bit
                 .ok_or_else(|| value("masqueradeBit", &bit.to_string(), "from 0 to 31"))?,
-            detect: Detect::new(config)?,
+            detect: LocalDetection::new(config)?,
             node_ports: NodePortSource::new(
                 config.node_port_addresses.as_deref().unwrap_or_default(),
                 &config.mode,
@@ -141,7 +145,7 @@ impl Settings {
         Ok((settings, warnings))
     }
 
-    /// The plan's configuration for what is known of the node now.
+    /// Returns the plan's configuration for the current state of the node.
     pub(crate) fn plan(
         &self,
         node: Option<&Node>,
@@ -162,7 +166,7 @@ impl Settings {
         }
     }
 
-    /// Whether [`Settings::plan`] needs the interfaces' addresses.
+    /// Reports whether [`Settings::plan`] needs the interfaces' addresses.
     pub(crate) fn needs_addresses(&self) -> bool {
         matches!(self.node_ports, NodePortSource::Within(_))
     }
@@ -186,7 +190,7 @@ fn cidrs(
         .collect()
 }
 
-impl Detect {
+impl LocalDetection {
     fn new(config: &KubeProxyConfiguration) -> Result<Self, ConfigError> {
         let text = |field, text: &str, wanted| match text {
             "" => Err(value(field, text, wanted)),
@@ -234,7 +238,7 @@ impl Detect {
 }
 
 impl NodePortSource {
-    /// Where nothing is said, the mode nftables means the primary addresses, and the older ones mean all.
+    /// Parses `nodePortAddresses`. If empty, the nftables mode uses the primary addresses, and the older modes use all.
     fn new(texts: &[String], mode: &str) -> Result<Self, ConfigError> {
         match texts {
             [] if mode == "nftables" => return Ok(Self::Primary),
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_configuration_has_upstreams_defaults() {
+    fn empty_configuration_has_upstream_defaults() {
         let (settings, warnings) = settings(|_| {}).unwrap();
         assert_eq!((settings.node.as_str(), warnings.len()), ("machine", 0));
         assert_eq!(
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn node_ports_are_the_primary_addresses_in_mode_nftables_or_where_that_is_said() {
+    fn node_ports_use_primary_addresses_in_nftables_mode() {
         let primary = NodePorts::Addresses(vec!["192.0.2.1".parse().unwrap()]);
         type Change = fn(&mut KubeProxyConfiguration);
         let cases: [(Change, &NodePorts); 3] = [
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn local_traffic_is_told_as_configured() {
+    fn detects_local_traffic_as_configured() {
         type Change = fn(&mut KubeProxyConfiguration);
         let cases: [(Change, LocalTraffic); 4] = [
             (
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_are_refused_by_field() {
+    fn rejects_invalid_values_by_field() {
         type Change = fn(&mut KubeProxyConfiguration);
         let cases: [(Change, &str); 6] = [
             (|config| config.mode = "userspace".into(), "mode"),

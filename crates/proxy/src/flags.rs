@@ -1,4 +1,4 @@
-//! The command line: upstream's flags, those we act on and those we only accept.
+//! The command line: upstream's flags, those with an effect and those that are only accepted.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -9,61 +9,67 @@ use api_config::{
 
 use crate::ConfigError;
 
-/// Runs kube-proxy: programs the node's Service rules.
+/// Runs kube-proxy, which programs the node's Service rules
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Args {
-    /// A KubeProxyConfiguration file; other flags but --hostname-override are then ignored, as upstream does
+    /// A KubeProxyConfiguration file. Other flags except --hostname-override are then ignored, as upstream does
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// The kubeconfig to reach the API server with
+    /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// This node's name, where it is not the machine's
+    /// The name of this node, if it differs from the machine's
     #[arg(long, default_value = "")]
     pub hostname_override: String,
     /// Remove the rules and exit
     #[arg(long)]
     pub cleanup: bool,
-    /// The Pods' address ranges, by which local traffic is told
+    /// The Pod CIDRs of the cluster, by which local traffic is detected
     #[arg(long, default_value = "")]
     pub cluster_cidr: String,
-    /// Where /healthz listens
+    /// The address of /healthz
     #[arg(long, default_value = "0.0.0.0:10256")]
     pub healthz_bind_address: String,
-    /// Where /metrics listens
+    /// The address of /metrics
     #[arg(long, default_value = "127.0.0.1:10249")]
     pub metrics_bind_address: String,
-    /// iptables, nftables (the default) or ipvs, which is served by nftables' rules
+    /// iptables, nftables (the default) or ipvs, which is implemented by nftables rules
     #[arg(long, default_value = "")]
     pub proxy_mode: String,
-    /// Masquerade everything that is sent to a Service
+    /// Masquerade all traffic to Services
     #[arg(long)]
     pub masquerade_all: bool,
+    /// The bit of the packet mark that requests masquerading
     #[arg(long)]
     pub iptables_masquerade_bit: Option<i32>,
-    /// Node ports answer on 127.0.0.1 too (not in nftables mode)
+    /// Serve node ports on 127.0.0.1 too (not in nftables mode)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub iptables_localhost_nodeports: Option<bool>,
+    /// The interval between two checks that the rules are still installed
     #[arg(long)]
     pub iptables_sync_period: Option<GoDuration>,
+    /// The longest time for which changes are collected
     #[arg(long)]
     pub iptables_min_sync_period: Option<GoDuration>,
-    /// ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    /// The detection of local traffic: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
     #[arg(long, default_value = "")]
     pub detect_local_mode: String,
+    /// The bridge of local Pods, for BridgeInterface
     #[arg(long, default_value = "")]
     pub pod_bridge_interface: String,
+    /// The name prefix of local Pods' interfaces, for InterfaceNamePrefix
     #[arg(long, default_value = "")]
     pub pod_interface_name_prefix: String,
-    /// Ranges whose addresses accept node ports, or "primary"
+    /// The CIDRs of the addresses that accept node ports, or "primary"
     #[arg(long, value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
+    /// Flags that are accepted without effect
     #[command(flatten)]
     pub ignored: Known<Tables>,
 }
 
 impl Args {
-    /// The configuration file, or one made of the flags, and the warnings to show.
+    /// Returns the configuration from the file or from the flags, and the warnings to show.
     pub fn configuration(&self) -> Result<(KubeProxyConfiguration, Vec<String>), ConfigError> {
         let mut warnings = self.ignored.warnings();
         let mut config = match &self.config {
@@ -98,7 +104,7 @@ impl Args {
         config.healthz_bind_address = self.healthz_bind_address.clone();
         config.metrics_bind_address = self.metrics_bind_address.clone();
         config.mode = self.proxy_mode.clone();
-        // The flags are older than the modes: they are meant for whichever is used.
+        // The flags are older than the modes and apply to all of them.
         config.nftables.masquerade_all = self.masquerade_all;
         config.nftables.masquerade_bit = self.iptables_masquerade_bit;
         config.nftables.sync_period = self.iptables_sync_period.unwrap_or_default();
@@ -127,7 +133,7 @@ const HARD_FAIL: &str = "an address that cannot be bound is always an error";
 const NO_RESYNC: &str = "informers are not resynchronised";
 const OOM_SCORE: &str = "the service manager sets it";
 
-/// Fields of the file that are accepted, and why nothing is done about them.
+/// Fields of the file that are accepted without effect, each with the reason why that is harmless.
 const WITHOUT_EFFECT: &[Field] = &[
     ("bindAddress", NO_PORTS),
     ("bindAddressHardFail", HARD_FAIL),
@@ -177,7 +183,7 @@ const IGNORED: &[Flag] = &[
     ("proxy-port-range", true, "upstream ignores it too"),
 ];
 
-/// Names the table of [`IGNORED`] flags.
+/// Lists the [`IGNORED`] flags.
 #[derive(Clone, Debug, Default)]
 pub struct Tables;
 
@@ -185,8 +191,7 @@ impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
 }
 
-/// An address to listen on; upstream takes a bare IP for the default port, and nothing for "do not listen"
-/// only where its configuration defaulted it.
+/// Parses an address to listen on. As upstream, a bare IP gets the default port, and an empty text is the default.
 pub(crate) fn listen_address(text: &str, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
     if text.is_empty() {
         return Ok(default);
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_acted_on_warned_about_or_refused() {
+    fn applies_ignores_or_rejects_flags() {
         let cli = Cli::try_parse_from([
             "kube-proxy",
             "--cluster-cidr=10.1.0.0/16",

@@ -1,4 +1,4 @@
-//! What others may ask the proxy: is it alive, has a Service local endpoints, how does it fare.
+//! Serves the proxy's health, the health checks of Services, and metrics.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::Mode;
 
-/// An answer: status, content type, text, and how many endpoints a balancer may count.
+/// An answer: status, content type, text, and the number of endpoints for a load balancer.
 type Answer = (u16, &'static str, String, Option<usize>);
 
 struct Routes<F>(F);
@@ -46,18 +46,18 @@ pub(crate) async fn listen(
     answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
 ) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
-    // A probe or a scraper at a time: this many connections are an attack or a leak.
+    // Probes and scrapers need few connections; this many are an attack or a leak.
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
     tasks
         .spawn(name, serve::serve(listener, None, limits, Arc::new(Routes(answer)), tasks.clone()));
     Ok(())
 }
 
-/// What is known of the proxy's own state.
+/// The state of the proxy for its health checks.
 pub(crate) struct Health {
     state: Mutex<State>,
-    counted: Counted,
-    /// An update that waits for longer means that the proxy is stuck.
+    counted: ProxyMetrics,
+    /// The time that an update may wait before the proxy counts as stuck.
     patience: Duration,
     mode: Mode,
     tasks: rt::Tasks,
@@ -70,8 +70,8 @@ struct State {
     node_leaves: bool,
 }
 
-/// What kube-proxy counts, under upstream's names.
-struct Counted {
+/// The metrics of kube-proxy, with upstream's names.
+struct ProxyMetrics {
     all: Metrics,
     updated_at: Gauge,
     queued_at: Gauge,
@@ -81,13 +81,13 @@ struct Counted {
     flows_deleted: IntCounter,
 }
 
-/// Upstream's bounds of `sync_proxy_rules_duration_seconds`: from a millisecond, each twice the last.
+/// Upstream's buckets of `sync_proxy_rules_duration_seconds`: powers of two from a millisecond.
 const SYNC_BUCKETS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384,
 ];
 
-impl Counted {
+impl ProxyMetrics {
     fn new() -> Self {
         let all = Metrics::default();
         let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
@@ -118,7 +118,7 @@ impl Health {
     pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
         Self {
             state: Mutex::default(),
-            counted: Counted::new(),
+            counted: ProxyMetrics::new(),
             patience: sync_period * 2,
             mode,
             tasks,
@@ -135,7 +135,7 @@ impl Health {
         self.counted.queued_at.set(unix_seconds(rt::now()));
     }
 
-    /// Changes queued from here on belong to the next synchronisation.
+    /// Starts a synchronization. Later changes belong to the next one. Returns the time of the oldest waiting change.
     pub(crate) fn begin(&self) -> Option<Instant> {
         self.state().queued.take()
     }
@@ -150,7 +150,7 @@ impl Health {
         counted.flows_deleted.inc_by(report.flows_deleted as u64);
     }
 
-    /// The changes are still waiting, since when they were.
+    /// Records a failed synchronization; its changes are still waiting.
     pub(crate) fn failed(&self, queued: Option<Instant>) {
         self.counted.failures.inc();
         self.state().queued = queued.or(Some(Instant::now()));
@@ -175,7 +175,11 @@ impl Health {
             _ => return not_found(),
         };
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        let mut body = json!({"lastUpdated": Timestamp::from(updated).exact(), "currentTime": Timestamp::from(rt::now()).exact(), "nodeEligible": eligible});
+        let mut body = json!({
+            "lastUpdated": Timestamp::from(updated).exact(),
+            "currentTime": Timestamp::from(rt::now()).exact(),
+            "nodeEligible": eligible,
+        });
         let missing = self.tasks.missing();
         if let (false, Some(members)) = (missing.is_empty(), body.as_object_mut()) {
             let names = missing.iter().map(|task| &*task.name).collect();
@@ -198,19 +202,19 @@ fn not_found() -> Answer {
     (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned(), None)
 }
 
-/// The listeners of `healthCheckNodePort`s: a balancer asks them which nodes have endpoints of a Service.
+/// The listeners of `healthCheckNodePort`s, which tell load balancers the nodes with endpoints of a Service.
 pub(crate) struct NodePortChecks {
     health: Arc<Health>,
     tasks: rt::Tasks,
-    open: HashMap<u16, Open>,
+    open: HashMap<u16, OpenListener>,
 }
 
-struct Open {
+struct OpenListener {
     tasks: rt::Tasks,
     state: Arc<Mutex<Check>>,
 }
 
-/// The Service behind one port, and its local endpoints.
+/// The Service of a port, and the number of its local endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub(crate) namespace: Arc<str>,
@@ -223,7 +227,7 @@ impl NodePortChecks {
         Self { health, tasks, open: HashMap::new() }
     }
 
-    /// Opens and closes listeners so that they are those of `wanted`.
+    /// Opens and closes listeners to match `wanted`.
     pub(crate) async fn set(&mut self, wanted: BTreeMap<u16, Check>) {
         self.open.retain(|port, open| {
             let stays = wanted.contains_key(port);
@@ -246,7 +250,7 @@ impl NodePortChecks {
             };
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             match listen("healthCheckNodePort", address, &tasks, answer).await {
-                Ok(()) => drop(self.open.insert(port, Open { tasks, state })),
+                Ok(()) => drop(self.open.insert(port, OpenListener { tasks, state })),
                 Err(error) => {
                     tracing::warn!(port, %error, "listening for a Service's healthCheckNodePort; is the port taken?")
                 }
@@ -272,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_follows_updates_and_the_node() {
+    fn health_depends_on_updates_and_node() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let health = Health::new(Duration::ZERO, Mode::Nftables, tasks);
         assert_eq!(health.healthz("/healthz").0, 503, "not yet synchronised");
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn health_names_an_informer_that_panicked() {
+    async fn health_names_panicked_informer() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let health = Health::new(Duration::from_secs(30), Mode::Nftables, tasks.clone());
         health.synced(Duration::ZERO, crate::Report::default());

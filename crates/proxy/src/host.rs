@@ -1,4 +1,4 @@
-//! Collects the facts by which claims of Services are judged ([`net_core::claims`]), and reports the refused ones.
+//! Collects the facts for checking claims of Services ([`net_core::claims`]), and reports refused claims.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,15 +18,14 @@ use net_core::{
 use netlink::Net;
 use tokio::time::Instant;
 
-/// The time for which a socket stays the host's after its program was last seen to listen: a component that restarts,
-/// or that a supervisor holds back, finds its port as it left it.
+/// The time for which a socket stays reserved after its program was last seen, so that the program can restart.
 const GRACE: Duration = Duration::from_secs(600);
-/// The longest time between two looks at the listening sockets while no Service claims any.
-const LOOK: Duration = Duration::from_secs(30);
-/// The longest time that resolving the API server's name may hold up rules.
+/// The longest time between two listings of the listening sockets while no Service claims any.
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
+/// The longest time that resolving the API server's name may delay rules.
 const RESOLVE: Duration = Duration::from_secs(2);
 
-/// The sockets that programs of this host listen on, or did a moment ago.
+/// The sockets on which programs of this host listen, or listened recently.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     seen: HashMap<(Protocol, SocketAddr), Instant>,
@@ -34,7 +33,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Returns the host as claims of `services` have to be judged by.
+    /// Returns the facts for checking claims of `services`.
     pub(crate) fn observe(
         &mut self,
         net: &dyn Net,
@@ -43,7 +42,9 @@ impl Sockets {
         now: Instant,
     ) -> Result<Host, netlink::Error> {
         let claimed = services.iter().any(|service| claims::has_claims(service));
-        if claimed || self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
+        if claimed
+            || self.looked.is_none_or(|looked| now.duration_since(looked) >= OBSERVE_INTERVAL)
+        {
             self.seen.extend(net.listeners()?.into_iter().map(|socket| (socket, now)));
             self.seen.retain(|_, seen| now.duration_since(*seen) < GRACE);
             self.looked = Some(now);
@@ -63,7 +64,7 @@ impl Sockets {
     }
 }
 
-/// The API servers that this node's configuration names.
+/// The API servers in this node's kubeconfig.
 pub(crate) struct ApiServers {
     /// Host and port.
     server: Option<(String, u16)>,
@@ -72,22 +73,23 @@ pub(crate) struct ApiServers {
 }
 
 impl ApiServers {
-    /// Reads the server from a kubeconfig. Without a file nothing is known but the endpoints in the API.
+    /// Reads the server from a kubeconfig. Without a file only the endpoints in the API are known.
     pub(crate) fn of(kubeconfig: Option<&Path>) -> Self {
         let server = kubeconfig.and_then(|path| match Kubeconfig::load(path) {
             Ok(config) => host_and_port(&config.current().ok()?.cluster.server),
             Err(error) => {
-                tracing::warn!(%error, "the API server's address is not known beside its endpoints");
+                tracing::warn!(%error, "cannot read the kubeconfig; Services may take the API server's address in it");
                 None
             }
         });
         Self { server, known: BTreeSet::new(), resolved: None }
     }
 
-    /// Resolves the name, at most once in a while; a failure leaves the addresses as they were.
+    /// Resolves the name at a limited rate. After a failure the former addresses stay.
     pub(crate) async fn addresses(&mut self) -> BTreeSet<SocketAddr> {
         let Some((host, port)) = &self.server else { return BTreeSet::new() };
-        let is_due = self.resolved.is_none_or(|resolved| resolved.elapsed() >= LOOK * 2);
+        let is_due =
+            self.resolved.is_none_or(|resolved| resolved.elapsed() >= OBSERVE_INTERVAL * 2);
         if !is_due || (self.resolved.is_some() && host.parse::<IpAddr>().is_ok()) {
             return self.known.clone();
         }
@@ -116,31 +118,31 @@ fn host_and_port(url: &str) -> Option<(String, u16)> {
     Some((host.to_owned(), url.port_u16().unwrap_or(default)))
 }
 
-/// Tells the authors of Services and the node's log about claims that are not served.
+/// Reports claims that are not served, in the node's log and as Events of the Services.
 pub(crate) struct Reporter {
     client: Client,
     events: EventRecorder,
-    told: BTreeSet<Refusal>,
+    reported: BTreeSet<Refusal>,
 }
 
 impl Reporter {
     pub(crate) fn start(client: &Client, node: &str, tasks: &rt::Tasks) -> Self {
         let events = EventRecorder::start(client.clone(), "kube-proxy", node, tasks);
-        Self { client: client.clone(), events, told: BTreeSet::new() }
+        Self { client: client.clone(), events, reported: BTreeSet::new() }
     }
 
-    /// Reports refusals that were not there the last time.
+    /// Reports new refusals.
     pub(crate) async fn report(&mut self, refusals: BTreeSet<Refusal>) {
-        for refusal in refusals.difference(&self.told) {
+        for refusal in refusals.difference(&self.reported) {
             let service = format!("{}/{}", refusal.namespace, refusal.service);
             tracing::warn!(service, "{refusal}");
             let regarding = self.reference(refusal).await;
             self.events.warning(regarding, "AddressInUse", refusal.to_string());
         }
-        self.told = refusals;
+        self.reported = refusals;
     }
 
-    /// The Service with its UID, by which `kubectl describe` finds Events. The proxy keeps no UIDs, and may list only.
+    /// Returns a reference to the Service with its uid, which `kubectl describe` needs. The proxy caches no uids.
     async fn reference(&self, refusal: &Refusal) -> ObjectRef {
         let named = ListOptions::fields(&format!("metadata.name={}", refusal.service));
         let services = Resource::SERVICES;
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_sockets_of_a_program_that_restarts() {
+    fn keeps_sockets_of_restarting_program() {
         let net = Fake::new();
         let etcd = (Protocol::Tcp, "192.0.2.1:2380".parse().unwrap());
         net.set_listeners(&[etcd]);

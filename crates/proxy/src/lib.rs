@@ -1,14 +1,16 @@
-//! kube-proxy: Services and EndpointSlices of the API become rules of the node, for nftables or iptables.
+//! kube-proxy: converts Services and EndpointSlices to rules of the node, for nftables or iptables.
+//!
+//! The rules themselves are planned by [`net_core::plan`]. Read [`run()`] first.
 //!
 //! Invariants:
-//! - The plan is pure ([`net_core::plan`]); this crate watches, waits a little so that changes come together,
-//!   and writes the difference in one transaction ([`Syncer`]).
-//! - A restart drops no connection and, where nothing changed meanwhile, writes nothing. Stopping leaves the
-//!   rules: the node goes on serving with what was last known.
-//! - No rule takes an address and port from a program of the node or from the API ([`net_core::claims`]). What is
-//!   refused stands in the log and in an Event of the Service.
-//! - Flags and configuration are upstream's. What would change security stops the start if it is not acted on;
-//!   the rest is accepted with a warning that says why ([`flags`]).
+//! - The plan is pure. This crate watches the API, collects changes for a short time, and writes the difference in one
+//!   transaction ([`Syncer`]).
+//! - A restart drops no connection and, without changes, writes nothing. Stopping leaves the rules: the node continues
+//!   to serve the last known state.
+//! - No rule takes an address and port from a program of the node or from the API server ([`net_core::claims`]).
+//!   Refused claims are reported in the log and in an Event of the Service.
+//! - Flags and configuration are upstream's. An unsupported setting that affects security prevents the start; others
+//!   are accepted with a warning ([`flags`]).
 
 mod config;
 pub mod flags;

@@ -24,7 +24,7 @@ use crate::{
     sync::Report,
 };
 
-/// Why the proxy does not start.
+/// An error that prevents the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("listening on {address} for {purpose}; choose another with {flag}")]
@@ -36,12 +36,12 @@ pub enum RunError {
     },
 }
 
-/// What belongs to other proxies, or to none.
+/// The label selector of the objects that this proxy handles. Others belong to other proxies or need none.
 const OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
 
-/// Runs the proxy until `tasks` shuts down. The rules stay when it ends.
+/// Runs the proxy until `tasks` shuts down. The rules stay afterwards.
 pub async fn run(
     mut settings: Settings,
     client: Client,
@@ -67,7 +67,7 @@ pub async fn run(
         .await
         .map_err(failed(settings.metrics, "metrics", "--metrics-bind-address"))?;
     let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
-    let watched = Watched::start(&settings, &client, tasks, &trigger);
+    let watched = Informers::start(&settings, &client, tasks, &trigger);
     let checks = NodePortChecks::new(health.clone(), tasks.clone());
     let facts = Facts::new(&settings, client, tasks);
     let route_loopback = settings.localhost_node_ports.then_some(route_localhost as fn());
@@ -87,11 +87,11 @@ pub async fn run(
     Ok(())
 }
 
-/// The setting by which 127.0.0.0/8 is routed like any other range.
+/// The sysctl that makes 127.0.0.0/8 routable.
 const ROUTE_LOCALNET: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
 
-/// Lets packets that the node sends to its own 127.0.0.1 leave it. Only rules keep neighbours on the link from sending
-/// to programs that listen there (CVE-2020-8558), so the rules come first.
+/// Lets packets that the node sends to its own 127.0.0.1 leave it. Only rules prevent neighbours on the link from
+/// reaching programs that listen there (CVE-2020-8558), so the rules must be installed first.
 fn route_localhost() {
     let is_set = std::fs::read_to_string(ROUTE_LOCALNET).is_ok_and(|value| value.trim() == "1");
     let written = (!is_set).then(|| std::fs::write(ROUTE_LOCALNET, "1"));
@@ -100,7 +100,7 @@ fn route_localhost() {
     }
 }
 
-/// Takes [`route_localhost`] back, for whoever removes the rules that guard it.
+/// Reverts [`route_localhost`] when the rules that protect loopback addresses are removed.
 pub fn unroute_localhost() {
     if let Err(error) = std::fs::write(ROUTE_LOCALNET, "0") {
         tracing::warn!(%error, "neighbours may reach programs on 127.0.0.1: resetting {ROUTE_LOCALNET}");
@@ -113,7 +113,7 @@ struct Trigger {
 }
 
 impl Trigger {
-    /// A closure for an informer: anything that the projection shows counts.
+    /// Returns an informer's handler that triggers on every change of the decoded fields.
     fn on_change<P: PartialEq>(self: &Arc<Self>) -> impl Fn(Change<'_, P>) + Send + Sync + 'static {
         let trigger = self.clone();
         move |change| {
@@ -125,14 +125,14 @@ impl Trigger {
     }
 }
 
-struct Watched {
+struct Informers {
     services: Informer<Service>,
     slices: Informer<EndpointSlice>,
     nodes: Informer<Node>,
     cidrs: Informer<ServiceCidr>,
 }
 
-impl Watched {
+impl Informers {
     fn start(
         settings: &Settings,
         client: &Client,
@@ -167,7 +167,7 @@ impl Watched {
         }
     }
 
-    /// The ranges of Service addresses only make refusals more precise: they are not waited for.
+    /// Waits for the informers. Service CIDRs are not needed, because they only make rejections more precise.
     async fn synced(&self) {
         self.services.synced().await;
         self.slices.synced().await;
@@ -190,26 +190,26 @@ impl Watched {
 struct Worker {
     settings: Settings,
     net: Arc<dyn Net>,
-    /// Away while a synchronisation runs on a thread for blocking work.
+    /// `None` while a synchronization runs on a blocking thread.
     syncer: Option<Syncer>,
-    /// Where rules are written for it.
+    /// The iptables programs, if rules are written for them.
     iptables: Option<Iptables>,
-    watched: Watched,
+    watched: Informers,
     facts: Facts,
-    /// Called once rules guard loopback addresses.
+    /// Called when rules protect loopback addresses.
     route_loopback: Option<fn()>,
     trigger: Arc<Trigger>,
     health: Arc<Health>,
     checks: NodePortChecks,
 }
 
-/// The facts about hosts that claims of Services are judged by.
+/// The facts about hosts for checking claims of Services.
 struct Facts {
-    /// Away while a synchronisation runs.
+    /// `None` while a synchronization runs.
     sockets: Option<Sockets>,
     api_servers: ApiServers,
     reporter: Reporter,
-    /// All nodes, followed once a Service claims addresses: to follow them is a lot for a large cluster.
+    /// All nodes. They are watched only when a Service claims addresses, because they are many in a large cluster.
     nodes: Option<Informer<Node>>,
     client: Client,
     tasks: rt::Tasks,
@@ -230,7 +230,7 @@ impl Facts {
         }
     }
 
-    /// Returns the addresses of all nodes; nothing where no Service claims an address.
+    /// Returns the addresses of all nodes; empty if no Service claims an address.
     async fn cluster(
         &mut self,
         services: &[Arc<Service>],
@@ -245,7 +245,7 @@ impl Facts {
         });
         let synced = tokio::time::timeout(NODES, nodes.synced()).await;
         synced.map_err(|_| {
-            "a Service has external addresses, and listing nodes to know theirs takes too long; may kube-proxy list nodes?"
+            "a Service has external addresses, but listing all nodes takes too long; may kube-proxy list nodes?"
         })?;
         Ok(nodes.list().iter().flat_map(|node| node.addresses()).collect())
     }
@@ -274,20 +274,20 @@ impl Worker {
                     let retry = backoff.next(0.0);
                     tracing::error!(error = %chain(&*error), ?retry, "Service rules are not up to date");
                     self.health.failed(queued);
-                    // What failed is to be tried again without a change.
+                    // Retry without waiting for a change.
                     self.trigger.notify.notify_one();
                     retry
                 }
             };
             tokio::time::sleep(rest).await;
             let changed = self.trigger.notify.notified();
-            // Without a change it is still looked whether the rules are there.
+            // Without a change, check whether the rules are still installed.
             let _ = tokio::time::timeout(self.settings.sync_period, changed).await;
         }
     }
 
-    /// The proxy spends at most a tenth of its time on synchronising, and no change waits for longer than the
-    /// configured period.
+    /// Returns the pause after a synchronization. The proxy synchronizes for at most a tenth of the time, and no change
+    /// waits longer than the configured period.
     fn rest_after(&self, took: Duration) -> Duration {
         (took * 10).clamp(
             Duration::from_millis(10),
@@ -303,7 +303,7 @@ impl Worker {
         let cidrs = self.watched.service_cidrs();
         let cluster = self.facts.cluster(&services, &self.trigger).await?;
         let api_servers = self.facts.api_servers.addresses().await;
-        // Lost by a panic, it begins anew.
+        // After a panic the state is lost, and collecting starts again.
         let mut sockets = self.facts.sockets.take().unwrap_or_default();
         let mut syncer = self.syncer.take().unwrap_or_else(|| match self.iptables {
             None => Syncer::new(self.net.clone()),
@@ -331,7 +331,7 @@ impl Worker {
         };
         let node = self.settings.node.clone();
         let work = move || rt::catch_sync("proxy", node, work);
-        // A syncer that panicked is lost, and the next one looks at the whole table first.
+        // After a panic the syncer is lost; the next one reads the whole table first.
         let (syncer, sockets, result, checks) = tokio::task::spawn_blocking(work).await??;
         self.facts.reporter.report(syncer.refusals().clone()).await;
         self.facts.sockets = Some(sockets);
@@ -341,7 +341,7 @@ impl Worker {
     }
 }
 
-/// Who listens on which `healthCheckNodePort`.
+/// Returns the Service for each `healthCheckNodePort`.
 fn health_checks(
     services: &[Arc<Service>],
     slices: &[Arc<EndpointSlice>],
@@ -367,7 +367,7 @@ fn health_checks(
     services.map(|service| (service.spec.health_check_node_port, check(service))).collect()
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -380,7 +380,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy on a network of plain values, and its health.
+    /// Starts a proxy on an in-memory network, and returns its health.
     fn start(api: &FakeApi, net: &Arc<netlink::Fake>, tasks: &rt::Tasks) -> Arc<Health> {
         api.serve(Served {
             group: "networking.k8s.io",
@@ -394,7 +394,7 @@ mod tests {
         let health = Arc::new(Health::new(settings.sync_period, Mode::Nftables, tasks.clone()));
         let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
         let client = api.client("proxy");
-        let watched = Watched::start(&settings, &client, tasks, &trigger);
+        let watched = Informers::start(&settings, &client, tasks, &trigger);
         let worker = Worker {
             iptables: None,
             net: net.clone(),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tells_the_author_of_a_refused_claim() {
+    async fn records_event_for_refused_claim() {
         let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
         net.set_listeners(&[(net_core::api::Protocol::Tcp, "0.0.0.0:2379".parse().unwrap())]);
         let tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thousand_panics_keep_no_rule_from_being_written() {
+    async fn writes_rules_despite_thousand_panics() {
         let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         net.panic_nft(1000);

@@ -11,52 +11,53 @@ use net_core::{
 };
 use netlink::{ChainWriter, Net, TableWriter, Written, Xtables};
 
-/// Brings the kernel's rules and tracked UDP flows to what the plan says; see [`TableWriter`] for how.
+/// Applies the plan to the kernel's rules and UDP conntrack entries; see [`TableWriter`] for the method.
 pub struct Syncer {
     net: Arc<dyn Net>,
     writers: Writers,
     udp: Option<UdpServices>,
-    /// Whether what a proxy left in another mode has been taken away.
+    /// `true` once the rules of a proxy in another mode are removed.
     alone: bool,
-    /// IPv4's rules are in place, and with them the one that guards loopback addresses.
+    /// `true` once the IPv4 rules are installed, including the one that protects loopback addresses.
     guards_loopback: bool,
     refusals: BTreeSet<Refusal>,
 }
 
-/// One for each family.
+/// A writer for each family.
 enum Writers {
     Tables([TableWriter; 2]),
     Chains(Arc<dyn Xtables>, [ChainWriter; 2]),
 }
 
-/// What one synchronisation did.
+/// The result of a synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many times the kernel was written to: not at all where nothing had changed.
+    /// The number of writes to the kernel; 0 if nothing changed.
     pub transactions: usize,
+    /// The number of operations in these writes.
     pub operations: usize,
-    /// UDP flows that went to endpoints that are gone.
+    /// The number of deleted conntrack entries of UDP flows to removed endpoints.
     pub flows_deleted: usize,
 }
 
-/// Why the kernel does not have the rules yet; the next round tries again.
+/// The reason why the kernel does not have the rules yet; the next round retries.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     #[error("bringing the {} rules of Services up to date", family.nft())]
     Rules { family: Family, source: netlink::Error },
-    #[error("forgetting UDP flows to endpoints that are gone")]
+    #[error("deleting conntrack entries of UDP flows to removed endpoints")]
     Flows(#[source] netlink::Error),
     #[error("listing this node's addresses for node ports")]
     Addresses(#[source] netlink::Error),
 }
 
 impl Syncer {
-    /// A syncer by nftables.
+    /// Creates a syncer for nftables.
     pub fn new(net: Arc<dyn Net>) -> Self {
         Self::with(net, Writers::Tables(Default::default()))
     }
 
-    /// One that writes rules for iptables.
+    /// Creates a syncer for iptables.
     pub fn with_iptables(net: Arc<dyn Net>, kernel: Arc<dyn Xtables>) -> Self {
         Self::with(net, Writers::Chains(kernel, Default::default()))
     }
@@ -72,17 +73,17 @@ impl Syncer {
         }
     }
 
-    /// Reports whether rules drop what comes for loopback addresses from elsewhere.
+    /// Reports whether rules drop packets from other hosts to loopback addresses.
     pub(crate) fn guards_loopback(&self) -> bool {
         self.guards_loopback
     }
 
-    /// The claims of Services that the rules do not serve.
+    /// Returns the claims of Services that the rules do not serve.
     pub fn refusals(&self) -> &BTreeSet<Refusal> {
         &self.refusals
     }
 
-    /// One family's failure does not keep the other from being served; the first is reported.
+    /// Synchronizes both families, even if the first one fails, and returns the first error.
     pub fn sync(
         &mut self,
         config: &Config,
@@ -119,7 +120,7 @@ impl Syncer {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        // Ours are in place, so that nobody notices.
+        // The new rules are installed, so removing the old ones interrupts nothing.
         if !std::mem::replace(&mut self.alone, true) {
             let removed = match &self.writers {
                 Writers::Tables(_) => remove_chains(&*self.net),
@@ -135,7 +136,7 @@ impl Syncer {
         Ok(report)
     }
 
-    /// The targets of UDP Services change rarely, and only then is it worth reading all tracked flows.
+    /// Deletes stale UDP conntrack entries. All entries are read only if a UDP Service's targets changed.
     fn clean_flows(&mut self, udp: UdpServices, report: &mut Report) -> Result<(), SyncError> {
         if self.udp.as_ref() == Some(&udp) {
             return Ok(());
@@ -159,7 +160,7 @@ impl Syncer {
         }
     }
 
-    /// Returns whether the rules are still there; see [`TableWriter::check`].
+    /// Reports whether the rules are still installed; see [`TableWriter::check`].
     pub fn check(&mut self) -> Result<bool, netlink::Error> {
         let mut intact = true;
         match &mut self.writers {
@@ -178,14 +179,14 @@ impl Syncer {
     }
 }
 
-/// Removes the rules of either mode altogether, for `--cleanup`.
+/// Removes the rules of both modes, for `--cleanup`.
 pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
     remove_tables(net, |_| true)?;
     remove_chains(net)
 }
 
-/// Removes the tables that `goes` says are to go. All proxies' have one name, so that they take over from one another;
-/// whose one is, it says itself.
+/// Removes the tables for which `goes` returns `true`. All proxies use the same name, so that they can replace each
+/// other; a table's digest names its owner.
 pub fn remove_tables(
     net: &dyn Net,
     goes: impl Fn(&Installed) -> bool,
@@ -198,7 +199,7 @@ pub fn remove_tables(
     Ok(())
 }
 
-/// Reports whether IPv4's table, which guards loopback addresses, is one of those that `goes` names.
+/// Reports whether the IPv4 table, which protects loopback addresses, is one for which `goes` returns `true`.
 pub fn guards_loopback(
     net: &dyn Net,
     goes: impl Fn(&Installed) -> bool,
@@ -206,7 +207,7 @@ pub fn guards_loopback(
     Ok(net.table(Family::V4, TABLE)?.is_some_and(|table| goes(&table)))
 }
 
-/// Removes the chains of either proxy for iptables.
+/// Removes the iptables chains of our proxy and of upstream's.
 pub fn remove_chains(net: &dyn Net) -> Result<(), netlink::Error> {
     net.remove_iptables_chains(&plan::iptables::is_proxys).map(drop)
 }
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_chains_go_once_ours_are_written_and_the_kubelets_stay() {
+    fn removes_upstream_chains_and_keeps_kubelets() {
         let fake = Arc::new(Fake::new());
         let chains = ["KUBE-SERVICES", "KUBE-SEP-ABC", "KUBE-FIREWALL", "KUBE-KUBELET-CANARY"];
         fake.set_iptables(&chains);
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_written_and_a_restart_recognises_its_rules() {
+    fn writes_only_changes_and_recognizes_rules_on_restart() {
         let fake = Arc::new(Fake::new());
         let mut syncer = Syncer::new(fake.clone());
         let config = Config::default();
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_transaction_is_followed_by_a_look_and_then_by_a_new_table() {
+    fn failed_transaction_leads_to_resync_then_new_table() {
         let fake = Arc::new(Fake::new());
         let mut syncer = Syncer::new(fake.clone());
         let config = Config::default();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_flows_are_looked_at_only_when_targets_change() {
+    fn reads_udp_flows_only_when_targets_change() {
         let fake = Arc::new(Fake::new());
         let mut syncer = Syncer::new(fake.clone());
         let config = Config::default();

@@ -1,4 +1,4 @@
-//! How many Pods a second the core places on 5,000 nodes: `cargo bench -p sched-core`.
+//! Measures the number of Pods per second that the core places on 5,000 nodes: `cargo bench -p sched-core`.
 
 use std::{sync::Arc, time::Instant};
 

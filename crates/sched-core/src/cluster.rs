@@ -13,10 +13,10 @@ use crate::{
     volumes::Volumes,
 };
 
-/// A node's place in the cluster's arrays.
+/// The index of a node in the cluster's arrays.
 pub type NodeIx = u32;
 
-/// The values of one label over all nodes as small numbers, for counting by domain; 0 is "no such label".
+/// The values of one label on all nodes as small numbers, for counting by topology domain; 0 means "no such label".
 #[derive(Default)]
 pub(crate) struct Column {
     pub(crate) domain: Vec<u32>,
@@ -34,13 +34,13 @@ impl Column {
         self.domain[node as usize] = number;
     }
 
-    /// One more than the largest number.
+    /// The largest number plus one.
     pub(crate) fn size(&self) -> usize {
         self.numbers.len() + 1
     }
 }
 
-/// Everything that decides where Pods go: nodes, the Pods on them, and what is counted about both.
+/// The scheduler's snapshot: nodes, the Pods on them, and counts derived from both.
 #[derive(Default)]
 pub struct Cluster {
     pub(crate) hot: Vec<Hot>,
@@ -53,11 +53,11 @@ pub struct Cluster {
     pub(crate) terms: TermIndex,
     pub(crate) tracks: Tracks,
     pub(crate) namespaces: Namespaces,
-    /// On how many nodes each image is.
+    /// The number of nodes that have each image.
     pub(crate) image_nodes: SymMap<u32>,
-    /// Selectors of the Services of each namespace.
+    /// The selectors of Services, by namespace.
     services: SymMap<Vec<(Sym, Selector)>>,
-    /// Selectors of what owns Pods, by kind, namespace and name.
+    /// The selectors of Pods' owners, by kind, namespace and name.
     owners: HashMap<(Sym, Sym, Sym), Selector>,
     pub(crate) volumes: Volumes,
     pub(crate) devices: Devices,
@@ -65,42 +65,42 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster without nodes.
+    /// Creates a cluster without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of nodes there are.
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> usize {
         self.live
     }
 
-    /// A node by its index, which may be of one that is gone: its place is kept while Pods are on it.
+    /// Returns a node by index. The node may be deleted: its slot remains while Pods are on it.
     pub fn node(&self, ix: NodeIx) -> &Node {
         &self.nodes[ix as usize]
     }
 
-    /// The index of a node that is there.
+    /// Returns the index of an existing node.
     pub(crate) fn find_node(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied().filter(|ix| self.hot[*ix as usize].live)
     }
 
-    /// The indices of all nodes that are there.
+    /// Returns the indices of all existing nodes.
     pub(crate) fn live_nodes(&self) -> impl Iterator<Item = NodeIx> {
         (0..self.hot.len() as NodeIx).filter(|ix| self.hot[*ix as usize].live)
     }
 
-    /// The Pods on a node, assumed ones included.
+    /// Returns the Pods on a node, including assumed ones.
     pub(crate) fn pods_on(&self, ix: NodeIx) -> &[Arc<Pod>] {
         &self.nodes[ix as usize].pods
     }
 
-    /// Where a Pod is, by its UID, assumed or bound.
+    /// Returns the node of a Pod, assumed or bound, by the Pod's uid.
     pub fn placement(&self, uid: &str) -> Option<(NodeIx, &Arc<Pod>)> {
         self.placed.get(uid).map(|(ix, pod)| (*ix, pod))
     }
 
-    /// A new or changed node. Returns its index and what it was described as before.
+    /// Adds or updates a node. Returns its index and the former node if the update matters.
     pub fn set_node(&mut self, node: Node) -> (NodeIx, Option<Node>) {
         let ix = self.slot(&node.name);
         let at = ix as usize;
@@ -137,7 +137,7 @@ impl Cluster {
         (ix, was_live.then_some(old))
     }
 
-    /// The node is gone. Its Pods keep the slot until they are gone too.
+    /// Removes a node. Its Pods keep the slot until they are removed too.
     pub fn remove_node(&mut self, name: &str) {
         let Some(ix) = self.find_node(name) else { return };
         self.count_images(ix, -1);
@@ -148,7 +148,7 @@ impl Cluster {
         self.free_if_empty(ix);
     }
 
-    /// A Pod that has a node, bound or assumed; replaces what was known under its uid.
+    /// Adds a Pod that has a node, bound or assumed, and replaces a former state of the same uid.
     pub fn add_pod(&mut self, pod: Arc<Pod>, node: &Arc<str>) -> NodeIx {
         self.remove_pod(&pod.id.uid);
         let ix = self.slot(node);
@@ -157,7 +157,7 @@ impl Cluster {
         ix
     }
 
-    /// Takes a Pod off its node, and gives both; `None` if it was on none.
+    /// Removes a Pod from its node and returns both; `None` if the Pod had no node.
     pub fn remove_pod(&mut self, uid: &str) -> Option<(NodeIx, Arc<Pod>)> {
         let (ix, pod) = self.placed.remove(uid)?;
         self.lift(&pod, ix);
@@ -165,7 +165,7 @@ impl Cluster {
         Some((ix, pod))
     }
 
-    /// Puts a Pod on a node without recording it as placed, for trying things out; [`Cluster::lift`] undoes it.
+    /// Puts a Pod on a node for a trial, without recording its placement. [`Cluster::lift`] undoes it.
     pub(crate) fn put(&mut self, pod: Arc<Pod>, ix: NodeIx) {
         self.account(&pod, ix, 1);
         self.tracks.add(&pod, ix, &self.namespaces);
@@ -205,7 +205,7 @@ impl Cluster {
         }
     }
 
-    /// Notes a namespace's labels, which affinity terms select; `None` when it is gone.
+    /// Sets a namespace's labels, which affinity terms select by; `None` if the namespace is deleted.
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         let key = Sym::of(name);
         let changed = match labels {
@@ -217,7 +217,7 @@ impl Cluster {
         }
     }
 
-    /// A Service (by its kind's name) or something that owns Pods.
+    /// Sets the selector of a Service or of an owner of Pods; `None` if it is deleted.
     pub fn set_spreader(
         &mut self,
         kind: &str,
@@ -247,7 +247,7 @@ impl Cluster {
         }
     }
 
-    /// What makes Pods of the same kind as this one: all its Services' selectors and its owner's.
+    /// Returns the conjunction of the selectors of the Pod's Services and of its owner.
     pub(crate) fn default_selector(&self, pod: &Pod) -> Option<Selector> {
         let services = self.services.get(&pod.namespace_symbol).into_iter().flatten();
         let mut out: Option<Selector> = None;
@@ -261,7 +261,7 @@ impl Cluster {
         out
     }
 
-    /// Makes sure the label's values are numbered.
+    /// Ensures that the values of a label are numbered.
     pub(crate) fn ensure_column(&mut self, key: Sym) {
         let nodes = self.nodes.len();
         let crowded = |column: &Column| column.size() > 4 * nodes + 64;
@@ -280,7 +280,7 @@ impl Cluster {
         self.columns.get(&key).unwrap_or(&NONE)
     }
 
-    /// Counts of matching Pods per node; see [`Tracks::ensure`].
+    /// Returns the index of the counts of matching Pods per node; see [`Tracks::ensure`].
     pub(crate) fn ensure_track(&mut self, matcher: &Matcher) -> usize {
         let pods = self.nodes.iter().enumerate().map(|(ix, node)| (ix as NodeIx, &node.pods[..]));
         self.tracks.ensure(matcher, self.nodes.len(), &self.namespaces, pods)

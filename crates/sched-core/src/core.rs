@@ -13,7 +13,7 @@ use crate::{
     preempt::{Budget, Preemption, preempt},
     profile::{Profile, Profiles},
     queue::{Event, NodeChange, Queue, QueueLengths},
-    schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
+    schedule::{Diagnosis, NoFit, NominatedPods, Outcome, Turn, check_node, schedule_among},
     view::{
         BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
         StorageCapacityView, StorageClassView, VolumeClaimView,
@@ -21,14 +21,16 @@ use crate::{
     volumes::{ClaimBinding, Progress},
 };
 
-/// What can be set; the defaults are upstream's.
+/// The settings of a scheduler. The defaults are upstream's.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The profiles, by whose names Pods ask for this scheduler.
+    /// The profiles; a Pod selects one by its scheduler name.
     pub profiles: Vec<Profile>,
+    /// The backoff after the first failure, in milliseconds.
     pub first_backoff_ms: u64,
+    /// The longest backoff, in milliseconds.
     pub max_backoff_ms: u64,
-    /// Breaks ties between equal nodes.
+    /// The seed for the choice between nodes of equal score.
     pub seed: u64,
 }
 
@@ -43,21 +45,23 @@ impl Default for Config {
     }
 }
 
-/// A Pod that has to go to make room.
+/// A Pod that preemption evicts.
 #[derive(Clone, Debug)]
 pub struct Victim {
+    /// The Pod to evict.
     pub pod: Arc<Pod>,
 }
 
-/// Why a Pod got no node.
+/// The reason why a Pod got no node.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// The Pod that stays unscheduled.
     pub pod: Arc<Pod>,
     /// The text of the Event and of the PodScheduled condition.
     pub message: String,
-    /// The node promised to the Pod once its victims are gone, and the victims.
+    /// The nominated node and the victims to evict there, if preemption helps.
     pub nominated: Option<(Arc<str>, Vec<Victim>)>,
-    /// A ResourceClaim, by name and uid, that is to lose its devices: only this Pod uses it, and has no use for them.
+    /// A ResourceClaim (name and uid) to deallocate, because only this Pod uses it and cannot use its devices.
     pub deallocate: Option<(Box<str>, Box<str>)>,
 }
 
@@ -67,44 +71,43 @@ impl Failure {
     }
 }
 
-/// What to do for one Pod.
+/// The decision for one Pod.
 #[derive(Clone, Debug)]
 pub enum Decision {
-    /// Bind it; the core already counts it as there, until [`Core::bind_failed`] says otherwise.
+    /// Bind the Pod. The core assumes it on the node until [`Core::bind_failed`] is called.
     Bind {
         pod: Arc<Pod>,
         node: Arc<str>,
         evaluated: usize,
         feasible: usize,
-        /// What is to be written, and to have come about, before the Pod is bound.
+        /// The volume bindings to write and wait for before the Pod is bound.
         claims: Vec<ClaimBinding>,
-        /// The Pod's ResourceClaims, likewise.
+        /// The device allocations to write and wait for before the Pod is bound.
         devices: Vec<DeviceBinding>,
     },
     Unschedulable(Failure),
 }
 
-/// The scheduler as a state machine: what is seen goes in, decisions come out. Times are milliseconds on any
-/// clock that only goes forward.
+/// The scheduler as a state machine: cluster state in, decisions out. Times are monotonic milliseconds.
 pub struct Core {
     config: Config,
     cluster: Cluster,
     queue: Queue,
-    nominated: Nominated,
-    /// Where each promised Pod was promised a node.
+    nominated: NominatedPods,
+    /// The nominated node of each Pod that waits for its victims, by the Pod's uid.
     promises: HashMap<Arc<str>, NodeIx>,
-    /// Pods given a node by a decision whose binding the informer has not shown yet.
+    /// Pods that a decision gave a node and whose binding the informer does not show yet.
     assumed: HashMap<Arc<str>, Arc<Pod>>,
     budgets: HashMap<(Box<str>, Box<str>), Budget>,
     turn: Turn,
-    /// The Pod that is being decided for.
+    /// The Pod being scheduled.
     pub(crate) deciding: Option<Arc<Pod>>,
-    /// The Pods that a core before this one was deciding for when it panicked, and how often.
+    /// The Pods during whose scheduling an earlier core panicked, each with the number of panics.
     suspects: HashMap<Arc<str>, (Arc<Pod>, u32)>,
 }
 
 impl Core {
-    /// A core that has not been told of anything.
+    /// Creates a core without cluster state.
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::new();
         cluster.profiles = Profiles::new(config.profiles.clone());
@@ -122,9 +125,9 @@ impl Core {
         }
     }
 
-    /// A core for the place of this one, which panicked and may hold anything. It is to be told of the whole cluster
-    /// again, and knows only what no informer can tell: the Pods that were given nodes and are not seen there yet, and
-    /// those that were being decided for, which wait out a back-off lest they keep all others from being decided for.
+    /// Creates a replacement for this core after a panic, when its state is unreliable. The caller must add the whole
+    /// cluster state again. The new core takes over only what informers do not know: assumed Pods, and the Pods during
+    /// whose scheduling a core panicked. Those wait for a backoff, so that they do not block all others.
     pub fn afresh(&self, now: u64) -> Self {
         let mut new = Self::new(self.config.clone());
         new.suspects = self.suspects.clone();
@@ -145,17 +148,17 @@ impl Core {
         new
     }
 
-    /// What is known of nodes and of the Pods on them.
+    /// Returns the snapshot of nodes and Pods.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// How many Pods have no node, for metrics.
+    /// Returns the numbers of unscheduled Pods, for metrics.
     pub fn waiting(&self) -> QueueLengths {
         self.queue.lengths()
     }
 
-    /// A Pod came or changed.
+    /// Adds or updates a Pod.
     pub fn set_pod(&mut self, pod: Arc<Pod>, now: u64) {
         if pod.finished {
             self.remove_pod(&pod.id.uid, now);
@@ -177,11 +180,11 @@ impl Core {
         let frees = before.as_ref().is_some_and(|old| old.requests != pod.requests);
         let ix = self.cluster.add_pod(pod.clone(), node);
         if frees {
-            self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node: ix }, now);
+            self.queue.on_event(&self.cluster, &Event::PodGone { pod: &pod, node: ix }, now);
         }
-        // An assumed Pod's arrival has been announced when it was assumed.
+        // The arrival of an assumed Pod was announced when it was assumed.
         if assumed.is_none() && before.is_none_or(|old| old.labels != pod.labels) {
-            self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
+            self.queue.on_event(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
         }
     }
 
@@ -203,7 +206,7 @@ impl Core {
         self.queue.set(&self.cluster, pod, now);
     }
 
-    /// A Pod is gone, or has ended.
+    /// Removes a Pod that was deleted or has ended.
     pub fn remove_pod(&mut self, uid: &str, now: u64) {
         self.suspects.remove(uid);
         self.queue.remove(uid);
@@ -211,11 +214,11 @@ impl Core {
         self.forget_claims(uid);
         self.forget_promise(uid);
         if let Some((node, pod)) = self.cluster.remove_pod(uid) {
-            self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
+            self.queue.on_event(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
         }
     }
 
-    /// A new or changed node. Pods that this may help are tried again. `now` is in milliseconds, as everywhere here.
+    /// Adds or updates a node and retries the Pods that it may help. `now` is in milliseconds, as in all methods.
     pub fn set_node(&mut self, node: Node, now: u64) {
         let known = self.cluster.find_node(&node.name).is_some();
         let (ix, old) = self.cluster.set_node(node);
@@ -232,10 +235,10 @@ impl Core {
                 }
             }
         };
-        self.queue.happened(&self.cluster, &Event::Node { ix, change }, now);
+        self.queue.on_event(&self.cluster, &Event::Node { ix, change }, now);
     }
 
-    /// A node is gone. Its Pods stay counted until they are gone, too.
+    /// Removes a node. Its Pods still count until they are removed.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(ix) = self.cluster.find_node(name) {
             for pod in self.nominated.remove(&ix).unwrap_or_default() {
@@ -245,13 +248,12 @@ impl Core {
         }
     }
 
-    /// A namespace is new, has other labels, or is gone (`None`).
+    /// Sets or, with `None`, removes the labels of a namespace.
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         self.cluster.set_namespace(name, labels);
     }
 
-    /// A Service, or an owner of Pods by its kind: by these, Pods without spread constraints of their own are spread.
-    /// `None` when it is gone.
+    /// Sets or, with `None`, removes the selector of a Service or of an owner of Pods. The default spreading uses it.
     pub fn set_spreader(
         &mut self,
         kind: &str,
@@ -262,7 +264,7 @@ impl Core {
         self.cluster.set_spreader(kind, namespace, name, view);
     }
 
-    /// A claim is new, changed or gone (`None`); Pods that wait for volumes are tried again.
+    /// Sets or, with `None`, removes a claim. Pods that wait for volumes are retried.
     pub fn set_claim(
         &mut self,
         namespace: &Arc<str>,
@@ -271,34 +273,34 @@ impl Core {
         now: u64,
     ) {
         self.cluster.volumes.set_claim(namespace, name, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A PersistentVolume is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a PersistentVolume. Pods that wait for volumes are retried.
     pub fn set_volume(&mut self, name: &str, view: Option<&PersistentVolumeView>, now: u64) {
         self.cluster.volumes.set_volume(name, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A StorageClass is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a StorageClass. Pods that wait for volumes are retried.
     pub fn set_class(&mut self, name: &str, view: Option<&StorageClassView>, now: u64) {
         self.cluster.volumes.set_class(name, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A CSINode is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a CSINode. Pods that wait for volumes are retried.
     pub fn set_csi_node(&mut self, node: &str, view: Option<&CsiNodeView>, now: u64) {
         self.cluster.volumes.set_csi_node(node, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A CSIDriver is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a CSIDriver. Pods that wait for volumes are retried.
     pub fn set_csi_driver(&mut self, name: &str, view: Option<&CsiDriverView>, now: u64) {
         self.cluster.volumes.set_driver(name, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// What a driver tells of its room is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a CSIStorageCapacity. Pods that wait for volumes are retried.
     pub fn set_capacity(
         &mut self,
         namespace: &Arc<str>,
@@ -307,10 +309,10 @@ impl Core {
         now: u64,
     ) {
         self.cluster.volumes.set_capacity(namespace, name, view);
-        self.queue.happened(&self.cluster, &Event::Volumes, now);
+        self.queue.on_event(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A ResourceClaim is new, changed or gone (`None`); Pods that wait for it, or for its devices, are tried again.
+    /// Sets or, with `None`, removes a ResourceClaim. Pods that wait for it or for its devices are retried.
     pub fn set_device_claim(
         &mut self,
         namespace: &Arc<str>,
@@ -320,31 +322,31 @@ impl Core {
     ) {
         let change = self.cluster.devices.set_claim(namespace, name, view);
         let event = Event::DeviceClaim { namespace, name, change };
-        self.queue.happened(&self.cluster, &event, now);
+        self.queue.on_event(&self.cluster, &event, now);
     }
 
-    /// A DeviceClass is new, changed or gone (`None`); Pods that wait for devices are tried again.
+    /// Sets or, with `None`, removes a DeviceClass. Pods that wait for devices are retried.
     pub fn set_device_class(&mut self, name: &str, view: Option<&DeviceClassView>, now: u64) {
         self.cluster.devices.set_class(name, view);
         if view.is_some() {
-            self.queue.happened(&self.cluster, &Event::Devices, now);
+            self.queue.on_event(&self.cluster, &Event::Devices, now);
         }
     }
 
-    /// A ResourceSlice is new, changed or gone (`None`); likewise.
+    /// Sets or, with `None`, removes a ResourceSlice. Pods that wait for devices are retried.
     pub fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>, now: u64) {
         self.cluster.devices.set_slice(name, view);
         if view.is_some() {
-            self.queue.happened(&self.cluster, &Event::Devices, now);
+            self.queue.on_event(&self.cluster, &Event::Devices, now);
         }
     }
 
-    /// The allocation of a claim is written, and the claim has this resource version with it.
+    /// Notes that a claim's allocation was written, and the claim's new resourceVersion.
     pub fn allocation_written(&mut self, uid: &str, resource_version: &str) {
         self.cluster.devices.written(uid, resource_version);
     }
 
-    /// How far the devices of a Pod are that was given a node.
+    /// Returns the progress of the device allocations of an assumed Pod.
     pub fn devices_ready(&self, pod: &Pod, devices: &[DeviceBinding]) -> Progress {
         match self.assumed.contains_key(&pod.id.uid) {
             true => self.cluster.devices.progress(pod, devices),
@@ -357,7 +359,7 @@ impl Core {
         self.cluster.devices.forget(uid);
     }
 
-    /// How far the claims of a Pod are that was given a node.
+    /// Returns the progress of the volume bindings of an assumed Pod.
     pub fn binding(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
         match self.assumed.contains_key(&pod.id.uid) {
             true => self.cluster.volumes.progress(pod, claims),
@@ -365,12 +367,12 @@ impl Core {
         }
     }
 
-    /// Whether a provisioner has given back the node of a claim for which it was to make a volume.
+    /// Reports whether a provisioner has rejected the selected node of one of the Pod's claims.
     pub fn given_back(&self, pod: &Pod, claims: &[ClaimBinding]) -> bool {
         claims.iter().any(|binding| self.cluster.volumes.given_back(pod, binding))
     }
 
-    /// A PodDisruptionBudget, which preemption keeps to where it can; `None` when it is gone.
+    /// Sets or, with `None`, removes a PodDisruptionBudget, which preemption respects where possible.
     pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
         let key = (namespace.into(), name.into());
         match budget {
@@ -381,7 +383,7 @@ impl Core {
         }
     }
 
-    /// Decides for the next Pod; `None` when there is none to decide for now.
+    /// Decides for the next Pod; `None` if no Pod is due.
     pub fn next(&mut self, now: u64) -> Option<Decision> {
         let pod = self.queue.pop(now)?;
         self.deciding = Some(pod.clone());
@@ -401,7 +403,7 @@ impl Core {
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
         let Some((claims, devices)) = self.choose(&pod, node) else {
-            // It passed a moment ago, with more nodes looked at: another look is to be had.
+            // The node passed the filters, but the search for its devices failed now; retry later.
             self.queue.failed(pod.clone(), now);
             let message =
                 explain::whole_pod(self.cluster.node_count(), "cannot allocate all claims");
@@ -411,12 +413,12 @@ impl Core {
         self.cluster.devices.promise(&pod, &devices);
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
-        self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
+        self.queue.on_event(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
         Decision::Bind { pod, node: name, evaluated, feasible, claims, devices }
     }
 
-    /// Chooses the volumes and devices that the Pod gets on the node, as far as its profile's plugins see to them.
-    /// Returns `None` when there are not enough devices.
+    /// Chooses the volumes and devices of the Pod on the node, as far as its profile enables the plugins. Returns
+    /// `None` if there are not enough devices.
     fn choose(&self, pod: &Pod, node: NodeIx) -> Option<(Vec<ClaimBinding>, Vec<DeviceBinding>)> {
         let (cluster, node) = (&self.cluster, self.cluster.node(node));
         let profile = cluster.profiles.of(&pod.scheduler_name);
@@ -431,17 +433,17 @@ impl Core {
         Some((claims, devices))
     }
 
-    /// When [`Core::next`] may have a decision that it does not have now.
+    /// Returns the time at which [`Core::next`] may return a decision that it does not return now.
     pub fn next_time(&self) -> Option<u64> {
         self.queue.next_time()
     }
 
-    /// The binding of an assumed Pod was refused: it is nowhere again, and is tried again after a while.
+    /// Removes an assumed Pod whose binding failed from its node, and requeues it with a backoff.
     pub fn bind_failed(&mut self, pod: &PodRef, now: u64) {
         let Some(pod) = self.assumed.remove(&pod.uid) else { return };
         self.forget_claims(&pod.id.uid);
         if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
-            self.queue.happened(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
+            self.queue.on_event(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
         }
         self.queue.failed(pod, now);
     }
@@ -496,7 +498,7 @@ impl Core {
                 Some((self.cluster.node(candidate.node).name.clone(), victims))
             }
         };
-        let deallocate = diagnosis.stuck.clone().filter(|_| nominated.is_none());
+        let deallocate = diagnosis.blocking_claim.clone().filter(|_| nominated.is_none());
         Decision::Unschedulable(Failure { pod, message, nominated, deallocate })
     }
 

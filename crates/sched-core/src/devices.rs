@@ -1,7 +1,7 @@
-//! Dynamic resource allocation: which devices Pods' claims have, and which they may get on a node.
+//! Dynamic resource allocation: the devices of Pods' claims, and the devices that they may get on a node.
 //!
-//! Claims, classes and slices are kept as the API shows them; pools and what expressions see of devices are made of
-//! slices when these change. An allocation that is decided and not seen yet is in flight: its devices are taken.
+//! Claims, classes and slices are stored as the API has them. Pools and the values for CEL are derived when slices
+//! change. An allocation that was decided but is not visible in the API yet is in flight; its devices count as used.
 
 mod allocation;
 mod capacity;
@@ -22,9 +22,9 @@ use std::{
 };
 
 use self::{
-    requests::{Reader, Wanted},
-    search::{Effort, Search, Taken},
-    selectors::Compiled,
+    requests::{PendingClaim, Reader},
+    search::{DevicesInUse, Effort, Search},
+    selectors::SelectorCache,
     slices::{Pools, node_selector},
     view::{Allocation, DeviceClassView, ResourceClaimView, ResourceSliceView},
 };
@@ -37,46 +37,48 @@ use crate::{
 
 type Key = (Arc<str>, Box<str>);
 
-/// An allocation that is decided, and not in what the API has shown.
+/// An allocation that was decided and is not visible in the API yet.
 #[derive(Clone)]
 struct InFlight {
-    /// The uid of the Pod that it is for.
+    /// The uid of the Pod that the allocation is for.
     pod: Arc<str>,
     allocation: Allocation,
-    /// The claim's resource version with it, once it is written.
+    /// The claim's resourceVersion after the write; `None` before it.
     written: Option<u64>,
 }
 
-/// One claim of a Pod that has a node now.
+/// The allocation of one claim of a Pod that was given a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceBinding {
+    /// The claim's name.
     pub claim: Box<str>,
+    /// The claim's uid.
     pub uid: Box<str>,
-    /// What is to be written; without it, the claim has its devices.
+    /// The allocation to write; `None` if the claim is allocated already.
     pub allocation: Option<Allocation>,
 }
 
-/// What has come about with a claim, for those who wait.
+/// The effect of a change of a claim on waiting Pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimChange {
-    /// Its devices are others' to have.
+    /// `true` if devices became free.
     pub freed: bool,
-    /// It is there, and may not be as it was before.
+    /// `true` if the claim exists and differs.
     pub changed: bool,
 }
 
-/// Claims, classes and slices, and what is decided about them.
+/// Claims, classes and slices, and the allocations in flight.
 #[derive(Default)]
 pub(crate) struct Devices {
     claims: HashMap<Key, ResourceClaimView>,
     classes: HashMap<Box<str>, DeviceClassView>,
     pools: Pools,
-    /// By the uids of claims.
+    /// Allocations in flight, by claim uid.
     in_flight: HashMap<String, InFlight>,
-    compiled: Compiled,
+    compiled: SelectorCache,
 }
 
-/// Resource versions of one kind of objects grow.
+/// Returns a claim's resourceVersion, which grows within one resource.
 fn version(claim: &ResourceClaimView) -> u64 {
     claim.metadata.resource_version.parse().unwrap_or(0)
 }
@@ -119,7 +121,7 @@ impl Devices {
         self.pools.set(name, view);
     }
 
-    /// The Pod's claims, each once, or why it has to wait for one.
+    /// Returns the Pod's claims without duplicates, or the reason why it must wait for one.
     pub(crate) fn of_pod(&self, pod: &Pod) -> Result<Vec<&ResourceClaimView>, String> {
         let mut found: Vec<&ResourceClaimView> = Vec::new();
         for wanted in &pod.device_claims {
@@ -154,7 +156,7 @@ impl Devices {
         Ok(found)
     }
 
-    /// Whether the Pod uses a claim of this name.
+    /// Reports whether the Pod uses the claim of this name.
     pub(crate) fn uses(pod: &Pod, namespace: &str, name: &str) -> bool {
         *pod.id.namespace == *namespace
             && pod.device_claims.iter().any(|claim| match claim {
@@ -163,13 +165,13 @@ impl Devices {
             })
     }
 
-    /// What decides for the Pod on every node, or why it can run on none.
-    pub(crate) fn look(&self, pod: &Pod) -> Result<Look<'_>, String> {
-        let mut look = Look {
+    /// Prepares the evaluation of nodes for the Pod, or returns the reason why it can run nowhere.
+    pub(crate) fn evaluator(&self, pod: &Pod) -> Result<ClaimEvaluator<'_>, String> {
+        let mut evaluator = ClaimEvaluator {
             devices: self,
             has: Vec::new(),
             wants: Vec::new(),
-            taken: Taken::default(),
+            taken: DevicesInUse::default(),
             effort: Effort::default(),
         };
         let reader = Reader { classes: &self.classes, compiled: &self.compiled };
@@ -181,7 +183,7 @@ impl Devices {
                         "resource claim {namespace}/{name} is in the process of being allocated"
                     ));
                 }
-                look.wants.push(reader.read(claim)?);
+                evaluator.wants.push(reader.read(claim)?);
                 continue;
             };
             let nodes = match &allocation.node_selector {
@@ -190,40 +192,41 @@ impl Devices {
                     format!("resourceclaim {}: nodeSelector cannot be read", claim.metadata.name)
                 })?),
             };
-            look.has.push(Had { claim, nodes });
+            evaluator.has.push(AllocatedClaim { claim, nodes });
         }
-        if !look.wants.is_empty() {
+        if !evaluator.wants.is_empty() {
             self.claims
                 .values()
                 .filter_map(|claim| claim.status.allocation.as_ref())
                 .chain(self.in_flight.values().map(|flying| &flying.allocation))
-                .for_each(|allocation| look.taken.add(allocation));
+                .for_each(|allocation| evaluator.taken.add(allocation));
         }
-        Ok(look)
+        Ok(evaluator)
     }
 
-    /// What is to be written for the Pod on a node that has passed.
+    /// Returns the allocations to write for the Pod on a node that passed the filters.
     pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Option<Vec<DeviceBinding>> {
         let mut out = Vec::new();
         if pod.device_claims.is_empty() {
             return Some(out);
         }
-        let look = self.look(pod).ok()?;
-        let found = look.allocate(node).ok()?;
+        let evaluator = self.evaluator(pod).ok()?;
+        let found = evaluator.allocate(node).ok()?;
         let mut binding = |claim: &ResourceClaimView, allocation| {
             let (claim, uid) = (&*claim.metadata.name, &*claim.metadata.uid);
             let (claim, uid) = (claim.into(), uid.into());
             out.push(DeviceBinding { claim, uid, allocation });
         };
-        look.has.iter().for_each(|had| binding(had.claim, None));
-        look.wants
+        evaluator.has.iter().for_each(|allocated| binding(allocated.claim, None));
+        evaluator
+            .wants
             .iter()
             .zip(found)
             .for_each(|(wanted, allocation)| binding(wanted.claim, Some(allocation)));
         Some(out)
     }
 
-    /// Keeps what was chosen from other Pods.
+    /// Reserves the chosen devices for the Pod.
     pub(crate) fn promise(&mut self, pod: &Pod, chosen: &[DeviceBinding]) {
         for binding in chosen {
             if let Some(allocation) = binding.allocation.clone() {
@@ -233,7 +236,7 @@ impl Devices {
         }
     }
 
-    /// An allocation is written: it stays taken until the API shows the claim of this version.
+    /// Notes that an allocation was written. Its devices count as used until the API shows this version of the claim.
     pub(crate) fn written(&mut self, uid: &str, resource_version: &str) {
         let shown = self.claims.values().find(|claim| *claim.metadata.uid == *uid).map(version);
         let written = resource_version.parse().unwrap_or(u64::MAX);
@@ -244,19 +247,19 @@ impl Devices {
         }
     }
 
-    /// The Pod is gone, or to be given another node: what was not written for it is free.
+    /// Releases the allocations of a Pod that were not written, because it is deleted or gets another node.
     pub(crate) fn forget(&mut self, pod: &str) {
         self.in_flight.retain(|_, flying| *flying.pod != *pod || flying.written.is_some());
     }
 
-    /// What another one knows that no informer can tell: what is in flight for these Pods, or written.
+    /// Takes over the allocations in flight of an earlier state: those of these Pods, and written ones.
     pub(crate) fn carry_over(&mut self, old: &Devices, pods: &HashSet<&str>) {
         let kept = old.in_flight.iter();
         let kept = kept.filter(|(_, f)| f.written.is_some() || pods.contains(&*f.pod));
         self.in_flight.extend(kept.map(|(uid, flying)| (uid.clone(), flying.clone())));
     }
 
-    /// How far the devices of a Pod's claims are, of which some are made ready only after they are allocated.
+    /// Returns the progress of a Pod's claims. Some devices become ready only after their allocation.
     pub(crate) fn progress(&self, pod: &Pod, claims: &[DeviceBinding]) -> Progress {
         let mut progress = Progress::Bound;
         for binding in claims {
@@ -275,18 +278,20 @@ impl Devices {
     }
 }
 
-/// Whether all of a claim's devices are ready for a Pod: their drivers say so in conditions that the devices name.
+/// Reports whether all devices of a claim are ready, by the binding conditions that the drivers set.
 fn readiness(claim: &ResourceClaimView) -> Result<bool, String> {
     let Some(allocation) = &claim.status.allocation else { return Ok(false) };
     let bound = allocation.devices.results.iter().filter(|d| !d.binding_conditions.is_empty());
     for device in bound {
-        let mut said = claim.status.devices.iter();
-        let said = said.find(|said| {
-            said.device == device.device && said.driver == device.driver && said.pool == device.pool
+        let mut reported = claim.status.devices.iter();
+        let reported = reported.find(|reported| {
+            reported.device == device.device
+                && reported.driver == device.driver
+                && reported.pool == device.pool
         });
-        let Some(said) = said else { return Ok(false) };
+        let Some(reported) = reported else { return Ok(false) };
         let is_true = |name: &str| {
-            said.conditions.iter().find(|c| *c.r#type == *name && &*c.status == "True")
+            reported.conditions.iter().find(|c| *c.r#type == *name && &*c.status == "True")
         };
         let mut failures = device.binding_failure_conditions.iter();
         if let Some(failed) = failures.find_map(|name| is_true(name)) {
@@ -302,37 +307,37 @@ fn readiness(claim: &ResourceClaimView) -> Result<bool, String> {
     Ok(true)
 }
 
-/// A claim that has its devices.
-struct Had<'a> {
+/// A claim that is allocated.
+struct AllocatedClaim<'a> {
     claim: &'a ResourceClaimView,
     nodes: Option<NodeSelector>,
 }
 
-/// One Pod's claims, ready to be looked at for one node after the other.
-pub(crate) struct Look<'a> {
+/// A Pod's claims, prepared for the evaluation of nodes.
+pub(crate) struct ClaimEvaluator<'a> {
     devices: &'a Devices,
-    has: Vec<Had<'a>>,
-    wants: Vec<Wanted<'a>>,
-    taken: Taken<'a>,
+    has: Vec<AllocatedClaim<'a>>,
+    wants: Vec<PendingClaim<'a>>,
+    taken: DevicesInUse<'a>,
     effort: Effort,
 }
 
-impl<'a> Look<'a> {
-    /// Whether every node will do.
+impl<'a> ClaimEvaluator<'a> {
+    /// Reports whether the claims restrict no node.
     pub(crate) fn is_idle(&self) -> bool {
         self.wants.is_empty() && self.has.is_empty()
     }
 
-    /// The claims whose devices cannot be used on the node, or not at all.
+    /// Returns the claims whose allocated devices cannot be used on the node.
     pub(crate) fn unavailable(&self, node: &Node) -> impl Iterator<Item = &'a ResourceClaimView> {
-        let elsewhere = |had: &&Had<'a>| {
-            had.nodes.as_ref().is_some_and(|nodes| !nodes.matches(node))
-                || readiness(had.claim).is_err()
+        let excluded = |allocated: &&AllocatedClaim<'a>| {
+            allocated.nodes.as_ref().is_some_and(|nodes| !nodes.matches(node))
+                || readiness(allocated.claim).is_err()
         };
-        self.has.iter().filter(elsewhere).map(|had| had.claim)
+        self.has.iter().filter(excluded).map(|allocated| allocated.claim)
     }
 
-    /// What the claims without devices would get on the node.
+    /// Returns the allocations that the pending claims would get on the node.
     pub(crate) fn allocate(&self, node: &Node) -> Result<Vec<Allocation>, Stop> {
         if self.wants.is_empty() {
             return Ok(Vec::new());
@@ -341,17 +346,19 @@ impl<'a> Look<'a> {
         Search::new(node, pools, &self.wants, &self.taken, &self.effort).run()
     }
 
-    /// How early in the lists of alternatives those are that the node would give.
+    /// Scores the node by how early in the lists the allocated alternatives are.
     pub(crate) fn preference(&self, node: &Node) -> i64 {
         let found = self.allocate(node).unwrap_or_default();
         let new = self.wants.iter().map(|wanted| wanted.claim).zip(&found);
         let had = self.has.iter();
-        let had = had.filter_map(|had| Some((had.claim, had.claim.status.allocation.as_ref()?)));
+        let had = had.filter_map(|allocated| {
+            Some((allocated.claim, allocated.claim.status.allocation.as_ref()?))
+        });
         new.chain(had).map(|(claim, allocation)| rank(claim, allocation)).sum()
     }
 }
 
-/// The most alternatives that a request can list (`FirstAvailableDeviceRequestMaxSize`).
+/// The largest number of alternatives of a request (`FirstAvailableDeviceRequestMaxSize`).
 const MAX_ALTERNATIVES: i64 = 8;
 
 fn rank(claim: &ResourceClaimView, allocation: &Allocation) -> i64 {

@@ -1,6 +1,6 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write};
 
-/// Why a Pod fits nowhere, in the words that upstream's users search for.
+/// The reasons why a Pod fits nowhere, in upstream's wording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reasons {
     counts: BTreeMap<Cow<'static, str>, usize>,
@@ -13,7 +13,7 @@ impl Reasons {
         }
     }
 
-    /// `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
+    /// Formats the message: `0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable.`
     pub(crate) fn message(&self, nodes: usize) -> String {
         let mut parts: Vec<_> = self.counts.iter().map(|(text, n)| format!("{n} {text}")).collect();
         parts.sort();
@@ -25,7 +25,7 @@ impl Reasons {
     }
 }
 
-/// The message for a reason that concerns the Pod and no node.
+/// Formats a message whose reason concerns the Pod and not a node.
 pub(crate) fn whole_pod(nodes: usize, reason: &str) -> String {
     format!("0/{nodes} nodes are available: {reason}.")
 }

@@ -8,7 +8,7 @@ use crate::{
 pub struct Labels(Box<[(Sym, Sym)]>);
 
 impl Labels {
-    /// Labels in any order; each key once.
+    /// Builds a label set from pairs in any order; each key must occur once.
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().map(|(k, v)| (Sym::of(k), Sym::of(v))).collect();
         pairs.sort_unstable();
@@ -19,17 +19,17 @@ impl Labels {
         Self::new(map.iter().map(|(k, v)| (&**k, &**v)))
     }
 
-    /// The symbol of a label's value.
+    /// Returns the symbol of a label's value.
     pub fn get(&self, key: Sym) -> Option<Sym> {
         self.0.binary_search_by_key(&key, |pair| pair.0).ok().map(|at| self.0[at].1)
     }
 
-    /// The value, or [`Sym::NONE`].
+    /// Returns the value, or [`Sym::NONE`] without the label.
     pub fn value(&self, key: Sym) -> Sym {
         self.get(key).unwrap_or(Sym::NONE)
     }
 
-    /// Whether there are no labels.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,8 +43,8 @@ enum Op {
     Absent,
 }
 
-/// A label selector: all requirements must hold. An absent selector is `Option<Selector>::None` and matches
-/// nothing, an empty one matches everything, as everywhere in the API.
+/// A label selector: all requirements must hold. As in the API, an absent selector (`Option<Selector>::None`) matches
+/// nothing, and an empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     never: bool,
@@ -52,7 +52,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Compiles a selector; an operator that the API does not have makes it match nothing.
+    /// Compiles a selector. An unknown operator makes it match nothing.
     pub fn new(view: &LabelSelectorView) -> Self {
         let mut out = Self::from_labels(&view.match_labels);
         for expression in &view.match_expressions {
@@ -67,7 +67,7 @@ impl Selector {
         Self { never: false, requirements }
     }
 
-    /// An unknown operator cannot be met; validation keeps such selectors out of the API.
+    /// An unknown operator matches nothing; the API's validation rejects such selectors.
     fn push_expression(&mut self, view: &ExpressionView) {
         let values = || view.values.iter().map(|v| Sym::of(v)).collect();
         let op = match &*view.operator {
@@ -91,19 +91,19 @@ impl Selector {
         self.requirements.push((key, Op::NotIn([value].into())));
     }
 
-    /// Both selectors at once.
+    /// Returns the conjunction of both selectors.
     pub(crate) fn and(mut self, other: &Selector) -> Self {
         self.never |= other.never;
         self.requirements.extend(other.requirements.iter().cloned());
         self
     }
 
-    /// Whether it matches everything.
+    /// Returns `true` if the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && !self.never
     }
 
-    /// Whether all requirements hold. A label that is missing satisfies `NotIn`, as in the API.
+    /// Reports whether all requirements hold. A missing label satisfies `NotIn`, as in the API.
     pub fn matches(&self, labels: &Labels) -> bool {
         !self.never
             && self.requirements.iter().all(|(key, op)| {

@@ -1,15 +1,15 @@
-//! The scheduler's pure core: which node a Pod goes to, why not to the others, and when to try again.
+//! //! The scheduler's pure core: it chooses nodes for Pods, explains failures, and decides when to retry.
 //!
-//! Nothing here knows a clock, a socket or a task: time comes in as an argument, and [`Core`] is a state
-//! machine that the `scheduler` crate feeds with what its informers see and whose decisions it carries out.
+//! The core has no clock, sockets or tasks: time is an argument. The `scheduler` crate feeds it from informers and
+//! carries out its decisions. Read [`Core`] first, a state machine.
 //!
 //! Invariants:
-//! - A Pod is compiled once ([`Pod`]): its strings become symbols, its quantities integers, its selectors
-//!   lists of symbols. Evaluating a node allocates nothing.
-//! - [`Cluster`] is the one snapshot, kept up to date in place. What plugins would have to count over all
-//!   Pods (spread, affinity) is counted when a Pod comes or goes, not when one is scheduled.
-//! - A plugin is one file under `plugins`, listed in [`plugins::registry`]; there is no second list.
-//! - Preemption tries its victims on the same cluster and the same filters, and puts everything back.
+//! - A Pod is compiled once ([`Pod`]): strings become symbols, quantities integers, selectors lists of symbols.
+//!   Evaluating a node allocates no memory.
+//! - [`Cluster`] is the only snapshot and is updated in place. Counts over all Pods (spread, affinity) are updated when
+//!   a Pod is added or removed, not when one is scheduled.
+//! - A plugin is one file under `plugins`, listed in [`plugins::registry`] and nowhere else.
+//! - Preemption tries victims on the same cluster with the same filters, and restores the cluster.
 
 mod cluster;
 mod core;

@@ -11,39 +11,48 @@ use crate::{
     view::NodeView,
 };
 
-/// What is looked at on every node for every Pod, kept together and apart from the rest.
+/// The data of a node that every scheduling attempt reads, stored apart from the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hot {
-    /// What the node has to give: thousandths of a processor, bytes, and a number of Pods.
+    /// Allocatable processor, in thousandths of a core.
     pub cpu: i64,
+    /// Allocatable memory, in bytes.
     pub memory: i64,
+    /// Allocatable ephemeral storage, in bytes.
     pub ephemeral: i64,
+    /// The largest number of Pods.
     pub pods: i64,
-    /// What the Pods on it ask for, in the same units.
+    /// Processor that the node's Pods request, in thousandths.
     pub used_cpu: i64,
+    /// Memory that the node's Pods request, in bytes.
     pub used_memory: i64,
+    /// Ephemeral storage that the node's Pods request, in bytes.
     pub used_ephemeral: i64,
+    /// The number of Pods on the node.
     pub used_pods: i64,
-    /// What they count for in scores: those that ask for nothing count for upstream's small amounts.
+    /// Requested processor for scores, in thousandths. A Pod without a request counts with upstream's default.
     pub scored_cpu: i64,
+    /// Requested memory for scores, in bytes, with the same default rule.
     pub scored_memory: i64,
-    /// The slot holds a node that exists; Pods may be bound to one that is gone or not yet seen.
+    /// `true` if the slot holds an existing node. Pods may be bound to a node that is deleted or not seen yet.
     pub live: bool,
+    /// `true` if the node is cordoned.
     pub unschedulable: bool,
-    /// Whether it has any taint: most nodes have none, and then none is looked at.
+    /// `true` if the node has taints; without any, they are not checked.
     pub tainted: bool,
 }
 
-/// A node: the part of its description that seldom changes, and the Pods on it.
+/// A node: its seldom changing description, and the Pods on it.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
+    /// The node's name.
     pub name: Arc<str>,
     pub(crate) symbol: Sym,
     pub(crate) labels: Labels,
     pub(crate) numbers: Box<[(Sym, i64)]>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
-    /// Images by name, with their sizes; sorted.
+    /// Images with their sizes in bytes, sorted by name.
     pub(crate) images: Vec<(Sym, i64)>,
     pub(crate) allocatable: Resources,
     pub(crate) max_pods: i64,
@@ -59,7 +68,7 @@ impl<'de> Deserialize<'de> for Node {
 }
 
 impl Node {
-    /// Compiles a node for comparisons by symbols; no Pods are on it yet.
+    /// Compiles a node. It has no Pods yet.
     pub fn new(view: &NodeView) -> Self {
         let (labels, numbers) = node_labels(&view.metadata.labels);
         let taints = view.spec.taints.iter().filter_map(|t| {
@@ -98,7 +107,7 @@ impl Node {
         self.images.binary_search_by_key(&name, |i| i.0).ok().map(|at| self.images[at].1)
     }
 
-    /// Whether an update matters; heartbeats and conditions do not.
+    /// Returns `true` if both describe the same node for scheduling; heartbeats and conditions are ignored.
     pub fn describes_same(&self, other: &Node) -> bool {
         self.labels == other.labels
             && self.taints == other.taints

@@ -16,11 +16,11 @@ enum Op {
     Never,
 }
 
-/// One term of a node selector: all its expressions must hold; one without any matches no node.
+/// A term of a node selector: all its expressions must hold. A term without expressions matches no node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTerm {
     labels: Vec<(Sym, Op)>,
-    /// Requirements on `metadata.name`, the only field that nodes are selected by.
+    /// Requirements on `metadata.name`, the only supported node field.
     names: Vec<Op>,
 }
 
@@ -45,7 +45,7 @@ impl NodeTerm {
             && self.names.iter().all(|op| holds(op, Some(node.symbol), || None))
     }
 
-    /// The names this term is limited to.
+    /// Returns the node names that the term is limited to.
     fn only_names(&self) -> Option<&[Sym]> {
         self.names.iter().find_map(|op| if let Op::In(names) = op { Some(&**names) } else { None })
     }
@@ -77,7 +77,7 @@ fn holds(op: &Op, value: Option<Sym>, number: impl Fn() -> Option<i64>) -> bool 
     }
 }
 
-/// What a Pod (nodeSelector and required node affinity) or a volume demands of its node.
+/// The node requirements of a Pod (nodeSelector and required node affinity) or of a volume.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSelector {
     labels: Selector,
@@ -98,8 +98,7 @@ impl NodeSelector {
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(node)))
     }
 
-    /// The only node names that can match, when every term names its nodes: so do the Pods of a DaemonSet,
-    /// for which looking at every node would be waste.
+    /// Returns the only node names that can match, if every term names its nodes, as the terms of DaemonSet Pods do.
     pub(crate) fn only_names(&self) -> Option<Vec<Sym>> {
         let terms = self.terms.as_ref()?;
         let mut out = Vec::new();
@@ -184,13 +183,13 @@ impl Toleration {
             }
     }
 
-    /// Whether it asks for taints that are preferences, which is how untolerated ones are counted.
+    /// Reports whether the toleration applies to PreferNoSchedule taints, which score nodes.
     pub(crate) fn covers_preferences(&self) -> bool {
         self.effect.is_none_or(|effect| effect == Effect::PreferNoSchedule)
     }
 }
 
-/// The first taint that keeps the Pod off the node.
+/// Returns the first taint that keeps the Pod off the node.
 pub(crate) fn untolerated<'a>(
     taints: &'a [Taint],
     tolerations: &[Toleration],
@@ -201,12 +200,12 @@ pub(crate) fn untolerated<'a>(
         .find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
-/// Label values that are integers, which `Gt` and `Lt` compare.
+/// Returns the label values that are integers, for `Gt` and `Lt`.
 pub(crate) fn numbers(labels: &TextMap) -> Box<[(Sym, i64)]> {
     labels.iter().filter_map(|(k, v)| Some((Sym::of(k), v.parse().ok()?))).collect()
 }
 
-/// Labels and numbers of a node from its view.
+/// Compiles a node's labels and their integer values.
 pub(crate) fn node_labels(labels: &TextMap) -> (Labels, Box<[(Sym, i64)]>) {
     (Labels::from_map(labels), numbers(labels))
 }

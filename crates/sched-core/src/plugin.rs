@@ -1,4 +1,4 @@
-//! What a plugin is: how it prepares a look at the nodes for one Pod, and what it then says of each node.
+//! The interface of scheduling plugins: preparation for one Pod, then verdicts and scores for nodes.
 
 use std::borrow::Cow;
 
@@ -6,91 +6,93 @@ use crate::{
     cluster::{Cluster, NodeIx},
     pod::Pod,
     queue::Event,
-    schedule::Prepared,
+    schedule::PreparedPod,
 };
 
-/// One Pod's turn: what plugins see.
+/// The context of plugins while one Pod is scheduled.
 #[derive(Clone, Copy)]
 pub struct Cx<'a> {
+    /// The snapshot.
     pub cluster: &'a Cluster,
+    /// The Pod being scheduled.
     pub pod: &'a Pod,
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) prepared: &'a PreparedPod,
 }
 
-/// What a filter says of one node: no reason at all means that the Pod may run there.
+/// A filter's verdict on one node. Without reasons the node passes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Verdict {
-    /// A set of reason numbers, which [`Filter::reason`] puts into words.
+    /// A bit set of reason numbers; [`Filter::reason`] returns their texts.
     pub reasons: u32,
-    /// Removing Pods from the node would not help.
+    /// `true` if removing Pods from the node would not help.
     pub hopeless: bool,
 }
 
 impl Verdict {
-    /// The Pod may run there.
+    /// The verdict that the Pod may run on the node.
     pub const PASS: Verdict = Verdict { reasons: 0, hopeless: false };
 
-    /// Not now; fewer Pods on the node might help.
+    /// Rejects the node; fewer Pods on it might help.
     pub(crate) const fn not_now(reason: u32) -> Self {
         Verdict { reasons: 1 << reason, hopeless: false }
     }
 
-    /// Not here, whatever Pods there are.
+    /// Rejects the node, whatever Pods run on it.
     pub const fn never(reason: u32) -> Self {
         Verdict { reasons: 1 << reason, hopeless: true }
     }
 
-    /// Whether the Pod may run there.
+    /// Returns `true` if the Pod may run on the node.
     pub fn passes(self) -> bool {
         self.reasons == 0
     }
 }
 
-/// A plugin's look at nodes for one Pod.
+/// A plugin's filter, prepared for one Pod.
 pub trait Filter {
     fn check(&self, node: NodeIx) -> Verdict;
     fn reason(&self, number: u32) -> Cow<'static, str>;
 
-    /// What is so wrong that no node is to be taken, once nodes were checked.
+    /// Returns an error found while checking nodes because of which no node may be chosen.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// The name and uid of a ResourceClaim that keeps its only Pod from the nodes that were checked.
-    fn stuck(&self) -> Option<(Box<str>, Box<str>)> {
+    /// Returns the name and uid of a ResourceClaim that keeps its only Pod from the checked nodes.
+    fn blocking_claim(&self) -> Option<(Box<str>, Box<str>)> {
         None
     }
 }
 
-/// What a plugin prepared for filtering.
+/// The result of preparing a filter.
 pub enum Plan<'a> {
     /// Every node passes.
     Skip,
     Check(Box<dyn Filter + 'a>),
-    /// Only these nodes can pass, and each is still to be checked.
+    /// Only these nodes can pass, and each must be checked.
     Only(Vec<NodeIx>, Box<dyn Filter + 'a>),
     /// The Pod can run nowhere, for this reason.
     Reject(String),
 }
 
-/// A plugin's opinion on the nodes that passed.
+/// A plugin's scores for the nodes that passed the filters.
 pub trait Scorer {
     fn score(&self, node: NodeIx) -> i64;
 
-    /// Brings the scores of all nodes into 0..=100, where `score` alone cannot.
+    /// Scales the scores of all nodes to 0..=100, if `score` alone cannot.
     fn normalize(&self, _nodes: &[NodeIx], _scores: &mut [i64]) {}
 }
 
-/// One rule of scheduling.
+/// A scheduling plugin.
 pub trait Plugin: Sync {
-    /// Upstream's name, which configuration and messages use.
+    /// Returns the name as upstream has it, for configuration and messages.
     fn name(&self) -> &'static str;
 
     fn weight(&self) -> i64 {
         0
     }
 
-    /// Whether the Pod is not even to be tried yet.
+    /// Reports whether the Pod must not be tried yet.
     fn holds_back(&self, _cluster: &Cluster, _pod: &Pod) -> bool {
         false
     }
@@ -99,21 +101,21 @@ pub trait Plugin: Sync {
         Plan::Skip
     }
 
-    /// `None` when the opinion would be the same for every node.
+    /// Returns the scorer; `None` if all nodes would score the same.
     fn scorer<'a>(&self, _cx: Cx<'a>, _feasible: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
         None
     }
 
-    /// Whether a Pod that this plugin turned away may pass now that this happened.
+    /// Reports whether the event may let a Pod pass that this plugin rejected.
     fn wakes(&self, _cluster: &Cluster, _pod: &Pod, _event: &Event<'_>) -> bool {
         false
     }
 }
 
-/// The highest score there is.
+/// The highest score.
 pub(crate) const MAX_SCORE: i64 = 100;
 
-/// Scales scores so that the largest becomes 100, or with `reverse` 0.
+/// Scales scores so that the largest becomes 100, or 0 with `reverse`.
 pub(crate) fn scale_to_max(scores: &mut [i64], reverse: bool) {
     let max = scores.iter().copied().max().unwrap_or(0);
     for score in scores {

@@ -15,8 +15,11 @@ use crate::{
 /// A Pod's identity.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PodRef {
+    /// The namespace.
     pub namespace: Arc<str>,
+    /// The name.
     pub name: Arc<str>,
+    /// The uid.
     pub uid: Arc<str>,
 }
 
@@ -30,7 +33,7 @@ impl fmt::Display for PodRef {
 pub(crate) struct HostPort {
     pub(crate) port: u16,
     pub(crate) protocol: Sym,
-    /// The address; [`Sym::NONE`] stands for all addresses.
+    /// The host IP; [`Sym::NONE`] stands for all addresses.
     pub(crate) address: Sym,
 }
 
@@ -55,45 +58,53 @@ pub(crate) struct Spread {
     pub(crate) honor_taints: bool,
 }
 
-/// One of a Pod's ResourceClaims.
+/// An entry of a Pod's ResourceClaims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodClaim {
+    /// A claim that the Pod names.
     Named(Box<str>),
-    /// Made for the Pod by a controller.
+    /// A claim that a controller created for the Pod.
     Generated(Box<str>),
-    /// To be made for the Pod.
+    /// A claim that a controller has yet to create for the Pod.
     Awaited,
-    /// The controller found that none is needed.
+    /// No claim is needed, as a controller found.
     Needless,
 }
 
-/// A Pod as scheduling sees it. Decoding the API's JSON yields one directly, so an informer keeps nothing else.
+/// A Pod with the fields that scheduling needs. Informers decode it from the API's JSON and cache nothing else.
 #[derive(Debug)]
 pub struct Pod {
+    /// The identity.
     pub id: PodRef,
+    /// The resourceVersion.
     pub resource_version: Box<str>,
+    /// The scheduler name, which selects a profile.
     pub scheduler_name: Arc<str>,
+    /// The node; `None` before binding.
     pub node_name: Option<Arc<str>>,
-    /// Where other Pods make way for it.
+    /// The node that preemption nominated for the Pod.
     pub nominated_node: Option<Arc<str>>,
+    /// The priority.
     pub priority: i32,
-    /// Its priority class says that no other Pod makes way for it.
+    /// `true` if the preemption policy is `Never`.
     pub never_preempts: bool,
-    /// RFC 3339, which sorts as text.
+    /// The creation time in RFC 3339, which sorts as text.
     pub created: Box<str>,
-    /// When it started, likewise; empty before.
+    /// The start time in RFC 3339; empty before the start.
     pub started: Box<str>,
-    /// It is being deleted, and holds what it has until it is gone.
+    /// `true` if the Pod is being deleted. It uses its resources until it is gone.
     pub terminating: bool,
-    /// Succeeded or failed: holds nothing on its node any more.
+    /// `true` if the Pod succeeded or failed, and so uses no resources of its node.
     pub finished: bool,
-    /// The names of its scheduling gates: with any of them it is not tried.
+    /// The names of the scheduling gates; a gated Pod is not tried.
     pub gates: Vec<Box<str>>,
-    /// The message of the condition that says it has no node, as the API shows it.
+    /// The message of the PodScheduled condition if the Pod was unschedulable.
     pub refused: Option<Box<str>>,
+    /// The labels.
     pub labels: Labels,
+    /// The requested resources.
     pub requests: Resources,
-    /// The names of the extended resources requested, in the order of `requests`.
+    /// The names of the requested extended resources, in the order of `requests`.
     pub(crate) extended_names: Vec<Box<str>>,
     pub(crate) namespace_symbol: Sym,
     pub(crate) scored: [i64; 2],
@@ -104,7 +115,7 @@ pub struct Pod {
     pub(crate) spread: Vec<Spread>,
     pub(crate) affinity: Vec<Arc<PodTerm>>,
     pub(crate) anti_affinity: Vec<Arc<PodTerm>>,
-    /// Weights are negative for anti-affinity.
+    /// The preferred terms with weights; negative ones are anti-affinity.
     pub(crate) preferred_pods: Vec<(i64, Arc<PodTerm>)>,
     pub(crate) images: Vec<Sym>,
     pub(crate) claims: Vec<Box<str>>,
@@ -119,7 +130,7 @@ impl<'de> Deserialize<'de> for Pod {
 }
 
 impl Pod {
-    /// Compiles a Pod: sums what it asks for, and turns its terms into symbols.
+    /// Compiles a Pod: sums its requests and converts its terms to symbols.
     pub fn new(view: &PodView) -> Self {
         let (meta, spec) = (&view.metadata, &view.spec);
         let labels = Labels::from_map(&meta.labels);
@@ -184,25 +195,25 @@ impl Pod {
         }
     }
 
-    /// Whether the Pod's node selector, node affinity and node name allow the node.
+    /// Reports whether the Pod's node selector, node affinity and node name allow the node.
     pub fn selects(&self, node: &Node) -> bool {
         self.node_selector.as_ref().is_none_or(|selector| selector.matches(node))
             && self.node_name.as_ref().is_none_or(|name| *name == node.name)
     }
 
-    /// Whether a taint of the node that the Pod does not tolerate keeps it from starting there.
+    /// Reports whether an untolerated taint prevents the Pod from starting on the node.
     pub fn is_kept_off(&self, node: &Node) -> bool {
         untolerated(&node.taints, &self.tolerations).is_some()
     }
 
-    /// Whether such a taint also ends it where it runs.
+    /// Reports whether an untolerated NoExecute taint evicts the Pod from the node.
     pub fn is_driven_off(&self, node: &Node) -> bool {
         let taints: Vec<_> =
             node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
         untolerated(&taints, &self.tolerations).is_some()
     }
 
-    /// Whether an update could make a difference to a Pod that waits; most updates only change its status.
+    /// Returns `true` if an update cannot help a waiting Pod; most updates only change the status.
     pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
         self.labels == other.labels
             && self.tolerations == other.tolerations
@@ -212,7 +223,7 @@ impl Pod {
             && self.device_claims == other.device_claims
     }
 
-    pub(crate) fn asks_for_nothing(&self) -> bool {
+    pub(crate) fn requests_nothing(&self) -> bool {
         self.requests.cpu == 0 && self.requests.memory == 0
     }
 }
@@ -251,7 +262,7 @@ fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {
 }
 
 pub(crate) fn spread(view: &SpreadView, labels: &Labels) -> Spread {
-    // A constraint without a selector counts no Pod at all.
+    // A constraint without a selector counts no Pods.
     let mut selector = view.label_selector.as_ref().map_or_else(nothing, Selector::new);
     for key in view.match_label_keys.iter().map(|k| Sym::of(k)) {
         labels.get(key).into_iter().for_each(|value| selector.require(key, value));
@@ -277,7 +288,7 @@ fn image(container: &ContainerView) -> Sym {
     image_symbol(&container.image)
 }
 
-/// Nodes list their images with a tag or digest; a Pod may leave the tag out.
+/// Returns the symbol of an image. Nodes list images with a tag or digest; a Pod may omit the tag.
 pub(crate) fn image_symbol(name: &str) -> Sym {
     let last = name.rsplit('/').next().unwrap_or(name);
     if last.contains(':') || name.contains('@') {

@@ -6,18 +6,18 @@ use crate::{
     labels::{Labels, Selector},
     pod::Pod,
     profile::Candidates,
-    schedule::{Diagnosis, Nominated, Turn, check_node},
+    schedule::{Diagnosis, NominatedPods, Turn, check_node},
     sym::Sym,
     view::BudgetView,
 };
 
-/// A PodDisruptionBudget, as far as preemption heeds it.
+/// The fields of a PodDisruptionBudget that preemption uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     namespace: Sym,
     selector: Selector,
     allowed: i64,
-    /// Pods whose eviction has already been counted.
+    /// Pods whose eviction is already counted.
     disrupted: Vec<Box<str>>,
 }
 
@@ -40,7 +40,7 @@ impl Budget {
     }
 }
 
-/// Victims on one node.
+/// The victims on one node.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) node: NodeIx,
@@ -48,19 +48,19 @@ pub(crate) struct Candidate {
     violations: usize,
 }
 
-/// What came of looking for victims.
+/// The result of a preemption attempt.
 pub(crate) enum Preemption {
     Take(Candidate),
-    /// Why not, in the words of the event.
+    /// No preemption, with the reason for the Event.
     No(String),
 }
 
-/// Finds the node where removing the least important Pods makes room.
+/// Finds the node where evicting the least important Pods makes room.
 pub(crate) fn preempt(
     cluster: &mut Cluster,
     pod: &Pod,
     diagnosis: &Diagnosis,
-    nominated: &Nominated,
+    nominated: &NominatedPods,
     budgets: &[Budget],
     turn: &mut Turn,
 ) -> Preemption {
@@ -96,7 +96,7 @@ pub(crate) fn preempt(
     }
 }
 
-/// The Pod was promised a node, and a less important Pod is already leaving it.
+/// Reports whether the Pod has a nominated node that a less important Pod is already leaving.
 fn waits_for_victims(cluster: &Cluster, pod: &Pod) -> bool {
     let node = pod.nominated_node.as_ref().and_then(|name| cluster.find_node(name));
     node.is_some_and(|ix| {
@@ -104,12 +104,12 @@ fn waits_for_victims(cluster: &Cluster, pod: &Pod) -> bool {
     })
 }
 
-/// The fewest Pods of lower priority that must leave the node; the cluster is as before afterwards.
+/// Finds the smallest set of lower-priority Pods that must leave the node, and restores the cluster.
 fn victims(
     cluster: &mut Cluster,
     pod: &Pod,
     node: NodeIx,
-    nominated: &Nominated,
+    nominated: &NominatedPods,
     budgets: &[Budget],
     reasons: &mut Diagnosis,
 ) -> Option<Candidate> {
@@ -129,7 +129,7 @@ fn victims(
     rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
     lower.iter().for_each(|p| cluster.lift(p, node));
     let found = check_node(cluster, pod, node, Some(reasons)).then(|| {
-        // The most important Pods get the first chance to stay; those whose budget forbids it before all.
+        // Reprieve the most important Pods first, and before them those that a budget protects.
         lower.sort_by(|a, b| importance(a).cmp(&importance(b)));
         let (protected, others) = split_by_budget(&lower, budgets);
         let mut spare = |pods: Vec<Arc<Pod>>| {
@@ -155,12 +155,12 @@ fn victims(
     found
 }
 
-/// Sorts the more important first: by priority, then by who has run longer.
+/// The sort key of importance: priority first, then the earlier start.
 fn importance(pod: &Pod) -> (Reverse<i32>, &str, &str) {
     (Reverse(pod.priority), &pod.started, &pod.id.uid)
 }
 
-/// (Pods whose eviction would break a budget, the others), each in the given order.
+/// Returns (Pods whose eviction would violate a budget, the others), each in the given order.
 fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut allowed: Vec<i64> = budgets.iter().map(|b| b.allowed).collect();
     let breaks = |pod: &&Arc<Pod>| {
@@ -179,8 +179,8 @@ fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec
     })
 }
 
-/// What upstream minimises, in its order: broken budgets, the highest priority, the sum of priorities, the
-/// number of victims; and last it spares what has run longest.
+/// The cost of a candidate, which upstream minimizes in this order: violated budgets, highest priority, sum of
+/// priorities, number of victims, and finally the most recent start of the most important victims.
 fn cost(candidate: &Candidate) -> (usize, i64, i64, usize, Reverse<String>) {
     let priorities = || candidate.victims.iter().map(|p| i64::from(p.priority));
     let highest = priorities().max().unwrap_or(i64::MIN);

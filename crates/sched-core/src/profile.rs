@@ -75,7 +75,7 @@ impl Profile {
         }
     }
 
-    /// Switches a plugin's filter on or off; with the filter goes all else that the plugin does but its score.
+    /// Enables or disables a plugin's filter, and with it everything else that the plugin does, except its score.
     /// Returns `false` if there is no such plugin.
     pub fn set_filter(&mut self, plugin: &str, on: bool) -> bool {
         let Some(at) = place(plugin) else { return false };
@@ -149,7 +149,7 @@ impl Profiles {
         self.0.iter().find(|profile| *profile.scheduler_name == *scheduler_name)
     }
 
-    /// Returns the profile of a scheduler name, or the default one: Pods of other schedulers are looked at, too.
+    /// Returns the profile of a scheduler name, or the default one, because Pods of other schedulers are evaluated too.
     pub(crate) fn of(&self, scheduler_name: &str) -> &Arc<Profile> {
         static DEFAULT: LazyLock<Arc<Profile>> = LazyLock::new(Arc::default);
         self.find(scheduler_name).unwrap_or(&DEFAULT)

@@ -11,13 +11,13 @@ use crate::{
     pod::Pod,
 };
 
-/// Something that may let a waiting Pod run.
+/// A change that may let a waiting Pod run.
 pub enum Event<'a> {
     Node {
         ix: NodeIx,
         change: NodeChange,
     },
-    /// A Pod got a node, or one that has a node changed.
+    /// A Pod was bound, or a bound Pod changed.
     PodPlaced {
         pod: &'a Pod,
     },
@@ -25,71 +25,74 @@ pub enum Event<'a> {
         pod: &'a Pod,
         node: NodeIx,
     },
-    /// A claim or volume came or changed.
+    /// A claim or volume was added or changed.
     Volumes,
-    /// A ResourceClaim came, changed or went.
+    /// A ResourceClaim was added, changed or deleted.
     DeviceClaim {
         namespace: &'a str,
         name: &'a str,
         change: ClaimChange,
     },
-    /// A DeviceClass or ResourceSlice came or changed.
+    /// A DeviceClass or ResourceSlice was added or changed.
     Devices,
 }
 
-/// What of a node has changed: Pods that failed for another reason are not tried again for it.
+/// The changed parts of a node, which decide which Pods are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
+    /// `true` for a new node.
     pub added: bool,
+    /// `true` if the allocatable resources changed.
     pub allocatable: bool,
+    /// `true` if the labels changed.
     pub labels: bool,
+    /// `true` if the taints changed.
     pub taints: bool,
 }
 
-/// How many Pods wait, and in which way.
+/// The numbers of unscheduled Pods by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueLengths {
-    /// Those that are tried as soon as their turn comes.
+    /// Pods that are ready to be scheduled.
     pub active: usize,
-    /// Those that are tried again after a while.
+    /// Pods that wait for the end of a backoff.
     pub backoff: usize,
-    /// Those that fit nowhere, until something changes that may help.
+    /// Pods that fit nowhere and wait for an event.
     pub unschedulable: usize,
-    /// Those with scheduling gates, or that a plugin holds back.
+    /// Pods with scheduling gates, or held back by a plugin.
     pub gated: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Active,
     Backoff {
         until: u64,
     },
     Unschedulable,
     Gated,
-    /// Handed out by [`Queue::pop`] and not yet back.
+    /// Returned by [`Queue::pop`] and not yet back.
     Out,
 }
 
-struct Waiting {
+struct QueuedPod {
     pod: Arc<Pod>,
-    place: Place,
-    /// When it came to where it is (milliseconds), and the order of coming.
+    place: QueueState,
+    /// The time of the last move, in milliseconds, and the order of arrival.
     since: u64,
     order: u64,
     attempts: u32,
-    /// The plugins that turned it away the last time.
+    /// The plugins that rejected the Pod in the last attempt, as a bit set.
     rejected_by: u32,
-    /// The last attempt failed for a reason other than having no room.
+    /// `true` if the last attempt failed for another reason than a lack of nodes.
     errored: bool,
 }
 
 type Uid = Arc<str>;
 
-/// The Pods that have no node: by priority, then by age; those that failed wait out a back-off, or for an
-/// event that may help them.
+/// The unscheduled Pods, by priority and then arrival. Failed ones wait for a backoff or an event that may help.
 pub(crate) struct Queue {
-    pods: HashMap<Uid, Waiting>,
+    pods: HashMap<Uid, QueuedPod>,
     active: BTreeSet<(Reverse<i32>, u64, Uid)>,
     backoff: BTreeSet<(u64, Uid)>,
     next_order: u64,
@@ -97,14 +100,14 @@ pub(crate) struct Queue {
     max_backoff: u64,
 }
 
-/// Whether the Pod has gates, or lacks what a plugin wants to be there before it is tried.
+/// Reports whether the Pod has gates or a plugin holds it back.
 fn is_held(cluster: &Cluster, pod: &Pod) -> bool {
     let profile = cluster.profiles.of(&pod.scheduler_name);
     let mut plugins = registry().iter().enumerate().filter(|(at, _)| profile.filters(*at));
     !pod.gates.is_empty() || plugins.any(|(_, plugin)| plugin.holds_back(cluster, pod))
 }
 
-/// A Pod that no event has helped is tried again after so long all the same.
+/// The time in milliseconds after which an unschedulable Pod is retried without an event.
 const FORGOTTEN_AFTER: u64 = 5 * 60 * 1000;
 
 impl Queue {
@@ -119,14 +122,14 @@ impl Queue {
         }
     }
 
-    /// A new Pod, or a waiting one that changed.
+    /// Adds a Pod or updates a waiting one.
     pub(crate) fn set(&mut self, cluster: &Cluster, pod: Arc<Pod>, now: u64) {
         let held = is_held(cluster, &pod);
         let uid = pod.id.uid.clone();
         let Some(waiting) = self.pods.get_mut(&uid) else {
-            let waiting = Waiting {
+            let waiting = QueuedPod {
                 pod: pod.clone(),
-                place: Place::Out,
+                place: QueueState::Out,
                 since: now,
                 order: 0,
                 attempts: 0,
@@ -134,22 +137,22 @@ impl Queue {
                 errored: false,
             };
             self.pods.insert(uid.clone(), waiting);
-            let place = if held { Place::Gated } else { Place::Active };
+            let place = if held { QueueState::Gated } else { QueueState::Active };
             self.place(&uid, place, now);
             return;
         };
         let same = waiting.pod.schedules_like(&pod);
         let place = waiting.place;
-        if place == Place::Active && waiting.pod.priority != pod.priority {
+        if place == QueueState::Active && waiting.pod.priority != pod.priority {
             self.active.remove(&(Reverse(waiting.pod.priority), waiting.order, uid.clone()));
-            waiting.place = Place::Out;
+            waiting.place = QueueState::Out;
         }
         waiting.pod = pod.clone();
         match place {
-            _ if held => self.place(&uid, Place::Gated, now),
-            Place::Gated => self.place(&uid, Place::Active, now),
-            Place::Unschedulable if !same => self.retry(&uid, now),
-            Place::Active if !same => self.place(&uid, Place::Active, now),
+            _ if held => self.place(&uid, QueueState::Gated, now),
+            QueueState::Gated => self.place(&uid, QueueState::Active, now),
+            QueueState::Unschedulable if !same => self.retry(&uid, now),
+            QueueState::Active if !same => self.place(&uid, QueueState::Active, now),
             _ => {}
         }
     }
@@ -159,7 +162,7 @@ impl Queue {
         self.pods.remove(uid).map(|waiting| waiting.pod)
     }
 
-    /// The next Pod to schedule. One that waits out a back-off comes early when nothing else is to be done.
+    /// Returns the next Pod. If none is active, takes one from backoff, unless its last attempt was an error.
     pub(crate) fn pop(&mut self, now: u64) -> Option<Arc<Pod>> {
         self.release(now);
         let uid = match self.active.first() {
@@ -172,21 +175,21 @@ impl Queue {
         Some(waiting.pod.clone())
     }
 
-    /// No node would have it: it waits for an event that the plugins which said no care about.
+    /// Moves a Pod to the unschedulable ones, until an event that concerns the plugins in `rejected_by`.
     pub(crate) fn unschedulable(&mut self, uid: &str, rejected_by: u32, now: u64) {
         if let Some(waiting) = self.pods.get_mut(uid) {
             waiting.rejected_by = rejected_by;
             waiting.errored = false;
-            self.place(&uid.into(), Place::Unschedulable, now);
+            self.place(&uid.into(), QueueState::Unschedulable, now);
         }
     }
 
-    /// It failed for another reason (a refused binding): it comes again after a back-off.
+    /// Requeues a Pod with a backoff after an error, such as a failed binding.
     pub(crate) fn failed(&mut self, pod: Arc<Pod>, now: u64) {
         let uid = pod.id.uid.clone();
-        let waiting = self.pods.entry(uid.clone()).or_insert(Waiting {
+        let waiting = self.pods.entry(uid.clone()).or_insert(QueuedPod {
             pod,
-            place: Place::Out,
+            place: QueueState::Out,
             since: now,
             order: 0,
             attempts: 1,
@@ -195,10 +198,10 @@ impl Queue {
         });
         waiting.errored = true;
         let until = now + self.delay(&uid);
-        self.place(&uid, Place::Backoff { until }, now);
+        self.place(&uid, QueueState::Backoff { until }, now);
     }
 
-    /// Deciding for it panicked so often: it waits out the back-off of so many attempts.
+    /// Requeues a Pod whose scheduling panicked, with the backoff of `panics` attempts.
     pub(crate) fn suspect(&mut self, pod: Arc<Pod>, panics: u32, now: u64) {
         let uid = pod.id.uid.clone();
         self.failed(pod, now);
@@ -206,35 +209,35 @@ impl Queue {
             waiting.attempts = panics;
         }
         let until = now + self.delay(&uid);
-        self.place(&uid, Place::Backoff { until }, now);
+        self.place(&uid, QueueState::Backoff { until }, now);
     }
 
     /// Moves the Pods that the event may help.
-    pub(crate) fn happened(&mut self, cluster: &Cluster, event: &Event<'_>, now: u64) {
+    pub(crate) fn on_event(&mut self, cluster: &Cluster, event: &Event<'_>, now: u64) {
         let plugins = registry();
-        let helped = |waiting: &Waiting| {
-            // Without a plugin to ask, anything may help.
+        let helped = |waiting: &QueuedPod| {
+            // Without a rejecting plugin, any event may help.
             waiting.rejected_by == 0
                 || plugins.iter().enumerate().any(|(at, plugin)| {
                     waiting.rejected_by & (1 << at) != 0
                         && plugin.wakes(cluster, &waiting.pod, event)
                 })
         };
-        let waiting = self.pods.iter().filter(|(_, w)| w.place == Place::Unschedulable);
+        let waiting = self.pods.iter().filter(|(_, w)| w.place == QueueState::Unschedulable);
         let woken: Vec<Uid> =
             waiting.filter(|(_, w)| helped(w)).map(|(uid, _)| uid.clone()).collect();
         woken.iter().for_each(|uid| self.retry(uid, now));
         if let Event::DeviceClaim { .. } = event {
-            let held = self.pods.iter().filter(|(_, w)| w.place == Place::Gated);
+            let held = self.pods.iter().filter(|(_, w)| w.place == QueueState::Gated);
             let freed = held.filter(|(_, w)| !is_held(cluster, &w.pod));
             let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
-            freed.iter().for_each(|uid| self.place(uid, Place::Active, now));
+            freed.iter().for_each(|uid| self.place(uid, QueueState::Active, now));
         }
     }
 
-    /// When [`Queue::pop`] may have something it does not have now.
+    /// Returns the time at which [`Queue::pop`] may return a Pod that it does not return now.
     pub(crate) fn next_time(&self) -> Option<u64> {
-        let forgotten = self.pods.values().filter(|w| w.place == Place::Unschedulable);
+        let forgotten = self.pods.values().filter(|w| w.place == QueueState::Unschedulable);
         let forgotten = forgotten.map(|w| w.since + FORGOTTEN_AFTER).min();
         let backoff = self.backoff.first().map(|(until, _)| *until);
         [forgotten, backoff].into_iter().flatten().min()
@@ -245,8 +248,8 @@ impl Queue {
         QueueLengths {
             active: self.active.len(),
             backoff: self.backoff.len(),
-            unschedulable: count(Place::Unschedulable),
-            gated: count(Place::Gated),
+            unschedulable: count(QueueState::Unschedulable),
+            gated: count(QueueState::Gated),
         }
     }
 
@@ -254,22 +257,23 @@ impl Queue {
         while let Some((until, uid)) = self.backoff.first().cloned()
             && until <= now
         {
-            self.place(&uid, Place::Active, now);
+            self.place(&uid, QueueState::Active, now);
         }
-        let forgotten =
-            |w: &Waiting| w.place == Place::Unschedulable && w.since + FORGOTTEN_AFTER <= now;
+        let forgotten = |w: &QueuedPod| {
+            w.place == QueueState::Unschedulable && w.since + FORGOTTEN_AFTER <= now
+        };
         if self.active.is_empty() {
             let all = self.pods.iter().filter(|(_, w)| forgotten(w));
             let uids: Vec<Uid> = all.map(|(uid, _)| uid.clone()).collect();
-            uids.iter().for_each(|uid| self.place(uid, Place::Active, now));
+            uids.iter().for_each(|uid| self.place(uid, QueueState::Active, now));
         }
     }
 
-    /// From unschedulable to active, by way of what is left of its back-off.
+    /// Moves an unschedulable Pod to the active ones, after the rest of its backoff.
     fn retry(&mut self, uid: &Uid, now: u64) {
         let Some(waiting) = self.pods.get(uid) else { return };
         let until = waiting.since + self.delay(uid);
-        let place = if until > now { Place::Backoff { until } } else { Place::Active };
+        let place = if until > now { QueueState::Backoff { until } } else { QueueState::Active };
         self.place(uid, place, now);
     }
 
@@ -278,21 +282,21 @@ impl Queue {
         (self.first_backoff << (attempts - 1)).min(self.max_backoff)
     }
 
-    fn place(&mut self, uid: &Uid, place: Place, now: u64) {
+    fn place(&mut self, uid: &Uid, place: QueueState, now: u64) {
         self.unplace(uid);
         let Some(waiting) = self.pods.get_mut(uid) else { return };
         waiting.place = place;
         match place {
-            Place::Active => {
+            QueueState::Active => {
                 waiting.order = self.next_order;
                 self.next_order += 1;
                 self.active.insert((Reverse(waiting.pod.priority), waiting.order, uid.clone()));
             }
-            Place::Backoff { until } => {
+            QueueState::Backoff { until } => {
                 let _ = self.backoff.insert((until, uid.clone()));
             }
-            Place::Unschedulable | Place::Gated => waiting.since = now,
-            Place::Out => {}
+            QueueState::Unschedulable | QueueState::Gated => waiting.since = now,
+            QueueState::Out => {}
         }
     }
 
@@ -300,14 +304,14 @@ impl Queue {
         let Some(waiting) = self.pods.get_mut(uid) else { return };
         let uid = waiting.pod.id.uid.clone();
         match waiting.place {
-            Place::Active => {
+            QueueState::Active => {
                 let _ = self.active.remove(&(Reverse(waiting.pod.priority), waiting.order, uid));
             }
-            Place::Backoff { until } => {
+            QueueState::Backoff { until } => {
                 let _ = self.backoff.remove(&(until, uid));
             }
             _ => {}
         }
-        waiting.place = Place::Out;
+        waiting.place = QueueState::Out;
     }
 }

@@ -4,17 +4,20 @@ use api_meta::Quantity;
 
 use crate::{sym::Sym, view::PodSpecView};
 
-/// What a container without a request counts as when nodes are scored, so that such Pods spread too.
+/// The processor and memory that a container without a request counts with in scores, so that such Pods are spread too.
 const DEFAULT_CPU: i64 = 100;
 const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
 
-/// Amounts: processor in thousandths, the rest in whole units (bytes, pieces).
+/// Amounts of resources: processor in thousandths of a core, all others in whole units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
+    /// Processor, in thousandths.
     pub cpu: i64,
+    /// Memory, in bytes.
     pub memory: i64,
+    /// Ephemeral storage, in bytes.
     pub ephemeral: i64,
-    /// Extended resources and huge pages, by name; kept sorted by symbol.
+    /// Extended resources and huge pages, sorted by symbol.
     pub extended: Vec<(Sym, i64)>,
 }
 
@@ -26,7 +29,7 @@ impl Resources {
                 "cpu" => out.cpu = quantity.milli_value(),
                 "memory" => out.memory = quantity.value(),
                 "ephemeral-storage" => out.ephemeral = quantity.value(),
-                // The number of Pods is a limit of nodes, not something that Pods ask for.
+                // The number of Pods is a limit of nodes and not a request.
                 "pods" => {}
                 other => out.extended.push((Sym::of(other), quantity.value())),
             }
@@ -35,7 +38,7 @@ impl Resources {
         out
     }
 
-    /// The amount of an extended resource by its name, in whole numbers; 0 if there is none.
+    /// Returns the amount of an extended resource; 0 without one.
     pub fn extended(&self, name: Sym) -> i64 {
         self.extended.binary_search_by_key(&name, |e| e.0).map_or(0, |at| self.extended[at].1)
     }
@@ -72,10 +75,10 @@ impl Resources {
     }
 }
 
-/// What a Pod asks for: (to reserve, to score with, whether it asks for any processor or memory).
+/// Returns a Pod's requests: (to reserve, to score with: processor and memory).
 ///
-/// Init containers run one after another, beside the sidecars started before them; the Pod needs the larger
-/// of that and of all its containers and sidecars at once. Requests of the Pod as a whole replace the sums.
+/// Init containers run one after another, beside the sidecars that started before them. The result is the maximum of
+/// that and of all containers and sidecars together. Pod-level requests replace the sums.
 pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
     let actual = total(spec, Resources::from_map);
     let scored = total(spec, |map| {
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn init_containers_and_sidecars_count_as_they_run() {
+    fn sums_init_containers_and_sidecars() {
         let spec: PodSpecView = serde_json::from_value(serde_json::json!({
             "overhead": {"cpu": "10m"},
             "initContainers": [

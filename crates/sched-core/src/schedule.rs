@@ -12,19 +12,19 @@ use crate::{
     tracks::Matcher,
 };
 
-/// A spread constraint with where its Pods are counted.
+/// A spread constraint and the index of its counts.
 pub(crate) struct TrackedSpread {
     pub(crate) spread: Spread,
     pub(crate) track: usize,
     pub(crate) by_host: bool,
 }
 
-/// Where the counts for a Pod's constraints are found; made before plugins look, as it may have to count.
-pub(crate) struct Prepared {
+/// The indexes of the counts for a Pod's constraints. Counting changes the cluster, so it precedes the plugins.
+pub(crate) struct PreparedPod {
     pub(crate) profile: Arc<Profile>,
     pub(crate) hard_spread: Vec<TrackedSpread>,
     pub(crate) soft_spread: Vec<TrackedSpread>,
-    /// The soft constraints are the system's, rather than the Pod's own or the profile's.
+    /// `true` if the soft constraints are the system's defaults, and not those of the Pod or the profile.
     pub(crate) default_spread: bool,
     pub(crate) affinity_track: Option<usize>,
     pub(crate) anti_tracks: Vec<usize>,
@@ -34,9 +34,9 @@ pub(crate) struct Prepared {
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> Prepared {
+pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> PreparedPod {
     let profile = cluster.profiles.of(&pod.scheduler_name).clone();
-    let mut out = Prepared {
+    let mut out = PreparedPod {
         hard_spread: Vec::new(),
         soft_spread: Vec::new(),
         default_spread: pod.spread.is_empty() && profile.default_spread().is_none(),
@@ -104,11 +104,11 @@ fn track_terms(cluster: &mut Cluster, terms: &[Arc<crate::terms::PodTerm>]) -> u
     cluster.ensure_track(&Matcher::terms(terms))
 }
 
-/// All plugins' filters, ready for one Pod.
+/// The filters of all plugins, prepared for one Pod.
 struct Filters<'a> {
-    /// With their places in the registry.
+    /// The filters, with their positions in the registry.
     checks: Vec<(usize, Box<dyn Filter + 'a>)>,
-    /// The only nodes that can pass, and the plugin that says so.
+    /// The only nodes that can pass, and the plugin that limits them.
     only: Option<(usize, Vec<NodeIx>)>,
     rejected: Option<(usize, String)>,
 }
@@ -134,7 +134,7 @@ impl<'a> Filters<'a> {
         out
     }
 
-    /// The first plugin (by its place among the checks) that turns the node down.
+    /// Returns the first filter (by its position in `checks`) that rejects the node.
     fn check(&self, node: NodeIx) -> Option<(usize, Verdict)> {
         for (at, (_, filter)) in self.checks.iter().enumerate() {
             let verdict = filter.check(node);
@@ -155,57 +155,61 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Why a Pod fits nowhere.
+/// The reasons why a Pod fits nowhere.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnosis {
     pub(crate) reasons: Reasons,
-    /// What is wrong with the Pod itself, whatever the node.
+    /// A reason that concerns the Pod itself and no node.
     pub(crate) whole_pod: Option<String>,
-    /// Nodes where fewer Pods might help.
+    /// Nodes on which fewer Pods might help.
     pub(crate) hopeful: Vec<NodeIx>,
-    /// The plugins that turned it away, by place in the registry.
+    /// The plugins that rejected the Pod, as a bit set by position in the registry.
     pub(crate) plugins: u32,
-    /// A ResourceClaim (name and uid) that only this Pod uses, and that keeps it from a node.
-    pub(crate) stuck: Option<(Box<str>, Box<str>)>,
+    /// A ResourceClaim (name and uid) that only this Pod uses and that keeps it from a node.
+    pub(crate) blocking_claim: Option<(Box<str>, Box<str>)>,
 }
 
 impl Diagnosis {
-    /// Returns the message of DynamicResources about taking devices back for the Pod.
+    /// Returns the message of DynamicResources about the deallocation of claims.
     pub(crate) fn devices(&self, pod: &Pod) -> Option<&'static str> {
         match self.whole_pod {
             Some(_) => None,
-            None if self.stuck.is_some() => Some("deallocation of ResourceClaim completed"),
+            None if self.blocking_claim.is_some() => {
+                Some("deallocation of ResourceClaim completed")
+            }
             None if pod.device_claims.is_empty() => Some("no new claims to deallocate"),
             None => Some("still not schedulable"),
         }
     }
 }
 
-/// Where a Pod goes.
+/// The node chosen for a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
+    /// The index of the node.
     pub node: NodeIx,
-    /// How many nodes were looked at, and how many of them passed.
+    /// The number of nodes that were checked.
     pub evaluated: usize,
+    /// The number of nodes that passed.
     pub feasible: usize,
 }
 
-/// The result of one look at the cluster.
+/// The result of one scheduling attempt.
 #[derive(Debug)]
 pub enum Outcome {
     Placed(Placement),
-    /// No node takes it as things are.
+    /// No node fits now.
     NoFit(NoFit),
 }
 
-/// Nowhere; opaque outside the core but for its message.
+/// The diagnosis of a Pod that fits nowhere. It is opaque outside this crate, except for its message.
 #[derive(Debug)]
 pub struct NoFit(pub(crate) Diagnosis);
 
-/// Pods that wait for their victims to go, by the node they were promised.
-pub(crate) type Nominated = HashMap<NodeIx, Vec<Arc<Pod>>>;
+/// Pods that wait for their victims to leave, by nominated node.
+pub(crate) type NominatedPods = HashMap<NodeIx, Vec<Arc<Pod>>>;
 
-/// What one turn leaves for the next: where to start looking, random state, and buffers.
+/// State that one attempt leaves for the next: the start index, the random state and buffers.
 #[derive(Default)]
 pub struct Turn {
     start: usize,
@@ -217,12 +221,12 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Buffers for one decision after another. The same seed breaks ties the same way.
+    /// Creates empty buffers. The same seed breaks ties in the same way.
     pub fn new(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::default() }
     }
 
-    /// A small generator: ties between nodes need chance, not secrecy.
+    /// A fast generator: the choice between equal nodes needs no cryptographic randomness.
     pub(crate) fn random(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -231,7 +235,7 @@ impl Turn {
     }
 }
 
-/// Returns how many nodes that pass are enough: large clusters settle for a share, as upstream does. A share of 0
+/// Returns the number of feasible nodes that suffices: large clusters check a share, as upstream does. A share of 0
 /// percent adapts to the number of nodes.
 fn enough(nodes: usize, percent: u32) -> usize {
     if nodes < 100 {
@@ -244,15 +248,15 @@ fn enough(nodes: usize, percent: u32) -> usize {
     (nodes * percent / 100).max(100)
 }
 
-/// Finds the Pod a node.
+/// Finds a node for the Pod.
 pub fn schedule(cluster: &mut Cluster, pod: &Pod, turn: &mut Turn) -> Outcome {
-    schedule_among(cluster, pod, &Nominated::new(), turn)
+    schedule_among(cluster, pod, &NominatedPods::new(), turn)
 }
 
 pub(crate) fn schedule_among(
     cluster: &mut Cluster,
     pod: &Pod,
-    nominated: &Nominated,
+    nominated: &NominatedPods,
     turn: &mut Turn,
 ) -> Outcome {
     let prepared = prepare(cluster, pod);
@@ -277,11 +281,11 @@ pub(crate) fn schedule_among(
     outcome
 }
 
-/// Collects nodes that pass until there are enough; returns how many were looked at.
+/// Collects feasible nodes until there are enough; returns the number of checked nodes.
 fn find(
     cluster: &Cluster,
     pod: &Pod,
-    prepared: &Prepared,
+    prepared: &PreparedPod,
     turn: &mut Turn,
     feasible: &mut Vec<NodeIx>,
     diagnosis: &mut Diagnosis,
@@ -294,7 +298,7 @@ fn find(
     }
     let mut evaluated = 0;
     turn.rejections.clear();
-    let mut look = |node: NodeIx, diagnosis: &mut Diagnosis| {
+    let mut check = |node: NodeIx, diagnosis: &mut Diagnosis| {
         evaluated += 1;
         match filters.check(node) {
             None => feasible.push(node),
@@ -309,7 +313,7 @@ fn find(
     };
     if let Some((plugin, nodes)) = &filters.only {
         for node in nodes {
-            look(*node, diagnosis);
+            check(*node, diagnosis);
         }
         let others = cluster.node_count() - nodes.len();
         let name = registry()[*plugin].name();
@@ -322,7 +326,7 @@ fn find(
         let mut at = if slots == 0 { 0 } else { turn.start % slots };
         for _ in 0..slots {
             if cluster.hot[at].live {
-                passed = look(at as NodeIx, diagnosis);
+                passed = check(at as NodeIx, diagnosis);
             }
             at = if at + 1 == slots { 0 } else { at + 1 };
             if passed >= wanted {
@@ -341,7 +345,8 @@ fn find(
         return evaluated;
     }
     if feasible.is_empty() {
-        diagnosis.stuck = filters.checks.iter().find_map(|(_, filter)| filter.stuck());
+        diagnosis.blocking_claim =
+            filters.checks.iter().find_map(|(_, filter)| filter.blocking_claim());
         for ((at, verdict), nodes) in &turn.rejections {
             diagnosis.plugins |= 1 << filters.checks[*at].0;
             filters.explain(*at, *verdict, *nodes, &mut diagnosis.reasons);
@@ -350,13 +355,13 @@ fn find(
     evaluated
 }
 
-fn contested(nominated: &Nominated, pod: &Pod, node: NodeIx) -> bool {
+fn contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
     rivals(nominated, pod, node).next().is_some()
 }
 
-/// Pods promised this node that the Pod may not push aside.
+/// Returns the nominated Pods of a node that the Pod may not displace.
 fn rivals<'a>(
-    nominated: &'a Nominated,
+    nominated: &'a NominatedPods,
     pod: &Pod,
     node: NodeIx,
 ) -> impl Iterator<Item = &'a Arc<Pod>> {
@@ -365,12 +370,12 @@ fn rivals<'a>(
     there.filter(move |p| p.priority >= priority && p.id.uid != uid)
 }
 
-/// Whether the Pod fits with those that were promised the node before it.
+/// Reports whether the Pod fits together with the Pods nominated to the node before it.
 fn fits_beside(
     cluster: &mut Cluster,
     pod: &Pod,
     node: NodeIx,
-    nominated: &Nominated,
+    nominated: &NominatedPods,
     diagnosis: &mut Diagnosis,
 ) -> bool {
     let rivals: Vec<_> = rivals(nominated, pod, node).cloned().collect();
@@ -380,7 +385,7 @@ fn fits_beside(
     fits
 }
 
-/// One node, with the cluster as it is this moment. Reasons go to `diagnosis` where one is given.
+/// Checks one node in the current cluster. Reasons are added to `diagnosis`, if given.
 pub(crate) fn check_node(
     cluster: &mut Cluster,
     pod: &Pod,
@@ -405,7 +410,7 @@ pub(crate) fn check_node(
     false
 }
 
-/// The node with the highest score; chance decides between equals.
+/// Returns the node with the highest score; ties are broken at random.
 fn best(cx: Cx<'_>, feasible: &[NodeIx], turn: &mut Turn) -> NodeIx {
     if let [only] = feasible {
         return *only;

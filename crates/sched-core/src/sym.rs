@@ -1,19 +1,18 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A string, known by its hash.
+/// A string, represented by its hash.
 ///
-/// Comparing labels is most of what a scheduler does, and an interning table would have to be shared,
-/// locked and swept. Sixty-four bits of SipHash need neither: among a million different strings the odds of
-/// any two meeting are one in thirty million, and a meeting could only misjudge a label, never an object's
-/// identity, which always goes by its full name.
+/// Comparing labels is the scheduler's main work. An interning table would have to be shared, locked and cleaned. A
+/// 64-bit SipHash needs none of that: among a million different strings the probability of a collision is one in thirty
+/// million. A collision could only misjudge a label; objects are identified by their full names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sym(u64);
 
 impl Sym {
-    /// No string: what a node without the label has for a value.
+    /// The absence of a string: the value of a label that a node does not have.
     pub const NONE: Sym = Sym(0);
 
-    /// The symbol of a text, the same in every run of one build.
+    /// Returns the symbol of a string, the same in every run of one build.
     pub fn of(text: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
@@ -21,7 +20,7 @@ impl Sym {
     }
 }
 
-/// Symbols are hashes already: tables keyed by them need not hash again.
+/// A hasher that passes symbols through, because they are hashes already.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SymHasher(u64);
 

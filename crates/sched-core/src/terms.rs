@@ -7,7 +7,7 @@ use crate::{
     view::PodTermView,
 };
 
-/// The namespaces that an affinity term looks at.
+/// The namespaces that an affinity term selects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct NamespaceMatch {
     names: Vec<Sym>,
@@ -29,7 +29,7 @@ impl NamespaceMatch {
             })
     }
 
-    /// Whether the answer depends on the labels of namespaces.
+    /// Reports whether the result depends on the labels of namespaces.
     pub(crate) fn by_labels(&self) -> bool {
         self.selector.as_ref().is_some_and(|s| !s.is_empty())
     }
@@ -44,7 +44,7 @@ pub(crate) struct PodTerm {
 }
 
 impl PodTerm {
-    /// `labels` are those of the Pod that has the term, for `matchLabelKeys` and `mismatchLabelKeys`.
+    /// Compiles a term. `labels` are those of the Pod that has the term, for `matchLabelKeys` and `mismatchLabelKeys`.
     pub(crate) fn new(view: &PodTermView, own: Sym, labels: &Labels) -> Self {
         let mut selector = view.label_selector.as_ref().map(Selector::new);
         if let Some(selector) = &mut selector {
@@ -73,20 +73,19 @@ impl PodTerm {
     }
 }
 
-/// How many Pods with a given term run in each domain of the term's topology.
+/// The number of Pods with a given term in each domain of the term's topology.
 pub(crate) type DomainCounts = SymMap<u32>;
 
-/// The affinity terms of the Pods that run, each different one once: whether they concern a new Pod is
-/// decided per term, not per Pod.
+/// The affinity terms of running Pods, without duplicates: a new Pod is compared with each term once.
 #[derive(Default)]
 pub(crate) struct TermIndex {
-    /// Required anti-affinity: these keep others away.
+    /// Required anti-affinity terms, which exclude other Pods.
     pub(crate) repelling: HashMap<Arc<PodTerm>, DomainCounts>,
-    /// Preferred terms with their signed weights, and required affinity with weight one.
+    /// Preferred terms with their signed weights, and required affinity terms with weight one.
     pub(crate) attracting: HashMap<(Arc<PodTerm>, i64), DomainCounts>,
 }
 
-/// What a running Pod's required affinity is worth to a Pod that matches it.
+/// The score of a running Pod's required affinity for a Pod that matches it.
 const HARD_AFFINITY_WEIGHT: i64 = 1;
 
 impl TermIndex {

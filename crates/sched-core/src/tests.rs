@@ -1,4 +1,4 @@
-//! The core against scenes from upstream's documentation, and against a naive evaluation that keeps no index.
+//! Tests the core with examples from upstream's documentation, and against a naive evaluation without indexes.
 
 mod devices;
 mod naive;
@@ -48,7 +48,7 @@ fn core(nodes: impl IntoIterator<Item = Node>) -> Core {
 }
 
 #[test]
-fn a_pod_that_makes_the_core_panic_keeps_no_other_from_a_node() {
+fn pod_that_causes_panic_does_not_block_others() {
     let machine = || node("n", "3", json!({}));
     let mut before = core([machine()]);
     before.set_pod(pod("first", "1", json!({})), 0);
@@ -63,14 +63,14 @@ fn a_pod_that_makes_the_core_panic_keeps_no_other_from_a_node() {
         before.deciding = Some(hostile.clone());
         let mut after = before.afresh(now);
         after.set_node(machine(), now);
-        // The binding of the first is not seen yet: its room is taken all the same.
+        // The binding of the first Pod is not visible yet, but its resources count as used.
         after.set_pod(pod("first", "1", json!({})), now);
         after.set_pod(hostile.clone(), now);
         after.set_pod(other.clone(), now);
         assert_eq!(bound(after.next(now)).as_deref(), Some("other"));
         assert!(after.next(now + wait - 1).is_none(), "the hostile Pod waits for {wait} ms");
         now += wait;
-        // No room is left for it.
+        // No node has room for it.
         assert!(matches!(after.next(now), Some(Decision::Unschedulable(_))));
         before = before.afresh(now);
     }

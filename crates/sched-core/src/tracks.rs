@@ -7,11 +7,11 @@ use crate::{
     terms::{NamespaceMatch, Namespaces, PodTerm},
 };
 
-/// Which Pods to count: those that match every part.
+/// The condition for counted Pods: all parts must match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Matcher {
     parts: Vec<(NamespaceMatch, Option<Selector>)>,
-    /// Spreading does not count Pods that are going away; affinity does.
+    /// `true` if terminating Pods do not count, as in spreading; in affinity they count.
     skip_terminating: bool,
 }
 
@@ -39,7 +39,7 @@ impl Matcher {
     }
 }
 
-/// The number of matching Pods on each node, by node index.
+/// The number of matching Pods by node index.
 pub(crate) type PerNode = Vec<u32>;
 
 struct Track {
@@ -48,11 +48,11 @@ struct Track {
     used: u64,
 }
 
-/// How many matchers are kept. Each costs four bytes a node, and a comparison for every Pod that comes or goes.
-const KEPT: usize = 256;
+/// The number of cached matchers. Each costs four bytes per node, and a comparison per added or removed Pod.
+const MAX_TRACKS: usize = 256;
 
-/// Counts of Pods per node for the selectors that scheduling asked about lately, kept up to date as Pods
-/// come and go, so that spreading and affinity need not visit all Pods.
+/// Counts of Pods per node for recently used selectors. They are updated when Pods are added and removed, so that
+/// spreading and affinity need not visit all Pods.
 #[derive(Default)]
 pub(crate) struct Tracks {
     by_matcher: HashMap<Matcher, usize>,
@@ -61,9 +61,9 @@ pub(crate) struct Tracks {
 }
 
 impl Tracks {
-    /// The matcher's counts, counted now (through `pods`) when they are not known.
+    /// Returns the index of the matcher's counts, and counts `pods` if they are not cached.
     ///
-    /// The index stays good while no more than [`KEPT`] others are asked for, which one Pod never does.
+    /// The index is valid until [`MAX_TRACKS`] other matchers are requested, which one Pod never does.
     pub(crate) fn ensure<'a>(
         &mut self,
         matcher: &Matcher,
@@ -82,7 +82,7 @@ impl Tracks {
                 pods.iter().filter(|pod| matcher.matches(pod, namespaces)).count() as u32;
         }
         let track = Track { matcher: matcher.clone(), counts, used: self.clock };
-        let at = if self.tracks.len() < KEPT {
+        let at = if self.tracks.len() < MAX_TRACKS {
             self.tracks.push(track);
             self.tracks.len() - 1
         } else {
@@ -124,14 +124,14 @@ impl Tracks {
         }
     }
 
-    /// A namespace got other labels: counts that depend on them are forgotten, and made anew when asked for.
+    /// Drops the counts that depend on namespace labels. They are recounted on demand.
     pub(crate) fn namespace_changed(&mut self) {
         self.tracks.retain(|track| !track.matcher.by_namespace_labels());
         self.by_matcher =
             self.tracks.iter().enumerate().map(|(at, track)| (track.matcher.clone(), at)).collect();
     }
 
-    /// All counts have an entry for each node.
+    /// Extends all counts to this number of nodes.
     pub(crate) fn grow(&mut self, nodes: usize) {
         for track in &mut self.tracks {
             track.counts.resize(nodes, 0);

@@ -1,4 +1,6 @@
-//! The fields of API objects that scheduling reads; everything else is skipped while decoding.
+//! The fields of API objects that scheduling reads; all others are skipped while decoding.
+//!
+//! Fields have the API's names and meaning; only special uses by the scheduler are documented here.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +10,7 @@ use serde::Deserialize;
 type Text = Box<str>;
 pub(crate) type TextMap = BTreeMap<Text, Text>;
 
-/// What is read of any object's metadata.
+/// The metadata of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetaView {
@@ -24,7 +26,7 @@ pub struct MetaView {
     pub owner_references: Vec<OwnerView>,
 }
 
-/// An owner; the controlling one says what the Pod is spread with.
+/// An owner reference; the controller decides how its Pods are spread.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerView {
@@ -33,7 +35,7 @@ pub struct OwnerView {
     pub controller: Option<bool>,
 }
 
-/// A Pod as the API shows it; [`crate::Pod`] is what is made of it.
+/// A Pod as the API has it; [`crate::Pod`] is compiled from it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodView {
@@ -42,19 +44,23 @@ pub struct PodView {
     pub status: PodStatusView,
 }
 
-/// Whatever in a Pod's spec a plugin reads.
+/// The fields of a Pod's spec that plugins read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
     pub node_name: Option<Arc<str>>,
+    /// The scheduler, which selects a profile; `default-scheduler` if `None`.
     pub scheduler_name: Option<Arc<str>>,
     pub priority: Option<i32>,
+    /// `Never` prevents preemption for this Pod.
     pub preemption_policy: Option<Text>,
     #[serde(deserialize_with = "null_default")]
     pub containers: Vec<ContainerView>,
+    /// Init containers, including sidecars.
     #[serde(deserialize_with = "null_default")]
     pub init_containers: Vec<ContainerView>,
     pub resources: Option<RequirementsView>,
+    /// The overhead of the RuntimeClass, added to the requests.
     #[serde(deserialize_with = "null_default")]
     pub overhead: BTreeMap<Text, Quantity>,
     #[serde(deserialize_with = "null_default")]
@@ -64,16 +70,18 @@ pub struct PodSpecView {
     pub tolerations: Vec<TolerationView>,
     #[serde(deserialize_with = "null_default")]
     pub topology_spread_constraints: Vec<SpreadView>,
+    /// Gates that hold the Pod until all are removed.
     #[serde(deserialize_with = "null_default")]
     pub scheduling_gates: Vec<GateView>,
     #[serde(deserialize_with = "null_default")]
     pub volumes: Vec<VolumeView>,
     #[serde(deserialize_with = "null_default")]
     pub resource_claims: Vec<PodClaimView>,
+    /// `true` if the Pod uses the network of the host.
     pub host_network: Option<bool>,
 }
 
-/// One of the Pod's ResourceClaims; one without a name is made from a template, and its status says its name.
+/// An entry of a Pod's ResourceClaims. Without a name, the Pod's status names the claim made from the template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimView {
@@ -81,20 +89,22 @@ pub struct PodClaimView {
     pub resource_claim_name: Option<Text>,
 }
 
-/// How far the Pod has come, and the node that was nominated for it.
+/// The phase of the Pod and its nominated node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
     pub phase: Text,
+    /// The node that preemption nominated for the Pod.
     pub nominated_node_name: Option<Arc<str>>,
     pub start_time: Option<Text>,
     #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<ConditionView>,
+    /// The claims created from templates.
     #[serde(deserialize_with = "null_default")]
     pub resource_claim_statuses: Vec<PodClaimView>,
 }
 
-/// A condition; `PodScheduled` is the one that the scheduler writes.
+/// A condition; the scheduler writes `PodScheduled`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConditionView {
@@ -104,18 +114,19 @@ pub struct ConditionView {
     pub message: Text,
 }
 
-/// A container or init container: what it asks for, and the node's ports that it takes.
+/// A container or init container: its requests and host ports.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
     pub image: Text,
+    /// `Always` marks a sidecar among the init containers.
     pub restart_policy: Option<Text>,
     pub resources: Option<RequirementsView>,
     #[serde(deserialize_with = "null_default")]
     pub ports: Vec<PortView>,
 }
 
-/// Limits are not read: the API server has made requests of those without.
+/// The requests of a container. Limits are not read, because the API server derives requests from them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequirementsView {
@@ -123,29 +134,32 @@ pub struct RequirementsView {
     pub requests: BTreeMap<Text, Quantity>,
 }
 
-/// A port of the container, which concerns a node where it has a `hostPort`.
+/// A port of a container, which matters for scheduling if it has a `hostPort`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortView {
+    /// The port on the node; only this matters for scheduling.
     pub host_port: Option<u16>,
+    /// The address on the node; `None` for all addresses.
     #[serde(rename = "hostIP")]
     pub host_ip: Option<Text>,
     pub protocol: Option<Text>,
 }
 
-/// A reason to wait that somebody else takes away.
+/// A scheduling gate.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GateView {
     pub name: Text,
 }
 
-/// A volume, of which claims alone bind a Pod to nodes.
+/// A volume. Only claims limit a Pod's nodes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
     pub name: Text,
     pub persistent_volume_claim: Option<ClaimSourceView>,
+    /// Present for a generic ephemeral volume, which has a claim.
     pub ephemeral: Option<serde::de::IgnoredAny>,
 }
 
@@ -156,7 +170,7 @@ pub struct ClaimSourceView {
     pub claim_name: Text,
 }
 
-/// Which taints the Pod does not mind.
+/// A toleration of node taints.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TolerationView {
@@ -176,7 +190,7 @@ pub struct LabelSelectorView {
     pub match_expressions: Vec<ExpressionView>,
 }
 
-/// A requirement of a label's value, or of a node's field.
+/// A requirement on a label or on a field of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExpressionView {
@@ -186,22 +200,27 @@ pub struct ExpressionView {
     pub values: Vec<Text>,
 }
 
-/// How Pods are to be spread over the values of a node label.
+/// A topology spread constraint.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreadView {
+    /// The largest allowed difference between two domains.
     pub max_skew: i32,
     pub topology_key: Text,
     pub when_unsatisfiable: Text,
     pub label_selector: Option<LabelSelectorView>,
+    /// The number of domains below which the minimum counts as 0.
     pub min_domains: Option<i32>,
+    /// `Ignore` counts nodes that the Pod does not select.
     pub node_affinity_policy: Option<Text>,
+    /// `Honor` excludes nodes with untolerated taints.
     pub node_taints_policy: Option<Text>,
+    /// Keys whose values on the Pod are added to the selector.
     #[serde(deserialize_with = "null_default")]
     pub match_label_keys: Vec<Text>,
 }
 
-/// Which nodes the Pod is drawn to, and which Pods it is to be with or apart from.
+/// The node affinity, Pod affinity and Pod anti-affinity.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AffinityView {
@@ -210,7 +229,7 @@ pub struct AffinityView {
     pub pod_anti_affinity: Option<PodAffinityView>,
 }
 
-/// Required and preferred nodes.
+/// Required and preferred node terms.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinityView {
@@ -223,7 +242,7 @@ pub struct NodeAffinityView {
     pub preferred: Vec<PreferredNodeView>,
 }
 
-/// Terms of which one must hold.
+/// Node terms of which one must match.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelectorView {
@@ -231,17 +250,18 @@ pub struct NodeSelectorView {
     pub node_selector_terms: Vec<NodeTermView>,
 }
 
-/// Expressions that must all hold; a term without any holds for no node.
+/// Expressions that must all hold; a term without any matches no node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTermView {
     #[serde(deserialize_with = "null_default")]
     pub match_expressions: Vec<ExpressionView>,
+    /// Requirements on `metadata.name`.
     #[serde(deserialize_with = "null_default")]
     pub match_fields: Vec<ExpressionView>,
 }
 
-/// A term, and how much it counts for (1 to 100).
+/// A node term with its weight (1 to 100).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredNodeView {
@@ -249,7 +269,7 @@ pub struct PreferredNodeView {
     pub preference: NodeTermView,
 }
 
-/// Required and preferred Pods, for affinity as for anti-affinity.
+/// Required and preferred Pod terms, of affinity or anti-affinity.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodAffinityView {
@@ -265,7 +285,7 @@ pub struct PodAffinityView {
     pub preferred: Vec<PreferredPodView>,
 }
 
-/// A term, and how much it counts for (1 to 100).
+/// A Pod term with its weight (1 to 100).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreferredPodView {
@@ -273,22 +293,25 @@ pub struct PreferredPodView {
     pub pod_affinity_term: PodTermView,
 }
 
-/// Which Pods, in which namespaces, and within which topology.
+/// A term that selects Pods by labels and namespaces within a topology.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodTermView {
     pub label_selector: Option<LabelSelectorView>,
+    /// Namespaces by name; if empty and without a selector, the Pod's own.
     #[serde(deserialize_with = "null_default")]
     pub namespaces: Vec<Text>,
     pub namespace_selector: Option<LabelSelectorView>,
     pub topology_key: Text,
+    /// Keys whose values on the Pod must match.
     #[serde(deserialize_with = "null_default")]
     pub match_label_keys: Vec<Text>,
+    /// Keys whose values on the Pod must not match.
     #[serde(deserialize_with = "null_default")]
     pub mismatch_label_keys: Vec<Text>,
 }
 
-/// A node as the API shows it; [`crate::Node`] is what is made of it.
+/// A node as the API has it; [`crate::Node`] is compiled from it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeView {
@@ -297,7 +320,7 @@ pub struct NodeView {
     pub status: NodeStatusView,
 }
 
-/// What keeps Pods off the node.
+/// The taints of the node, and whether it is cordoned.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpecView {
@@ -315,7 +338,7 @@ pub struct TaintView {
     pub effect: Text,
 }
 
-/// What the node has to give, and the images that are on it already.
+/// The allocatable resources of the node, and its images.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
@@ -325,7 +348,7 @@ pub struct NodeStatusView {
     pub images: Vec<ImageView>,
 }
 
-/// An image by all of its names, with its size in bytes.
+/// An image with all its names and its size in bytes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImageView {
@@ -334,7 +357,7 @@ pub struct ImageView {
     pub size_bytes: i64,
 }
 
-/// A Service, ReplicationController, ReplicaSet or StatefulSet: what groups Pods for default spreading.
+/// A Service, ReplicationController, ReplicaSet or StatefulSet, which groups Pods for default spreading.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreaderView {
@@ -342,14 +365,14 @@ pub struct SpreaderView {
     pub spec: SpreaderSpecView,
 }
 
-/// Its selector alone.
+/// The selector of a spreader.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreaderSpecView {
     pub selector: Option<SpreaderSelectorView>,
 }
 
-/// Services and ReplicationControllers select by a map, the others by a label selector.
+/// The map of a Service or ReplicationController, or the label selector of other kinds.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum SpreaderSelectorView {
@@ -357,7 +380,7 @@ pub enum SpreaderSelectorView {
     Selector(LabelSelectorView),
 }
 
-/// The metadata of a claim or volume, in which annotations say how far binding has come.
+/// The metadata of a claim or volume. Annotations hold the state of the binding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindingMetaView {
@@ -378,14 +401,14 @@ pub struct VolumeClaimView {
     pub status: PhaseView,
 }
 
-/// A claim's or volume's phase, such as `Bound` or `Available`.
+/// The phase of a claim or volume, such as `Bound` or `Available`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseView {
     pub phase: Text,
 }
 
-/// What the claim wants of a volume, and the one that it has.
+/// The requirements of a claim, and its volume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeClaimSpecView {
@@ -398,7 +421,7 @@ pub struct VolumeClaimSpecView {
     pub resources: ClaimResourcesView,
 }
 
-/// How much room the claim wants (`storage`).
+/// The requested storage of a claim (`storage`).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimResourcesView {
@@ -415,7 +438,7 @@ pub struct PersistentVolumeView {
     pub status: PhaseView,
 }
 
-/// What the volume offers, on which nodes, and whose it is.
+/// The properties of a volume, its nodes, and its claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpecView {
@@ -426,11 +449,12 @@ pub struct PersistentVolumeSpecView {
     pub access_modes: Vec<Text>,
     pub storage_class_name: Option<Text>,
     pub volume_mode: Option<Text>,
+    /// The claim that the volume is bound to or reserved for.
     pub claim_ref: Option<ClaimRefView>,
     pub csi: Option<CsiVolumeView>,
 }
 
-/// A volume that a CSI driver has.
+/// The CSI driver of a volume and its handle.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiVolumeView {
@@ -438,7 +462,7 @@ pub struct CsiVolumeView {
     pub volume_handle: Text,
 }
 
-/// A CSINode: how many volumes of each driver its node can have.
+/// A CSINode, which limits the number of volumes of each driver.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CsiNodeView {
@@ -453,7 +477,7 @@ pub struct CsiNodeSpecView {
     pub drivers: Vec<CsiNodeDriverView>,
 }
 
-/// One driver of a node.
+/// A driver of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CsiNodeDriverView {
@@ -461,38 +485,40 @@ pub struct CsiNodeDriverView {
     pub allocatable: Option<CsiAllocatableView>,
 }
 
-/// How many volumes a node can have of a driver; any number where none is said.
+/// The number of volumes that a node can have of a driver; `None` for no limit.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CsiAllocatableView {
     pub count: Option<u32>,
 }
 
-/// A CSIDriver, which may tell of the room that it has.
+/// A CSIDriver, which may publish its storage capacity.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CsiDriverView {
     pub spec: CsiDriverSpecView,
 }
 
-/// Whether it does.
+/// The spec of a CSIDriver.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiDriverSpecView {
+    /// `true` if the driver publishes CSIStorageCapacity objects.
     pub storage_capacity: Option<bool>,
 }
 
-/// A CSIStorageCapacity: how much room there is for volumes of a class on some nodes.
+/// A CSIStorageCapacity: the capacity for volumes of a class on some nodes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageCapacityView {
     pub storage_class_name: Text,
     pub node_topology: Option<LabelSelectorView>,
     pub capacity: Option<Quantity>,
+    /// The largest volume; `None` falls back to `capacity`.
     pub maximum_volume_size: Option<Quantity>,
 }
 
-/// The claim that a volume is kept for; without a UID by name alone.
+/// The claim that a volume is reserved for; without a uid, it is identified by name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimRefView {
@@ -501,7 +527,7 @@ pub struct ClaimRefView {
     pub uid: Option<Text>,
 }
 
-/// A StorageClass; `WaitForFirstConsumer` leaves the choice of a volume to the scheduler.
+/// A StorageClass. With `WaitForFirstConsumer`, the scheduler chooses the volume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageClassView {
@@ -511,7 +537,7 @@ pub struct StorageClassView {
     pub allowed_topologies: Vec<TopologyTermView>,
 }
 
-/// Topologies that a provisioner may make volumes in; all expressions must hold.
+/// Topologies in which a provisioner can create volumes; all expressions must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyTermView {
@@ -519,7 +545,7 @@ pub struct TopologyTermView {
     pub match_label_expressions: Vec<TopologyView>,
 }
 
-/// The values that a node's label may have.
+/// The allowed values of a node label.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopologyView {
@@ -528,14 +554,14 @@ pub struct TopologyView {
     pub values: Vec<Text>,
 }
 
-/// The nodes from which a volume can be reached.
+/// The nodes that can reach a volume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeAffinityView {
     pub required: Option<NodeSelectorView>,
 }
 
-/// A PodDisruptionBudget: its selector, how many disruptions it allows, and which Pods already count.
+/// A PodDisruptionBudget: its selector, the allowed disruptions, and the Pods already counted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetView {
@@ -544,18 +570,20 @@ pub struct BudgetView {
     pub status: BudgetStatusView,
 }
 
-/// Which Pods the budget is of.
+/// The selector of a budget.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpecView {
     pub selector: Option<LabelSelectorView>,
 }
 
-/// What the disruption controller allows at present.
+/// The disruptions that the disruption controller allows now.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatusView {
+    /// The number of evictions allowed now.
     pub disruptions_allowed: i64,
+    /// Pods whose eviction is already counted.
     #[serde(deserialize_with = "null_default")]
     pub disrupted_pods: BTreeMap<Text, serde::de::IgnoredAny>,
 }

@@ -1,4 +1,4 @@
-//! Claims, volumes and classes as scheduling sees them, and which volumes were promised to Pods that are being bound.
+//! Claims, volumes and classes for scheduling, and the volumes reserved for Pods that are being bound.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,9 +22,9 @@ use crate::{
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// The provisioner of classes whose volumes are all made by people.
+/// The provisioner of classes whose volumes administrators create.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-/// Where a volume is that says so by its labels.
+/// The labels that hold a volume's zone or region.
 const ZONES: [&str; 4] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -32,11 +32,11 @@ const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// What scheduling needs to know of a volume claim.
+/// The fields of a claim that scheduling needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     uid: Box<str>,
-    /// The volume that it names, and whether that is settled.
+    /// The volume that the claim names, and whether the binding is complete.
     volume: Option<Box<str>>,
     is_bound: bool,
     pub(crate) going: bool,
@@ -69,7 +69,7 @@ impl Claim {
         }
     }
 
-    /// The volume that it is bound to.
+    /// Returns the bound volume.
     pub(crate) fn bound(&self) -> Option<&str> {
         self.volume.as_deref().filter(|_| self.is_bound)
     }
@@ -82,9 +82,9 @@ fn class(meta: &BindingMetaView, field: Option<&str>) -> Box<str> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
-    /// The nodes that it can be reached from; all without.
+    /// The nodes that can reach the volume; `None` for all.
     pub(crate) nodes: Option<NodeSelector>,
-    /// Labels that the node must have, of each one of these values.
+    /// Labels that the node must have, each with its allowed values.
     pub(crate) zones: Vec<(Sym, Vec<Sym>)>,
     labels: Labels,
     class: Box<str>,
@@ -92,9 +92,9 @@ pub(crate) struct Volume {
     modes: Vec<Box<str>>,
     size: Quantity,
     free: bool,
-    /// The driver that has it, and what it calls it.
+    /// The CSI driver and the volume handle.
     csi: Option<(Box<str>, Box<str>)>,
-    /// The claim that it is kept for: namespace, name, and the uid if that is settled.
+    /// The claim that the volume is reserved for: namespace, name, and the uid (empty before binding).
     claim: Option<(Box<str>, Box<str>, Box<str>)>,
 }
 
@@ -147,7 +147,7 @@ struct Class {
     waits: bool,
     provisions: bool,
     provisioner: Box<str>,
-    /// Of each term, labels and the values that they may have; any node without a term.
+    /// The allowed topologies: label keys with allowed values. Empty for any node.
     topologies: Vec<Vec<(Sym, Vec<Sym>)>>,
 }
 
@@ -175,17 +175,17 @@ impl Class {
     }
 }
 
-/// How much room there is on some nodes for volumes of a class.
+/// The storage capacity for volumes of a class on some nodes.
 #[derive(Clone, Debug)]
-struct Room {
+struct StorageCapacity {
     class: Box<str>,
-    /// The nodes; none without.
+    /// The nodes; `None` for no node.
     nodes: Option<Selector>,
-    /// The largest volume that can be made.
+    /// The largest volume that can be created; `None` if unknown.
     largest: Option<Quantity>,
 }
 
-impl Room {
+impl StorageCapacity {
     fn new(view: &StorageCapacityView) -> Self {
         Self {
             class: view.storage_class_name.clone(),
@@ -201,53 +201,55 @@ impl Room {
     }
 }
 
-/// What a node does not have for a claim.
+/// The thing that a node lacks for a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     Volume,
-    Room,
+    Capacity,
 }
 
 type Key = (Arc<str>, Box<str>);
 
-/// What is to be written for one claim of a Pod that has a node now.
+/// The binding to write for one claim of a Pod that was given a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimBinding {
+    /// The claim's name.
     pub claim: Box<str>,
+    /// The claim's uid.
     pub uid: Box<str>,
-    /// The volume to bind it to; without one, a volume is to be made for the node.
+    /// The volume to bind; `None` if a volume is to be provisioned for the node.
     pub volume: Option<Box<str>>,
 }
 
-/// How far the claims of a Pod are.
+/// The progress of a Pod's bindings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     Bound,
     Waiting,
-    /// It will not come about; the Pod needs another node.
+    /// The binding failed; the Pod needs another node.
     Refused(String),
 }
 
-/// What tells a driver's volumes from each other: its own word, or the claim that one is to be made for.
+/// The identity of a driver's volume: its handle, or the claim that it is provisioned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Named<'a> {
+pub(crate) enum VolumeIdentity<'a> {
     Handle(&'a str),
     Claim(&'a str, &'a str),
 }
 
-/// Claims, volumes, and how many running Pods use each claim.
+/// Claims, volumes, and the number of running Pods that use each claim.
 #[derive(Default)]
 pub(crate) struct Volumes {
     claims: HashMap<Key, Claim>,
     volumes: HashMap<Box<str>, Volume>,
     classes: HashMap<Box<str>, Class>,
     users: HashMap<Key, u32>,
-    /// How many volumes a node can have, by node and driver.
+    /// The largest number of volumes, by node and driver.
     limits: HashMap<Box<str>, HashMap<Box<str>, u32>>,
-    /// The drivers that tell of their room, and what they tell, by namespace and name.
-    telling: HashSet<Box<str>>,
-    rooms: HashMap<Key, Room>,
-    /// Volumes that are being bound for Pods, by the Pods' uids.
+    /// The drivers that publish storage capacity, and the capacities by namespace and name.
+    capacity_drivers: HashSet<Box<str>>,
+    capacities: HashMap<Key, StorageCapacity>,
+    /// Volumes that are being bound, by the uids of their Pods.
     promised: HashMap<Arc<str>, Vec<Box<str>>>,
 }
 
@@ -292,8 +294,8 @@ impl Volumes {
 
     pub(crate) fn set_driver(&mut self, name: &str, view: Option<&CsiDriverView>) {
         match view.and_then(|view| view.spec.storage_capacity) {
-            Some(true) => drop(self.telling.insert(name.into())),
-            _ => drop(self.telling.remove(name)),
+            Some(true) => drop(self.capacity_drivers.insert(name.into())),
+            _ => drop(self.capacity_drivers.remove(name)),
         }
     }
 
@@ -305,41 +307,45 @@ impl Volumes {
     ) {
         let key = (namespace.clone(), name.into());
         match view {
-            Some(view) => drop(self.rooms.insert(key, Room::new(view))),
-            None => drop(self.rooms.remove(&key)),
+            Some(view) => drop(self.capacities.insert(key, StorageCapacity::new(view))),
+            None => drop(self.capacities.remove(&key)),
         }
     }
 
-    /// Whether any node can have only so many volumes.
+    /// Reports whether any node limits the number of volumes.
     pub(crate) fn has_limits(&self) -> bool {
         !self.limits.is_empty()
     }
 
-    /// The drivers' volumes that a Pod has, or will have: the driver, and what tells one from another.
+    /// Returns the CSI volumes of a Pod: the driver, and the identity of the volume.
     pub(crate) fn of_drivers<'a>(
         &'a self,
         pod: &'a Pod,
-    ) -> impl Iterator<Item = (&'a str, Named<'a>)> {
+    ) -> impl Iterator<Item = (&'a str, VolumeIdentity<'a>)> {
         pod.claims.iter().filter_map(|name| {
             let claim = self.claim(pod, name)?;
             if let Some(volume) = &claim.volume {
                 let (driver, handle) = self.volumes.get(volume)?.csi.as_ref()?;
-                return Some((&**driver, Named::Handle(handle)));
+                return Some((&**driver, VolumeIdentity::Handle(handle)));
             }
             let class = self.classes.get(&claim.class).filter(|class| class.provisions)?;
-            Some((&*class.provisioner, Named::Claim(&pod.id.namespace, name)))
+            Some((&*class.provisioner, VolumeIdentity::Claim(&pod.id.namespace, name)))
         })
     }
 
-    /// Whether a node can have these volumes beside those that its Pods have.
-    pub(crate) fn has_place(&self, node: &Node, wanted: &HashSet<(&str, Named<'_>)>) -> bool {
+    /// Reports whether a node's limits allow these volumes beside those of its Pods.
+    pub(crate) fn within_limits(
+        &self,
+        node: &Node,
+        wanted: &HashSet<(&str, VolumeIdentity<'_>)>,
+    ) -> bool {
         let Some(limits) = self.limits.get(&*node.name) else { return true };
         if !wanted.iter().any(|(driver, _)| limits.contains_key(*driver)) {
             return true;
         }
         let has: HashSet<_> = node.pods.iter().flat_map(|pod| self.of_drivers(pod)).collect();
         limits.iter().all(|(driver, most)| {
-            let of = |volumes: &mut dyn Iterator<Item = &(&str, Named<'_>)>| {
+            let of = |volumes: &mut dyn Iterator<Item = &(&str, VolumeIdentity<'_>)>| {
                 volumes.filter(|(of, _)| *of == &**driver).count()
             };
             let new = of(&mut wanted.iter().filter(|volume| !has.contains(*volume)));
@@ -359,12 +365,13 @@ impl Volumes {
         self.volumes.get(name)
     }
 
-    /// Whether the claim waits until its first Pod has a node.
+    /// Reports whether the claim waits for the node of its first Pod.
     pub(crate) fn waits(&self, claim: &Claim) -> bool {
         claim.volume.is_none() && self.classes.get(&claim.class).is_some_and(|class| class.waits)
     }
 
-    /// What the claims that wait for the Pod's node would get on this one, if none of them would get nothing. Each takes the smallest volume that fits and no other claim takes; the order is the Pod's.
+    /// Chooses volumes for the Pod's waiting claims on the node, or returns what the node lacks. In the Pod's order,
+    /// each claim gets the smallest matching volume that is not chosen yet.
     pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Result<Vec<ClaimBinding>, Lack> {
         if pod.claims.is_empty() {
             return Ok(Vec::new());
@@ -381,11 +388,11 @@ impl Volumes {
             let fits = self.volumes.iter().filter(|(name, volume)| {
                 !taken.contains(&***name) && volume.fits(&key, claim) && volume.reaches(node)
             });
-            // One that is kept for the claim goes before all others.
+            // Prefer a volume that is reserved for the claim.
             let best = fits.min_by_key(|(name, v)| (v.claim.is_none(), v.size, (*name).clone()));
             let volume = best.map(|(name, _)| name);
             if volume.is_none() {
-                self.may_be_made(claim, node)?;
+                self.can_provision(claim, node)?;
             }
             taken.extend(volume.map(|volume| &**volume));
             let (claim, uid) = (name.clone(), claim.uid.clone());
@@ -394,20 +401,20 @@ impl Volumes {
         Ok(out)
     }
 
-    fn may_be_made(&self, claim: &Claim, node: &Node) -> Result<(), Lack> {
+    fn can_provision(&self, claim: &Claim, node: &Node) -> Result<(), Lack> {
         let class = self.classes.get(&claim.class);
         let class = class.filter(|class| class.provisions && class.allows(node));
-        // A volume may be under way for the node that was chosen before.
-        let elsewhere = claim.selected_node.as_ref().is_some_and(|chosen| **chosen != *node.name);
-        let class = class.filter(|_| !elsewhere).ok_or(Lack::Volume)?;
-        let tells = self.telling.contains(&class.provisioner);
-        match !tells || self.rooms.values().any(|room| room.is_for(claim, node)) {
+        // A volume may be in provisioning for another selected node.
+        let other_node = claim.selected_node.as_ref().is_some_and(|chosen| **chosen != *node.name);
+        let class = class.filter(|_| !other_node).ok_or(Lack::Volume)?;
+        let tells = self.capacity_drivers.contains(&class.provisioner);
+        match !tells || self.capacities.values().any(|room| room.is_for(claim, node)) {
             true => Ok(()),
-            false => Err(Lack::Room),
+            false => Err(Lack::Capacity),
         }
     }
 
-    /// Keeps what was chosen from other Pods.
+    /// Reserves the chosen volumes for the Pod.
     pub(crate) fn promise(&mut self, pod: &Pod, chosen: &[ClaimBinding]) {
         let volumes: Vec<_> = chosen.iter().filter_map(|binding| binding.volume.clone()).collect();
         if !volumes.is_empty() {
@@ -415,7 +422,7 @@ impl Volumes {
         }
     }
 
-    /// The Pod is bound, gone, or to be given another node.
+    /// Releases the reservations of a Pod that is bound, deleted or gets another node.
     pub(crate) fn forget(&mut self, uid: &str) {
         self.promised.remove(uid);
     }
@@ -436,7 +443,7 @@ impl Volumes {
         progress
     }
 
-    /// Whether the provisioner has given the node of a claim back, which was written before.
+    /// Reports whether the provisioner has reset the selected node of a claim.
     pub(crate) fn given_back(&self, pod: &Pod, binding: &ClaimBinding) -> bool {
         let claim = self.claim(pod, &binding.claim);
         binding.volume.is_none()

@@ -1,4 +1,4 @@
-//! The arguments of scheduler plugins: validated as upstream's, and refused where they ask for what does not act.
+//! Validates the arguments of scheduler plugins like upstream, and rejects settings that would have no effect here.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub(crate) fn apply(
     }
 }
 
-/// The arguments of one plugin while they are read.
+/// The arguments of one plugin during validation.
 struct Args<'a> {
     name: &'a str,
     args: &'a Value,
@@ -174,7 +174,7 @@ impl Args<'_> {
 
     fn dynamic_resources(&mut self) {
         let args: DynamicResourcesArgs = self.decode();
-        // The search for devices is bounded in steps rather than in time.
+        // The search for devices is bounded by steps and not by time.
         let fields = [
             ("filterTimeout", args.filter_timeout, 10),
             ("bindingTimeout", args.binding_timeout, 600),
@@ -258,7 +258,7 @@ impl Args<'_> {
             self.errors.push(FieldError::forbidden(&path, detail));
         }
         profile.core.fit.most_allocated = most_allocated;
-        // Upstream takes an empty list for the default, too.
+        // Upstream replaces an empty list by the default, too.
         if let Some(resources) = strategy.resources.filter(|resources| !resources.is_empty()) {
             profile.core.fit = self.fit_weights(most_allocated, &resources, &path);
         }
@@ -273,7 +273,7 @@ impl Args<'_> {
         let mut scoring = FitScoring { most_allocated, cpu: 0, memory: 0 };
         for (i, resource) in resources.iter().enumerate() {
             let path = path.child("resources").index(i);
-            // Upstream's default of a weight that is left out.
+            // Upstream's default for a missing weight.
             let weight = if resource.weight == 0 { 1 } else { resource.weight };
             if !(1..=100).contains(&weight) {
                 let detail =

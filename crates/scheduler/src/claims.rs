@@ -1,4 +1,4 @@
-//! Binding the claims that waited for their Pod's node (`VolumeBinding`'s PreBind).
+//! Binds the claims that waited for their Pod's node (PreBind of `VolumeBinding`).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{profiles::Profile, work::Worker};
 
-/// How far an informer may be behind.
+/// The longest expected lag of an informer.
 const LAG: Duration = Duration::from_secs(5);
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -27,7 +27,7 @@ pub(crate) enum ClaimsError {
 }
 
 impl Worker {
-    /// Binds the claims, or has their volumes made, and waits until that has come about.
+    /// Binds the claims or has their volumes provisioned, and waits for the result.
     pub(crate) async fn bind_claims(
         &self,
         pod: &Pod,
@@ -43,12 +43,12 @@ impl Worker {
                 None => self.select(pod, binding, node).await?,
             }
         }
-        let mut told = self.shared.told.subscribe();
+        let mut updates = self.shared.updates.subscribe();
         let bound = async {
-            // The claims are seen as they were written before it counts that a node was taken back.
+            // A missing selected node only counts after the informer has shown it or should have.
             let mut seen = false;
             loop {
-                told.mark_unchanged();
+                updates.mark_unchanged();
                 let (progress, given_back) = {
                     let core = self.shared.core();
                     (core.binding(pod, claims), core.given_back(pod, claims))
@@ -57,30 +57,30 @@ impl Worker {
                     Progress::Bound => return Ok(()),
                     Progress::Refused(why) => return Err(ClaimsError::Refused(why)),
                     Progress::Waiting if seen && given_back => {
-                        let why = "the provisioner does not make a volume for this node";
+                        let why = "the provisioner does not create a volume for this node";
                         return Err(ClaimsError::Refused(why.to_owned()));
                     }
                     Progress::Waiting => seen |= !given_back,
                 }
-                // By the end of this time the core knows what was written.
-                seen |= tokio::time::timeout(LAG, told.changed()).await.is_err();
+                // After this time the core knows the written state.
+                seen |= tokio::time::timeout(LAG, updates.changed()).await.is_err();
             }
         };
-        let patience = self.bind_timeout(pod);
-        let late = Err(ClaimsError::Late(patience));
-        let bound = async { tokio::time::timeout(patience, bound).await.unwrap_or(late) };
-        let stopping = || Err(ClaimsError::Refused("the scheduler stops".to_owned()));
+        let limit = self.bind_timeout(pod);
+        let late = Err(ClaimsError::Late(limit));
+        let bound = async { tokio::time::timeout(limit, bound).await.unwrap_or(late) };
+        let stopping = || Err(ClaimsError::Refused("the scheduler is stopping".to_owned()));
         self.tasks.shutdown().unless_stopping(bound).await.unwrap_or_else(stopping)
     }
 
-    /// Returns the time that the volumes of a Pod may take to be made and bound, as its profile says.
+    /// Returns the time limit for provisioning and binding a Pod's volumes, from its profile.
     fn bind_timeout(&self, pod: &Pod) -> Duration {
         let mut profiles = self.profiles.iter();
         let profile = profiles.find(|profile| profile.core.scheduler_name == pod.scheduler_name);
         profile.map_or_else(|| Profile::default().bind_timeout, |profile| profile.bind_timeout)
     }
 
-    /// Keeps a volume for the claim; the binder does the rest.
+    /// Reserves a volume for the claim; the volume binder completes the binding.
     async fn reserve(
         &self,
         pod: &Pod,
@@ -107,12 +107,12 @@ impl Worker {
         let reference = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "namespace": pod.id.namespace, "name": binding.claim, "uid": binding.uid});
         api_meta::Tree::put(&mut volume, &["spec", "claimRef"], reference);
-        // On the version that was read: two schedulers do not give one volume away twice.
+        // Write to the version that was read, so that two schedulers cannot give away the same volume.
         let written = self.client.update::<_, Value>(resource, "", name, &volume).await;
         written.map(drop).map_err(failed)
     }
 
-    /// Tells the claim's provisioner for which node to make the volume.
+    /// Sets the selected node of the claim, for which its provisioner creates the volume.
     async fn select(
         &self,
         pod: &Pod,

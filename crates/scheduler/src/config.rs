@@ -10,24 +10,28 @@ use client::LeaderElectionConfig;
 
 use crate::profiles::{self, Profile};
 
-/// The scheduler's configuration, after flags and file.
+/// The scheduler's configuration, from flags and file.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The profiles, at least one.
     pub profiles: Vec<Profile>,
+    /// `true` if Pods are scheduled only while the process holds the lease.
     pub leader_election: bool,
-    /// The lease of the leader; its identity is set when the scheduler starts.
+    /// The settings of the leader's lease. The identity is set when the scheduler starts.
     pub lease: LeaderElectionConfig,
-    /// Unique to this process.
+    /// An identity that is unique to this process; empty for a random one.
     pub identity: String,
+    /// The host name in the lease's holder identity; empty for the machine's.
     pub host: String,
+    /// The backoff after the first failure.
     pub first_backoff: Duration,
+    /// The longest backoff.
     pub max_backoff: Duration,
-    /// Bindings and other writes under way at once.
+    /// The largest number of concurrent bindings and other writes.
     pub parallel_writes: usize,
-    /// Breaks ties between equal nodes.
+    /// The seed for the choice between nodes of equal score.
     pub seed: u64,
-    /// The kubeconfig that the file names, unless a flag or the embedding process names another.
+    /// The kubeconfig in the file, unless a flag or the embedding process names another one.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -49,7 +53,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Fills in what tells this process from others where the caller left it empty.
+    /// Fills in the host and the identity where the caller left them empty.
     pub(crate) fn identified(mut self) -> Self {
         if self.host.is_empty() {
             self.host = rt::hostname();
@@ -61,7 +65,7 @@ impl Config {
     }
 }
 
-/// What is wrong with the file of `--config`.
+/// An error in the file of `--config`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("reading the scheduler's configuration {path}: {source}")]
@@ -79,40 +83,40 @@ pub enum ConfigError {
     Kind { path: PathBuf, found: String },
 }
 
-/// kube-scheduler's flags that are acted on.
+/// The flags of kube-scheduler that have an effect.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// A file with a KubeSchedulerConfiguration.
+    /// A file with a KubeSchedulerConfiguration
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// How to reach the API server.
+    /// Kubeconfig file with the address and credentials of the API server
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Work only while holding the lease kube-system/kube-scheduler.
+    /// Schedule only while holding the lease kube-system/kube-scheduler
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub leader_elect: Option<bool>,
-    /// How to reach the API server to authenticate those who ask for metrics and health.
+    /// Kubeconfig file for TokenReviews of requests for metrics and health
     #[arg(long)]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// How to reach the API server to authorize those who ask for metrics and health.
+    /// Kubeconfig file for SubjectAccessReviews of requests for metrics and health
     #[arg(long)]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// The address to serve metrics and health on.
+    /// The address to serve metrics and health checks on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: std::net::IpAddr,
-    /// The port to serve metrics and health on.
+    /// The port to serve metrics and health checks on
     #[arg(long, default_value_t = 10259)]
     pub secure_port: u16,
 }
 
-/// Fields of the file that are accepted without effect, and why that is harmless.
+/// Fields of the file that are accepted without effect, each with the reason why that is harmless.
 const WITHOUT_EFFECT: &[Field] = &[
     ("delayCacheUntilActive", "caches are filled at once"),
     ("enableContentionProfiling", "there is no Go profiler here"),
     ("enableProfiling", "there is no Go profiler here"),
 ];
 
-/// Fields of `clientConnection` that are accepted without effect.
+/// Fields of `clientConnection` that are accepted without effect, with reasons.
 const CONNECTION_WITHOUT_EFFECT: &[Field] = &[
     ("acceptContentTypes", "JSON is what the informers decode"),
     ("burst", "the API server protects itself"),
@@ -121,7 +125,7 @@ const CONNECTION_WITHOUT_EFFECT: &[Field] = &[
 ];
 
 impl Args {
-    /// The configuration of a process of its own; flags win over the file, as upstream's deprecated ones do.
+    /// Returns the configuration of a separate process. Flags override the file, as upstream's deprecated ones do.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut config = Config { leader_election: true, ..Config::default() };
         if let Some(path) = &self.config {
@@ -155,7 +159,7 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     Err(ConfigError::Invalid { path: path.clone(), reason: aggregate(&errors) })
 }
 
-/// Takes the fields without effect out of a file; returns a warning for each that says something.
+/// Removes the fields without effect from a file, and returns a warning for each one that is set.
 fn without_effect(file: &mut serde_json::Value) -> Vec<String> {
     let Some(whole) = file.as_object_mut() else { return Vec::new() };
     let mut warnings = take_ignored(whole, WITHOUT_EFFECT);
@@ -166,11 +170,11 @@ fn without_effect(file: &mut serde_json::Value) -> Vec<String> {
     warnings
 }
 
-/// Applies a file; returns all of it that is wrong or cannot be acted on.
+/// Applies a file and returns its errors, including settings that are not supported.
 fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
     let mut errors = ErrorList::new();
     if !file.extenders.is_empty() {
-        // Without those who may forbid a node, Pods would go where they must not.
+        // An extender may forbid nodes; without it, Pods could be placed there.
         let path = Path::new("extenders");
         errors.push(FieldError::forbidden(&path, "extenders are not called; leave them out"));
     }
@@ -192,7 +196,7 @@ fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
         &Path::new("percentageOfNodesToScore"),
         &mut errors,
     );
-    // A file without profiles has the default one.
+    // A file without profiles has the default profile.
     let given = if file.profiles.is_empty() { vec![Default::default()] } else { file.profiles };
     let mut all: Vec<Profile> = Vec::new();
     for (i, given) in given.iter().enumerate() {
@@ -226,7 +230,7 @@ fn backoff(config: &mut Config, first: Option<i64>, most: Option<i64>, errors: &
     (config.first_backoff, config.max_backoff) = (seconds(first), seconds(most));
 }
 
-/// Applies the file's settings of the lease.
+/// Applies the lease settings of the file.
 fn lease(lease: &mut LeaderElectionConfig, given: &LeaderElection, errors: &mut ErrorList) {
     let path = Path::new("leaderElection");
     if let Some(other) = given.resource_lock.as_deref().filter(|lock| *lock != "leases") {

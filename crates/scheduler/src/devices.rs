@@ -1,4 +1,5 @@
-//! Giving a Pod's ResourceClaims their devices before it is bound (`DynamicResources`' PreBind), and taking them back.
+//! Allocates the devices of a Pod's ResourceClaims before the Pod is bound (PreBind of `DynamicResources`), and
+//! deallocates them after a failure.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::work::Worker;
 
-/// How long drivers may take to make devices ready; upstream's default of `bindingTimeout`.
+/// The time that drivers may take to make devices ready; upstream's default of `bindingTimeout`.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often a claim is read again that somebody else has written meanwhile.
+/// The number of attempts to write a claim after conflicts.
 const TRIES: usize = 5;
 const CLAIMS: Resource = Resource::RESOURCE_CLAIMS;
 
@@ -34,12 +35,12 @@ fn has_conditions(claim: &Value) -> bool {
     results.iter().any(|device| !device.items("bindingConditions").is_empty())
 }
 
-/// The reservation of a claim for a Pod.
+/// Reports whether a claim is reserved for a Pod.
 fn is_reserved(claim: &Value, pod: &Pod) -> bool {
     claim.items("status.reservedFor").iter().any(|user| user["uid"] == *pod.id.uid)
 }
 
-/// What is written: each share of a device has an id of its own.
+/// Returns the allocation to write. Each share of a device gets a new id.
 fn allocated(allocation: &Allocation) -> Result<Value, serde_json::Error> {
     let mut allocation = allocation.clone();
     let shares = allocation.devices.results.iter_mut();
@@ -48,7 +49,7 @@ fn allocated(allocation: &Allocation) -> Result<Value, serde_json::Error> {
 }
 
 impl Worker {
-    /// Writes what was decided, reserves the claims for the Pod, and waits until their devices are ready.
+    /// Writes the allocations, reserves the claims for the Pod, and waits until their devices are ready.
     pub(crate) async fn bind_devices(
         &self,
         pod: &Pod,
@@ -61,27 +62,27 @@ impl Worker {
         if !waits {
             return Ok(());
         }
-        let mut told = self.shared.told.subscribe();
+        let mut updates = self.shared.updates.subscribe();
         let ready = async {
             loop {
-                told.mark_unchanged();
+                updates.mark_unchanged();
                 match self.shared.core().devices_ready(pod, devices) {
                     Progress::Bound => return Ok(()),
                     Progress::Refused(why) => return Err(DevicesError::Refused(why)),
                     Progress::Waiting => {}
                 }
-                if told.changed().await.is_err() {
-                    return Err(DevicesError::Refused("the scheduler stops".to_owned()));
+                if updates.changed().await.is_err() {
+                    return Err(DevicesError::Refused("the scheduler is stopping".to_owned()));
                 }
             }
         };
         let ready = async { tokio::time::timeout(PATIENCE, ready).await };
-        let stopping = || Ok(Err(DevicesError::Refused("the scheduler stops".to_owned())));
+        let stopping = || Ok(Err(DevicesError::Refused("the scheduler is stopping".to_owned())));
         let ready = self.tasks.shutdown().unless_stopping(ready).await.unwrap_or_else(stopping);
         if let Ok(ready) = ready {
             return ready;
         }
-        // Others may have better ones.
+        // Release the devices, because others may become ready.
         for binding in devices {
             self.deallocate(pod, &binding.claim, &binding.uid).await;
         }
@@ -148,12 +149,12 @@ impl Worker {
         let written: Value = written.map_err(failed(action))?;
         if binding.allocation.is_some() {
             let version = written.text("metadata.resourceVersion").to_owned();
-            self.shared.tell(|core, _| core.allocation_written(&binding.uid, &version));
+            self.shared.update(|core, _| core.allocation_written(&binding.uid, &version));
         }
         Ok(written)
     }
 
-    /// The Pod does not come: its claims are not reserved for it. They keep their devices, for its next attempt.
+    /// Removes the Pod from the users of its claims. The claims stay allocated for its next attempt.
     pub(crate) async fn release(&self, pod: &Pod, devices: &[DeviceBinding]) {
         let names: BTreeSet<_> = devices.iter().map(|binding| &binding.claim).collect();
         for name in names {
@@ -164,11 +165,11 @@ impl Worker {
                 claim.put(&["status", "reservedFor"], json!(others));
             };
             let reserved = |claim: &Value| {
-                // A write whose answer was lost may have come about: its devices are not free yet.
+                // A write whose answer was lost may have succeeded; then its devices are not free.
                 if claim.has("status.allocation") {
                     let of = |field| claim.text(field).to_owned();
                     let (uid, version) = (of("metadata.uid"), of("metadata.resourceVersion"));
-                    self.shared.tell(|core, _| core.allocation_written(&uid, &version));
+                    self.shared.update(|core, _| core.allocation_written(&uid, &version));
                 }
                 is_reserved(claim, pod)
             };
@@ -176,7 +177,7 @@ impl Worker {
         }
     }
 
-    /// Takes the devices from a claim that nobody but the Pod uses.
+    /// Deallocates a claim that only the Pod uses.
     pub(crate) async fn deallocate(&self, pod: &Pod, name: &str, uid: &str) {
         let change = |claim: &mut Value| {
             for field in ["allocation", "reservedFor", "devices"] {
@@ -190,7 +191,7 @@ impl Worker {
         self.rewrite(pod, name, unused, change).await;
     }
 
-    /// Writes a claim's status anew, if it is still as it must be for that.
+    /// Rewrites a claim's status if the condition `when` holds.
     async fn rewrite(
         &self,
         pod: &Pod,
@@ -211,7 +212,7 @@ impl Worker {
             match written.await {
                 Err(error) if error.is_conflict() => {}
                 Err(error) if !error.is_not_found() => {
-                    return tracing::warn!(pod = %pod.id, claim = name, %error, "claim not given back");
+                    return tracing::warn!(pod = %pod.id, claim = name, %error, "could not release the claim");
                 }
                 _ => return,
             }

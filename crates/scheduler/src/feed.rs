@@ -12,37 +12,37 @@ use crate::Shared;
 
 /// The informers that keep the core up to date.
 pub(crate) struct Feed {
-    pods: Fed<Pod>,
-    nodes: Fed<Node>,
-    namespaces: Fed<PartialObject>,
-    spreaders: Vec<Fed<SpreaderView>>,
-    claims: Fed<VolumeClaimView>,
-    volumes: Fed<PersistentVolumeView>,
-    classes: Fed<StorageClassView>,
-    csi_nodes: Fed<CsiNodeView>,
-    csi_drivers: Fed<CsiDriverView>,
-    capacities: Fed<StorageCapacityView>,
-    device_claims: Fed<ResourceClaimView>,
-    device_classes: Fed<DeviceClassView>,
-    slices: Fed<ResourceSliceView>,
-    budgets: Fed<BudgetView>,
+    pods: Source<Pod>,
+    nodes: Source<Node>,
+    namespaces: Source<PartialObject>,
+    spreaders: Vec<Source<SpreaderView>>,
+    claims: Source<VolumeClaimView>,
+    volumes: Source<PersistentVolumeView>,
+    classes: Source<StorageClassView>,
+    csi_nodes: Source<CsiNodeView>,
+    csi_drivers: Source<CsiDriverView>,
+    capacities: Source<StorageCapacityView>,
+    device_claims: Source<ResourceClaimView>,
+    device_classes: Source<DeviceClassView>,
+    slices: Source<ResourceSliceView>,
+    budgets: Source<BudgetView>,
 }
 
-/// An informer, and what the core is told of a change.
-struct Fed<P> {
+/// An informer, and the function that applies its changes to the core.
+struct Source<P> {
     informer: Informer<P>,
     apply: Apply<P>,
 }
 
 type Apply<P> = fn(&mut Core, Change<'_, P>, u64);
 
-impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Fed<P> {
+impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Source<P> {
     async fn synced(&self) {
         self.informer.synced().await;
     }
 
-    /// Tells a core that knows nothing yet. An object that it panics at must not keep the others from it.
-    fn tell_all(&self, core: &mut Core, now: u64) {
+    /// Adds all objects to a new core. A panic on one object does not prevent the others from being added.
+    fn add_all(&self, core: &mut Core, now: u64) {
         for key in self.informer.keys() {
             let object = self.informer.get(&key);
             let change = Change { key: &key, old: None, new: object.as_ref() };
@@ -51,7 +51,7 @@ impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Fed<P> {
     }
 }
 
-/// Splits an informer's key.
+/// Splits an informer's key into namespace and name.
 fn parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
@@ -171,22 +171,22 @@ impl Feed {
         feed
     }
 
-    /// Tells a core that knows nothing yet of everything.
-    pub(crate) fn tell_all(&self, core: &mut Core, now: u64) {
-        self.nodes.tell_all(core, now);
-        self.namespaces.tell_all(core, now);
-        self.spreaders.iter().for_each(|spreader| spreader.tell_all(core, now));
-        self.claims.tell_all(core, now);
-        self.volumes.tell_all(core, now);
-        self.classes.tell_all(core, now);
-        self.csi_nodes.tell_all(core, now);
-        self.csi_drivers.tell_all(core, now);
-        self.capacities.tell_all(core, now);
-        self.device_claims.tell_all(core, now);
-        self.device_classes.tell_all(core, now);
-        self.slices.tell_all(core, now);
-        self.budgets.tell_all(core, now);
-        self.pods.tell_all(core, now);
+    /// Adds all objects of all informers to a new core.
+    pub(crate) fn add_all(&self, core: &mut Core, now: u64) {
+        self.nodes.add_all(core, now);
+        self.namespaces.add_all(core, now);
+        self.spreaders.iter().for_each(|spreader| spreader.add_all(core, now));
+        self.claims.add_all(core, now);
+        self.volumes.add_all(core, now);
+        self.classes.add_all(core, now);
+        self.csi_nodes.add_all(core, now);
+        self.csi_drivers.add_all(core, now);
+        self.capacities.add_all(core, now);
+        self.device_claims.add_all(core, now);
+        self.device_classes.add_all(core, now);
+        self.slices.add_all(core, now);
+        self.budgets.add_all(core, now);
+        self.pods.add_all(core, now);
     }
 
     pub(crate) async fn synced(&self) {
@@ -215,7 +215,7 @@ fn set_spreader(core: &mut Core, kind: &str, change: Change<'_, SpreaderView>) {
 }
 
 fn pod_changed(core: &mut Core, change: Change<'_, Pod>, now: u64) {
-    // A Pod of the same name made anew is another Pod.
+    // A Pod recreated with the same name is a different Pod.
     if let Some(old) = change.old
         && change.new.is_none_or(|new| new.id.uid != old.id.uid)
     {
@@ -226,14 +226,14 @@ fn pod_changed(core: &mut Core, change: Change<'_, Pod>, now: u64) {
     }
 }
 
-/// An informer whose every change the core is told.
+/// Starts an informer that applies every change to the core.
 fn informer<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
     client: &Client,
     resource: Resource,
     shared: &Arc<Shared>,
     tasks: &rt::Tasks,
     apply: Apply<P>,
-) -> Fed<P> {
+) -> Source<P> {
     selected(client, resource, ListOptions::default(), shared, tasks, apply)
 }
 
@@ -244,10 +244,10 @@ fn selected<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
     shared: &Arc<Shared>,
     tasks: &rt::Tasks,
     apply: Apply<P>,
-) -> Fed<P> {
+) -> Source<P> {
     let shared = shared.clone();
     let informer = Informer::start(client, resource, options, tasks, move |change| {
-        shared.tell(|core, now| apply(core, change, now));
+        shared.update(|core, now| apply(core, change, now));
     });
-    Fed { informer, apply }
+    Source { informer, apply }
 }

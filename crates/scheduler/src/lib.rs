@@ -1,8 +1,12 @@
-//! kube-scheduler: feeds `sched-core` with what the API shows and carries its decisions out.
+//! //! kube-scheduler: feeds `sched-core` from informers and carries out its decisions.
 //!
-//! Invariants: all deciding happens in the core, under one lock that is never held across an await; a
-//! decision's writes (binding, condition, Event, deleted victims) run beside the next decisions, in bounded
-//! number, and a refused binding is given back to the core. A Pod whose claims are bound first waits outside of that number.
+//! The choice of nodes is the responsibility of `sched-core`. Read [`run`] and `Worker` in `work.rs` first.
+//!
+//! Invariants:
+//! - All decisions are made in the core, under one lock that is never held across an await.
+//! - The writes of a decision (binding, condition, Event, deleted victims) run concurrently with later decisions. Their
+//!   number is limited, except for Pods that first wait for claims.
+//! - A failed binding is reported to the core.
 
 mod arguments;
 mod claims;
@@ -25,15 +29,15 @@ use tokio::{
 pub use config::{Args, Config, ConfigError};
 pub use profiles::Profile;
 
-/// The core and what its users share.
+/// The core and the state that its users share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// The core may have a decision.
+    /// Notified when the core may have a decision.
     changed: Notify,
-    /// For those who wait until the core knows of something: how often it was told.
-    told: watch::Sender<u64>,
+    /// The number of changes applied to the core, for tasks that wait for one.
+    updates: watch::Sender<u64>,
     start: Instant,
-    // What tells a core that takes the place of one that panicked.
+    // The source of state for a core that replaces one after a panic.
     feed: OnceLock<Weak<feed::Feed>>,
 }
 
@@ -42,42 +46,42 @@ impl Shared {
         Arc::new(Self {
             core: Mutex::new(core),
             changed: Notify::new(),
-            told: watch::Sender::new(0),
+            updates: watch::Sender::new(0),
             start: Instant::now(),
             feed: OnceLock::new(),
         })
     }
 
-    /// The core. One that panicked while somebody had it may hold anything, and is made anew of what the informers have.
+    /// Locks the core. After a panic under the lock its state is unreliable, so it is rebuilt from the informers.
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(|poisoned| {
             let mut core = poisoned.into_inner();
             if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
-                tracing::warn!("what the scheduler knows is built again after a panic");
+                tracing::warn!("rebuilding the scheduler's state after a panic");
                 *core = core.afresh(self.now());
-                feed.tell_all(&mut core, self.now());
+                feed.add_all(&mut core, self.now());
                 self.core.clear_poison();
             }
             core
         })
     }
 
-    /// Milliseconds on the clock that the core is given.
+    /// The core's clock, in milliseconds.
     fn now(&self) -> u64 {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Tells the core something, then the loop.
-    fn tell(&self, change: impl FnOnce(&mut Core, u64)) {
+    /// Applies a change to the core, then wakes the scheduling loop.
+    fn update(&self, change: impl FnOnce(&mut Core, u64)) {
         change(&mut self.core(), self.now());
         self.changed.notify_one();
-        self.told.send_modify(|count| *count = count.wrapping_add(1));
+        self.updates.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
-/// Runs the scheduler until shutdown, or until its lease is lost, which is the error: another one decides now, and the
-/// process is to end with a failure, as upstream's does. `identity` of the configuration must be unique to this process
-/// when leaders are elected.
+/// Runs the scheduler until shutdown. A lost lease is the error: another instance schedules now, and the process must
+/// exit with a failure, as upstream's does. With leader election, the configuration's `identity` must be unique to this
+/// process.
 pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) -> Result<(), client::Error> {
     run_deciding(config, client, tasks, Arc::new(Core::next)).await
 }
@@ -102,7 +106,7 @@ async fn run_deciding(
     if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
         return Ok(());
     }
-    tracing::info!("the scheduler knows the cluster");
+    tracing::info!("the scheduler's informers have synced");
     let worker = work::Worker {
         decide,
         client: client.clone(),

@@ -1,6 +1,6 @@
-//! Turns the profiles of a KubeSchedulerConfiguration into those of the core.
+//! Converts the profiles of a KubeSchedulerConfiguration to those of the core.
 //!
-//! A profile either acts as written or stops the start: a filter that an administrator requires is never left out.
+//! A profile either acts as written or prevents the start: a filter that an administrator requires is never left out.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::arguments;
 /// A profile of this scheduler.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The part that decides.
+    /// The part that the core uses.
     pub core: CoreProfile,
-    /// The time that the volumes of a Pod may take to be bound.
+    /// The time limit for binding a Pod's volumes.
     pub bind_timeout: Duration,
 }
 
@@ -25,14 +25,14 @@ impl Default for Profile {
     }
 }
 
-/// A plugin of upstream's defaults: its name and the extension points that it extends.
-struct Known {
+/// A plugin of upstream's defaults: its name and its extension points.
+struct PluginPoints {
     name: &'static str,
     points: &'static [&'static str],
 }
 
-const fn known(name: &'static str, points: &'static [&'static str]) -> Known {
-    Known { name, points }
+const fn plugin(name: &'static str, points: &'static [&'static str]) -> PluginPoints {
+    PluginPoints { name, points }
 }
 
 const FILTER: &[&str] = &["filter"];
@@ -40,40 +40,40 @@ const FILTERS: &[&str] = &["preFilter", "filter"];
 const FILTER_AND_SCORE: &[&str] = &["preFilter", "filter", "preScore", "score"];
 
 /// The default plugins of v1.36.
-const PLUGINS: &[Known] = &[
-    known("SchedulingGates", &["preEnqueue"]),
-    known("PrioritySort", &["queueSort"]),
-    known("NodeUnschedulable", FILTER),
-    known("NodeName", FILTER),
-    known("TaintToleration", &["filter", "preScore", "score"]),
-    known("NodeAffinity", FILTER_AND_SCORE),
-    known("NodePorts", FILTERS),
-    known("NodeResourcesFit", FILTER_AND_SCORE),
-    known("VolumeRestrictions", FILTERS),
-    known("NodeVolumeLimits", FILTERS),
-    known("VolumeBinding", &["preFilter", "filter", "preScore", "score", "reserve", "preBind"]),
-    known("VolumeZone", FILTERS),
-    known("PodTopologySpread", FILTER_AND_SCORE),
-    known("InterPodAffinity", FILTER_AND_SCORE),
-    known(
+const PLUGINS: &[PluginPoints] = &[
+    plugin("SchedulingGates", &["preEnqueue"]),
+    plugin("PrioritySort", &["queueSort"]),
+    plugin("NodeUnschedulable", FILTER),
+    plugin("NodeName", FILTER),
+    plugin("TaintToleration", &["filter", "preScore", "score"]),
+    plugin("NodeAffinity", FILTER_AND_SCORE),
+    plugin("NodePorts", FILTERS),
+    plugin("NodeResourcesFit", FILTER_AND_SCORE),
+    plugin("VolumeRestrictions", FILTERS),
+    plugin("NodeVolumeLimits", FILTERS),
+    plugin("VolumeBinding", &["preFilter", "filter", "preScore", "score", "reserve", "preBind"]),
+    plugin("VolumeZone", FILTERS),
+    plugin("PodTopologySpread", FILTER_AND_SCORE),
+    plugin("InterPodAffinity", FILTER_AND_SCORE),
+    plugin(
         "DynamicResources",
         &["preEnqueue", "preFilter", "filter", "postFilter", "score", "reserve", "preBind"],
     ),
-    known("NodeDeclaredFeatures", FILTERS),
-    known("DefaultPreemption", &["preEnqueue", "postFilter"]),
-    known("NodeResourcesBalancedAllocation", &["preScore", "score"]),
-    known("ImageLocality", &["score"]),
-    known("DefaultBinder", &["bind"]),
+    plugin("NodeDeclaredFeatures", FILTERS),
+    plugin("DefaultPreemption", &["preEnqueue", "postFilter"]),
+    plugin("NodeResourcesBalancedAllocation", &["preScore", "score"]),
+    plugin("ImageLocality", &["score"]),
+    plugin("DefaultBinder", &["bind"]),
 ];
 
-/// Plugins that every profile has, with the extension point that they act at.
+/// Plugins that every profile has, each with its extension point.
 const FIXED: &[(&str, &str)] =
     &[("SchedulingGates", "preEnqueue"), ("PrioritySort", "queueSort"), ("DefaultBinder", "bind")];
 
-/// A plugin that is on by default and that no node can fail here: nodes do not declare features.
+/// A default plugin that rejects no node here, because nodes do not declare features.
 const WITHOUT_EFFECT: &str = "NodeDeclaredFeatures";
 
-/// Compiles one profile; whatever it cannot act on goes to `errors`.
+/// Compiles one profile. Unsupported settings are added to `errors`.
 pub(crate) fn compile(given: &SchedulerProfile, path: &Path, errors: &mut ErrorList) -> Profile {
     let name = given.scheduler_name.as_deref().unwrap_or("default-scheduler");
     if name.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn compile(given: &SchedulerProfile, path: &Path, errors: &mut ErrorL
     profile
 }
 
-/// Validates a share of nodes; one that is not given is 0, which adapts to the cluster's size.
+/// Validates a share of nodes. A missing one is 0, which adapts to the cluster's size.
 pub(crate) fn percentage(given: Option<i64>, path: &Path, errors: &mut ErrorList) -> u32 {
     match given.unwrap_or(0) {
         share @ 0..=100 => share as u32,
@@ -152,11 +152,10 @@ fn runs(plugins: &SchedulerPlugins, name: &str, point: &str) -> bool {
     set.enables(name).is_some() || by_default && !set.disables(name)
 }
 
-/// Switches one plugin as the profile says. A plugin that would run at some of its points only is refused where the
-/// core knows only the whole of it.
+/// Enables or disables a plugin. Rejects a choice of points if the core can only switch the plugin as a whole.
 fn select(
     plugins: &SchedulerPlugins,
-    known: &Known,
+    known: &PluginPoints,
     path: &Path,
     core: &mut CoreProfile,
     errors: &mut ErrorList,
@@ -185,7 +184,7 @@ fn select(
     if !whole.is_empty() {
         core.set_filter(name, running != 0);
     }
-    // What VolumeBinding scores is an alpha feature of upstream's; it scores nothing otherwise.
+    // The score of VolumeBinding is an alpha feature of upstream; without it the plugin scores nothing.
     if !known.points.contains(&"score") || name == "VolumeBinding" {
         return;
     }
@@ -199,7 +198,7 @@ fn select(
     }
     let enabled = |set: &PluginSet| set.enables(name).map(|plugin| plugin.weight.unwrap_or(0));
     if let Some(weight) = enabled(&plugins.score).or_else(|| enabled(&plugins.multi_point)) {
-        // Upstream takes no weight for a weight of one.
+        // Upstream treats a missing weight as one.
         core.set_weight(name, weight.max(1));
     }
 }

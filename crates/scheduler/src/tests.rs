@@ -1,4 +1,4 @@
-//! Panics in the scheduler: in its core, in its informers and in what carries decisions out.
+//! Injects panics into the scheduler: its core, its informers and its writes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use testkit::{FakeApi, Panics};
 use super::*;
 
 const NODES: usize = 20;
-/// What a node has room for.
+/// The number of Pods that fit on a node.
 const ROOM: usize = 20;
 
 fn pod(name: &str) -> Value {
@@ -37,11 +37,11 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out waiting: {what}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_panics_leave_no_pod_without_a_node() {
+async fn schedules_all_pods_despite_thousand_panics() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (core, calls) = (Panics::new(3, 500, 0.5), Panics::new(4, 500, 0.2));
@@ -62,7 +62,7 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
     let mut made = 0;
     while core.left() > 0 || calls.left() > 0 {
         assert!(made < 10_000, "{} and {} panics did not come", core.left(), calls.left());
-        // Pods come and go, and half of the room is wanted at any time.
+        // Pods are created and deleted, and half of the capacity is in use at any time.
         api.create(&Resource::PODS, pod(&format!("p{made}"))).await;
         made += 1;
         if made > NODES * ROOM / 2 {
@@ -72,7 +72,7 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // The last Pods fill every node to the brim: nothing is counted twice, nothing is forgotten.
+    // The last Pods fill every node completely: nothing is counted twice or forgotten.
     let missing = NODES * ROOM - api.list(&Resource::PODS, "default").len();
     for last in 0..missing {
         api.create(&Resource::PODS, pod(&format!("last{last}"))).await;
@@ -86,7 +86,7 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
+async fn binds_pod_after_its_waiting_claim() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (client, running) = (api.client("scheduler"), tasks.clone());
@@ -126,21 +126,21 @@ async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
     let selected = "volume.kubernetes.io/selected-node";
     api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("made")).await;
     api.create(&Resource::PODS, user("made")).await;
-    until("the provisioner is told the node", || {
+    until("the claim has a selected node", || {
         get("made")["metadata"]["annotations"][selected] == "n"
     })
     .await;
     assert!(node_of("made").is_null(), "it is not bound before its claim");
-    // The provisioner gives the node back, and is asked again after the Pod's back-off.
+    // The provisioner rejects the node, and is asked again after the Pod's backoff.
     let at = client::Patched { namespace: "default", name: "made", subresource: "" };
     let back = json!({"metadata": {"annotations": {selected: null}}});
     api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, back).await;
-    until("the Pod is told", || {
+    until("the Pod has an Event", || {
         let events = api.list(&Resource::EVENTS, "default");
         events.iter().any(|e| {
             e["message"]
                 .as_str()
-                .is_some_and(|m| m.contains("does not make a volume for this node"))
+                .is_some_and(|m| m.contains("does not create a volume for this node"))
         })
     })
     .await;
@@ -149,7 +149,7 @@ async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
     api.create(&Resource::PERSISTENT_VOLUMES, made).await;
     bind("made", "new").await;
     until("the Pod has its node", || node_of("made") == "n").await;
-    // One that is there is kept for the claim, and nobody makes another.
+    // An existing volume is reserved for the claim, and none is provisioned.
     let there = json!({"metadata": {"name": "there"}, "spec": {"capacity": {"storage": "1Gi"},
         "storageClassName": "late", "accessModes": ["ReadWriteOnce"]}, "status": {"phase": "Available"}});
     api.create(&Resource::PERSISTENT_VOLUMES, there).await;
@@ -167,7 +167,7 @@ async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_has_its_devices_before_it_has_its_node() {
+async fn allocates_devices_before_binding_pod() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let (client, running) = (api.client("scheduler"), tasks.clone());
@@ -216,14 +216,14 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
     assert_eq!((&results[0]["device"], &results[0]["shareID"]), (&json!("only"), &Value::Null));
     assert_eq!(results[1]["shareID"].as_str().map(str::len), Some(36), "{results}");
     assert_eq!(claim["status"]["reservedFor"][0]["name"], winner);
-    until("the other is told why not", || {
+    until("the other Pod has an Event", || {
         let pod = api.get(&Resource::PODS, "default", loser).unwrap_or_default();
         let message = pod["status"]["conditions"][0]["message"].as_str().map(str::to_owned);
         message.is_some_and(|message| message.contains("2 cannot allocate all claims."))
     })
     .await;
     assert!(node_of(loser).is_null() && get(loser)["status"]["allocation"].is_null());
-    // The first ends, and whoever cleans up after it gives its devices back.
+    // The first Pod ends, and the test deallocates its devices.
     api.client("user")
         .delete(&Resource::PODS, "default", winner, &Default::default())
         .await
@@ -233,7 +233,7 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
     api.merge(&Resource::RESOURCE_CLAIMS, at, back).await;
     until("the other has it", || node_of(loser) == "n2").await;
     assert_eq!(get(loser)["status"]["reservedFor"][0]["name"], loser);
-    // A driver that cannot make a device ready: the Pod is told, and the claim is given back for other devices.
+    // A driver cannot make a device ready: the Pod gets an Event, and the claim is deallocated.
     let slice = json!({"metadata": {"name": "t"}, "spec": {"driver": "e", "allNodes": true,
         "pool": {"name": "t", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "far", "bindingConditions": ["Ready"], "bindingFailureConditions": ["Failed"]}]}});
@@ -253,7 +253,7 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
         api.merge(&Resource::RESOURCE_CLAIMS, at, json!({"status": {"devices": said}})).await;
     };
     say("Failed").await;
-    until("the Pod is told", || {
+    until("the Pod has an Event", || {
         let events = api.list(&Resource::EVENTS, "default");
         let told = |e: &Value| {
             e["message"]
@@ -263,7 +263,7 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
         events.iter().any(told)
     })
     .await;
-    until("it is tried anew", || {
+    until("it is retried", || {
         let status = &get("far")["status"];
         status["allocation"].is_object() && status["devices"].is_null()
     })
@@ -273,9 +273,9 @@ async fn a_pod_has_its_devices_before_it_has_its_node() {
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }
 
-/// A Pod's claim through the real API server: what the scheduler may do by its role, and how allocations are checked.
+/// A Pod's claim through the real API server, which checks the scheduler's permissions and the allocation.
 #[tokio::test]
-async fn the_api_server_takes_an_allocation_from_the_scheduler() {
+async fn api_server_accepts_allocation() {
     let api = testkit::RealApi::start().await.unwrap();
     let (client, running) = (api.user("system:kube-scheduler"), api.tasks());
     api.tasks()
@@ -347,7 +347,7 @@ async fn the_api_server_takes_an_allocation_from_the_scheduler() {
     );
     make(&Resource::PODS, user("q", "second")).await;
     until("q", "/status/conditions/0/message", "1 cannot allocate all claims.").await;
-    // A claim whose devices are elsewhere, and that nobody else uses, loses them.
+    // A claim that only this Pod uses and whose devices are on another node is deallocated.
     let gone = json!({"allocation": {"devices": {"results": [{"request": "x", "driver": "d.example.com",
         "pool": "gone", "device": "x"}]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]}}});

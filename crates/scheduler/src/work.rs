@@ -11,16 +11,16 @@ use crate::{Shared, profiles::Profile};
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
-/// Carries decisions out.
+/// Carries out decisions.
 #[derive(Clone)]
 pub(crate) struct Worker {
-    /// [`Core::next`], but in tests.
+    /// [`Core::next`], except in tests.
     pub(crate) decide: Arc<Decide>,
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
     pub(crate) shared: Arc<Shared>,
     pub(crate) profiles: Arc<[Profile]>,
-    /// Bounds the writes under way.
+    /// Limits the number of concurrent writes.
     pub(crate) permits: Arc<Semaphore>,
     pub(crate) tasks: rt::Tasks,
 }
@@ -43,7 +43,7 @@ impl Worker {
                 continue;
             };
             let worker = self.clone();
-            // Claims may be bound in minutes only, and others must not wait for that.
+            // Binding claims may take minutes, so it must not hold a permit.
             let waits = matches!(&decision, Decision::Bind { claims, devices, .. }
                 if !claims.is_empty() || !devices.is_empty());
             let permit = (!waits).then_some(permit);
@@ -54,14 +54,14 @@ impl Worker {
         }
     }
 
-    /// Carries a decision out. Whether one that panicked was written the informer shows; until then it was not.
+    /// Carries out a decision. A panic counts as a failed write until the informer shows the result.
     async fn write(&self, decision: Decision) {
         let pod = match &decision {
             Decision::Bind { pod, .. } => pod.clone(),
             Decision::Unschedulable(failure) => failure.pod.clone(),
         };
         if rt::catch("scheduler", &pod.id, self.carry_out(decision)).await.is_err() {
-            self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
+            self.shared.update(|core, now| core.bind_failed(&pod.id, now));
         }
     }
 
@@ -71,7 +71,7 @@ impl Worker {
         match next {
             Some(at) => {
                 let at = self.shared.start + Duration::from_millis(at);
-                // A time that has passed means a Pod that nothing can be done for now.
+                // A time in the past belongs to a Pod that cannot be handled now.
                 let at = at.max(Instant::now() + Duration::from_millis(10));
                 let _ = tokio::time::timeout_at(at, changed).await;
             }
@@ -92,22 +92,22 @@ impl Worker {
                 }
                 if !self.bind(&pod, &node).await {
                     self.release(&pod, &devices).await;
-                    self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
+                    self.shared.update(|core, now| core.bind_failed(&pod.id, now));
                 }
             }
             Decision::Unschedulable(failure) => self.refuse(failure).await,
         }
     }
 
-    /// What the Pod needs before it is bound has not come about.
+    /// Reports a failed PreBind step of a Pod.
     fn unprepared(&self, pod: &Pod, plugin: &str, error: &dyn std::error::Error) {
-        tracing::warn!(pod = %pod.id, plugin, %error, "not prepared for its node");
+        tracing::warn!(pod = %pod.id, plugin, %error, "PreBind failed; the Pod is retried");
         let message = format!("running PreBind plugin {plugin:?}: {error}");
         self.events.warning(object(pod), "FailedScheduling", message);
-        self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
+        self.shared.update(|core, now| core.bind_failed(&pod.id, now));
     }
 
-    /// Whether the API has bound the Pod.
+    /// Binds the Pod and reports whether the API accepted the binding.
     async fn bind(&self, pod: &Pod, node: &str) -> bool {
         let id = &pod.id;
         let binding = json!({
@@ -174,7 +174,7 @@ impl Worker {
         if status.as_object().is_some_and(|fields| !fields.is_empty()) {
             self.patch_status(&pod, status).await;
         }
-        // Last, because it brings the Pod back: what is said of the next attempt must not be overwritten.
+        // Last, because it requeues the Pod: the status of the next attempt must not be overwritten.
         if let Some((claim, uid)) = &deallocate {
             self.deallocate(&pod, claim, uid).await;
         }
@@ -186,13 +186,13 @@ impl Worker {
         let patch = json!({"metadata": {"uid": pod.id.uid}, "status": status});
         match self.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
             Ok(_) => {}
-            // The Pod is gone, or its successor has its name.
+            // The Pod is deleted or was recreated under its name.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
-            Err(error) => tracing::warn!(pod = %pod.id, %error, "status not written"),
+            Err(error) => tracing::warn!(pod = %pod.id, %error, "could not write the Pod's status"),
         }
     }
 
-    /// Removes a less important Pod, telling it and those who look why.
+    /// Evicts a less important Pod, with a condition and an Event that state the reason.
     async fn evict(&self, pod: &Pod, node: &str, victim: &Pod) {
         if victim.terminating {
             return;
@@ -220,7 +220,7 @@ impl Worker {
                 self.events.normal(object(victim), "Preempted", message);
             }
             Err(error) if error.is_not_found() || error.is_conflict() => {}
-            Err(error) => tracing::warn!(pod = %id, %error, "victim not deleted"),
+            Err(error) => tracing::warn!(pod = %id, %error, "could not delete the preempted Pod"),
         }
     }
 }

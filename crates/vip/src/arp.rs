@@ -1,4 +1,4 @@
-//! Tells a link's neighbours at which hardware address an IPv4 address is now.
+//! Announces the MAC address of an IPv4 address to the neighbours on a link.
 
 use std::{io, net::Ipv4Addr, os::fd::AsRawFd as _};
 
@@ -10,7 +10,7 @@ use nix::{
 /// The length of an Ethernet header and an ARP packet.
 const LENGTH: usize = 42;
 
-/// Sends one gratuitous ARP request to everyone on the link.
+/// Broadcasts one gratuitous ARP request on the link.
 pub(crate) fn announce(interface: &str, address: Ipv4Addr) -> io::Result<()> {
     let link = link_of(interface)?;
     let hardware = link.addr().ok_or_else(|| {
@@ -22,7 +22,7 @@ pub(crate) fn announce(interface: &str, address: Ipv4Addr) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel's own description of the interface, which serves as an address to send to.
+/// Returns the kernel's description of the interface, which is also the address to send to.
 fn link_of(interface: &str) -> io::Result<LinkAddr> {
     let all = getifaddrs()?.filter(|found| found.interface_name == interface);
     let mut links = all.filter_map(|found| found.address?.as_link_addr().copied());
@@ -31,7 +31,7 @@ fn link_of(interface: &str) -> io::Result<LinkAddr> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such interface"))
 }
 
-/// A request for the address by its own holder: whoever knows the address takes note of the sender.
+/// Builds an ARP request for the address by its own holder. Neighbours update their entries from the sender's fields.
 fn frame(hardware: [u8; 6], address: Ipv4Addr) -> [u8; LENGTH] {
     let mut frame = [0; LENGTH];
     let ip = address.octets();
@@ -39,7 +39,7 @@ fn frame(hardware: [u8; 6], address: Ipv4Addr) -> [u8; LENGTH] {
         (0, &[0xff; 6]),
         (6, &hardware),
         (12, &[0x08, 0x06]),
-        // Ethernet and IPv4, of these lengths.
+        // Ethernet and IPv4, with the lengths of their addresses.
         (14, &[0, 1, 0x08, 0]),
         (18, &[6, 4]),
         // A request.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_a_gratuitous_request() {
+    fn builds_gratuitous_arp_request() {
         let frame = frame([2, 0, 0, 0, 0, 9], Ipv4Addr::new(192, 0, 2, 100));
         assert_eq!(
             data_encoding::HEXLOWER.encode(&frame),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_an_error() {
+    fn rejects_missing_interface() {
         let error = announce("no-such-link", Ipv4Addr::LOCALHOST).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -1,10 +1,12 @@
-//! A virtual address for the API, which one of the control planes holds and another takes when that one is gone.
+//! The virtual address of the API: one control plane node holds it, and another takes over when that one fails.
 //!
-//! Who holds it is settled by a Lease. Each machine asks its own API server, so a machine whose API server does not
-//! work, or whose store has no quorum, loses the lease and with it the address.
+//! A Lease decides which machine holds the address. Each machine uses its own API server. So a machine whose API server
+//! fails, or whose store has no quorum, loses the lease and the address. Read [`run`] first.
 //!
-//! Invariants: the address is taken after the lease and given up before anyone else can have the lease; a machine
-//! that starts with the address keeps it only until it learns that somebody else holds the lease.
+//! Invariants:
+//! - A machine adds the address after it acquires the lease, and removes it before another machine can acquire the
+//!   lease.
+//! - A machine that starts with the address keeps it only until it learns that another machine holds the lease.
 
 mod arp;
 
@@ -27,11 +29,11 @@ use serde_json::Value;
 const NAMESPACE: &str = "kube-system";
 const LEASE: &str = "windlass-virtual-address";
 const AGAIN: Duration = Duration::from_secs(2);
-/// How long a machine that starts with the address keeps it without knowing whose it is.
+/// The time for which a machine that starts with the address keeps it while the holder is unknown.
 const UNANSWERED: Duration = Duration::from_secs(120);
-/// Neighbours are told several times at first, for a telling may be lost, and now and then after that.
-const TELL_SOON: (u32, Duration) = (5, Duration::from_secs(1));
-const TELL_LATER: Duration = Duration::from_secs(30);
+/// The number and the interval of the first announcements, because one may get lost, and the interval of later ones.
+const ANNOUNCE_SOON: (u32, Duration) = (5, Duration::from_secs(1));
+const ANNOUNCE_LATER: Duration = Duration::from_secs(30);
 
 /// Holds a virtual address for the API while this control plane has its Lease
 #[derive(clap::Args, Clone, Debug)]
@@ -39,28 +41,28 @@ pub struct Args {
     /// The address to hold
     #[arg(long)]
     pub address: Ipv4Addr,
-    /// The interface to hold it on [default: that of the API server's own address]
+    /// The interface of the address [default: the interface of the API server's own address]
     #[arg(long)]
     pub interface: Option<String>,
-    /// Who may get, create and update Leases in kube-system
+    /// Kubeconfig of a user who may get, create and update Leases in kube-system
     #[arg(long)]
     pub kubeconfig: PathBuf,
-    /// This machine's own API server, as https://host:port
+    /// The API server of this machine, as https://host:port
     #[arg(long)]
     pub server: String,
-    /// By what name this machine holds the Lease
+    /// The name of this machine as the holder of the Lease
     #[arg(long)]
     pub identity: String,
 }
 
-/// Why the address is not held here.
+/// An error that prevents this machine from holding the address.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Net(#[from] netlink::Error),
-    #[error("no interface is called {0:?}; see ip link")]
+    #[error("there is no interface {0:?}; see ip link")]
     NoInterface(String),
-    #[error("the API server is not named by its address; name an interface with --interface")]
+    #[error("the API server's URL contains no address; name an interface with --interface")]
     NoPlace,
     #[error("no interface has the address {0}; name one with --interface")]
     Nowhere(IpAddr),
@@ -70,11 +72,11 @@ pub enum Error {
     Server(String),
     #[error("reading {path}: {cause}")]
     Kubeconfig { path: String, cause: String },
-    #[error("telling the neighbours of {address} on {interface}: {source}")]
+    #[error("announcing {address} on {interface}: {source}")]
     Tell { address: Ipv4Addr, interface: String, source: std::io::Error },
 }
 
-/// Where the address is held.
+/// The interface for the virtual address.
 pub struct Place {
     net: Arc<dyn Net>,
     address: Ipv4Addr,
@@ -83,7 +85,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// On a named interface, or on the one that has `beside`.
+    /// Finds the interface by its name, or the one that has the address `beside`.
     pub fn find(
         net: Arc<dyn Net>,
         address: Ipv4Addr,
@@ -110,13 +112,13 @@ impl Place {
         Cidr::host(self.address.into())
     }
 
-    /// Whether this machine has the address now, from whichever run.
+    /// Reports whether this machine has the address now, also from an earlier run.
     pub fn is_here(&self) -> Result<bool, Error> {
         let all = self.net.addresses()?;
         Ok(all.iter().any(|a| a.index == self.index && a.cidr == self.cidr()))
     }
 
-    /// Takes the address; one that is there already is kept.
+    /// Adds the address; an existing one is kept.
     pub fn take(&self) -> Result<(), Error> {
         match self.net.add_address(self.index, self.cidr()) {
             Err(error) if !error.is_exists() => Err(error.into()),
@@ -124,7 +126,7 @@ impl Place {
         }
     }
 
-    /// Gives the address up; success if it is not here.
+    /// Removes the address; a missing one is not an error.
     pub fn give_up(&self) -> Result<(), Error> {
         match self.net.delete_address(self.index, self.cidr()) {
             Err(error) if !error.is_missing() => Err(error.into()),
@@ -132,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Tells the neighbours that the address is here.
+    /// Announces the address to the neighbours.
     pub fn tell(&self) -> Result<(), Error> {
         arp::announce(&self.interface, self.address).map_err(|source| Error::Tell {
             address: self.address,
@@ -142,7 +144,7 @@ impl Place {
     }
 }
 
-/// Contends for the address until it is told to stop.
+/// Competes for the address until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let net: Arc<dyn Net> = Arc::new(Kernel::open()?);
     let beside = host_of(&args.server);
@@ -163,7 +165,7 @@ async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::
             leads.store(true, Ordering::Relaxed);
             hold(place, shutdown)
         };
-        // Waiting for the lease it can be dropped; with the lease, `hold` ends, and the lease is given back.
+        // Waiting for the lease can be dropped. While the lease is held, `hold` ends first and the lease is released.
         let stopped_waiting = async {
             shutdown.stopping().await;
             if leads.load(Ordering::Relaxed) {
@@ -175,28 +177,28 @@ async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::
             () = stopped_waiting => Ok(()),
         };
         if let Err(error) = place.give_up() {
-            tracing::error!(%error, "giving up the virtual address");
+            tracing::error!(%error, "cannot remove the virtual address");
         }
         if let Err(error) = result {
-            tracing::warn!(%error, address = %place.address, "the virtual address is given up");
+            tracing::warn!(%error, address = %place.address, "removed the virtual address");
         }
     }
 }
 
-/// A machine that starts with the address, as the first one does while the cluster comes up and any does whose holder
-/// was killed, has it by right unless somebody else has the lease; or may have it, because nobody says.
+/// Removes the address if another machine holds the lease or if the holder stays unknown. A machine starts with the
+/// address when the cluster is created, or after its process was killed.
 async fn yield_to_holder(client: &Client, identity: &str, place: &Place) {
     let holder = match tokio::time::timeout(UNANSWERED, holder(client)).await {
         Ok(holder) if holder.is_empty() || holder == identity => return,
         Ok(holder) => holder,
-        Err(_) => format!("unknown, for the API server was silent for {UNANSWERED:?}"),
+        Err(_) => format!("unknown, because the API server was silent for {UNANSWERED:?}"),
     };
     if let Err(error) = place.give_up() {
-        tracing::error!(%error, holder, "giving up the virtual address to its holder");
+        tracing::error!(%error, holder, "cannot remove the virtual address, which another machine holds");
     }
 }
 
-/// Who has the lease; empty for nobody.
+/// Returns the holder of the lease; empty for none.
 async fn holder(client: &Client) -> String {
     loop {
         match client.get::<Value>(&Resource::LEASES, NAMESPACE, LEASE).await {
@@ -205,33 +207,33 @@ async fn holder(client: &Client) -> String {
             }
             Err(error) if error.is_not_found() => return String::new(),
             Err(error) => {
-                tracing::info!(%error, "asking who holds the virtual address; trying again");
+                tracing::info!(%error, "cannot read the Lease of the virtual address; retrying");
                 tokio::time::sleep(AGAIN).await;
             }
         }
     }
 }
 
-/// Has the address until it is told to stop.
+/// Holds the address until shutdown.
 async fn hold(place: &Place, shutdown: &rt::Shutdown) {
     if let Err(error) = place.take() {
-        tracing::error!(%error, address = %place.address, "taking the virtual address");
+        tracing::error!(%error, address = %place.address, "cannot add the virtual address");
         tokio::time::sleep(AGAIN).await;
         return;
     }
-    tracing::info!(address = %place.address, interface = place.interface, "the virtual address is here");
-    for told in 0u32.. {
+    tracing::info!(address = %place.address, interface = place.interface, "holding the virtual address");
+    for sent in 0u32.. {
         if let Err(error) = place.tell() {
-            tracing::warn!(%error, "neighbours notice by themselves, but later");
+            tracing::warn!(%error, "cannot announce the virtual address; neighbours will notice the change later");
         }
-        let wait = if told < TELL_SOON.0 { TELL_SOON.1 } else { TELL_LATER };
+        let wait = if sent < ANNOUNCE_SOON.0 { ANNOUNCE_SOON.1 } else { ANNOUNCE_LATER };
         if shutdown.unless_stopping(tokio::time::sleep(wait)).await.is_none() {
             return;
         }
     }
 }
 
-/// The address in a server's URL.
+/// Returns the IP address in a server's URL.
 pub fn host_of(server: &str) -> Option<IpAddr> {
     let rest = server.strip_prefix("https://")?;
     let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);

@@ -26,7 +26,7 @@ fn has(net: &Fake) -> bool {
 }
 
 #[test]
-fn the_address_is_taken_beside_the_servers_and_given_up_once() {
+fn adds_and_removes_address_on_servers_interface() {
     let net = machine();
     let beside = host_of("https://192.0.2.1:6443");
     let place = Place::find(net.clone(), ADDRESS, None, beside).unwrap();
@@ -40,7 +40,7 @@ fn the_address_is_taken_beside_the_servers_and_given_up_once() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_an_error_with_a_way_out() {
+fn missing_interface_error_names_remedy() {
     let net = machine();
     let find = |interface, beside| {
         Place::find(net.clone(), ADDRESS, interface, beside).err().map(|e| e.to_string())
@@ -51,7 +51,7 @@ fn a_place_that_is_not_there_is_an_error_with_a_way_out() {
     assert_eq!(find(Some("eth0"), None), None);
 }
 
-/// An API server that can fall silent, as one does whose store has lost its quorum.
+/// An API server that can fall silent, like one whose store has lost its quorum.
 struct Server {
     api: Client,
     speaks: watch::Receiver<bool>,
@@ -61,7 +61,7 @@ impl Transport for Server {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         Box::pin(async move {
             if !*self.speaks.borrow() {
-                // What was asked of a silent server stays unanswered, also when it speaks again.
+                // Requests to a silent server stay unanswered, even after it recovers.
                 std::future::pending::<()>().await;
             }
             self.api.request(request).await
@@ -70,7 +70,7 @@ impl Transport for Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_loss_of_quorum_one_machine_takes_the_address_again() {
+async fn one_machine_takes_address_after_quorum_loss() {
     let (speak, speaks) = watch::channel(true);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let api = FakeApi::default().client("test");
@@ -95,7 +95,7 @@ async fn after_a_loss_of_quorum_one_machine_takes_the_address_again() {
         assert_eq!(holders(), 1, "with a quorum one has it");
         speak.send_replace(false);
         pass(15).await;
-        assert_eq!(holders(), 0, "nobody keeps what another may be given");
+        assert_eq!(holders(), 0, "no machine keeps an address that another may get");
         pass(600).await;
         speak.send_replace(true);
         pass(30).await;
@@ -107,7 +107,7 @@ async fn after_a_loss_of_quorum_one_machine_takes_the_address_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_a_machine_starts_with_is_kept_only_so_long_without_an_answer() {
+async fn initial_address_is_removed_without_answer() {
     let (_speak, speaks) = watch::channel(false);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let net = machine();

@@ -1,4 +1,4 @@
-//! Published vulnerabilities of Pod networks.
+//! Regression tests for published vulnerabilities of Pod networks.
 
 use std::{
     net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::{Node, Pod};
 
-/// A router advertisement with a default router, a prefix to make addresses from, and its own link-local address as the
-/// sender's (RFC 4861, 4.2).
+/// A router advertisement with a default router, a prefix for address autoconfiguration, and the sender's link-local
+/// address (RFC 4861, 4.2).
 const ADVERTISEMENT: [u8; 48] = [
     134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, // A router for half an hour.
     3, 4, 64, 0xc0, 0, 0, 0x0e, 0x10, 0, 0, 0x0e, 0x10, 0, 0, 0, 0, // A prefix for an hour,
@@ -21,7 +21,7 @@ const ADVERTISEMENT: [u8; 48] = [
     0, // which is 2001:db8:bad::/64.
 ];
 
-/// Sends an ICMPv6 message from a Pod to all hosts on its link, with the hop limit that shows that it was not routed.
+/// Sends an ICMPv6 message from a Pod to all hosts on its link, with the hop limit that proves that it was not routed.
 fn send_to_link(pod: &Namespace, message: &[u8]) {
     let index = pod.kernel().unwrap().link("eth0").unwrap().unwrap().index;
     let own = own_link_local(pod);
@@ -31,7 +31,7 @@ fn send_to_link(pod: &Namespace, message: &[u8]) {
             rustix::net::socket(AddressFamily::INET6, SocketType::RAW, icmp).unwrap();
         sockopt::set_ipv6_multicast_hops(&socket, 255).unwrap();
         let address = |ip| SocketAddrV6::new(ip, 0, 0, index);
-        // The kernel binds no address that it still checks for duplicates.
+        // The kernel does not bind an address during duplicate address detection.
         wait(|| rustix::net::bind(&socket, &address(own)));
         let all = address("ff02::1".parse().unwrap());
         let sent = rustix::net::sendto(&socket, message, SendFlags::empty(), &all).unwrap();
@@ -51,7 +51,7 @@ fn own_link_local(pod: &Namespace) -> Ipv6Addr {
     })
 }
 
-/// Waits until the kernel has done what `attempt` needs.
+/// Retries `attempt` until it succeeds.
 fn wait<T, E: std::fmt::Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
@@ -63,7 +63,7 @@ fn wait<T, E: std::fmt::Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     }
 }
 
-/// The routes and addresses that a host took from an advertisement.
+/// Returns the routes and addresses that a host took from an advertisement.
 fn taken(host: &Namespace) -> Vec<String> {
     let kernel = host.kernel().unwrap();
     let routes = kernel.routes().unwrap().into_iter().filter(|route| {
@@ -76,7 +76,7 @@ fn taken(host: &Namespace) -> Vec<String> {
     routes.into_iter().chain(made.filter(|cidr| cidr.starts_with("2001:db8:bad:"))).collect()
 }
 
-/// Waits until a Pod has heard from its node after what was sent before.
+/// Waits until earlier packets of the Pod have been processed: sends a packet and awaits the node's answer.
 fn barrier(pod: &Pod) {
     let gateway: SocketAddr = "10.9.0.1:9".parse().unwrap();
     let connect = || std::net::TcpStream::connect_timeout(&gateway, Duration::from_secs(5));
@@ -84,7 +84,7 @@ fn barrier(pod: &Pod) {
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// A Pod that may send raw packets, as every Pod does by default, advertises itself as a router.
+/// A Pod that may send raw packets, as every Pod by default, advertises itself as a router.
 #[test]
 fn cve_2020_10749_router_advertisements_of_pods_have_no_effect() {
     for subnets in [json!(["10.9.0.0/24"]), json!(["10.9.0.0/24", "fd09::/64"])] {
@@ -100,7 +100,7 @@ fn cve_2020_10749_router_advertisements_of_pods_have_no_effect() {
     }
 }
 
-/// Programs that listen for routers by themselves, on the host or in another Pod, hear of no Pod.
+/// Programs on the host or in another Pod that listen for routers receive nothing from a Pod.
 #[test]
 fn cve_2020_10749_nobody_hears_advertisements_of_pods() {
     let node = Node::new();
@@ -124,7 +124,7 @@ fn cve_2020_10749_nobody_hears_advertisements_of_pods() {
             assert!(length > 0 && buffer[0] != 134, "an advertisement came through");
         }
     }
-    // Redirects are what routers send to hosts, and no link of a Pod leads to a router.
+    // Routers send redirects to hosts, but no link of a Pod leads to a router.
     let refuses = |host: &Namespace, interface: &str| {
         let read = || {
             [
@@ -144,7 +144,7 @@ fn cve_2020_10749_nobody_hears_advertisements_of_pods() {
     assert_eq!(ports.map(|port| refuses(&node.namespace, &port.name)).count(), 2);
 }
 
-/// A Pod sends to the node's 127.0.0.1, which the bridge routes for the sake of host ports.
+/// A Pod sends to the node's 127.0.0.1, which the bridge routes for host ports.
 #[test]
 fn cve_2020_8558_a_pod_cannot_use_the_nodes_loopback() {
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! The plugin against the real kernel: a node's namespace, Pods' namespaces, a host outside. Needs root and nft.
+//! Runs the plugin against the real kernel with namespaces for a node, Pods and an outside host. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
 mod cves;
@@ -111,7 +111,7 @@ impl Pod {
     }
 }
 
-/// Whom the server at `to` sees.
+/// Returns the client address that the server at `to` sees.
 fn seen_as(from: &Namespace, to: &str) -> std::io::Result<String> {
     let to: SocketAddr = to.parse().unwrap();
     let mut stream =
@@ -126,7 +126,7 @@ fn port(protocol: &str, host_ip: &str, host: u16, container: u16) -> Value {
 }
 
 #[test]
-fn pods_reach_each_other_the_node_and_the_outside() {
+fn pods_reach_each_other_node_and_outside() {
     let node = Node::new();
     let (a, b) = (node.add("a", json!({})), node.add("b", json!({})));
     assert_eq!((a.address.as_str(), b.address.as_str()), ("10.9.0.2", "10.9.0.3"));
@@ -151,7 +151,7 @@ fn pods_reach_each_other_the_node_and_the_outside() {
 }
 
 #[test]
-fn calls_can_be_repeated_and_leave_nothing() {
+fn calls_are_idempotent_and_leave_nothing() {
     let node = Node::new();
     let pod = node.add("a", json!({}));
     let again = node.call("ADD", "a", Some(&pod.namespace), json!({})).unwrap().unwrap();
@@ -173,11 +173,11 @@ fn calls_can_be_repeated_and_leave_nothing() {
 }
 
 #[test]
-fn host_ports_answer_on_every_address_and_only_while_the_pod_lives() {
+fn host_ports_answer_on_every_address_while_pod_lives() {
     let node = Node::new();
     let pod = node.add("a", port("TCP", "", 8080, 80));
     pod.serve(80);
-    // As containerd writes it.
+    // The format of containerd.
     let mapping =
         json!({"HostPort": 9090, "ContainerPort": 80, "Protocol": "tcp", "HostIP": "127.0.0.1"});
     let other = node.add("b", json!({"runtimeConfig": {"portMappings": [mapping]}}));
@@ -204,7 +204,7 @@ fn host_ports_answer_on_every_address_and_only_while_the_pod_lives() {
 }
 
 #[test]
-fn a_firewall_that_forwards_nothing_lets_pods_through() {
+fn allows_pods_through_dropping_firewall() {
     let node = Node::new();
     let iptables = |args: &[&str]| {
         let run = || std::process::Command::new("iptables").args(args).output().unwrap();
@@ -221,7 +221,7 @@ fn a_firewall_that_forwards_nothing_lets_pods_through() {
 }
 
 #[test]
-fn udp_senders_follow_a_host_port_to_its_new_pod() {
+fn udp_senders_follow_host_port_to_new_pod() {
     let node = Node::new();
     let client = node.outside.run(|| UdpSocket::bind("192.0.2.9:0").unwrap()).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -239,7 +239,7 @@ fn udp_senders_follow_a_host_port_to_its_new_pod() {
 }
 
 #[test]
-fn many_at_once_get_addresses_of_their_own_and_gc_takes_back_the_forgotten() {
+fn concurrent_adds_get_addresses_and_gc_releases_stale() {
     let node = Node::new();
     let pods: Vec<Pod> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..16)
@@ -264,7 +264,7 @@ fn many_at_once_get_addresses_of_their_own_and_gc_takes_back_the_forgotten() {
 }
 
 #[test]
-fn a_new_pod_loses_no_packet() {
+fn new_pod_loses_no_packet() {
     let node = Node::new();
     let gateway: SocketAddr = "10.9.0.1:9".parse().unwrap();
     for n in 0..20 {
@@ -280,7 +280,7 @@ fn a_new_pod_loses_no_packet() {
 }
 
 #[test]
-fn bad_calls_are_told_by_the_specifications_codes() {
+fn invalid_calls_fail_with_specified_codes() {
     let node = Node::new();
     let pod = Namespace::new().unwrap();
     for (code, command, id, netns, more) in [
@@ -314,7 +314,7 @@ fn bad_calls_are_told_by_the_specifications_codes() {
 }
 
 #[test]
-fn loopback_comes_up_in_the_version_that_containerd_asks_for() {
+fn loopback_comes_up_in_containerds_version() {
     let node = Node::new();
     let pod = Namespace::new().unwrap();
     let inside = pod.kernel().unwrap();

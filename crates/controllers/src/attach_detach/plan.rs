@@ -1,11 +1,11 @@
-//! To which nodes a volume is to be attached, and from which it may be taken.
+//! Decides which nodes to attach a volume to and which to detach it from.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// So long a volume is left to a node that says it uses it, when the node is not well. Upstream's.
+/// The time that an unhealthy node may keep a volume in use before it is detached by force. Upstream's value.
 pub(super) const FORCE: Duration = Duration::from_secs(6 * 60);
 
-/// A volume and the nodes that it is attached to, or is being.
+/// A volume's attachment to one node, complete or in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attachment {
     /// The VolumeAttachment's name and uid.
@@ -15,13 +15,13 @@ pub(super) struct Attachment {
     pub(super) terminating: bool,
 }
 
-/// What a node says of a volume, and how it is.
+/// A node's health and its use of the volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeState {
     pub(super) in_use: bool,
     pub(super) healthy: bool,
     pub(super) out_of_service: bool,
-    /// How long ago the volume was first to be taken from it.
+    /// The time since the volume was first due for detaching.
     pub(super) waited: Duration,
 }
 
@@ -30,23 +30,23 @@ pub(super) enum Step {
     Attach {
         node: String,
     },
-    /// Takes the volume from a node. If `safely`, only after the node has been asked once more.
+    /// Detaches the volume from a node. If `safely`, re-reads the Node first and gives up if the volume is in use.
     Detach {
         attachment: Attachment,
         safely: bool,
     },
-    /// The node uses it still; to be looked at again then.
+    /// The node still uses the volume; check again after `again`.
     Wait {
         node: String,
         again: Duration,
     },
-    /// Another node has it, and only one may.
+    /// Another node has the volume, which only one node may use.
     Refuse {
         node: String,
     },
 }
 
-/// `wanted` is who wants the volume on which node. What is to be detached comes first.
+/// Plans the steps for one volume, detaching first. `wanted` holds the Pods that use the volume, by node.
 pub(super) fn plan<P>(
     many_nodes: bool,
     wanted: &BTreeMap<String, P>,
@@ -84,7 +84,7 @@ pub(super) fn plan<P>(
     steps
 }
 
-/// Whether a volume may be on several nodes. One that does not say is tried.
+/// Reports whether a volume may be attached to several nodes. A volume without access modes may.
 pub(super) fn many_nodes(access_modes: &[String]) -> bool {
     let many = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
     access_modes.is_empty() || access_modes.iter().any(many)
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_goes_to_one_node_at_a_time_unless_it_is_for_many() {
+    fn attaches_to_one_node_unless_access_modes_allow_many() {
         let state = NodeState { healthy: true, ..NodeState::default() };
         let on = |nodes: &[&str]| nodes.iter().map(|n| attachment(n, false)).collect::<Vec<_>>();
         let cases = [
@@ -128,7 +128,7 @@ mod tests {
             (true, &["a", "b"][..], on(&[]), vec![attach("a"), attach("b")]),
             (false, &["b"][..], on(&["a"]), vec![detach("a", true), refuse("b")]),
             (true, &["b"][..], on(&["a"]), vec![detach("a", true), attach("b")]),
-            // What is going is nobody's yet.
+            // A VolumeAttachment that is being deleted still blocks other nodes.
             (false, &["b"][..], vec![attachment("a", true)], vec![refuse("b")]),
         ];
         for (many, wanted, on, expected) in cases {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_in_use_is_taken_only_from_a_node_that_is_long_unwell_or_out_of_service() {
+    fn force_detaches_only_from_failed_or_out_of_service_nodes() {
         let on = [attachment("a", false)];
         let half = FORCE / 2;
         for (in_use, healthy, out_of_service, waited, expected) in [
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn access_modes_say_how_many_nodes() {
+    fn access_modes_limit_number_of_nodes() {
         for (modes, many) in [
             (&[][..], true),
             (&["ReadWriteOnce"], false),

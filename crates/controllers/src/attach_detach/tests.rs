@@ -1,4 +1,4 @@
-//! The whole controller against an API server in memory; the test is kubelets and attacher.
+//! Runs the whole controller against an in-memory API server; the test acts as kubelets and attacher.
 
 use client::Patched;
 use testkit::FakeApi;
@@ -61,7 +61,7 @@ fn on(api: &FakeApi, node: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_follows_its_pods_when_the_node_lets_go_of_it() {
+async fn moves_volume_after_node_stops_using_it() {
     let cluster = scene().await;
     let api = &cluster.api;
     pod(api, "one", "a").await;
@@ -72,26 +72,27 @@ async fn a_volume_follows_its_pods_when_the_node_lets_go_of_it() {
     assert_eq!(node, "a");
     assert!(!on(api, "a"), "the attacher has not answered");
     status(api, &ATTACHMENTS, &name, json!({"attached": true})).await;
-    until(api, "the node is told", |api| on(api, "a")).await;
+    until(api, "the Node lists the volume", |api| on(api, "a")).await;
     status(api, &Resource::NODES, "a", json!({"volumesInUse": [NAME]})).await;
-    until(api, "the Pod is told", |api| !events(api, "SuccessfulAttachVolume").is_empty()).await;
+    until(api, "the Pod has an Event", |api| !events(api, "SuccessfulAttachVolume").is_empty())
+        .await;
 
     pod(api, "two", "b").await;
     until(api, "refused", |api| !events(api, "FailedAttachVolume").is_empty()).await;
     let words = "Multi-Attach error for volume \"disk\" Volume is already used by pod(s) one";
     assert_eq!(events(api, "FailedAttachVolume"), [words]);
     delete(api, &Resource::PODS, "default", "one").await;
-    // The node is well and says that it uses the volume: for as long as that takes.
+    // A healthy node that uses the volume keeps it without a time limit.
     tokio::time::sleep(2 * plan::FORCE).await;
     assert_eq!(attachments(api), [(name, "a".to_owned())]);
     status(api, &Resource::NODES, "a", json!({"volumesInUse": null})).await;
     until(api, "moved", |api| attachments(api).iter().map(|(_, node)| node).eq(["b"])).await;
-    assert!(!on(api, "a"), "the node was told first");
+    assert!(!on(api, "a"), "the Node was updated first");
     cluster.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_taken_by_force_from_a_node_that_is_long_unwell() {
+async fn force_detaches_volume_from_unhealthy_node() {
     let cluster = scene().await;
     let api = &cluster.api;
     pod(api, "one", "a").await;
@@ -108,7 +109,7 @@ async fn a_volume_is_taken_by_force_from_a_node_that_is_long_unwell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_needs_no_attaching_is_not_attached() {
+async fn skips_volumes_whose_driver_needs_no_attach() {
     let cluster = scene().await;
     let api = &cluster.api;
     let driver =

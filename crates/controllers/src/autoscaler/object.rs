@@ -1,4 +1,4 @@
-//! What is read of a HorizontalPodAutoscaler (autoscaling/v2).
+//! The fields of a HorizontalPodAutoscaler (autoscaling/v2) that the controller reads.
 
 use api_meta::{LabelSelector, ObjectMeta, Quantity, null_default};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub(super) struct ObjectReference {
     pub(super) name: String,
 }
 
-/// One metric; `type` says which of the others is given.
+/// A metric; `type` names the field that is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Metric {
@@ -51,7 +51,7 @@ pub(super) struct Metric {
     pub(super) external: Option<NamedMetric>,
 }
 
-/// A resource of Pods, or of one container of theirs.
+/// A resource metric of Pods, or of one of their containers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct ResourceMetric {
@@ -60,7 +60,7 @@ pub(super) struct ResourceMetric {
     pub(super) target: Target,
 }
 
-/// A metric that an adapter serves: of Pods, of one object, or of something outside the cluster.
+/// A metric from an adapter: of Pods, of one object, or from outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NamedMetric {
@@ -69,7 +69,7 @@ pub(super) struct NamedMetric {
     pub(super) described_object: ObjectReference,
 }
 
-/// A metric's name, and which of its series are meant.
+/// A metric's name and the selector of its series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Identifier {

@@ -1,7 +1,7 @@
-//! How fast a target may grow and shrink: stabilisation over a window, and policies by period.
+//! Limits how fast a target grows and shrinks: stabilization windows and scaling policies.
 //!
-//! What was recommended and done before is kept in memory alone, as upstream does: a controller that starts anew
-//! takes the target's size for the first recommendation, so that it does not shrink it at once.
+//! The history is kept only in memory, as upstream does. After a restart the target's current size counts as the first
+//! recommendation, so that the target does not shrink at once.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use api_meta::Timestamp;
 
 use super::object::{Behavior, Rules};
 
-/// A target may double, or grow to this many, in one step where no behaviour says otherwise.
+/// Without a behavior, a target may double or grow to this many replicas in one step.
 const FREE_GROWTH: i32 = 4;
 
-/// How an autoscaler's earlier recommendations and steps went, youngest last.
+/// The earlier recommendations and scaling steps of an autoscaler, newest last.
 #[derive(Debug, Default)]
 pub(super) struct History {
     recommendations: Vec<(Timestamp, i32)>,
-    /// Steps up are positive.
+    /// Scaling steps; positive for growth.
     steps: Vec<(Timestamp, i32)>,
 }
 
-/// The sizes between which an autoscaler decides.
+/// The current size of a target and its configured bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) min: i32,
@@ -28,12 +28,12 @@ pub(super) struct Sizes {
     pub(super) current: i32,
 }
 
-/// A size, and the reasons and messages of the two conditions that tell of it.
+/// A size, with the reasons and messages of the two conditions that describe it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Paced {
+pub(super) struct LimitedSize {
     pub(super) replicas: i32,
     pub(super) able: (&'static str, &'static str),
-    /// Whether the size is limited, why, and in words.
+    /// The status, reason and message of the `ScalingLimited` condition.
     pub(super) limited: (bool, &'static str, &'static str),
 }
 
@@ -55,14 +55,14 @@ const DOWN_LIMIT: (&str, &str) = (
 );
 
 impl History {
-    /// Takes the target's size for the first recommendation.
+    /// Records the target's current size as the first recommendation.
     pub(super) fn begin(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// The size that comes of `wanted`; `window` is for how long a shrinking waits unless the behaviour says.
+    /// Limits the size `wanted`. `window` is the downscale stabilization window unless the behavior sets one.
     pub(super) fn pace(
         &mut self,
         sizes: Sizes,
@@ -70,7 +70,7 @@ impl History {
         behavior: Option<&Behavior>,
         window: Duration,
         now: Timestamp,
-    ) -> Paced {
+    ) -> LimitedSize {
         let none = Rules::default();
         let up = behavior.and_then(|b| b.scale_up.as_ref()).unwrap_or(&none);
         let down = behavior.and_then(|b| b.scale_down.as_ref()).unwrap_or(&none);
@@ -93,10 +93,10 @@ impl History {
             Some(_) => self.within_policies(sizes, stable, up, down, now),
             None => within_bounds(sizes, stable),
         };
-        Paced { replicas, able, limited: (replicas != stable, reason, message) }
+        LimitedSize { replicas, able, limited: (replicas != stable, reason, message) }
     }
 
-    /// Remembers a step that was taken, for as long as a policy asks after it.
+    /// Records a scaling step, for as long as the longest policy period.
     pub(super) fn stepped(&mut self, change: i32, behavior: Option<&Behavior>, now: Timestamp) {
         let Some(behavior) = behavior else { return };
         let rules = [&behavior.scale_up, &behavior.scale_down];
@@ -114,7 +114,7 @@ impl History {
         self.recent(window, now).fold(wanted, i32::max)
     }
 
-    /// The size nearest to the current one that every recommendation of both windows agrees to.
+    /// Returns the size closest to the current one that all recommendations of both windows allow.
     fn stable(
         &self,
         current: i32,
@@ -152,7 +152,7 @@ impl History {
         (wanted, WITHIN)
     }
 
-    /// How far the policies let the target go, from what it had when each period began.
+    /// The largest or smallest size that the policies allow, given the size at the start of each period.
     fn limit(&self, current: i32, rules: &Rules, up: bool, now: Timestamp) -> i32 {
         let select = rules.select_policy.as_deref().unwrap_or("Max");
         if select == "Disabled" {
@@ -177,7 +177,7 @@ impl History {
     }
 }
 
-/// The bounds that hold without a behaviour.
+/// Applies the bounds of an autoscaler without a behavior.
 fn within_bounds(sizes: Sizes, wanted: i32) -> (i32, (&'static str, &'static str)) {
     let limit = sizes.current.saturating_mul(2).max(FREE_GROWTH);
     let (most, why) = if sizes.max > limit { (limit, UP_LIMIT) } else { (sizes.max, TOO_MANY) };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_shrinks_when_the_window_holds_nothing_higher() {
+    fn shrinks_to_highest_recommendation_in_window() {
         let mut history = History::default();
         history.begin(10, at(0));
         let paced = history.pace(sizes(10), 3, None, WINDOW, at(15));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_behaviour_a_target_doubles_or_grows_to_four() {
+    fn grows_to_double_or_four_without_behavior() {
         for (current, wanted, got, why) in [
             (1, 50, 4, "ScaleUpLimit"),
             (10, 50, 20, "ScaleUpLimit"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_limit_what_a_period_adds_and_takes() {
+    fn policies_limit_change_per_period() {
         let rules = behavior(json!({
             "scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
                 {"type": "Pods", "value": 4, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 60}]},
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn select_policies_take_the_least_or_no_change() {
+    fn select_policy_min_and_disabled_limit_change() {
         for (select, got) in [("Max", 20), ("Min", 14), ("Disabled", 10)] {
             let rules = behavior(json!({"scaleUp": {"selectPolicy": select, "policies": [
                 {"type": "Pods", "value": 4, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 60}]}}));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_upwards_waits_for_the_lowest() {
+    fn scale_up_window_takes_lowest_recommendation() {
         let rules = behavior(json!({"scaleUp": {"stabilizationWindowSeconds": 60,
             "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]}}));
         let mut history = History::default();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn history_does_not_grow_for_ever() {
+    fn history_drops_old_entries() {
         let rules = behavior(
             json!({"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 30}]}}),
         );

@@ -1,4 +1,4 @@
-//! What each metric of an autoscaler asks for, and how it stands in the status.
+//! Computes the proposal of each metric of an autoscaler, and its entry in the status.
 
 use api_meta::{Quantity, QuantityFormat, Tree as _};
 use client::Client;
@@ -10,26 +10,26 @@ use super::{
     sources,
 };
 
-/// The Pods of a target, and the selector by which metrics are asked for.
-pub(super) struct Selected {
+/// The Pods of a target, and the label selector as text for metric queries.
+pub(super) struct SelectedPods {
     pub(super) text: String,
     pub(super) pods: Vec<ScaledPod>,
 }
 
-/// Who asks for metrics, and of what.
-pub(super) struct Asking<'a> {
+/// A target whose metrics are queried, and the client for the queries.
+pub(super) struct MetricQuery<'a> {
     pub(super) client: &'a Client,
     pub(super) namespace: &'a str,
-    pub(super) selected: &'a Selected,
-    /// The replicas that the target is to have.
+    pub(super) selected: &'a SelectedPods,
+    /// The target's `spec.replicas`.
     pub(super) current: i32,
-    /// The replicas that it has.
+    /// The target's `status.replicas`.
     pub(super) there: i32,
     pub(super) terms: Terms,
 }
 
-impl Asking<'_> {
-    /// What one metric asks for, its name in words and its status; else a reason and the cause.
+impl MetricQuery<'_> {
+    /// Evaluates one metric: its proposal, its description and its status entry. The error is a reason and a message.
     pub(super) async fn propose(
         &self,
         metric: &Metric,
@@ -133,7 +133,7 @@ impl Asking<'_> {
         let (metric, object) = (&source.metric, &source.described_object);
         let namespace = self.namespace;
         let value = sources::object(self.client, metric, namespace, object).await?;
-        let (proposal, current) = self.valued(source, value).ok_or_else(|| {
+        let (proposal, current) = self.propose_for_value(source, value).ok_or_else(|| {
             "invalid object metric source: neither a value target nor an average value target was set".to_owned()
         })?;
         let status = json!({"metric": metric, "describedObject": object, "current": current});
@@ -145,7 +145,7 @@ impl Asking<'_> {
         let metric = &source.metric;
         let namespace = self.namespace;
         let value = sources::external(self.client, metric, namespace).await?;
-        let (proposal, current) = self.valued(source, value).ok_or_else(|| {
+        let (proposal, current) = self.propose_for_value(source, value).ok_or_else(|| {
             "invalid external metric source: neither a value target nor an average value target was set".to_owned()
         })?;
         let status =
@@ -153,8 +153,8 @@ impl Asking<'_> {
         Ok((proposal?, format!("external metric {}", metric.name), status))
     }
 
-    /// Counts by a value that is compared as a whole or by its share for each replica; none where neither is the target.
-    fn valued(
+    /// Proposes a size from a value that is compared as a whole or per replica; `None` if the target has neither form.
+    fn propose_for_value(
         &self,
         source: &NamedMetric,
         value: i64,
@@ -172,7 +172,7 @@ impl Asking<'_> {
     }
 }
 
-/// Thousandths as a quantity; memory is written in binary units, as metrics-server writes it.
+/// Formats thousandths as a quantity. Memory uses binary units, as metrics-server does.
 fn amount(resource: &str, thousandths: i64) -> Value {
     if resource == "memory" {
         let bytes = thousandths.saturating_add(999).div_euclid(1000);

@@ -1,4 +1,4 @@
-//! How many replicas a metric asks for. Pure: Pods and samples come in, a count goes out. Amounts are in thousandths.
+//! Computes the replica count for a metric from Pods and samples. Pure functions; amounts are in thousandths.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::object::{Behavior, Rules};
 use crate::views::{Labels, PodStatus, condition};
 
-/// What is read of a Pod: also what it requests, which no other controller asks for.
+/// The fields of a Pod that the autoscaler reads, including resource requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ScaledPod {
@@ -46,19 +46,19 @@ struct Resources {
     requests: BTreeMap<String, Quantity>,
 }
 
-/// One Pod's share of a metric.
+/// The value of a metric for one Pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) at: Timestamp,
-    /// The time that the value is a mean of.
+    /// The time over which the value is averaged.
     pub(super) window: Duration,
     pub(super) value: i64,
 }
 
-/// Samples by Pod's name.
+/// Samples by Pod name.
 pub(super) type Samples = BTreeMap<String, Sample>;
 
-/// By how much a ratio of usage to target may be off and nothing is changed.
+/// The deviation from the target ratio that causes no scaling.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tolerance {
     up: f64,
@@ -81,30 +81,30 @@ impl Tolerance {
     }
 }
 
-/// What the counting depends on besides the metric.
+/// The parameters of the calculation that do not depend on the metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) tolerance: Tolerance,
-    /// For so long after its start a Pod's processor time counts only once it is ready.
+    /// The time after a Pod's start in which its CPU usage counts only if the Pod is ready.
     pub(super) cpu_initialization: Duration,
-    /// A Pod that became unready so soon after its start has never been ready.
+    /// A Pod that became unready within this time after its start counts as never ready.
     pub(super) initial_readiness: Duration,
     pub(super) now: Timestamp,
 }
 
-/// What a metric asks for.
+/// The size that a metric asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Proposal {
     pub(super) replicas: i32,
     /// The mean of the samples, or the object's value.
     pub(super) value: i64,
-    /// In percent of the requests.
+    /// Usage in percent of the requests.
     pub(super) utilization: Option<i32>,
 }
 
-/// The target of a mean over Pods.
+/// The target of an average over Pods.
 pub(super) enum PodTarget<'a> {
-    /// Percent of what the Pods (or this container of theirs, unless empty) request.
+    /// Percent of the requests of the Pods, or of this container if it is not empty.
     Utilization {
         percent: i32,
         container: &'a str,
@@ -114,7 +114,7 @@ pub(super) enum PodTarget<'a> {
 
 const NO_PODS: &str = "no pods returned by selector while calculating replica count";
 
-/// Counts by a metric of each Pod. `resource` is empty for metrics that are none.
+/// Computes the size from a metric of each Pod. `resource` is empty for a metric that is not a resource.
 pub(super) fn by_pods(
     pods: &[ScaledPod],
     mut samples: Samples,
@@ -142,7 +142,7 @@ pub(super) fn by_pods(
             count(ratio * groups.ready as f64)
         }));
     }
-    // Pods that are not known of are taken for whatever changes least.
+    // Pods without a sample count with the value that changes the size least.
     let assume = |name: &String, value| {
         (name.clone(), Sample { at: terms.now, window: Duration::ZERO, value })
     };
@@ -162,7 +162,7 @@ pub(super) fn by_pods(
     Ok(proposal(if stay { current } else { replicas }))
 }
 
-/// Counts by one value that all replicas share.
+/// Computes the size from one value that all replicas share.
 pub(super) fn by_value(
     pods: &[ScaledPod],
     value: i64,
@@ -184,7 +184,7 @@ pub(super) fn by_value(
     Ok(Proposal { replicas, value, utilization: None })
 }
 
-/// Counts by a value of which each replica shall have so much; `replicas` is how many there are.
+/// Computes the size from a total value and the target share of each replica. `replicas` is the current number.
 pub(super) fn by_share(value: i64, share: i64, replicas: i32, tolerance: Tolerance) -> Proposal {
     let each = |replicas: i32| value as f64 / f64::from(replicas);
     let holds = tolerance.holds(each(replicas) / share as f64);
@@ -192,12 +192,12 @@ pub(super) fn by_share(value: i64, share: i64, replicas: i32, tolerance: Toleran
     Proposal { replicas: wanted, value: each(replicas).ceil() as i64, utilization: None }
 }
 
-/// Rounds up; what no count can be is the largest one.
+/// Rounds up and clamps to the range of a replica count.
 fn count(number: f64) -> i32 {
     number.ceil().clamp(0.0, i32::MAX.into()) as i32
 }
 
-/// The Pods' names by what their samples are worth.
+/// Names of Pods, grouped by how their samples are used.
 #[derive(Debug, Default)]
 struct Groups<'a> {
     ready: usize,
@@ -239,7 +239,7 @@ impl ScaledPod {
         crate::views::is_true(&self.status.conditions, "Ready")
     }
 
-    /// Whether the sample may be of a Pod that is still starting, and says nothing of its load.
+    /// Reports whether the sample may come from a Pod that is still starting and so does not show its load.
     fn too_young(&self, sample: &Sample, terms: &Terms) -> bool {
         let ready = condition(&self.status.conditions, "Ready");
         let (Some(ready), Some(start)) = (ready, self.status.start_time) else { return true };
@@ -252,7 +252,7 @@ impl ScaledPod {
         }
     }
 
-    /// What the Pod, or one container of it, requests; what is said of the Pod as a whole goes first.
+    /// Returns the request of the Pod, or of one of its containers. Pod-level requests take precedence.
     fn request(&self, resource: &str, container: &str) -> Result<i64, String> {
         let whole = self.spec.resources.as_ref().filter(|r| !r.requests.is_empty());
         if let Some(request) =
@@ -279,7 +279,7 @@ impl ScaledPod {
     }
 }
 
-/// What samples are compared with.
+/// The value that samples are compared with.
 enum Measure {
     Requests { percent: i32, requests: BTreeMap<String, i64> },
     Average(i64),
@@ -301,7 +301,7 @@ impl Measure {
         }
     }
 
-    /// The ratio of usage to target, the mean, and the utilisation where that is the target.
+    /// Returns the ratio of usage to target, the mean, and the utilization if that is the target.
     fn ratio(&self, samples: &Samples) -> Result<(f64, i64, Option<i32>), String> {
         match self {
             Self::Average(target) => {
@@ -329,7 +329,7 @@ impl Measure {
         }
     }
 
-    /// What a Pod without a sample is taken to use before a target shrinks.
+    /// The usage that is assumed for a Pod without a sample when the target would shrink.
     fn full(&self, name: &str) -> i64 {
         match self {
             Self::Average(target) => *target,
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// A Pod of one container that requests one core.
+    /// A Pod with one container that requests one core.
     fn pod(name: &str, phase: &str, ready: &str, started: i64, since: i64) -> ScaledPod {
         serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_follow_the_use_of_requests() {
+    fn scales_by_utilization_of_requests() {
         let three = [steady("a"), steady("b"), steady("c")];
         for (used, percent, wanted) in [
             ([300, 500, 700], 30, 5),
@@ -408,10 +408,10 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_start_or_are_not_known_hold_back() {
+    fn starting_and_missing_pods_damp_scaling() {
         let starting = pod("c", "Running", "False", -30, -30);
         let pods = [steady("a"), steady("b"), starting];
-        // Two thirds of the load of three is as much as is wanted; without the third it looked like more.
+        // Usage is two thirds of the load that three Pods should carry; without the starting Pod it seems higher.
         assert_eq!(cpu(&pods, &[("a", 500), ("b", 700), ("c", 10)], 30, 3), Ok(4));
         assert_eq!(cpu(&pods, &[("a", 450), ("b", 450), ("c", 900)], 30, 3), Ok(3));
         let missing = [steady("a"), steady("b"), steady("c"), steady("d")];
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_said() {
+    fn reports_missing_pods_metrics_and_requests() {
         assert_eq!(cpu(&[], &[("a", 1)], 50, 1), Err(NO_PODS.into()));
         assert!(cpu(&[steady("a")], &[], 50, 1).unwrap_err().contains("did not receive metrics"));
         let mut bare = steady("a");
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_objects_are_shared_by_all_replicas() {
+    fn scales_by_object_value_and_share() {
         let tolerance = terms().tolerance;
         let pods = [steady("a"), steady("b")];
         assert_eq!(by_value(&pods, 4_000, 1_000, 2, tolerance).unwrap().replicas, 8);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerances_are_those_of_the_direction() {
+    fn applies_tolerance_of_direction() {
         let behavior = serde_json::from_value(json!({"scaleUp": {"tolerance": "500m"}})).unwrap();
         let tolerance = Tolerance::new(0.1, Some(&behavior));
         assert!(tolerance.holds(1.5) && tolerance.holds(0.9) && !tolerance.holds(0.8));

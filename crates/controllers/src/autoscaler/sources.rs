@@ -1,4 +1,4 @@
-//! Where metrics come from: the API groups that metrics-server and adapters serve.
+//! Reads metrics from the API groups that metrics-server and metric adapters serve.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,20 +11,20 @@ use super::{
     object::{Identifier, ObjectReference},
     replicas::{Sample, Samples},
 };
-use crate::{discovery, pods::said};
+use crate::{discovery, pods::server_message};
 
 const POD_METRICS: Resource =
     Resource::constant("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
 
-/// The versions of the custom metrics API, the better first.
+/// The versions of the custom metrics API, preferred first.
 const CUSTOM: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// What a sample without a window is taken to be a mean of.
+/// The averaging window of a sample that names none.
 const USUAL_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 struct PodMetrics {
-    metadata: Named,
+    metadata: ObjectName,
     timestamp: Timestamp,
     window: GoDuration,
     #[serde(default)]
@@ -32,7 +32,7 @@ struct PodMetrics {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ObjectName {
     name: String,
 }
 
@@ -46,22 +46,22 @@ struct ContainerMetrics {
 #[derive(Deserialize)]
 struct Values {
     #[serde(default)]
-    items: Vec<Measured>,
+    items: Vec<MetricValue>,
 }
 
-/// A value of the custom or the external metrics API.
+/// A value from the custom or external metrics API.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Measured {
+struct MetricValue {
     #[serde(default)]
-    described_object: Option<Named>,
+    described_object: Option<ObjectName>,
     timestamp: Timestamp,
     #[serde(alias = "window")]
     window_seconds: Option<u64>,
     value: Quantity,
 }
 
-/// Samples of a resource (in thousandths of its unit) of all Pods that `selector` selects, or of one container each.
+/// Reads a resource metric of all Pods that `selector` selects, or of one container in each, in thousandths.
 pub(super) async fn resource(
     client: &Client,
     resource: &str,
@@ -76,7 +76,7 @@ pub(super) async fn resource(
     };
     let options = ListOptions::labels(selector);
     let listed = client.list::<PodMetrics>(&POD_METRICS, namespace, &options).await;
-    let items = listed.map_err(|error| unable(said(&error)))?.items;
+    let items = listed.map_err(|error| unable(server_message(&error)))?.items;
     if items.is_empty() {
         return Err(format!(
             "unable to get metrics for resource {resource}: no metrics returned from resource metrics API"
@@ -86,7 +86,7 @@ pub(super) async fn resource(
         let of = pod.containers.iter().filter(|c| container.is_empty() || c.name == container);
         let used: Option<Vec<i64>> =
             of.map(|c| c.usage.get(resource).map(Quantity::milli_value)).collect();
-        // A Pod of which a part is not known is not known.
+        // A Pod counts as missing if a container's usage is missing.
         used.filter(|used| !used.is_empty()).map(|used| used.iter().sum())
     };
     let sample = |pod: PodMetrics| {
@@ -97,7 +97,7 @@ pub(super) async fn resource(
     Ok(items.into_iter().filter_map(sample).collect())
 }
 
-/// Samples of a metric of all Pods that `selector` selects.
+/// Reads a custom metric of all Pods that `selector` selects.
 pub(super) async fn pods(
     client: &Client,
     metric: &Identifier,
@@ -107,7 +107,7 @@ pub(super) async fn pods(
     let path = format!("namespaces/{}/pods/*/{}", escape(namespace), escape(&metric.name));
     let items = custom(client, &path, &[("labelSelector", selector)], metric).await;
     let items = items.map_err(|error| format!("unable to get metric {}: {error}", metric.name))?;
-    let sample = |one: Measured| {
+    let sample = |one: MetricValue| {
         let window = one.window_seconds.map_or(USUAL_WINDOW, Duration::from_secs);
         let value = one.value.milli_value();
         Some((one.described_object?.name, Sample { at: one.timestamp, window, value }))
@@ -115,7 +115,7 @@ pub(super) async fn pods(
     Ok(items.into_iter().filter_map(sample).collect())
 }
 
-/// The value of an object's metric. A namespace is asked about itself, whatever the reference names.
+/// Reads a metric of an object. For kind Namespace it is always the metric of `namespace`.
 pub(super) async fn object(
     client: &Client,
     metric: &Identifier,
@@ -147,7 +147,7 @@ pub(super) async fn object(
     }
 }
 
-/// The sum of an external metric's values.
+/// Returns the sum of an external metric's values.
 pub(super) async fn external(
     client: &Client,
     metric: &Identifier,
@@ -161,7 +161,10 @@ pub(super) async fn external(
     let selector = selector(metric).map_err(unable)?;
     let path = format!("{path}{}", query(&[("labelSelector", &selector)]));
     let unfetched = |error: Error| {
-        unable(format!("unable to fetch metrics from external metrics API: {}", said(&error)))
+        unable(format!(
+            "unable to fetch metrics from external metrics API: {}",
+            server_message(&error)
+        ))
     };
     let values: Values = client.get_raw(&path).await.map_err(unfetched)?;
     if values.items.is_empty() {
@@ -171,13 +174,13 @@ pub(super) async fn external(
     Ok(values.fold(0, i64::saturating_add))
 }
 
-/// Asks the custom metrics API in the best version that is served.
+/// Queries the custom metrics API in the preferred version that is served.
 async fn custom(
     client: &Client,
     path: &str,
     parameters: &[(&str, &str)],
     metric: &Identifier,
-) -> Result<Vec<Measured>, String> {
+) -> Result<Vec<MetricValue>, String> {
     let selector = selector(metric)?;
     let parameters = [parameters, &[("metricLabelSelector", selector.as_str())]].concat();
     let mut refused = None;
@@ -190,7 +193,7 @@ async fn custom(
             Ok(values) => return Ok(values.items),
             Err(error) => {
                 let next = error.is_not_found();
-                refused.get_or_insert_with(|| said(&error));
+                refused.get_or_insert_with(|| server_message(&error));
                 if !next {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Which volume fits a claim.
+//! Matches volumes with claims.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use api_meta::LabelSelector;
 
 use crate::views::{PersistentVolume, VolumeClaim};
 
-/// A claim or volume that says nothing of it is a file system.
+/// A volume mode, `Filesystem` if it is not set.
 fn mode(of: Option<&String>) -> &str {
     of.map_or("Filesystem", String::as_str)
 }
@@ -28,7 +28,7 @@ fn same_attributes(volume: &PersistentVolume, claim: &VolumeClaim) -> bool {
         == attributes(claim.spec.volume_attributes_class_name.as_ref())
 }
 
-/// Why a claim may not have the volume that it names.
+/// Returns the reason why a claim cannot use the volume that it names.
 pub(super) fn mismatch(volume: &PersistentVolume, claim: &VolumeClaim) -> Option<String> {
     if volume.metadata.terminating() {
         return Some(format!("the volume is marked for deletion \"{}\"", volume.metadata.name));
@@ -43,8 +43,8 @@ pub(super) fn mismatch(volume: &PersistentVolume, claim: &VolumeClaim) -> Option
     reasons.into_iter().find(|(wrong, _)| *wrong).map(|(_, reason)| reason.to_owned())
 }
 
-/// The volume that a claim gets which names none: one that is kept for it, or else the smallest that fits, of equal ones
-/// the first by name. Where the claim waits for its first Pod, only what is kept for it.
+/// Chooses a volume for a claim that names none: one reserved for the claim, else the smallest that fits, then the
+/// first by name. If the claim waits for its first Pod, only reserved volumes are considered.
 pub(super) fn best<'a>(
     claim: &VolumeClaim,
     volumes: &'a [Arc<PersistentVolume>],
@@ -64,7 +64,7 @@ pub(super) fn best<'a>(
     if let Some(own) = volumes.iter().filter(usable).filter(kept).min_by_key(order) {
         return Some(own);
     }
-    // A selector that cannot be read selects nothing.
+    // An invalid selector selects nothing.
     let selector = LabelSelector::selector_of(claim.spec.selector.as_ref());
     let selector = match &claim.spec.selector {
         None => api_meta::Selector::everything(),

@@ -1,8 +1,8 @@
-//! What is to be written next for one claim or one volume.
+//! Computes the next write for one claim or one volume.
 //!
-//! Binding is four writes, and the process may end between any two. So each plan looks at what is written and gives the
-//! one write that comes next; the first, of the volume's `claimRef` on the version of the volume that was looked at,
-//! decides whose the volume is.
+//! Binding takes four writes, and the process may end between any two. So each plan starts from the stored state and
+//! returns only the next write. The first write sets the volume's `claimRef` on the version that was read, and decides
+//! which claim gets the volume.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONERS: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
-/// The provisioner of classes whose volumes are all made by people.
+/// The provisioner of classes whose volumes administrators create.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub(super) enum Target {
     Volume(String),
 }
 
-/// A merge patch, for the version of the object that was looked at and for no other.
+/// A merge patch that applies only to the version of the object that was planned on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
     pub(super) target: Target,
@@ -37,7 +37,7 @@ pub(super) struct Write {
 
 /// An Event.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Said {
+pub(super) struct PlannedEvent {
     pub(super) about: Target,
     pub(super) warning: bool,
     pub(super) reason: &'static str,
@@ -47,8 +47,8 @@ pub(super) struct Said {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) write: Option<Write>,
-    pub(super) said: Option<Said>,
-    /// The claim is to be looked at: what comes next is its own.
+    pub(super) event: Option<PlannedEvent>,
+    /// `true` if the claim must be reconciled next.
     pub(super) wakes_claim: bool,
 }
 
@@ -57,17 +57,17 @@ impl Plan {
         Self { write, ..Self::default() }
     }
 
-    fn saying(self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        let said = Said { about: Target::Claim, warning, reason, message: message.into() };
-        Self { said: Some(said), ..self }
+    fn with_event(self, warning: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        let event = PlannedEvent { about: Target::Claim, warning, reason, message: message.into() };
+        Self { event: Some(event), ..self }
     }
 }
 
-/// What a claim is looked at beside.
-pub(super) struct Around<'a> {
+/// The objects that a claim's plan depends on.
+pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [Arc<PersistentVolume>],
     pub(super) classes: &'a [Arc<StorageClass>],
-    /// The claim's Pods that have no node yet.
+    /// The names of the claim's unscheduled Pods.
     pub(super) waiting: &'a [String],
 }
 
@@ -82,11 +82,11 @@ fn phase(claim: &VolumeClaim, phase: &str) -> Option<Write> {
 
 fn volume_phase(volume: &PersistentVolume, phase: &str, message: Option<&str>) -> Option<Write> {
     let target = Target::Volume(volume.metadata.name.clone());
-    let said = json!({"phase": phase, "message": message, "reason": null});
-    (volume.status.phase != phase).then(|| status(target, said))
+    let new_status = json!({"phase": phase, "message": message, "reason": null});
+    (volume.status.phase != phase).then(|| status(target, new_status))
 }
 
-/// The next of the writes that bind the two.
+/// Returns the next of the writes that bind the claim and the volume.
 fn bind(claim: &VolumeClaim, volume: &PersistentVolume) -> Option<Write> {
     let (own, name) = (&claim.metadata, &volume.metadata.name);
     let reference = volume.spec.claim_ref.as_ref();
@@ -129,13 +129,13 @@ fn bind(claim: &VolumeClaim, volume: &PersistentVolume) -> Option<Write> {
     (claim.status.phase != "Bound").then(|| status(Target::Claim, bound))
 }
 
-pub(super) fn plan_claim(claim: &VolumeClaim, around: &Around<'_>) -> Plan {
+pub(super) fn plan_claim(claim: &VolumeClaim, around: &Surroundings<'_>) -> Plan {
     let named = around.volumes.iter().find(|v| v.metadata.name == claim.spec.volume_name);
     if claim.annotated(BIND_COMPLETED) {
         return bound_claim(claim, named);
     }
     if claim.metadata.terminating() {
-        // Whatever was bound to it now would have to be reclaimed at once.
+        // A volume that was bound now would have to be reclaimed at once.
         return Plan::default();
     }
     if claim.spec.volume_name.is_empty() {
@@ -149,21 +149,21 @@ pub(super) fn plan_claim(claim: &VolumeClaim, around: &Around<'_>) -> Plan {
             None => Plan::of(bind(claim, volume)),
             Some(why) => {
                 let message = format!("Cannot bind to requested volume \"{name}\": {why}");
-                pending.saying(true, "VolumeMismatch", message)
+                pending.with_event(true, "VolumeMismatch", message)
             }
         },
         Some(reference) if reference.names(&claim.metadata) => Plan::of(bind(claim, volume)),
         Some(_) => {
             let message = format!("volume \"{name}\" already bound to a different claim.");
-            pending.saying(true, "FailedBinding", message)
+            pending.with_event(true, "FailedBinding", message)
         }
     }
 }
 
-/// A claim that was bound stays bound, or has lost its volume.
+/// Plans for a claim that was bound: it stays bound or has lost its volume.
 fn bound_claim(claim: &VolumeClaim, volume: Option<&Arc<PersistentVolume>>) -> Plan {
     let lost = |reason, message: &str| match phase(claim, "Lost") {
-        Some(write) => Plan::of(Some(write)).saying(true, reason, message),
+        Some(write) => Plan::of(Some(write)).with_event(true, reason, message),
         None => Plan::default(),
     };
     if claim.spec.volume_name.is_empty() {
@@ -184,7 +184,7 @@ fn bound_claim(claim: &VolumeClaim, volume: Option<&Arc<PersistentVolume>>) -> P
     }
 }
 
-fn unbound_claim(claim: &VolumeClaim, around: &Around<'_>) -> Plan {
+fn unbound_claim(claim: &VolumeClaim, around: &Surroundings<'_>) -> Plan {
     let named = claim.class().unwrap_or("");
     let class = around.classes.iter().find(|class| class.metadata.name == named);
     let waits = class.is_some_and(|class| class.waits());
@@ -208,22 +208,22 @@ fn unbound_claim(claim: &VolumeClaim, around: &Around<'_>) -> Plan {
                 format!("waiting for pods {} to be scheduled", pods.join(",")),
             ),
         };
-        return pending.saying(false, reason, message);
+        return pending.with_event(false, reason, message);
     }
     if named.is_empty() {
         let message = "no persistent volumes available for this claim and no storage class is set";
-        return pending.saying(false, "FailedBinding", message);
+        return pending.with_event(false, "FailedBinding", message);
     }
     match class {
         Some(class) => provision(claim, class, pending),
         None => {
             let message = format!("storageclass.storage.k8s.io \"{named}\" not found");
-            pending.saying(true, "ProvisioningFailed", message)
+            pending.with_event(true, "ProvisioningFailed", message)
         }
     }
 }
 
-/// The class for a claim that was made when there was no default one.
+/// Returns the default class for a claim that was created when there was none.
 fn default_class<'a>(claim: &VolumeClaim, classes: &'a [Arc<StorageClass>]) -> Option<&'a str> {
     let defaults = classes.iter().filter(|class| class.is_default() && claim.class().is_none());
     let newest = defaults.min_by_key(|class| {
@@ -232,14 +232,14 @@ fn default_class<'a>(claim: &VolumeClaim, classes: &'a [Arc<StorageClass>]) -> O
     newest.map(|class| class.metadata.name.as_str())
 }
 
-/// Tells the provisioner of the class, which watches claims, that this one is its own.
+/// Annotates the claim for the class's external provisioner, which watches claims.
 fn provision(claim: &VolumeClaim, class: &StorageClass, pending: Plan) -> Plan {
     let provisioner = &class.provisioner;
     if provisioner == NO_PROVISIONER {
         let message = format!(
             "no volume plugin matched name: {NO_PROVISIONER}: the volumes of this class are made by hand"
         );
-        return pending.saying(true, "ProvisioningFailed", message);
+        return pending.with_event(true, "ProvisioningFailed", message);
     }
     let annotations = &claim.metadata.annotations;
     if !PROVISIONERS.iter().all(|name| annotations.get(*name) == Some(provisioner)) {
@@ -252,10 +252,10 @@ fn provision(claim: &VolumeClaim, class: &StorageClass, pending: Plan) -> Plan {
          system administrator. If volume creation is delayed, please verify that the provisioner is running and \
          correctly registered."
     );
-    pending.saying(false, "ExternalProvisioning", message)
+    pending.with_event(false, "ExternalProvisioning", message)
 }
 
-/// `claim` is the one that the volume refers to by name, as the API has it now.
+/// Plans for a volume. `claim` is the claim that the volume refers to by name, as the API has it now.
 pub(super) fn plan_volume(volume: &PersistentVolume, claim: Option<&VolumeClaim>) -> Plan {
     let Some(reference) = &volume.spec.claim_ref else {
         return Plan::of(volume_phase(volume, "Available", None));
@@ -276,12 +276,13 @@ pub(super) fn plan_volume(volume: &PersistentVolume, claim: Option<&VolumeClaim>
     if claim.spec.volume_name.is_empty() {
         if !same_mode(volume, claim) {
             let message = format!(
-                "Cannot bind PersistentVolume to requested PersistentVolumeClaim \"{}\" due to incompatible volumeMode.",
+                "Cannot bind PersistentVolume to requested PersistentVolumeClaim \"{}\" due to incompatible \
+                 volumeMode.",
                 claim.metadata.name
             );
             let about = Target::Volume(name.clone());
-            let said = Said { about, warning: true, reason: "VolumeMismatch", message };
-            return Plan { said: Some(said), ..Plan::default() };
+            let event = PlannedEvent { about, warning: true, reason: "VolumeMismatch", message };
+            return Plan { event: Some(event), ..Plan::default() };
         }
         return Plan { wakes_claim: true, ..Plan::default() };
     }
@@ -291,7 +292,7 @@ pub(super) fn plan_volume(volume: &PersistentVolume, claim: Option<&VolumeClaim>
     if made_for_it { released(volume) } else { Plan::of(Some(unbind(volume, reference))) }
 }
 
-/// Takes back what the controller wrote, and leaves what a person wrote.
+/// Removes the fields that the controller wrote and keeps those that a user wrote.
 fn unbind(volume: &PersistentVolume, reference: &ClaimRef) -> Write {
     let change = if volume.annotated(BOUND_BY_CONTROLLER) {
         json!({"spec": {"claimRef": null},
@@ -303,7 +304,7 @@ fn unbind(volume: &PersistentVolume, reference: &ClaimRef) -> Write {
     Write { target: Target::Volume(volume.metadata.name.clone()), subresource: "", change }
 }
 
-/// A volume whose claim is gone. It is nobody else's from then on: what is on it was the claim's.
+/// Releases a volume whose claim is deleted. No other claim gets it, because it holds the former claim's data.
 fn released(volume: &PersistentVolume) -> Plan {
     let name = &volume.metadata.name;
     if !matches!(volume.status.phase.as_str(), "Released" | "Failed") {
@@ -312,11 +313,12 @@ fn released(volume: &PersistentVolume) -> Plan {
     let failed = |reason, message: String| {
         let about = Target::Volume(name.clone());
         let write = volume_phase(volume, "Failed", Some(&message));
-        let said = write.is_some().then_some(Said { about, warning: true, reason, message });
-        Plan { write, said, wakes_claim: false }
+        let event =
+            write.is_some().then_some(PlannedEvent { about, warning: true, reason, message });
+        Plan { write, event, wakes_claim: false }
     };
     match volume.spec.persistent_volume_reclaim_policy.as_str() {
-        // Who made it removes it.
+        // The external provisioner deletes the volumes that it created.
         "Delete" if volume.annotated(PROVISIONED_BY) => Plan::default(),
         "Delete" => failed(
             "VolumeFailedDelete",

@@ -1,4 +1,4 @@
-//! The binder's plans by tables, and in a world in which it sees old states and ends between any two writes.
+//! Tests the binder's plans with tables, and in a simulation with stale informers and a stop between any two writes.
 
 use std::collections::BTreeMap;
 
@@ -37,14 +37,14 @@ fn class(name: &str, more: Value) -> Arc<StorageClass> {
 
 fn planned(claim: &Value, volumes: &[Value], classes: &[Arc<StorageClass>]) -> Plan {
     let volumes: Vec<_> = volumes.iter().map(|volume| Arc::new(read(volume))).collect();
-    plan_claim(&read(claim), &Around { volumes: &volumes, classes, waiting: &[] })
+    plan_claim(&read(claim), &Surroundings { volumes: &volumes, classes, waiting: &[] })
 }
 
-/// The volume that a claim is given, or why it is not.
+/// The volume that a claim gets, or the Event that explains why it gets none.
 fn outcome(claim: &Value, volumes: &[Value], classes: &[Arc<StorageClass>]) -> String {
     let plan = planned(claim, volumes, classes);
-    match (plan.write.map(|write| write.target), plan.said) {
-        (_, Some(said)) => format!("{}: {}", said.reason, said.message),
+    match (plan.write.map(|write| write.target), plan.event) {
+        (_, Some(event)) => format!("{}: {}", event.reason, event.message),
         (Some(Target::Volume(name)), _) => name,
         (Some(Target::Claim), _) => "claim".to_owned(),
         (None, None) => String::new(),
@@ -52,7 +52,7 @@ fn outcome(claim: &Value, volumes: &[Value], classes: &[Arc<StorageClass>]) -> S
 }
 
 #[test]
-fn a_claim_gets_the_smallest_volume_that_fits() {
+fn binds_smallest_matching_volume() {
     let none =
         "FailedBinding: no persistent volumes available for this claim and no storage class is set";
     let fits = |spec: Value, volumes: &[Value]| outcome(&claim("c", spec), volumes, &[]);
@@ -80,7 +80,7 @@ fn a_claim_gets_the_smallest_volume_that_fits() {
         (json!({"volumeAttributesClassName": "gold"}), json!({}), false),
         (json!({"selector": {"matchLabels": {"a": "b"}}}), json!({}), false),
         (json!({}), json!({"claimRef": {"namespace": "ns", "name": "other"}}), false),
-        // A claim of the same name in another namespace is another claim, and so is a successor.
+        // A claim of the same name in another namespace or with another uid is a different claim.
         (json!({}), json!({"claimRef": {"namespace": "else", "name": "c"}}), false),
         (json!({}), json!({"claimRef": {"namespace": "ns", "name": "c", "uid": "former"}}), false),
         (json!({}), json!({"claimRef": {"namespace": "ns", "name": "c"}}), true),
@@ -101,21 +101,21 @@ fn a_claim_gets_the_smallest_volume_that_fits() {
 }
 
 #[test]
-fn a_claim_that_names_a_volume_gets_that_one_or_an_event() {
+fn binds_named_volume_or_records_event() {
     let named = claim("c", wants("1Gi", json!({"volumeName": "v"})));
     let said = |volume: Value| outcome(&named, &[volume], &[]);
     assert_eq!(said(volume("v", "1Gi", json!({}))), "v");
     assert_eq!(said(volume("other", "1Gi", json!({}))), "");
     let small = "VolumeMismatch: Cannot bind to requested volume \"v\": requested PV is too small";
     assert_eq!(said(volume("v", "1Mi", json!({}))), small);
-    // Somebody else's volume, perhaps of another namespace, is never given by naming it.
+    // A volume of another claim is never given away by name, in particular across namespaces.
     let theirs = json!({"claimRef": {"namespace": "else", "name": "c", "uid": "x"}});
     let taken = "FailedBinding: volume \"v\" already bound to a different claim.";
     assert_eq!(said(volume("v", "1Gi", theirs)), taken);
 }
 
 #[test]
-fn classes_say_who_makes_volumes_and_when() {
+fn class_decides_provisioner_and_binding_time() {
     let waits = class("late", json!({"volumeBindingMode": "WaitForFirstConsumer"}));
     let hand = class("hand", json!({"provisioner": "kubernetes.io/no-provisioner"}));
     let older = class(
@@ -154,14 +154,14 @@ fn classes_say_who_makes_volumes_and_when() {
     );
     let missing = "ProvisioningFailed: storageclass.storage.k8s.io \"none\" not found";
     assert_eq!(outcome(&of("none"), &[], &classes), missing);
-    // One made before there was a default class is given it; one that wants none is not.
+    // A claim created before the default class gets it; a claim that asks for no class does not.
     let change = planned(&claim("c", wants("1Gi", json!({}))), &[], &classes).write.unwrap().change;
     assert_eq!(change, json!({"spec": {"storageClassName": "now"}}));
     assert!(outcome(&of(""), &[], &classes).starts_with("FailedBinding"));
 }
 
 #[test]
-fn a_claim_that_lost_its_volume_says_so_and_takes_no_other() {
+fn marks_claim_lost_without_volume() {
     let mut bound = claim("c", wants("1Gi", json!({"volumeName": "v"})));
     bound["metadata"]["annotations"] = json!({BIND_COMPLETED: "yes"});
     bound["status"]["phase"] = json!("Bound");
@@ -173,11 +173,11 @@ fn a_claim_that_lost_its_volume_says_so_and_takes_no_other() {
         volume("v", "1Gi", json!({"claimRef": {"namespace": "ns", "name": "d", "uid": "x"}}));
     assert!(outcome(&bound, &[theirs], &[]).starts_with("ClaimMisbound: Two claims"));
     bound["status"]["phase"] = json!("Lost");
-    assert_eq!(planned(&bound, &[free], &[]), Plan::default(), "told once");
+    assert_eq!(planned(&bound, &[free], &[]), Plan::default(), "reported once");
 }
 
 #[test]
-fn what_becomes_of_a_volume_without_its_claim() {
+fn releases_volume_without_claim() {
     let reference = json!({"namespace": "ns", "name": "c", "uid": "uid-c"});
     let next = |policy: &str, phase: &str, more: Value| {
         let spec = json!({"claimRef": reference, "persistentVolumeReclaimPolicy": policy});
@@ -185,7 +185,7 @@ fn what_becomes_of_a_volume_without_its_claim() {
         volume["status"]["phase"] = json!(phase);
         let plan = plan_volume(&read(&volume), None);
         let change = plan.write.map(|write| write.change).unwrap_or_default();
-        let said = plan.said.map(|said| said.reason).unwrap_or_default();
+        let said = plan.event.map(|said| said.reason).unwrap_or_default();
         (change["status"]["phase"].as_str().unwrap_or_default().to_owned(), said)
     };
     let made = json!({"metadata": {"annotations": {PROVISIONED_BY: "test/p"}}});
@@ -202,13 +202,13 @@ fn what_becomes_of_a_volume_without_its_claim() {
     }
 }
 
-/// Objects as the API keeps them, and as an informer has them that may be behind.
+/// Objects in the API and in an informer that may lag behind.
 #[derive(Default)]
 struct World {
     objects: BTreeMap<String, Value>,
     seen: BTreeMap<String, Value>,
     version: u64,
-    /// Volumes with `Retain` that were bound, and to whom.
+    /// Bound volumes with `Retain`, and the uids of their claims.
     held: BTreeMap<String, String>,
 }
 
@@ -220,8 +220,8 @@ impl World {
         self.check();
     }
 
-    /// Brings one object, or a deletion, to the informer.
-    fn bring(&mut self, key: &str) {
+    /// Delivers one object, or its deletion, to the informer.
+    fn deliver(&mut self, key: &str) {
         match self.objects.get(key) {
             Some(object) => drop(self.seen.insert(key.to_owned(), object.clone())),
             None => drop(self.seen.remove(key)),
@@ -242,16 +242,16 @@ impl World {
         all.map(|(_, volume)| Arc::new(read(volume))).collect()
     }
 
-    /// One look of the controller's, which ends after one write as if the process had died.
-    fn look(&mut self, key: &str) -> bool {
+    /// Reconciles one key and stops after one write, as if the process had died.
+    fn reconcile(&mut self, key: &str) -> bool {
         let Some(seen) = self.seen.get(key).cloned() else { return false };
         let (plan, other) = if is_claim(key) {
-            let around = Around { volumes: &self.volumes(), classes: &[], waiting: &[] };
+            let around = Surroundings { volumes: &self.volumes(), classes: &[], waiting: &[] };
             (plan_claim(&read(&seen), &around), String::new())
         } else {
             let volume: PersistentVolume = read(&seen);
             let of = volume.spec.claim_ref.as_ref().map(|own| own.key()).unwrap_or_default();
-            // The reconciler asks the API before a claim counts as gone.
+            // The reconciler reads the API before a claim counts as deleted.
             let claim = self.objects.get(&of).map(read::<VolumeClaim>);
             (plan_volume(&volume, claim.as_ref()), of)
         };
@@ -265,7 +265,7 @@ impl World {
         self.write(&at, &seen, &write.change)
     }
 
-    /// Nothing is bound twice, and what was kept is nobody else's.
+    /// Asserts that no volume is bound twice and that a retained volume never changes its claim.
     fn check(&mut self) {
         let mut users: BTreeMap<&str, &str> = BTreeMap::new();
         for (key, claim) in self.objects.iter().filter(|(key, _)| is_claim(key)) {
@@ -290,7 +290,7 @@ impl World {
 }
 
 #[test]
-fn nothing_is_bound_twice_or_lost_whatever_was_seen_and_wherever_it_ended() {
+fn never_binds_twice_with_stale_reads_and_crashes() {
     for seed in 0..100 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut world = World::default();
@@ -301,7 +301,7 @@ fn nothing_is_bound_twice_or_lost_whatever_was_seen_and_wherever_it_ended() {
                 0 => {
                     made += 1;
                     let size = format!("{}Gi", random.random_range(1..4));
-                    // Some are kept for a claim that may come, and some of those for one of another namespace.
+                    // Some are reserved for a claim that may come, some for one of another namespace.
                     let spec = match random.random_range(0..6) {
                         0 => {
                             json!({"claimRef": {"namespace": "ns", "name": format!("c{}", made + 1)}})
@@ -330,12 +330,12 @@ fn nothing_is_bound_twice_or_lost_whatever_was_seen_and_wherever_it_ended() {
                 }
                 3..6 => {
                     if let Some(key) = keys.choose(&mut random) {
-                        world.bring(key);
+                        world.deliver(key);
                     }
                 }
                 _ => {
                     if let Some(key) = keys.choose(&mut random) {
-                        world.look(key);
+                        world.reconcile(key);
                     }
                 }
             }
@@ -344,15 +344,15 @@ fn nothing_is_bound_twice_or_lost_whatever_was_seen_and_wherever_it_ended() {
     }
 }
 
-/// Lets the informer catch up and the controller look at everything until nothing is left to do.
+/// Lets the informer catch up and reconciles every key until no write is left.
 fn settle(world: &mut World, seed: u64) {
     let mut rounds = 0;
     loop {
         let keys: Vec<String> = world.objects.keys().chain(world.seen.keys()).cloned().collect();
-        keys.iter().for_each(|key| world.bring(key));
+        keys.iter().for_each(|key| world.deliver(key));
         let mut wrote = false;
         for key in &keys {
-            wrote |= world.look(key);
+            wrote |= world.reconcile(key);
         }
         if !wrote {
             break;

@@ -1,4 +1,4 @@
-//! Approves a kubelet's request for its client certificate, if whoever asks may ask for it.
+//! Approves a kubelet's request for its client certificate if the requester is authorized.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Csr, KUBELET_CLIENT, add_condition, follow};
 use crate::context::Context;
 
-/// The permission that the requester needs, and what to say when it has it.
+/// The permissions to check, in order, each with the message of the approval.
 pub(super) fn plan(csr: &Csr) -> Vec<(&'static str, &'static str)> {
     let Ok((_, asked)) = csr.request() else { return vec![] };
     if csr.check_kubelet_client(&asked).is_err() {
@@ -55,7 +55,7 @@ async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
     if known.is_empty() {
         return Ok(());
     }
-    // Who asks may be given the right in a moment, as a first control plane's node is: the request is looked at again.
+    // The requester may get the permission soon, as the first control plane node does, so return an error to retry.
     let message = format!(
         "recognized csr {:?} as {:?} but subject access review was not approved",
         csr.metadata.name,

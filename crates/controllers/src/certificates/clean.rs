@@ -1,4 +1,4 @@
-//! Removes requests that nobody needs any more.
+//! Deletes requests that are no longer needed.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(10 * 60);
 const SETTLED: u64 = 3600;
 const PENDING: u64 = 24 * 3600;
 
-/// Whether the request has had its time.
+/// Reports whether the request is old enough to be deleted.
 pub(super) fn plan(csr: &Csr, now: Timestamp) -> bool {
     let older = |at: Option<Timestamp>, seconds: u64| {
         at.is_some_and(|at| now.since(at) > Duration::from_secs(seconds))

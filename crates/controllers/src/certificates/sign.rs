@@ -1,4 +1,4 @@
-//! Signs approved requests for upstream's own signers.
+//! Signs approved requests for the signers that are built into Kubernetes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use pki::{Authority, Cert, Key, SigningRequest, Usage, Validity};
 use super::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, add_condition, follow};
 use crate::context::Context;
 
-/// What the certificate is to be used for, or why there can be none.
+/// Returns the decoded request and the usage of the certificate. The error is the reason to refuse it.
 pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), String> {
     let (request, asked) = csr.request()?;
     let usage = match csr.spec.signer_name.as_str() {
@@ -35,7 +35,7 @@ pub(crate) fn start(context: Context) {
     let authority = match authority {
         Ok(authority) => Arc::new(authority),
         Err(error) => {
-            tracing::error!(%error, "cannot sign certificates with the cluster's signing certificate and key");
+            tracing::error!(%error, "cannot sign certificates: the cluster's signing certificate and key are unusable");
             return;
         }
     };
@@ -74,7 +74,7 @@ async fn sign(context: &Context, authority: &Authority, csr: &Csr) -> Result<(),
     }
 }
 
-/// As long as asked for, but no longer than we sign for, and not past our own certificate's end.
+/// The requested validity, limited to `longest` and to the CA certificate's expiry.
 fn validity(authority: &Authority, csr: &Csr, longest: Duration) -> Validity {
     let shortest = Duration::from_secs(600);
     let wanted =

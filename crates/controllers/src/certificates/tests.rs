@@ -25,7 +25,7 @@ fn node() -> Subject {
 const CLIENT: &[&str] = &["client auth", "digital signature"];
 
 #[test]
-fn only_proper_kubelet_requests_are_considered() {
+fn considers_only_valid_kubelet_requests() {
     let good = csr(KUBELET_CLIENT, node(), &[], CLIENT);
     let asked: Vec<_> = approve::plan(&good).iter().map(|p| p.0).collect();
     assert_eq!(asked, ["selfnodeclient", "nodeclient"]);
@@ -43,7 +43,7 @@ fn only_proper_kubelet_requests_are_considered() {
     }
 }
 
-/// A request that is read in two ways by readers that are not strict: it comes from before the API server looked.
+/// A request that lenient parsers read differently, stored before the API server validated requests.
 fn stored(pem: &str) -> Csr {
     let mut csr = csr(KUBELET_CLIENT, node(), &[], CLIENT);
     csr.spec.request = STANDARD.encode(pem);
@@ -51,7 +51,7 @@ fn stored(pem: &str) -> Csr {
 }
 
 #[test]
-fn a_node_does_not_become_the_controller_manager() {
+fn rejects_node_request_for_other_identity() {
     let manager = "system:kube-controller-manager";
     let two_names = |names: [&str; 2]| {
         let mut params = rcgen::CertificateParams::default();
@@ -81,7 +81,7 @@ fn a_node_does_not_become_the_controller_manager() {
 }
 
 #[test]
-fn each_signer_says_what_it_wants() {
+fn reports_reason_per_signer() {
     let serving: &[&str] = &["server auth", "digital signature", "key encipherment"];
     let name = |text: &str| vec![pki::AltName::dns(text)];
     let uri = pki::AltName::Uri("spiffe://a/b".into());
@@ -148,7 +148,7 @@ fn each_signer_says_what_it_wants() {
 }
 
 #[test]
-fn each_signer_gives_its_own_usage() {
+fn sets_usage_per_signer() {
     let usage = |csr: &Csr| sign::plan(csr).map(|(_, usage)| usage);
     assert_eq!(usage(&csr(KUBELET_CLIENT, node(), &[], CLIENT)), Ok(Usage::Client));
     let serving = ["server auth", "digital signature", "key encipherment"];
@@ -162,7 +162,7 @@ fn each_signer_gives_its_own_usage() {
 }
 
 #[test]
-fn old_requests_go() {
+fn deletes_old_requests() {
     let now: api_meta::Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
     let with = |created: &str, condition: Option<(&str, &str)>, certificate: bool| -> Csr {
         let conditions = condition

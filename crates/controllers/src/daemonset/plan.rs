@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::ByNode;
 use crate::{
     context::count,
-    history::{Current, HASH_LABEL},
+    history::{CurrentRevision, HASH_LABEL},
     pods::{OwnerOf, from_template},
     views::{Pod, Set},
 };
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Names of nodes.
+    /// Node names.
     pub(super) create: Vec<String>,
     pub(super) delete: Vec<Arc<Pod>>,
 }
 
-/// Daemons run where others may not: on nodes that are not ready, under pressure, or cordoned.
+/// The taints that every daemon Pod tolerates: it also runs on nodes that are not ready, under pressure or cordoned.
 const TOLERATED: &[(&str, &str)] = &[
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -46,18 +46,18 @@ fn spec(set: &Set) -> Value {
     spec
 }
 
-/// A Pod of the set, to ask nodes about.
+/// Returns a Pod of the set for the node selection checks.
 pub(super) fn model_pod(set: &Set) -> sched_core::Pod {
     let pod =
         json!({"metadata": {"name": "", "namespace": set.metadata.namespace}, "spec": spec(set)});
-    // A template that the API took can be read; were it not, no node would be asked.
+    // The API validated the template, so it decodes. If it does not, the set selects no node.
     serde_json::from_value(pod).unwrap_or_else(|error| {
         tracing::error!(daemonset = %set.metadata.key(), %error, "cannot read the template");
         sched_core::Pod::new(&sched_core::PodView::default())
     })
 }
 
-/// Where a Pod says which nodes it must be on.
+/// The path of a Pod's required node affinity terms.
 const TERMS: [&str; 5] = [
     "spec",
     "affinity",
@@ -66,7 +66,7 @@ const TERMS: [&str; 5] = [
     "nodeSelectorTerms",
 ];
 
-/// The Pod for one node. It is bound to it by affinity, so that the scheduler still checks for room.
+/// Builds the Pod for one node. Node affinity pins it there, so that the scheduler still checks the resources.
 pub(super) fn pod_for(owner: &OwnerOf, set: &Set, node: &str, hash: &str) -> Value {
     let mut template = set.spec.template.clone();
     template.put(&["spec"], spec(set));
@@ -84,7 +84,7 @@ pub(super) fn pod_for(owner: &OwnerOf, set: &Set, node: &str, hash: &str) -> Val
     from_template(owner, &template)
 }
 
-/// The node that a Pod is on, or is meant for.
+/// Groups Pods by their node, or by the node that their affinity names.
 pub(super) fn by_node(pods: &[Arc<Pod>]) -> ByNode {
     let mut out = ByNode::new();
     for pod in pods {
@@ -97,7 +97,7 @@ pub(super) fn by_node(pods: &[Arc<Pod>]) -> ByNode {
     out
 }
 
-/// (whether a Pod is to run on the node, whether one that runs may go on)
+/// Returns (whether the node should get a Pod, whether a running Pod may stay).
 fn belongs(model: &sched_core::Pod, node: &Node) -> (bool, bool) {
     let selected = model.selects(node);
     (selected && !model.is_kept_off(node), selected && !model.is_driven_off(node))
@@ -128,7 +128,7 @@ pub(super) fn plan(
         }
         let ended = |pod: &&Arc<Pod>| pod.finished();
         plan.delete.extend(staying().filter(ended).cloned());
-        // Of several the oldest stays; a surge makes two templates run side by side.
+        // The oldest Pod stays; during a surge one Pod of each template may run.
         let mut running: Vec<_> = staying().filter(|pod| !pod.finished()).collect();
         running.sort_by_key(|pod| (pod.metadata.creation_timestamp, pod.metadata.name.clone()));
         let surging = limits(set, 1).0 > 0;
@@ -141,7 +141,7 @@ pub(super) fn plan(
             seen.push(new);
         }
     }
-    // Pods of nodes that are gone are the Pod collector's business.
+    // The Pod garbage collector deletes Pods of deleted nodes.
     if set.spec.update_strategy.r#type != "OnDelete" {
         update(set, model, nodes, by_node, hash, now, &mut plan);
     }
@@ -152,7 +152,7 @@ fn is_new(pod: &Pod, hash: &str) -> bool {
     pod.metadata.labels.get(HASH_LABEL).is_some_and(|h| h == hash)
 }
 
-/// (how many nodes may have two Pods, how many none that works), while Pods are replaced.
+/// Returns the limits of a rolling update: (nodes with two Pods, nodes without an available Pod).
 fn limits(set: &Set, nodes: i64) -> (i64, i64) {
     let update = set.spec.update_strategy.rolling_update.clone().unwrap_or_default();
     let surge = update.max_surge.and_then(|v| v.scaled(nodes, true).ok()).unwrap_or(0);
@@ -160,7 +160,7 @@ fn limits(set: &Set, nodes: i64) -> (i64, i64) {
     if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
 }
 
-/// Replaces Pods of former templates, a few nodes at a time.
+/// Replaces Pods of old templates within the limits of the rolling update.
 fn update(
     set: &Set,
     model: &sched_core::Pod,
@@ -196,7 +196,7 @@ fn update(
             _ => {}
         }
     }
-    // Pods that do not work lose nothing by being replaced, and go first.
+    // Replace unavailable Pods first.
     candidates.sort_by_key(|(works, ..)| *works);
     for (works, pod, node) in candidates {
         if plan.delete.iter().any(|p| p.metadata.uid == pod.metadata.uid) {
@@ -224,7 +224,7 @@ pub(super) fn status(
     model: &sched_core::Pod,
     nodes: &[Arc<Node>],
     by_node: &ByNode,
-    current: &Current,
+    current: &CurrentRevision,
     now: Timestamp,
 ) -> (Value, Option<u64>) {
     let [mut desired, mut scheduled, mut misscheduled, mut ready, mut available, mut updated] =

@@ -10,7 +10,7 @@ use crate::views::{Deployment, Labels, ReplicaSet};
 
 pub(super) struct Snapshot<'a> {
     pub(super) deployment: &'a Deployment,
-    /// Those that the Deployment owns.
+    /// The ReplicaSets that the Deployment controls.
     pub(super) sets: &'a [Arc<ReplicaSet>],
     pub(super) old_pods_run: bool,
     pub(super) now: Timestamp,
@@ -18,25 +18,25 @@ pub(super) struct Snapshot<'a> {
 
 #[derive(Debug)]
 pub(super) enum Action {
-    /// A ReplicaSet for the current template.
+    /// Creates a ReplicaSet for the current template.
     Create(Value),
-    /// Other replicas, annotations or minReadySeconds.
+    /// Changes replicas, annotations or minReadySeconds of a ReplicaSet.
     Change {
         set: Arc<ReplicaSet>,
         replicas: i64,
         annotations: Labels,
         min_ready_seconds: Option<i64>,
     },
-    /// A former template's set, beyond the history that is kept.
+    /// Deletes an old ReplicaSet beyond the history limit.
     Delete(Arc<ReplicaSet>),
-    /// On the Deployment.
+    /// Sets the annotations of the Deployment.
     Annotate(Labels),
 }
 
-/// What the status says about the rollout's progress.
+/// The progress of the rollout for the status.
 #[derive(Debug, PartialEq)]
 pub(super) enum Progress {
-    /// Only counts change: paused, being scaled, or going away.
+    /// Only counts change, because the Deployment is paused, being scaled or being deleted.
     Unchanged,
     Created {
         name: String,
@@ -75,7 +75,7 @@ impl Snapshot<'_> {
         old
     }
 
-    /// (how many Pods there may be too many, how many too few), of what is wanted.
+    /// Returns the limits of a rolling update: (Pods above, Pods below the wanted number).
     pub(super) fn limits(&self) -> (i64, i64) {
         if !self.rolling() {
             return (0, 0);
@@ -87,7 +87,7 @@ impl Snapshot<'_> {
         };
         let surge = resolve(update.max_surge, true);
         let unavailable = resolve(update.max_unavailable, false);
-        // Neither more nor fewer would mean no movement at all.
+        // Two zero limits would prevent any progress.
         if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable.min(wanted)) }
     }
 }
@@ -121,7 +121,7 @@ pub(super) fn plan(snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// `kubectl scale` changed the number: sets still carry the former one.
+/// Reports whether the replica count was changed (`kubectl scale`): active sets still carry the old number.
 fn is_being_scaled(snapshot: &Snapshot<'_>) -> bool {
     let desired = |set: &ReplicaSet| {
         set.metadata.annotations.get(DESIRED).and_then(|d| d.parse::<i64>().ok())
@@ -130,12 +130,12 @@ fn is_being_scaled(snapshot: &Snapshot<'_>) -> bool {
     active.filter_map(|set| desired(set)).any(|desired| desired != snapshot.wanted())
 }
 
-/// The number of the current template: one more than any other's.
+/// The revision of the current template: one above the highest of the others.
 fn revision_now(snapshot: &Snapshot<'_>) -> i64 {
     snapshot.old().iter().map(|set| revision(set)).max().unwrap_or(0) + 1
 }
 
-/// Keeps the new set's annotations and the Deployment's revision right.
+/// Updates the annotations of the new set and the Deployment's revision.
 fn note_revision(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let Some(set) = snapshot.current() else { return };
     let annotations = new_annotations(snapshot.deployment, Some(set), revision_now(snapshot));
@@ -159,7 +159,7 @@ fn note_revision(snapshot: &Snapshot<'_>, plan: &mut Plan) {
 
 fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &mut Plan) -> bool {
     let (wanted, (surge, _)) = (snapshot.wanted(), snapshot.limits());
-    // A set that was just given other annotations is changed once: with a stale version it would be refused.
+    // Merge with an earlier change of the same set: a second write on the stale version would be refused.
     let earlier = plan.actions.iter().position(|action| {
         matches!(action, Action::Change { set: other, .. } if other.metadata.uid == set.metadata.uid)
     });
@@ -249,7 +249,7 @@ fn roll(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     }
 }
 
-/// Makes old Pods fewer, as far as enough Pods stay available: first those that do not work anyway.
+/// Scales down old sets as far as enough Pods stay available, unavailable Pods first.
 fn scale_down_old(snapshot: &Snapshot<'_>, new: &Arc<ReplicaSet>, plan: &mut Plan) -> bool {
     let old = snapshot.old();
     if total(&old) == 0 {
@@ -282,7 +282,7 @@ fn scale_down_old(snapshot: &Snapshot<'_>, new: &Arc<ReplicaSet>, plan: &mut Pla
     scaled
 }
 
-/// Spreads a changed number over the sets in proportion, in the middle of a rollout as well.
+/// Distributes a changed replica count over the sets in proportion, also during a rollout.
 fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let wanted = snapshot.wanted();
     let active: Vec<_> = snapshot.sets.iter().filter(|set| set.replicas() > 0).cloned().collect();
@@ -308,7 +308,7 @@ fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let allowed = if wanted > 0 { wanted + snapshot.limits().0 } else { 0 };
     let to_add = allowed - total(&active);
     let mut order = active;
-    // The largest first; of equals the newer when growing, the older when shrinking.
+    // The largest first; among equals the newest when growing, the oldest when shrinking.
     order.sort_by_key(|set| (Reverse(set.replicas()), set.metadata.creation_timestamp));
     if to_add > 0 {
         order
@@ -337,7 +337,7 @@ fn saturated(snapshot: &Snapshot<'_>, set: &ReplicaSet) -> bool {
         && set.counted("availableReplicas") == wanted
 }
 
-/// A set's share of what is to be added (or, negative, removed), by its size before.
+/// Returns a set's share of the replicas to add (or, if negative, to remove), by its former size.
 fn proportion(set: &ReplicaSet, allowed: i64, wanted: i64, to_add: i64, added: i64) -> i64 {
     if to_add == 0 || to_add == added {
         return 0;
@@ -354,7 +354,7 @@ fn proportion(set: &ReplicaSet, allowed: i64, wanted: i64, to_add: i64, added: i
     if to_add > 0 { share.min(left).max(0) } else { share.max(left).min(0) }
 }
 
-/// Whether every wanted Pod is of the current template, and available.
+/// Reports whether all wanted Pods are of the current template and available.
 pub(super) fn complete(snapshot: &Snapshot<'_>) -> bool {
     let wanted = snapshot.wanted();
     let sum = |field| snapshot.sets.iter().map(|set| set.counted(field)).sum::<i64>();
@@ -362,7 +362,7 @@ pub(super) fn complete(snapshot: &Snapshot<'_>) -> bool {
     updated == wanted && sum("replicas") == wanted && sum("availableReplicas") == wanted
 }
 
-/// Removes the oldest sets beyond the history that is kept, once the rollout is done.
+/// Deletes the oldest sets beyond the history limit after the rollout is complete.
 fn clean_up(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let Some(limit) = snapshot.deployment.spec.revision_history_limit else { return };
     if !complete(snapshot) && !snapshot.deployment.spec.paused {

@@ -1,4 +1,4 @@
-//! Which ReplicaSet is of which template, and what the annotations record about it.
+//! Finds the ReplicaSet of a template, and maintains the revision annotations.
 
 use api_meta::Tree as _;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub(super) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
-/// Annotations of a Deployment that its ReplicaSets do not take over.
-const KEPT_BACK: &[&str] =
+/// Annotations of a Deployment that are not copied to its ReplicaSets.
+const NOT_COPIED: &[&str] =
     &["kubectl.kubernetes.io/last-applied-configuration", REVISION, HISTORY, DESIRED, MAX];
 
 pub(super) fn revision(set: &ReplicaSet) -> i64 {
     set.metadata.annotations.get(REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
 }
 
-/// The set of the current template; of several, the oldest.
+/// Returns the set of the current template; the oldest if there are several.
 pub(super) fn find_new<'a>(
     deployment: &Deployment,
     sets: &'a [Arc<ReplicaSet>],
@@ -34,12 +34,12 @@ pub(super) fn find_new<'a>(
     same.min_by_key(|set| (set.metadata.creation_timestamp, set.metadata.name.clone()))
 }
 
-/// Whether two templates make the same Pods: the hash label apart.
+/// Compares two templates without the hash label.
 pub(super) fn same_template(a: &Value, b: &Value) -> bool {
-    plain(a) == plain(b)
+    without_hash_label(a) == without_hash_label(b)
 }
 
-fn plain(template: &Value) -> Value {
+fn without_hash_label(template: &Value) -> Value {
     let mut out = without_nulls(template.clone());
     if let Some(labels) = out.at_mut(&["metadata", "labels"]).and_then(Value::as_object_mut) {
         labels.remove(HASH_LABEL);
@@ -60,24 +60,24 @@ fn without_nulls(value: Value) -> Value {
 }
 
 pub(super) fn template_hash(template: &Value, collisions: i64) -> String {
-    history::short_hash(&plain(template), collisions)
+    history::short_hash(&without_hash_label(template), collisions)
 }
 
-/// The annotations that the set of the current template ought to have.
+/// Returns the annotations for the set of the current template.
 pub(super) fn new_annotations(
     deployment: &Deployment,
     set: Option<&ReplicaSet>,
     revision_now: i64,
 ) -> Labels {
     let own = deployment.metadata.annotations.iter();
-    let own = own.filter(|(k, _)| !KEPT_BACK.contains(&k.as_str()));
+    let own = own.filter(|(k, _)| !NOT_COPIED.contains(&k.as_str()));
     let mut out: Labels = set.map(|set| set.metadata.annotations.clone()).unwrap_or_default();
     out.extend(own.map(|(k, v)| (k.clone(), v.clone())));
     let before = set.map_or(0, revision);
     if before < revision_now {
         out.insert(REVISION.into(), revision_now.to_string());
         if before > 0 {
-            // A rolled back template keeps the numbers it had.
+            // A template that is rolled back to keeps its former revisions as history.
             let history = out.get(HISTORY).filter(|h| !h.is_empty());
             let history = history.map_or(before.to_string(), |h| format!("{h},{before}"));
             out.insert(HISTORY.into(), history);
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_stable_safe_and_ignores_itself() {
+    fn template_hash_is_stable_and_ignores_hash_label() {
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1, "y": null}});
         let labelled =
             json!({"metadata": {"labels": {"a": "b", HASH_LABEL: "x"}}, "spec": {"x": 1}});
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn rolling_back_takes_a_new_number_and_keeps_the_old() {
+    fn rollback_sets_new_revision_and_keeps_history() {
         let set: ReplicaSet =
             serde_json::from_value(json!({"metadata": {"annotations": {REVISION: "1"}}})).unwrap();
         let deployment: Deployment = serde_json::from_value(

@@ -7,7 +7,7 @@ use crate::{
     views::{Condition, conditions},
 };
 
-/// The status of a Deployment, and in how many seconds to look again whether it made progress.
+/// Returns the status of a Deployment, and the seconds until the progress deadline must be checked.
 pub(super) fn status(
     snapshot: &Snapshot<'_>,
     progress: Progress,
@@ -67,7 +67,7 @@ impl Conditions {
         self.list.retain(|c| c.r#type != kind);
     }
 
-    /// Same status and reason: nothing new. Same status: it has been so since then.
+    /// Sets a condition. The same status and reason change nothing; the same status keeps its transition time.
     fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
         let old = self.get(kind);
         if old.is_some_and(|c| c.status == status && c.reason.as_deref() == Some(reason)) {
@@ -104,11 +104,11 @@ fn availability(snapshot: &Snapshot<'_>, available: i64, all: &mut Conditions) {
 }
 
 fn pause(paused: bool, all: &mut Conditions) {
-    let told =
+    let is_reported =
         all.get("Progressing").is_some_and(|c| c.reason.as_deref() == Some("DeploymentPaused"));
-    if paused && !told {
+    if paused && !is_reported {
         all.set("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused".to_owned());
-    } else if !paused && told {
+    } else if !paused && is_reported {
         all.set("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed".to_owned());
     }
 }
@@ -182,7 +182,7 @@ fn timed_out(all: &Conditions, deadline: i64) -> bool {
     }
 }
 
-/// When the deadline is to be checked again, if the rollout goes on.
+/// Returns the seconds until the next check of the progress deadline, if the rollout is in progress.
 fn deadline(snapshot: &Snapshot<'_>, all: &Conditions) -> Option<u64> {
     let seconds = has_deadline(snapshot).filter(|_| !snapshot.deployment.spec.paused)?;
     let condition = all.get("Progressing")?;
@@ -197,7 +197,7 @@ fn deadline(snapshot: &Snapshot<'_>, all: &Conditions) -> Option<u64> {
     Some(left.max(1) as u64)
 }
 
-/// What keeps a set from making Pods is the Deployment's trouble too.
+/// Copies a set's ReplicaFailure condition to the Deployment.
 fn replica_failure(snapshot: &Snapshot<'_>, all: &mut Conditions) {
     let failure = |set: &crate::views::ReplicaSet| {
         conditions(&set.status)

@@ -1,4 +1,4 @@
-//! Endpoints: the older form of the same, for clients that still read it.
+//! Maintains the legacy Endpoints of each Service.
 
 use api_meta::{ObjectMeta, Tree as _};
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{follow_pods, labels_for, plan};
 use crate::{
     context::{Context, synced},
-    indexes::Labelled,
+    indexes::LabelIndex,
     shared::Watched,
     views::{Pod, Service},
 };
@@ -25,7 +25,7 @@ pub(super) struct Endpoints {
     pub(super) subsets: Value,
 }
 
-/// Addresses with the same ports are one subset.
+/// Groups addresses with the same ports into one subset.
 fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
     let family = service.spec.ip_families.first().map_or("IPv4", String::as_str);
     let v6 =
@@ -87,7 +87,7 @@ pub(crate) fn start(context: Context) {
     endpoints.on_key(&queue);
     follow_pods(&pods, &services, &queue);
     let waits = vec![synced(&services), synced(&pods), synced(&endpoints)];
-    let (run, pods) = (context.clone(), Labelled::of(&pods));
+    let (run, pods) = (context.clone(), LabelIndex::of(&pods));
     context.run(&queue, 5, waits, move |key| {
         let (context, services, pods, endpoints) =
             (run.clone(), services.clone(), pods.clone(), endpoints.clone());
@@ -98,7 +98,7 @@ pub(crate) fn start(context: Context) {
 async fn reconcile(
     context: &Context,
     services: &Watched<Service>,
-    pods: &Labelled<Pod>,
+    pods: &LabelIndex<Pod>,
     endpoints: &Watched<Endpoints>,
     key: &str,
 ) -> Result<(), Error> {
@@ -106,7 +106,7 @@ async fn reconcile(
     let resource = &Resource::ENDPOINTS;
     let current = endpoints.get(key);
     let Some(service) = services.get(key) else {
-        // Endpoints made by hand for no Service are left; ours go with it.
+        // Endpoints that a user created without a Service stay; managed ones are deleted.
         let ours =
             current.filter(|e| e.metadata.labels.get(MANAGED.0).is_some_and(|by| by == MANAGED.1));
         let Some(ours) = ours else { return Ok(()) };
@@ -135,7 +135,7 @@ async fn reconcile(
         }
     };
     match done {
-        Err(error) if crate::pods::namespace_is_going(&error) => Ok(()),
+        Err(error) if crate::pods::namespace_is_terminating(&error) => Ok(()),
         other => other.map(drop),
     }
 }

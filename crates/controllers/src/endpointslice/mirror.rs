@@ -1,4 +1,4 @@
-//! Endpoints that someone keeps by hand, shown as slices to those who read only these.
+//! Mirrors user-managed Endpoints to EndpointSlices for clients that read only slices.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::{
 };
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
-/// As many addresses of one subset as are mirrored.
+/// The number of addresses of one subset that are mirrored.
 const MAX_ADDRESSES: usize = 1000;
 
-/// A slice as it ought to be.
+/// The content of a mirrored slice.
 #[derive(Debug, PartialEq)]
-struct Wanted {
+struct DesiredSlice {
     family: &'static str,
     ports: Vec<SlicePort>,
     endpoints: Vec<Endpoint>,
 }
 
-fn wanted(endpoints: &Endpoints) -> Vec<Wanted> {
-    let mut out: Vec<Wanted> = Vec::new();
+fn wanted(endpoints: &Endpoints) -> Vec<DesiredSlice> {
+    let mut out: Vec<DesiredSlice> = Vec::new();
     for subset in endpoints.subsets.as_array().into_iter().flatten() {
         let mut ports: Vec<SlicePort> = subset.items("ports").iter().map(port).collect();
         ports.sort();
@@ -47,7 +47,7 @@ fn wanted(endpoints: &Endpoints) -> Vec<Wanted> {
             match out.iter_mut().find(|w| w.family == family && w.ports == ports) {
                 _ if found.is_empty() => {}
                 Some(same) => same.endpoints.extend(found),
-                None => out.push(Wanted { family, ports: ports.clone(), endpoints: found }),
+                None => out.push(DesiredSlice { family, ports: ports.clone(), endpoints: found }),
             }
         }
     }
@@ -75,7 +75,7 @@ fn endpoint(address: &Value, family: &str, ready: bool) -> Option<Endpoint> {
     })
 }
 
-/// Whether these Endpoints are mirrored: nobody else makes slices for their Service.
+/// Reports whether these Endpoints are mirrored: the Service has no selector, so no other controller makes slices.
 fn mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
     let meta = &endpoints.metadata;
     service.is_some_and(|service| service.spec.selector.is_empty())
@@ -119,7 +119,7 @@ async fn reconcile(
     let resource = &Resource::ENDPOINT_SLICES;
     for (at, slice) in plan.iter().enumerate() {
         let Some(source) = &source else { continue };
-        // Names are given, not generated: a stale look then makes nothing twice.
+        // Fixed names instead of generated ones: a stale read then creates nothing twice.
         let object = object(&source.metadata, slice, at);
         let slice_name = object.name().to_owned();
         let there = existing
@@ -148,7 +148,7 @@ async fn reconcile(
     Ok(())
 }
 
-fn same(old: &Arc<Slice>, wanted: &Wanted) -> bool {
+fn same(old: &Arc<Slice>, wanted: &DesiredSlice) -> bool {
     let mut ports = old.ports.clone();
     ports.sort();
     old.address_type == wanted.family && ports == wanted.ports && old.endpoints == wanted.endpoints
@@ -161,7 +161,7 @@ async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
     deleted.if_there().map(drop)
 }
 
-fn object(source: &ObjectMeta, slice: &Wanted, number: usize) -> Value {
+fn object(source: &ObjectMeta, slice: &DesiredSlice, number: usize) -> Value {
     let mut labels = source.labels.clone();
     labels.insert("kubernetes.io/service-name".into(), source.name.clone());
     labels.insert("endpointslice.kubernetes.io/managed-by".into(), MANAGER.into());
@@ -188,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn subsets_become_slices_of_each_family() {
+    fn mirrors_subsets_per_address_family() {
         let slices = wanted(&endpoints(json!({})));
-        let told: Vec<_> =
+        let found_slices: Vec<_> =
             slices.iter().map(|s| (s.family, s.endpoints.len(), s.ports[0].port)).collect();
-        assert_eq!(told, [("IPv4", 2, Some(5432)), ("IPv6", 1, Some(5432))]);
+        assert_eq!(found_slices, [("IPv4", 2, Some(5432)), ("IPv6", 1, Some(5432))]);
         assert_eq!(
             (slices[0].endpoints[0].conditions.ready, slices[0].endpoints[1].conditions.ready),
             (true, false)
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_else_makes_slices_for() {
+    fn mirrors_only_services_without_selector() {
         let service = |selector: Value| -> Service {
             serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
         };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{MANAGER, labels_for};
 use crate::views::{Labels, Pod, Service, ServicePort};
 
-/// The zone of a node.
+/// Returns the zone of a node.
 pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 const MAX_ENDPOINTS: usize = 100;
@@ -83,10 +83,10 @@ pub(crate) struct Plan {
     pub(crate) delete: Vec<ObjectMeta>,
 }
 
-/// Endpoints with the same ports and family share slices.
+/// Address family and ports; endpoints of one group share slices.
 type Group = (String, Vec<SlicePort>);
 
-/// What to write so that the slices say what the Pods are.
+/// Plans the writes that bring the slices in line with the Pods.
 pub(crate) fn plan(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -113,7 +113,7 @@ pub(crate) fn plan(
         ports.sort();
         grouped.entry((slice.address_type.clone(), ports)).or_default().push(slice);
     }
-    // A Service without endpoints keeps one empty slice of each family, which says that there are none.
+    // A Service without endpoints keeps one empty slice of each family.
     for family in &families {
         if !wanted.keys().any(|(f, _)| f == family) {
             wanted.insert((family.clone(), Vec::new()), Vec::new());
@@ -123,7 +123,7 @@ pub(crate) fn plan(
         let existing = grouped.remove(&group).unwrap_or_default();
         fill(service, &group, endpoints, existing, &mut plan);
     }
-    // What is left has ports or families that nobody wants any more; it is filled anew before more are made.
+    // Reuse the remaining slices, whose ports or families are obsolete, before creating new ones.
     for slice in grouped.into_values().flatten() {
         match plan.create.pop() {
             Some(new) if slice.address_type == new["addressType"] => {
@@ -148,7 +148,7 @@ fn renewed(slice: &Slice, mut object: Value) -> Value {
     object
 }
 
-/// Puts the endpoints of one group into slices: each stays where it is, new ones fill what is open.
+/// Distributes the endpoints of one group: existing ones keep their slice, new ones fill free space.
 fn fill(
     service: &Service,
     group: &Group,
@@ -166,7 +166,7 @@ fn fill(
             (slice, stay.collect())
         })
         .collect();
-    // The fullest slices that will be written anyway are filled first.
+    // Fill the slices that change anyway first, the fullest first.
     let mut rest: Vec<_> = left.into_values().collect();
     let changed = |(slice, endpoints): &(&Arc<Slice>, Vec<Endpoint>)| slice.endpoints != *endpoints;
     kept.sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
@@ -196,7 +196,7 @@ fn fill(
     }
 }
 
-/// The group that stands for no endpoints at all.
+/// Reports whether this is the group of a Service without endpoints.
 fn last(group: &Group) -> bool {
     group.1.is_empty()
 }
@@ -236,7 +236,7 @@ fn families(service: &Service) -> Vec<String> {
     vec![if v6 { "IPv6" } else { "IPv4" }.to_owned()]
 }
 
-/// The Service's ports as numbers on this Pod; one that the Pod does not name is left out.
+/// Resolves the Service's ports for this Pod; a named port that the Pod does not have is left out.
 pub(super) fn ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
     let mut ports: Vec<_> = service
         .spec
@@ -283,7 +283,7 @@ fn endpoint(service: &Service, pod: &Pod, family: &str, zone: ZoneOf<'_>) -> Opt
     let serving = pod.ready();
     let terminating = pod.metadata.terminating();
     let ready = service.spec.publish_not_ready_addresses || (serving && !terminating);
-    // A name inside a headless Service's domain, as DNS serves it.
+    // A hostname in a headless Service's domain, as DNS serves it.
     let named = pod.spec.subdomain.as_deref() == Some(service.metadata.name.as_str());
     let node = Some(pod.node().to_owned()).filter(|node| !node.is_empty());
     Some(Endpoint {

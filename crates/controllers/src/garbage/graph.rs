@@ -1,4 +1,4 @@
-//! Who owns whom, as far as the informers have shown it.
+//! The graph of owners and dependents, built from the informers.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -14,9 +14,9 @@ pub(super) type Uid = Arc<str>;
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const ORPHAN: &str = "orphan";
 
-/// What the collector keeps of every object.
+/// The metadata that the collector caches of every object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct TrackedObject {
     pub(super) uid: Uid,
     pub(super) name: Box<str>,
     pub(super) namespace: Box<str>,
@@ -26,7 +26,7 @@ pub(super) struct Kept {
     pub(super) deleting: bool,
 }
 
-impl<'de> Deserialize<'de> for Kept {
+impl<'de> Deserialize<'de> for TrackedObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Whole {
@@ -45,12 +45,12 @@ impl<'de> Deserialize<'de> for Kept {
     }
 }
 
-impl Kept {
+impl TrackedObject {
     fn holds(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|f| f == finalizer)
     }
 
-    /// Being deleted in the foreground: it goes when its dependents have gone.
+    /// Reports whether the object is being deleted in the foreground, after its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.deleting && self.holds(FOREGROUND)
     }
@@ -71,74 +71,77 @@ impl Kept {
 #[derive(Debug)]
 struct Item {
     resource: Arc<Resource>,
-    kept: Arc<Kept>,
+    kept: Arc<TrackedObject>,
 }
 
 #[derive(Default)]
 pub(super) struct Graph {
     items: HashMap<Uid, Item>,
-    /// By the owner's uid, whether or not the owner is known.
+    /// Dependents by their owner's uid, also for unknown owners.
     dependents: HashMap<Uid, BTreeSet<Uid>>,
-    /// Owners known not to exist (any more), with the namespace they were looked for in. A uid never comes
-    /// back, so this only saves asking again.
+    /// Owners known not to exist, by the namespace of the lookup. Uids are never reused, so this only saves reads.
     absent: BTreeSet<(Uid, Box<str>)>,
     absent_order: VecDeque<(Uid, Box<str>)>,
 }
 
 const ABSENT_KEPT: usize = 10_000;
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standing {
-    /// There, and staying.
+    /// Exists and is not waiting for its dependents.
     Solid,
-    /// There, waiting for its dependents to go.
+    /// Exists and waits for its dependents to be deleted.
     Waiting,
     Absent,
-    /// Not in the graph: the API must be asked.
+    /// Missing in the graph; the API must be read.
     Unknown,
 }
 
 impl Graph {
-    /// An object came or changed. Returns the objects to look at.
-    pub(super) fn observe(&mut self, resource: &Arc<Resource>, kept: &Arc<Kept>) -> Vec<Uid> {
+    /// Records a new or changed object. Returns the objects to collect.
+    pub(super) fn observe(
+        &mut self,
+        resource: &Arc<Resource>,
+        kept: &Arc<TrackedObject>,
+    ) -> Vec<Uid> {
         let uid = kept.uid.clone();
         let item = Item { resource: resource.clone(), kept: kept.clone() };
         let before = self.items.insert(uid.clone(), item).map(|item| item.kept);
         let old = before.as_ref().map_or(&[][..], |kept| &kept.owners);
-        let mut look = Vec::new();
+        let mut uids = Vec::new();
         for owner in old.iter().filter(|o| !kept.owners.iter().any(|n| n.uid == o.uid)) {
             self.cut(&owner.uid, &uid);
         }
         for owner in old.iter().filter(|o| !kept.owners.contains(o)) {
-            // An owner may have waited for just this.
-            look.push(Uid::from(owner.uid.as_str()));
+            // The owner may have waited for this change.
+            uids.push(Uid::from(owner.uid.as_str()));
         }
         for owner in &kept.owners {
             self.dependents.entry(owner.uid.as_str().into()).or_default().insert(uid.clone());
         }
         let all_solid = kept.owners.iter().all(|o| self.standing(kept, o) == Standing::Solid);
         if !kept.owners.is_empty() && !all_solid {
-            look.push(uid.clone());
+            uids.push(uid.clone());
         }
-        let waits = |kept: &Kept| (kept.waits_for_dependents(), kept.orphans_dependents());
+        let waits = |kept: &TrackedObject| (kept.waits_for_dependents(), kept.orphans_dependents());
         if before.as_ref().map(|b| waits(b)) != Some(waits(kept)) && waits(kept) != (false, false) {
-            look.push(uid.clone());
-            look.extend(self.dependents(&uid));
+            uids.push(uid.clone());
+            uids.extend(self.dependents(&uid));
         }
-        look
+        uids
     }
 
-    /// An object is gone. Returns the objects to look at: what it owned, and owners that waited for it.
-    pub(super) fn gone(&mut self, uid: &str) -> Vec<Uid> {
+    /// Removes a deleted object. Returns the objects to collect: its dependents, and owners that waited for it.
+    pub(super) fn remove(&mut self, uid: &str) -> Vec<Uid> {
         let Some(item) = self.items.remove(uid) else { return vec![] };
         self.note_absent(&item.kept.uid, &item.kept.namespace);
-        let mut look = self.dependents(uid);
+        let mut uids = self.dependents(uid);
         for owner in &item.kept.owners {
             self.cut(&owner.uid, uid);
-            look.push(owner.uid.as_str().into());
+            uids.push(owner.uid.as_str().into());
         }
-        look
+        uids
     }
 
     fn cut(&mut self, owner: &str, dependent: &str) {
@@ -150,7 +153,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn get(&self, uid: &str) -> Option<(Arc<Resource>, Arc<Kept>)> {
+    pub(super) fn get(&self, uid: &str) -> Option<(Arc<Resource>, Arc<TrackedObject>)> {
         self.items.get(uid).map(|item| (item.resource.clone(), item.kept.clone()))
     }
 
@@ -158,18 +161,18 @@ impl Graph {
         self.dependents.get(owner).into_iter().flatten().cloned().collect()
     }
 
-    /// Dependents whose owner may not go before them.
-    pub(super) fn blocking(&self, owner: &str) -> Vec<Arc<Kept>> {
+    /// Returns the dependents that block the owner's deletion.
+    pub(super) fn blocking(&self, owner: &str) -> Vec<Arc<TrackedObject>> {
         let items =
             self.dependents.get(owner).into_iter().flatten().filter_map(|uid| self.items.get(uid));
-        let blocks = |kept: &Kept| {
+        let blocks = |kept: &TrackedObject| {
             kept.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
         };
         items.map(|item| item.kept.clone()).filter(|kept| blocks(kept)).collect()
     }
 
-    /// Whether a dependent waits for dependents of its own. With a waiting owner that makes a circle, as far as one
-    /// can see from here; taking a chain for one only makes its members go in another order.
+    /// Reports whether a dependent waits for dependents of its own. With a waiting owner this looks like a cycle. A
+    /// chain that is mistaken for a cycle is only deleted in another order.
     fn has_waiting_dependent(&self, owner: &str) -> bool {
         let dependents = self.dependents.get(owner).into_iter().flatten();
         dependents
@@ -177,9 +180,9 @@ impl Graph {
             .any(|item| item.kept.waits_for_dependents())
     }
 
-    /// How the owner that `child` refers to stands. The reference must be right in kind, name and namespace:
-    /// an owner in another namespace is no owner.
-    pub(super) fn standing(&self, child: &Kept, owner: &OwnerReference) -> Standing {
+    /// Returns the state of the owner that `child` refers to. The reference must match in kind, name and namespace: an
+    /// owner in another namespace does not count.
+    pub(super) fn standing(&self, child: &TrackedObject, owner: &OwnerReference) -> Standing {
         let uid: &str = &owner.uid;
         if self.absent.contains(&(uid.into(), child.namespace.clone())) {
             return Standing::Absent;
@@ -199,7 +202,7 @@ impl Graph {
 
     pub(super) fn note_absent(&mut self, uid: &Uid, namespace: &str) {
         let key = (uid.clone(), Box::from(namespace));
-        // Looked for from a cluster-scoped child, or by a child of the same namespace.
+        // The lookup came from a cluster-scoped child or from a child in the same namespace.
         if self.absent.insert(key.clone()) {
             self.absent_order.push_back(key);
         }
@@ -211,28 +214,28 @@ impl Graph {
     }
 }
 
-/// What to do about one object.
+/// The action for one object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     Nothing,
-    /// Its last owner is gone, or is going and waits for it.
+    /// All its owners are gone, or are being deleted and wait for it.
     Delete {
         policy: &'static str,
     },
-    /// It has other owners: forget these.
+    /// Removes these references, because it has other owners.
     DropOwners(Vec<OwnerReference>),
-    /// It is part of a circle whose members wait for each other: let its owners go without it.
+    /// Stops it from blocking its owners, because it is part of a cycle of waiting objects.
     StopBlocking,
-    /// All that it waited for is gone: let it go.
+    /// Its dependents are gone: remove this finalizer.
     RemoveFinalizer(&'static str),
-    /// Look at its dependents first.
+    /// Collect its dependents first.
     Dependents(Vec<Uid>),
-    /// Take it off its dependents' owners, then let it go.
+    /// Remove it from its dependents' owner references, then remove the finalizer.
     Orphan(Vec<Uid>),
 }
 
-/// Decides for one object, given how each of its owners stands.
-pub(super) fn plan(graph: &Graph, kept: &Kept, standings: &[Standing]) -> Plan {
+/// Decides the action for one object from the states of its owners.
+pub(super) fn plan(graph: &Graph, kept: &TrackedObject, standings: &[Standing]) -> Plan {
     if kept.orphans_dependents() {
         return Plan::Orphan(graph.dependents(&kept.uid));
     }
@@ -263,7 +266,7 @@ pub(super) fn plan(graph: &Graph, kept: &Kept, standings: &[Standing]) -> Plan {
         if blocks && graph.has_waiting_dependent(&kept.uid) {
             return Plan::StopBlocking;
         }
-        // The owner waits for this one, so this one waits for its own dependents.
+        // The owner waits for this object, so this object must wait for its own dependents.
         return Plan::Delete { policy: "Foreground" };
     }
     Plan::Delete { policy: kept.policy() }
@@ -284,13 +287,13 @@ mod tests {
         }
     }
 
-    fn kept(uid: &str, owners: Vec<OwnerReference>) -> Kept {
-        Kept {
+    fn kept(uid: &str, owners: Vec<OwnerReference>) -> TrackedObject {
+        TrackedObject {
             uid: uid.into(),
             name: uid.into(),
             namespace: "ns".into(),
             owners,
-            ..Kept::default()
+            ..TrackedObject::default()
         }
     }
 
@@ -298,17 +301,17 @@ mod tests {
         Arc::new(Resource::constant("", "v1", "things", "Thing", true))
     }
 
-    fn judged(graph: &Graph, kept: &Kept) -> Plan {
+    fn plan_for(graph: &Graph, kept: &TrackedObject) -> Plan {
         let standings: Vec<_> = kept.owners.iter().map(|o| graph.standing(kept, o)).collect();
         plan(graph, kept, &standings)
     }
 
-    fn observe(graph: &mut Graph, kept: &Kept) -> Vec<Uid> {
+    fn observe(graph: &mut Graph, kept: &TrackedObject) -> Vec<Uid> {
         graph.observe(&things(), &Arc::new(kept.clone()))
     }
 
     #[test]
-    fn dependents_go_when_their_last_owner_has_gone() {
+    fn deletes_dependents_after_last_owner() {
         let mut graph = Graph::default();
         let (one, two) = (kept("one", vec![]), kept("two", vec![]));
         let both = kept("both", vec![owner("one", true), owner("two", true)]);
@@ -316,14 +319,14 @@ mod tests {
         for item in [&one, &two, &both, &single] {
             assert!(observe(&mut graph, item).is_empty());
         }
-        assert_eq!(judged(&graph, &both), Plan::Nothing);
-        assert_eq!(graph.gone("one"), ["both".into(), "single".into()]);
-        assert_eq!(judged(&graph, &both), Plan::DropOwners(vec![owner("one", true)]));
-        assert_eq!(judged(&graph, &single), Plan::Delete { policy: "Background" });
+        assert_eq!(plan_for(&graph, &both), Plan::Nothing);
+        assert_eq!(graph.remove("one"), ["both".into(), "single".into()]);
+        assert_eq!(plan_for(&graph, &both), Plan::DropOwners(vec![owner("one", true)]));
+        assert_eq!(plan_for(&graph, &single), Plan::Delete { policy: "Background" });
     }
 
     #[test]
-    fn an_owner_that_waits_goes_after_those_that_block_it() {
+    fn deletes_waiting_owner_after_blocking_dependents() {
         let mut graph = Graph::default();
         let mut top = kept("top", vec![]);
         let child = kept("child", vec![owner("top", true)]);
@@ -333,16 +336,16 @@ mod tests {
         }
         top.deleting = true;
         top.finalizers = vec![FOREGROUND.into()];
-        let look = observe(&mut graph, &top);
-        assert_eq!(look, ["top".into(), "child".into(), "loose".into()]);
-        assert_eq!(judged(&graph, &top), Plan::Dependents(vec!["child".into()]));
-        assert_eq!(judged(&graph, &child), Plan::Delete { policy: "Background" });
-        assert!(graph.gone("child").contains(&"top".into()));
-        assert_eq!(judged(&graph, &top), Plan::RemoveFinalizer(FOREGROUND));
+        let uids = observe(&mut graph, &top);
+        assert_eq!(uids, ["top".into(), "child".into(), "loose".into()]);
+        assert_eq!(plan_for(&graph, &top), Plan::Dependents(vec!["child".into()]));
+        assert_eq!(plan_for(&graph, &child), Plan::Delete { policy: "Background" });
+        assert!(graph.remove("child").contains(&"top".into()));
+        assert_eq!(plan_for(&graph, &top), Plan::RemoveFinalizer(FOREGROUND));
     }
 
     #[test]
-    fn the_middle_of_a_chain_is_deleted_in_the_foreground() {
+    fn deletes_middle_of_chain_in_foreground() {
         let mut graph = Graph::default();
         let mut top = kept("top", vec![]);
         top.deleting = true;
@@ -352,12 +355,12 @@ mod tests {
         for item in [&top, &middle, &leaf] {
             observe(&mut graph, item);
         }
-        assert_eq!(judged(&graph, &middle), Plan::Delete { policy: "Foreground" });
-        assert_eq!(judged(&graph, &leaf), Plan::Nothing);
+        assert_eq!(plan_for(&graph, &middle), Plan::Delete { policy: "Foreground" });
+        assert_eq!(plan_for(&graph, &leaf), Plan::Nothing);
     }
 
     #[test]
-    fn a_circle_is_cut() {
+    fn breaks_ownership_cycle() {
         let mut graph = Graph::default();
         let mut one = kept("one", vec![owner("three", true)]);
         let mut two = kept("two", vec![owner("one", true)]);
@@ -369,15 +372,15 @@ mod tests {
         for item in [&one, &two, &three] {
             observe(&mut graph, item);
         }
-        assert_eq!(judged(&graph, &three), Plan::StopBlocking);
+        assert_eq!(plan_for(&graph, &three), Plan::StopBlocking);
         three.owners = vec![owner("two", false)];
         assert!(observe(&mut graph, &three).contains(&"two".into()));
-        assert_eq!(judged(&graph, &two), Plan::RemoveFinalizer(FOREGROUND));
-        assert_eq!(judged(&graph, &three), Plan::Delete { policy: "Foreground" });
+        assert_eq!(plan_for(&graph, &two), Plan::RemoveFinalizer(FOREGROUND));
+        assert_eq!(plan_for(&graph, &three), Plan::Delete { policy: "Foreground" });
     }
 
     #[test]
-    fn orphans_are_let_go_first() {
+    fn orphans_dependents_before_owner_deletion() {
         let mut graph = Graph::default();
         let mut top = kept("top", vec![]);
         observe(&mut graph, &top);
@@ -385,11 +388,11 @@ mod tests {
         top.deleting = true;
         top.finalizers = vec![ORPHAN.into()];
         assert!(observe(&mut graph, &top).contains(&"top".into()));
-        assert_eq!(judged(&graph, &top), Plan::Orphan(vec!["child".into()]));
+        assert_eq!(plan_for(&graph, &top), Plan::Orphan(vec!["child".into()]));
     }
 
     #[test]
-    fn an_owner_in_another_namespace_is_none() {
+    fn ignores_owner_in_other_namespace() {
         let mut graph = Graph::default();
         let mut top = kept("top", vec![]);
         top.namespace = "other".into();
@@ -398,6 +401,6 @@ mod tests {
         assert_eq!(observe(&mut graph, &child), ["child".into()]);
         assert_eq!(graph.standing(&child, &child.owners[0]), Standing::Unknown);
         graph.note_absent(&"top".into(), "ns");
-        assert_eq!(judged(&graph, &child), Plan::Delete { policy: "Background" });
+        assert_eq!(plan_for(&graph, &child), Plan::Delete { policy: "Background" });
     }
 }

@@ -1,41 +1,42 @@
-//! What a Pod's failure means for its Job.
+//! Evaluates the Pod failure policy of a Job.
 
 use crate::views::{FailureRule, Job, OnExitCodes, Pod};
 
+/// The effect of a Pod's failure on its Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// It counts as every failure does.
+    /// Counts towards the backoff limit.
     Counts,
-    /// It is as if the Pod had never been.
+    /// Does not count.
     Ignored,
-    /// Its index is not tried again.
+    /// Ends the retries of the Pod's index.
     FailsIndex,
-    /// The Job is lost, for the reason given.
+    /// Fails the Job with this message.
     FailsJob(String),
 }
 
-/// A Pod that is ending has failed too, unless its Job waits for its end.
+/// Reports whether the Pod failed. A terminating Pod counts as failed unless its Job waits for the Pod's end.
 pub(super) fn failed(job: &Job, pod: &Pod) -> bool {
     let ending = pod.metadata.terminating() && pod.status.phase != "Succeeded";
     pod.status.phase == "Failed" || (ending && !job.replaces_late())
 }
 
-/// What the first rule that fits a failed Pod says.
+/// Returns the effect of the first rule that matches a failed Pod.
 pub(super) fn meaning(job: &Job, pod: &Pod) -> Meaning {
     let rules = job.spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
     let fitting = rules.enumerate().find_map(|(at, rule)| Some((at, rule, fits(rule, pod)?)));
-    let Some((at, rule, told)) = fitting else { return Meaning::Counts };
+    let Some((at, rule, description)) = fitting else { return Meaning::Counts };
     match rule.action.as_str() {
         "Ignore" => Meaning::Ignored,
         "FailIndex" => Meaning::FailsIndex,
         "FailJob" => {
-            Meaning::FailsJob(format!("{told} matching {} rule at index {at}", rule.action))
+            Meaning::FailsJob(format!("{description} matching {} rule at index {at}", rule.action))
         }
         _ => Meaning::Counts,
     }
 }
 
-/// How a rule fits, in words.
+/// Returns a description of the match if the rule matches the Pod.
 fn fits(rule: &FailureRule, pod: &Pod) -> Option<String> {
     let name = pod.metadata.key();
     if let Some(codes) = &rule.on_exit_codes {
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn first_matching_rule_decides() {
         let job: Job = serde_json::from_value(json!({"spec": {"podFailurePolicy": {"rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
             {"action": "Count", "onPodConditions": [{"type": "Odd", "status": "False"}]},
@@ -107,9 +108,9 @@ mod tests {
         assert_eq!(meaning(&plain, &pod(json!(null), 42, 0)), Meaning::Counts);
     }
 
-    /// As the API shows a policy of no rules.
+    /// A policy without rules, as the API serves it.
     #[test]
-    fn a_policy_without_rules_is_read() {
+    fn accepts_policy_without_rules() {
         let job: Job =
             serde_json::from_value(json!({"spec": {"podFailurePolicy": {"rules": null}}})).unwrap();
         assert!(job.spec.pod_failure_policy.unwrap().rules.is_empty());

@@ -1,4 +1,4 @@
-//! Sets of completion indexes, written as `1,3-5`.
+//! Sets of completion indexes, formatted as `1,3-5`.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_written_as_ranges() {
+    fn formats_indexes_as_ranges() {
         for text in ["", "0", "0,1", "1,3-5,7", "0-99"] {
             assert_eq!(format(&parse(text, 100)), text);
         }

@@ -1,7 +1,7 @@
-//! Jobs that count failures for each index by itself.
+//! Jobs with a backoff limit per index.
 //!
-//! How often an index has failed stands on its latest Pod. So the last failed Pod of an index that is still to
-//! succeed keeps its finalizer until another bears the next count.
+//! The failure count of an index is stored on its latest Pod. So the last failed Pod of an index keeps its finalizer
+//! until its replacement carries the next count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use crate::views::{Job, Pod};
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// Failures before a Pod: those that counted, and those that did not.
+/// The failures of an index before a Pod: counted ones and ignored ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Failures {
     counted: i64,
@@ -56,8 +56,8 @@ impl Failures {
     }
 }
 
-/// The indexes that are not tried again, with those known `before`.
-pub(super) fn lost(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>) -> BTreeSet<i64> {
+/// Returns the indexes that are not retried: those of `before` and new ones.
+pub(super) fn failed_indexes(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>) -> BTreeSet<i64> {
     let limit = job.spec.backoff_limit_per_index.unwrap_or(i64::MAX);
     let completions = job.spec.completions.unwrap_or(0);
     let mut lost = before;
@@ -72,11 +72,11 @@ pub(super) fn lost(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>) -> BTree
     lost
 }
 
-/// The last failed Pod of each index, where no other has taken its place.
+/// The last failed Pod of each index that has no replacement.
 #[derive(Default)]
-pub(super) struct Last(BTreeMap<i64, Arc<Pod>>);
+pub(super) struct LastFailedPods(BTreeMap<i64, Arc<Pod>>);
 
-impl Last {
+impl LastFailedPods {
     pub(super) fn of(job: &Job, pods: &[Arc<Pod>]) -> Self {
         let mut last: BTreeMap<i64, Arc<Pod>> = BTreeMap::new();
         let held = pods.iter().filter(|pod| tracked(pod));
@@ -105,7 +105,7 @@ impl Last {
         self.0.get(&index).map(|pod| Failures::with(job, pod)).unwrap_or_default()
     }
 
-    /// How long an index has to wait after its last failure.
+    /// Returns the remaining backoff of an index after its last failure.
     pub(super) fn wait(&self, job: &Job, index: i64, now: Timestamp) -> Option<Duration> {
         let pod = self.0.get(&index)?;
         let failures = usize::try_from(Failures::with(job, pod).all()).unwrap_or(1);

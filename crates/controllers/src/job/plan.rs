@@ -8,31 +8,31 @@ use super::{
     FINALIZER,
     failure::{Meaning, failed, meaning},
     indexes,
-    per_index::{self, Failures, Last},
+    per_index::{self, Failures, LastFailedPods},
     success,
 };
 use crate::{
     context::count,
     pods::{OwnerOf, from_template, removal_order},
-    views::{Condition, Job, Pod, Uncounted, condition},
+    views::{Condition, Job, Pod, UncountedPods, condition},
 };
 
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) create: Vec<New>,
+    pub(super) create: Vec<NewPod>,
     pub(super) delete: Vec<Arc<Pod>>,
-    /// Recorded in the status, so their finalizer may go.
+    /// Pods that the status records, so that their finalizer can be removed.
     pub(super) release: Vec<Arc<Pod>>,
     pub(super) status: Value,
     pub(super) events: Vec<(EventKind, &'static str, String)>,
     pub(super) again: Option<Duration>,
 }
 
-/// A Pod to make, with its index where the Job has any, and what is counted for each index by itself.
+/// A Pod to create, with its index and failure counts if the Job has them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct New {
+pub(super) struct NewPod {
     pub(super) index: Option<i64>,
     pub(super) failures: Option<Failures>,
 }
@@ -41,7 +41,7 @@ pub(super) fn tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().any(|f| f == FINALIZER)
 }
 
-/// Whether it is on its way out and still there.
+/// Reports whether the Pod is terminating but has not ended.
 fn ending(pod: &Pod) -> bool {
     pod.metadata.terminating() && !pod.finished()
 }
@@ -50,18 +50,18 @@ pub(super) fn index(pod: &Pod) -> Option<i64> {
     pod.metadata.annotations.get(INDEX).and_then(|text| text.parse().ok())
 }
 
-/// What is known of the Pods that have ended.
+/// The counts of the Pods that have ended.
 struct Tally {
-    uncounted: Uncounted,
+    uncounted: UncountedPods,
     succeeded: i64,
     failed: i64,
     indexes: BTreeSet<i64>,
-    /// The indexes that are not tried again, where each has a limit of its own.
+    /// The failed indexes that are not retried; `None` without a backoff limit per index.
     lost: Option<BTreeSet<i64>>,
 }
 
 impl Tally {
-    /// All that ended, counted or about to be.
+    /// Returns the Pods that (succeeded, failed), including those not counted yet.
     fn all(&self) -> (i64, i64) {
         (
             self.succeeded + self.uncounted.succeeded.len() as i64,
@@ -70,8 +70,7 @@ impl Tally {
     }
 }
 
-/// Pods pass from running to recorded to counted: recorded ones whose finalizer is gone are counted, ended
-/// ones that still have it are recorded.
+/// Records ended Pods that have the finalizer, and counts recorded Pods that do not have it any more.
 fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
     let status = &job.status;
     let before = status.uncounted_terminated_pods.clone().unwrap_or_default();
@@ -87,12 +86,12 @@ fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
     let (lost, more_lost) = settle(&before.failed);
     succeeded += more_won;
     failures += more_lost;
-    let mut uncounted = Uncounted { succeeded: won, failed: lost };
+    let mut uncounted = UncountedPods { succeeded: won, failed: lost };
     for pod in pods.iter().filter(|pod| tracked(pod)) {
         let uid = &pod.metadata.uid;
         if pod.status.phase == "Succeeded" {
             if job.indexed() {
-                // An index succeeds once, however many Pods it took; the set of indexes is its own record.
+                // An index succeeds once, however many Pods it took. The set of indexes is the record.
                 done.extend(index(pod).filter(|i| *i < limit));
             }
             if !uncounted.succeeded.contains(uid) {
@@ -107,7 +106,7 @@ fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
     }
     let known = indexes::parse(status.failed_indexes.as_deref().unwrap_or(""), limit);
     let per_index = job.indexed() && job.spec.backoff_limit_per_index.is_some();
-    let lost = per_index.then(|| per_index::lost(job, pods, known));
+    let lost = per_index.then(|| per_index::failed_indexes(job, pods, known));
     if job.indexed() {
         succeeded = done.len() as i64 - uncounted.succeeded.len() as i64;
     }
@@ -137,7 +136,7 @@ impl Conditions {
     }
 }
 
-/// `caught_up` says whether `pods` shows all that was done before.
+/// Plans for a Job. `caught_up` is `true` if `pods` shows all earlier writes.
 pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool) -> Plan {
     let now = now.to_seconds();
     let tally = tally(job, pods);
@@ -145,9 +144,9 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
     let recorded = job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let over = job.finished().is_some();
     let last = match &tally.lost {
-        Some(lost) if !over => Last::of(job, pods)
+        Some(lost) if !over => LastFailedPods::of(job, pods)
             .of_indexes(|index| !lost.contains(index) && !tally.indexes.contains(index)),
-        _ => Last::default(),
+        _ => LastFailedPods::default(),
     };
     let ended = |pod: &Pod| pod.status.phase == "Succeeded" || failed(job, pod);
     plan.release =
@@ -164,8 +163,8 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
         judge(job, &tally, pods, &active, start, &mut conditions, &mut plan);
         let met = condition(&conditions.list, "SuccessCriteriaMet").cloned();
         let failing = condition(&conditions.list, "FailureTarget").cloned();
-        // It is over when every Pod has ended and is counted.
-        let counted = tally.uncounted == Uncounted::default();
+        // The Job is over when every Pod has ended and is counted.
+        let counted = tally.uncounted == UncountedPods::default();
         let idle = active.is_empty() && terminating == 0 && counted && caught_up;
         match (met, failing) {
             (Some(c), _) => {
@@ -204,7 +203,7 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
         plan.delete.clear();
     }
     let ready = active.iter().filter(|pod| pod.ready()).count() as i64;
-    let settled = recorded == tally.uncounted && tally.uncounted == Uncounted::default();
+    let settled = recorded == tally.uncounted && tally.uncounted == UncountedPods::default();
     plan.status = json!({
         "startTime": start,
         "completionTime": completion,
@@ -225,7 +224,7 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
     plan
 }
 
-fn uncounted(uncounted: &Uncounted) -> Value {
+fn uncounted(uncounted: &UncountedPods) -> Value {
     let list = |uids: &Vec<String>| if uids.is_empty() { Value::Null } else { json!(uids) };
     json!({"succeeded": list(&uncounted.succeeded), "failed": list(&uncounted.failed)})
 }
@@ -244,7 +243,7 @@ fn failure_event(condition: &Condition) -> &'static str {
     known.into_iter().find(|known| reason(condition) == *known).unwrap_or("BackoffLimitExceeded")
 }
 
-/// Whether the Job has been won or lost.
+/// Decides whether the Job has succeeded or failed.
 fn judge(
     job: &Job,
     tally: &Tally,
@@ -265,7 +264,7 @@ fn judge(
         Some(wanted) => succeeded >= wanted,
         None => succeeded > 0 && active.is_empty(),
     };
-    // A container restarted in place has failed as a Pod would have.
+    // A container that restarts in place counts as a failed Pod.
     let on_failure = job.spec.template["spec"]["restartPolicy"] == "OnFailure";
     let restarts: i64 = if on_failure { active.iter().map(|pod| pod.restarts()).sum() } else { 0 };
     let limit = job.spec.backoff_limit.unwrap_or(6);
@@ -300,7 +299,7 @@ fn judge(
     }
 }
 
-/// Whether the indexes that are not tried again are too many, or leave none to try.
+/// Returns reason and message if too many indexes failed or none is left to run.
 fn too_many_lost(job: &Job, tally: &Tally) -> Option<(&'static str, &'static str)> {
     let lost = tally.lost.as_ref().filter(|lost| !lost.is_empty())?;
     let (count, all) = (lost.len() as i64, lost.union(&tally.indexes).count() as i64);
@@ -328,13 +327,13 @@ fn suspend(
     *start = None;
 }
 
-/// Makes as many Pods run as may and need to.
+/// Plans the Pods to create and delete for the wanted parallelism.
 fn manage(
     job: &Job,
     pods: &[Arc<Pod>],
     active: &[Arc<Pod>],
     tally: &Tally,
-    last: &Last,
+    last: &LastFailedPods,
     now: Timestamp,
     plan: &mut Plan,
 ) {
@@ -342,7 +341,7 @@ fn manage(
     let (succeeded, _) = tally.all();
     let wanted = match job.spec.completions {
         Some(completions) => parallelism.min((completions - succeeded).max(0)),
-        // A work queue: once one has succeeded, no more are started.
+        // A work queue Job starts no Pods after the first success.
         None if succeeded > 0 => parallelism.min(active.len() as i64),
         None => parallelism,
     };
@@ -354,7 +353,7 @@ fn manage(
         plan.delete = surplus;
         return;
     }
-    // A Pod that is ending still counts where two at once would be wrong.
+    // A terminating Pod still counts if its replacement must wait for its end.
     let late = pods.iter().filter(|pod| job.replaces_late() && ending(pod)).count() as i64;
     let missing = wanted - have - late;
     let missing = usize::try_from(missing.clamp(0, 500)).unwrap_or(0);
@@ -368,7 +367,8 @@ fn manage(
                 .take(missing)
                 .map(|index| (index, last.wait(job, index, now)))
                 .partition(|(_, wait)| wait.is_none());
-            let new = |index| New { index: Some(index), failures: Some(last.failures(job, index)) };
+            let new =
+                |index| NewPod { index: Some(index), failures: Some(last.failures(job, index)) };
             plan.create = ready.into_iter().map(|(index, _)| new(index)).collect();
             waits.into_iter().filter_map(|(_, wait)| wait).min()
         }
@@ -378,9 +378,9 @@ fn manage(
                 (Some(_), _) => Vec::new(),
                 (None, true) => open_indexes(job, pods, tally, |_| false)
                     .take(missing)
-                    .map(|index| New { index: Some(index), failures: None })
+                    .map(|index| NewPod { index: Some(index), failures: None })
                     .collect(),
-                (None, false) => vec![New::default(); missing],
+                (None, false) => vec![NewPod::default(); missing],
             };
             wait
         }
@@ -390,7 +390,7 @@ fn manage(
     }
 }
 
-/// The indexes that nobody works on and that are to succeed yet.
+/// Returns the indexes that are neither running nor finished.
 fn open_indexes(
     job: &Job,
     pods: &[Arc<Pod>],
@@ -411,14 +411,14 @@ pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
     last.or(pod.metadata.deletion_timestamp).or(pod.metadata.creation_timestamp)
 }
 
-/// What is left of the wait after that many failures in a row: 10 s, doubling with each, ten minutes at most.
+/// Returns the remaining backoff after this many consecutive failures: 10 s, doubled each time, at most ten minutes.
 pub(super) fn wait_after(failures: usize, last: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?.min(10);
     let due = last.plus(Duration::from_secs((10_u64 << doublings).min(600)));
     (due > now).then(|| due.since(now))
 }
 
-/// How long to wait before the next Pod where failures of all count together.
+/// Returns the delay before the next Pod of a Job without a backoff limit per index.
 fn backoff(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let mut ends: Vec<_> = pods
         .iter()
@@ -427,12 +427,12 @@ fn backoff(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
         .collect();
     ends.sort();
     let in_a_row = ends.iter().rev().take_while(|(_, failed)| *failed).count();
-    // The Pods of earlier failures may be gone.
+    // The Pods of earlier failures may be deleted already.
     let in_a_row = in_a_row.max(usize::from(in_a_row > 0 && job.status.failed > 0));
     wait_after(in_a_row, ends.last()?.0, now)
 }
 
-pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
+pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &NewPod) -> Value {
     let mut pod = from_template(owner, &job.spec.template);
     let mut finalizers = pod.items("metadata.finalizers").to_vec();
     finalizers.push(json!(FINALIZER));
@@ -447,7 +447,8 @@ pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
     pod.put(&["metadata", "labels", INDEX], json!(text));
     pod.put(&["spec", "hostname"], json!(format!("{}-{index}", job.metadata.name)));
     let path = format!("metadata.annotations['{INDEX}']");
-    let variable = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
+    let variable = json!({"name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
     for field in ["initContainers", "containers"] {
         for container in
             pod.at_mut(&["spec", field]).and_then(Value::as_array_mut).into_iter().flatten()

@@ -1,11 +1,11 @@
-//! When a Job has succeeded although some of its indexes have not.
+//! Evaluates the success policy of an indexed Job.
 
 use std::collections::BTreeSet;
 
 use super::indexes;
 use crate::views::Job;
 
-/// Says which rule is met, if one is.
+/// Returns a message that names the rule that is met, if any.
 pub(super) fn met(job: &Job, succeeded: &BTreeSet<i64>) -> Option<String> {
     let limit = job.spec.completions.unwrap_or(0);
     let policy = job.spec.success_policy.as_ref().filter(|_| job.indexed())?;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_met_by_indexes_by_counts_and_by_both() {
+    fn matches_rules_by_indexes_and_counts() {
         let cases = [
             (json!({"succeededIndexes": "0,2-3"}), "0,2", None),
             (json!({"succeededIndexes": "0,2-3"}), "0,2-4", Some(1)),
@@ -43,8 +43,8 @@ mod tests {
                 "completions": 5, "completionMode": "Indexed",
                 "successPolicy": {"rules": [never, rule]}}}))
             .unwrap();
-            let told = wanted.map(|at| format!("Matched rules at index {at}"));
-            assert_eq!(met(&job, &indexes::parse(succeeded, 5)), told, "{rule} {succeeded}");
+            let expected = wanted.map(|at| format!("Matched rules at index {at}"));
+            assert_eq!(met(&job, &indexes::parse(succeeded, 5)), expected, "{rule} {succeeded}");
         }
     }
 }

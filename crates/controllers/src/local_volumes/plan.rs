@@ -1,4 +1,4 @@
-//! What is made for a claim, and what becomes of a volume whose claim is gone.
+//! Plans the volume for a claim, and the removal of a volume whose claim is deleted.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::views::{Node, PersistentVolume, StorageClass, VolumeClaim};
 
-/// The provisioner of classes of such volumes; also the annotation by which a Node says where its directories are.
+/// The provisioner in StorageClasses, and the annotation in which a Node names the root of its directories.
 pub(super) const PROVISIONER: &str = "windlass.local/volumes";
-/// Keeps a volume from going before its directory has.
+/// The finalizer that keeps a volume until its directory is removed.
 pub(super) const FINALIZER: &str = "windlass.local/volumes";
-/// What the annotation of a Node begins with that asks for a volume's removal.
+/// The prefix of the Node annotation that asks for the removal of a volume's directory.
 pub(super) const REMOVE: &str = "remove.windlass.local/";
 pub(super) const ASKED: &str = "asked";
 pub(super) const REMOVED: &str = "removed";
@@ -22,40 +22,41 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// A kubelet may write the label `kubernetes.io/hostname` of its own node, and could so take over the volumes of
 /// another one. NodeRestriction keeps kubelets from labels of this domain.
 pub(super) const NODE: &str = "windlass.node-restriction.kubernetes.io/local-volumes";
-/// The label that volumes required before [`NODE`]. The kubelets that made their directories set it to the node's name.
+/// The former required label of volumes, used before [`NODE`]. It held the node's name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// When a node is asked again that could not remove a directory.
+/// The delay before the next attempt after a failed removal.
 pub(super) const AGAIN: Duration = Duration::from_secs(30);
 
+/// The result of planning a volume for a claim.
 #[derive(Debug, PartialEq)]
-pub(super) enum Made {
+pub(super) enum Provisioning {
     Nothing,
     Volume(Value),
-    /// With another node it may go better.
+    /// The claim is refused. If `reschedules`, another node may satisfy it.
     Refused {
         why: String,
         reschedules: bool,
     },
 }
 
-fn refused(why: impl Into<String>, reschedules: bool) -> Made {
-    Made::Refused { why: why.into(), reschedules }
+fn refused(why: impl Into<String>, reschedules: bool) -> Provisioning {
+    Provisioning::Refused { why: why.into(), reschedules }
 }
 
-/// The volume for a claim that has a node and none yet.
+/// Plans the volume for an unbound claim with a selected node.
 pub(super) fn provision(
     claim: &VolumeClaim,
     class: Option<&StorageClass>,
     node: Option<&Node>,
-) -> Made {
+) -> Provisioning {
     let Some(class) = class.filter(|class| class.provisioner == PROVISIONER) else {
-        return Made::Nothing;
+        return Provisioning::Nothing;
     };
     let annotations = &claim.metadata.annotations;
     let ours = annotations.get(STORAGE_PROVISIONER).is_some_and(|own| own == PROVISIONER);
     if !ours || !claim.spec.volume_name.is_empty() || claim.metadata.terminating() {
-        return Made::Nothing;
+        return Provisioning::Nothing;
     }
     let Some(selected) = annotations.get(SELECTED_NODE) else {
         let why = "a directory is on one node: the class must have volumeBindingMode WaitForFirstConsumer";
@@ -83,12 +84,12 @@ pub(super) fn provision(
     let Some(root) = node.metadata.annotations.get(PROVISIONER) else {
         return refused(format!("node \"{selected}\" offers no local volumes"), true);
     };
-    Made::Volume(volume(claim, class, root, &node.metadata.name))
+    Provisioning::Volume(volume(claim, class, root, &node.metadata.name))
 }
 
 fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> Value {
     let own = &claim.metadata;
-    // The uid makes it one volume for one claim, however often it is made.
+    // The uid in the name makes retries idempotent.
     let name = format!("pvc-{}", own.uid);
     json!({
         "metadata": {
@@ -114,14 +115,14 @@ fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reclaim {
     Nothing,
-    /// This node is to remove the directory.
+    /// Asks this node to remove the directory.
     Ask(String),
-    /// It could not; it is asked again, if there is such a node.
+    /// The removal failed; ask the node again if it exists.
     Failed {
         node: Option<String>,
         why: String,
     },
-    /// The directory is gone.
+    /// The directory is removed: delete the volume.
     Delete,
 }
 
@@ -135,7 +136,7 @@ pub(super) fn node_of(volume: &PersistentVolume) -> Option<&str> {
     volume.spec.required_label(NODE).or_else(|| volume.spec.required_label(HOSTNAME))
 }
 
-/// A volume that its claim has given back, or that somebody deletes. `node` is the one that [`node_of`] names.
+/// Plans for a released or deleted volume. `node` is the one that [`node_of`] names.
 pub(super) fn reclaim(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim {
     let meta = &volume.metadata;
     let ours = meta.annotations.get(PROVISIONED_BY).is_some_and(|own| own == PROVISIONER);
@@ -144,7 +145,7 @@ pub(super) fn reclaim(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim
         return Reclaim::Nothing;
     }
     if volume.spec.persistent_volume_reclaim_policy != "Delete" {
-        // What is kept is kept; only the object goes, when somebody deletes it.
+        // A retained directory stays; only the deleted object is released.
         let waits = meta.terminating() && meta.finalizers.iter().any(|f| f == FINALIZER);
         return if waits { Reclaim::Delete } else { Reclaim::Nothing };
     }
@@ -192,9 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_gets_a_directory_on_the_node_that_was_chosen() {
+    fn provisions_directory_on_selected_node() {
         let node = node(json!({}));
-        let Made::Volume(made) = provision(&claim(json!({})), Some(&class()), Some(&node)) else {
+        let Provisioning::Volume(made) = provision(&claim(json!({})), Some(&class()), Some(&node))
+        else {
             panic!("nothing made")
         };
         assert_eq!(made["metadata"]["name"], "pvc-u");
@@ -208,14 +210,14 @@ mod tests {
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
             json!({"metadata": {"annotations": {STORAGE_PROVISIONER: "other/p"}}}),
         ] {
-            assert_eq!(provision(&claim(more), Some(&class()), Some(&node)), Made::Nothing);
+            assert_eq!(provision(&claim(more), Some(&class()), Some(&node)), Provisioning::Nothing);
         }
         let other: StorageClass = read(json!({"provisioner": "other/p"}));
-        assert_eq!(provision(&claim(json!({})), Some(&other), Some(&node)), Made::Nothing);
+        assert_eq!(provision(&claim(json!({})), Some(&other), Some(&node)), Provisioning::Nothing);
     }
 
     #[test]
-    fn what_a_directory_cannot_be_is_refused() {
+    fn refuses_unsupported_claims() {
         let silent = node(json!({"metadata": {"annotations": {PROVISIONER: null}}}));
         let offers = node(json!({}));
         for (more, node, words, another) in [
@@ -243,7 +245,7 @@ mod tests {
             (json!({}), None, "not found", true),
         ] {
             match provision(&claim(more.clone()), Some(&class()), node) {
-                Made::Refused { why, reschedules } => {
+                Provisioning::Refused { why, reschedules } => {
                     assert!(why.contains(words) && reschedules == another, "{more}: {why}");
                 }
                 other => panic!("{more}: {other:?}"),
@@ -252,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_goes_after_its_directory_and_one_that_is_kept_does_not() {
+    fn deletes_volume_after_directory_unless_retained() {
         let made = provision(&claim(json!({})), Some(&class()), Some(&node(json!({}))));
-        let Made::Volume(made) = made else { panic!("nothing made") };
+        let Provisioning::Volume(made) = made else { panic!("nothing made") };
         let next = |phase: &str, policy: &str, more: Value, answer: Value| {
             let spec = json!({"status": {"phase": phase},
                 "spec": {"persistentVolumeReclaimPolicy": policy}});

@@ -1,4 +1,4 @@
-//! Removes Pods from nodes with NoExecute taints that they do not tolerate, or no longer.
+//! Evicts Pods from nodes with NoExecute taints that they do not (or no longer) tolerate.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     views::{Node, Pod, Taint},
 };
 
-/// When the Pod has to go; `None` if it may stay.
+/// Returns the time at which the Pod is evicted; `None` if it may stay.
 fn plan(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
     let mut end: Option<Timestamp> = None;
     for taint in taints.iter().filter(|taint| taint.effect == "NoExecute") {
@@ -85,11 +85,11 @@ async fn reconcile(
     evict(context, &pod.metadata, &WORDS).await
 }
 
-/// In which words a Pod is told that it has to go.
+/// The texts of an eviction.
 pub(crate) struct Eviction {
     /// The Event's reason.
     pub(crate) event: &'static str,
-    /// The condition's reason and message.
+    /// The reason and the message of the condition.
     pub(crate) reason: &'static str,
     pub(crate) message: &'static str,
 }
@@ -100,7 +100,7 @@ const WORDS: Eviction = Eviction {
     message: "Taint manager: deleting due to NoExecute taint",
 };
 
-/// Tells a Pod why it goes, and deletes it.
+/// Sets the DisruptionTarget condition of a Pod and deletes the Pod.
 pub(crate) async fn evict(
     context: &Context,
     meta: &ObjectMeta,
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_stays_as_long_as_it_tolerates_every_taint() {
+    fn evicts_when_toleration_ends() {
         let at = |second: i64| Timestamp::from_unix(1_000_000 + second, 0);
         let taint = |key: &str, effect: &str, second| Taint {
             key: key.into(),

@@ -21,15 +21,15 @@ pub(super) fn readiness(node: &Node) -> Readiness {
     }
 }
 
-/// What was last heard of a node, and when by our own clock: other machines' clocks are not trusted.
+/// The last heartbeat of a node and the local time of its arrival. Clocks of other machines are not trusted.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct LastContact {
     heartbeat: Option<Timestamp>,
     renewed: Option<Box<str>>,
     at: Option<Instant>,
 }
 
-impl Heard {
+impl LastContact {
     pub(super) fn silent(
         &mut self,
         node: &Node,
@@ -49,12 +49,12 @@ impl Heard {
     }
 }
 
-const TOLD_BY_KUBELET: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+const KUBELET_CONDITIONS: &[&str] = &["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// The conditions of a silent node that do not say Unknown yet, as they ought to be.
+/// Returns the conditions of a silent node that must become Unknown.
 pub(super) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<Value> {
     let mut out = Vec::new();
-    for kind in TOLD_BY_KUBELET {
+    for kind in KUBELET_CONDITIONS {
         let current = condition(&node.status.conditions, kind);
         if current.is_some_and(|c| c.status == "Unknown") {
             continue;
@@ -75,7 +75,7 @@ pub(super) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<Value> {
     out
 }
 
-/// A condition's value and the taint that it means.
+/// Condition type, status, and the taint that follows.
 const BY_CONDITION: &[(&str, &str, &str)] = &[
     ("Ready", "False", "node.kubernetes.io/not-ready"),
     ("Ready", "Unknown", "node.kubernetes.io/unreachable"),
@@ -86,7 +86,7 @@ const BY_CONDITION: &[(&str, &str, &str)] = &[
 ];
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether the taint is one that this controller sets and takes off.
+/// Reports whether this controller manages the taint.
 pub(super) fn is_ours(taint: &Taint) -> bool {
     let by_condition = BY_CONDITION.iter().any(|(_, _, key)| taint.key == *key);
     let evicts = taint.effect == "NoExecute"
@@ -94,7 +94,7 @@ pub(super) fn is_ours(taint: &Taint) -> bool {
     (taint.effect == "NoSchedule" && (by_condition || taint.key == UNSCHEDULABLE)) || evicts
 }
 
-/// The taints of ours that the node ought to have.
+/// Returns the managed taints that the node should have.
 pub(super) fn wanted_taints(node: &Node, now: Timestamp) -> Vec<Taint> {
     let mut out = Vec::new();
     let taint = |key: &str, effect: &str| Taint {
@@ -117,7 +117,7 @@ pub(super) fn wanted_taints(node: &Node, now: Timestamp) -> Vec<Taint> {
     out
 }
 
-/// The node's taints with ours as wanted; those it has keep the time they were added.
+/// Returns the node's taints with the managed ones replaced. Existing taints keep their `timeAdded`.
 pub(super) fn with_taints(current: &[Taint], wanted: Vec<Taint>) -> Vec<Taint> {
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut out: Vec<Taint> = current
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_is_silent_when_neither_status_nor_lease_moves() {
+    async fn node_is_silent_without_status_and_lease_updates() {
         let (grace, start) = (Duration::from_secs(40), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut heard = Heard::default();
+        let mut heard = LastContact::default();
         assert!(!heard.silent(&node("True", 1), Some("a"), grace, start));
         assert!(!heard.silent(&node("True", 1), Some("b"), grace, at(39)));
         assert!(!heard.silent(&node("True", 1), Some("b"), grace, at(79)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_follow_conditions_and_others_stay() {
+    fn derives_taints_from_conditions_and_keeps_others() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let keys = |node: &Node| {
             let taints = with_taints(&node.spec.taints, wanted_taints(node, now));
@@ -182,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn silence_makes_every_condition_unknown_once() {
+    fn sets_conditions_unknown_once() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let told = unknown_conditions(&node("True", 1), now);
-        assert_eq!(told.len(), 4);
+        let changed = unknown_conditions(&node("True", 1), now);
+        assert_eq!(changed.len(), 4);
         assert_eq!(
-            (&told[0]["reason"], &told[1]["reason"]),
+            (&changed[0]["reason"], &changed[1]["reason"]),
             (&json!("NodeStatusUnknown"), &json!("NodeStatusNeverUpdated"))
         );
         assert!(unknown_conditions(&node("Unknown", 1), now).iter().all(|c| c["type"] != "Ready"));

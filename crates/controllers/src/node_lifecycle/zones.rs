@@ -5,14 +5,14 @@ use tokio::time::Instant;
 
 use crate::views::Node;
 
-/// Nodes are given up at this pace: one in ten seconds.
+/// The rate at which nodes are tainted for eviction, per second.
 const RATE: f64 = 0.1;
-/// …and where most of a large zone is sick, one in a hundred.
+/// The rate in a large zone whose nodes are mostly unhealthy, per second.
 const SLOW_RATE: f64 = 0.01;
 const LARGE: usize = 50;
 const MOST: f64 = 0.55;
 
-/// How fast nodes of each zone may be given up.
+/// The eviction rate of each zone.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
     zones: HashMap<String, Zone>,
@@ -36,15 +36,15 @@ impl Zone {
     }
 }
 
-/// Region and zone, by which failures go together.
+/// Returns region and zone of a node, the unit of failure.
 pub(super) fn zone_of(node: &Node) -> String {
     let label = |key| node.metadata.labels.get(key).map_or("", String::as_str);
     format!("{}:{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"))
 }
 
 impl Zones {
-    /// Sets each zone's pace by its nodes' health. When every zone is wholly sick, the fault is likelier
-    /// ours: nothing is given up.
+    /// Sets each zone's rate by the health of its nodes. If all zones are entirely unhealthy, the fault is likely on
+    /// this side and nothing is evicted.
     pub(super) fn update(&mut self, nodes: impl Iterator<Item = (String, bool)>, now: Instant) {
         let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
         for (zone, ready) in nodes {
@@ -68,7 +68,7 @@ impl Zones {
         }
     }
 
-    /// Leave to give up one node of the zone, or how long to wait before asking again.
+    /// Permits the eviction of one node in the zone, or returns the time to wait before the next attempt.
     pub(super) fn permit(&mut self, zone: &str, now: Instant) -> Result<(), Duration> {
         let zone = self.zones.entry(zone.to_owned()).or_insert_with(|| Zone::new(now));
         zone.refill(now);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_are_given_up_one_in_ten_seconds() {
+    async fn limits_evictions_to_one_node_per_ten_seconds() {
         let start = Instant::now();
         let mut zones = zones(&[(3, 1)], start);
         assert!(zones.permit("0", start).is_ok());
@@ -102,11 +102,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_most_fail_it_may_not_be_the_nodes() {
+    async fn stops_evictions_when_all_zones_fail() {
         let start = Instant::now();
         let ok = |sizes: &[(usize, usize)], zone| zones(sizes, start).permit(zone, start).is_ok();
         assert!(!ok(&[(2, 3)], "0"), "a small zone mostly sick");
-        assert!(ok(&[(20, 40)], "0"), "a large one goes slowly");
+        assert!(ok(&[(20, 40)], "0"), "a large zone is evicted slowly");
         assert!(!ok(&[(0, 3), (0, 2)], "0"), "everything sick");
         assert!(ok(&[(0, 3), (2, 0)], "0"), "one zone lost, another well");
         assert!(!ok(&[(0, 1)], "0"), "a single node is everything");

@@ -1,5 +1,5 @@
-//! What happens to a claim that is there: it is reserved for Pods that run without the scheduler's doing, given back when
-//! its last user is gone, and removed when the Pod that it was made for has ended.
+//! Maintains existing claims: reserves them for Pods that were bound without the scheduler, deallocates them after
+//! their last user, and deletes them when their Pod has ended.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::{CLAIMS, Claims};
 use crate::views::{Consumer, Pod, ResourceClaim};
 
 impl Claims {
-    /// A Pod that somebody has put on its node may use claims that have their devices.
+    /// Reserves allocated claims for a Pod that was bound without the scheduler.
     pub(super) async fn reserve(&self, pod: &Pod) -> Result<(), Error> {
         let meta = &pod.metadata;
         for claim in &pod.spec.resource_claims {
@@ -36,7 +36,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Brings one claim to where its users let it be.
+    /// Reconciles one claim with its users.
     pub(super) async fn claim(&self, key: &str) -> Result<(), Error> {
         let Some(claim) = self.claims.get(key) else { return Ok(()) };
         let mut gone = HashSet::new();
@@ -61,7 +61,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Whether the Pod may still use the claim. One that the informer does not show may be new: the API knows.
+    /// Reports whether the Pod may still use the claim. A Pod unknown to the informer is read from the API.
     async fn is_used(&self, claim: &ResourceClaim, user: &Consumer) -> Result<bool, Error> {
         let namespace = &claim.metadata.namespace;
         if let Some(pod) = self.pods.get(&format!("{namespace}/{}", user.name)) {
@@ -71,7 +71,7 @@ impl Claims {
         Ok(pod.if_there()?.is_some_and(|pod| pod.uid() == user.uid))
     }
 
-    /// Takes users from a claim, with the last also its devices, and what kept the claim for these.
+    /// Removes users from a claim. With the last user, it also removes the allocation and the finalizer.
     async fn give_back(&self, known: &ResourceClaim, gone: &HashSet<String>) -> Result<(), Error> {
         let mut claim = self.read(known).await?;
         let users = claim.items("status.reservedFor").iter();
@@ -96,7 +96,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Whether the claim was made for a Pod that does not need it any more. A Pod that is gone takes it along itself.
+    /// Reports whether the claim's Pod no longer needs it. The garbage collector deletes claims of deleted Pods.
     fn is_left_over(&self, claim: &ResourceClaim) -> bool {
         let meta = &claim.metadata;
         let owner = meta.controller().filter(|owner| owner.kind == "Pod");
@@ -105,7 +105,7 @@ impl Claims {
         pod.is_some_and(|pod| pod.metadata.uid != owner.uid || pod.is_done())
     }
 
-    /// The claim as it is now, for a write on its version. Another one of its name is a conflict.
+    /// Reads the current claim for a write on its version. A claim of the same name with another uid is a conflict.
     async fn read(&self, known: &ResourceClaim) -> Result<Value, Error> {
         let meta = &known.metadata;
         let claim = self.context.client.get(&CLAIMS, &meta.namespace, &meta.name).await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::claim_labels;
 use crate::{
     context::count,
-    history::{Current, HASH_LABEL},
+    history::{CurrentRevision, HASH_LABEL},
     pods::{OwnerOf, from_template},
     views::{Pod, Set},
 };
@@ -18,7 +18,7 @@ pub(super) enum Step {
         revision: String,
     },
     Delete(Arc<Pod>),
-    /// Delete a Pod that has failed; the next look makes it anew.
+    /// Deletes a failed Pod, which the next reconcile recreates.
     Recreate(Arc<Pod>),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) again: Option<u64>,
 }
 
-/// The number in a Pod's name, if the name is one of the set's.
+/// Returns the ordinal in a Pod's name if the name belongs to the set.
 pub(super) fn ordinal(set: &str, pod: &str) -> Option<i64> {
     let number = pod.strip_prefix(set)?.strip_prefix('-')?;
     let plain = number == "0" || !number.starts_with('0');
@@ -63,7 +63,7 @@ fn works(pod: &Pod) -> bool {
     pod.status.phase == "Running" && pod.ready() && !pod.metadata.terminating()
 }
 
-/// The next steps: in order, one at a time unless Pods are managed in parallel.
+/// Plans the next steps: in order and one at a time, unless Pods are managed in parallel.
 pub(super) fn plan(
     set: &Set,
     pods: &[Arc<Pod>],
@@ -98,7 +98,7 @@ pub(super) fn plan(
         }
         if in_order && !pod.available(set.spec.min_ready_seconds, now) {
             plan.again = until_available(set, pod, now);
-            // A Pod of a template that cannot work is replaced all the same, or no update could repair it.
+            // Replace a Pod that never becomes ready, or no update could repair it.
             return replace(set, &there, update, plan);
         }
         if in_order && !works(pod) {
@@ -114,7 +114,7 @@ pub(super) fn plan(
             }
             continue;
         }
-        // Where order counts, nothing goes while something is not well, but for the first that is not.
+        // In order, no Pod is deleted while another is unhealthy, except for the first unhealthy one.
         let well = works(pod) && pod.available(set.spec.min_ready_seconds, now);
         if in_order && !well && first_ill != Some(*number) {
             plan.again = until_available(set, pod, now);
@@ -128,21 +128,20 @@ pub(super) fn plan(
     replace(set, &there, update, plan)
 }
 
-/// Seconds until a Pod that works counts as available.
+/// Seconds until a running and ready Pod counts as available.
 fn until_available(set: &Set, pod: &Pod, now: Timestamp) -> Option<u64> {
     let left = |at: Timestamp| at.unix() + set.spec.min_ready_seconds - now.unix();
     works(pod).then(|| pod.ready_since().map_or(1, left).max(1).unsigned_abs())
 }
 
-/// How many Pods an update may take at once.
+/// The number of Pods that an update may replace at the same time.
 fn max_unavailable(set: &Set) -> i64 {
     let update = set.spec.update_strategy.rolling_update.as_ref();
     let given = update.and_then(|update| update.max_unavailable.as_ref());
     given.and_then(|given| given.scaled(replicas(set), false).ok()).unwrap_or(1).max(1)
 }
 
-/// Deletes Pods of a former template, the last first, as long as no more are unavailable than may be: without more
-/// said, one, and only when all after it work.
+/// Deletes Pods of old templates, last first, within maxUnavailable. With 1, all later Pods must be healthy.
 fn replace(set: &Set, there: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: Plan) -> Plan {
     if set.spec.update_strategy.r#type == "OnDelete" {
         return plan;
@@ -154,7 +153,7 @@ fn replace(set: &Set, there: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: 
         let pod = there.get(&number).filter(|pod| !pod.metadata.terminating());
         match pod {
             Some(pod) if revision(pod) != update => {
-                // One that does not work is missed by nobody.
+                // Replacing a Pod that is not ready costs no availability.
                 let spare = !works(pod) || left > 0 || most == 1;
                 if !spare {
                     return plan;
@@ -210,7 +209,7 @@ pub(super) fn pod_for(
     pod
 }
 
-/// The names of one Pod's claims.
+/// Returns the names of one Pod's claims.
 pub(super) fn claim_names(set: &Set, pod: &str) -> impl Iterator<Item = String> {
     let volumes = set.spec.volume_claim_templates.iter();
     volumes
@@ -218,13 +217,13 @@ pub(super) fn claim_names(set: &Set, pod: &str) -> impl Iterator<Item = String> 
         .map(move |v| format!("{v}-{pod}"))
 }
 
-/// Whether the set is to have no Pod of this number any more.
+/// Reports whether the Pod's ordinal is outside the set's range.
 pub(super) fn is_surplus(set: &Set, pod: &Pod) -> bool {
     let number = ordinal(&set.metadata.name, &pod.metadata.name);
     number.is_some_and(|number| !range(set).contains(&number))
 }
 
-/// The claims of one Pod. They outlive it: its successor gets the same volumes.
+/// Builds the claims of one Pod. They outlive the Pod, so that its successor gets the same volumes.
 pub(super) fn claims_for(set: &Set, pod: &str) -> Vec<Value> {
     let claim = |template: &Value| {
         let mut claim = template.clone();
@@ -244,7 +243,7 @@ pub(super) fn status(
     set: &Set,
     pods: &[Arc<Pod>],
     current: &str,
-    update: &Current,
+    update: &CurrentRevision,
     now: Timestamp,
 ) -> Value {
     let made: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
@@ -292,15 +291,15 @@ mod tests {
 
     fn steps(set: &Set, pods: &[Arc<Pod>]) -> Vec<String> {
         let now = Timestamp::from_unix(0, 0);
-        let told = plan(set, pods, "old", "new", now).steps.into_iter().map(|step| match step {
+        let texts = plan(set, pods, "old", "new", now).steps.into_iter().map(|step| match step {
             Step::Create { ordinal, revision } => format!("+{ordinal} {revision}"),
             Step::Delete(pod) | Step::Recreate(pod) => format!("-{}", pod.metadata.name),
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]
-    fn pods_come_in_order_each_when_the_one_before_works() {
+    fn creates_pods_in_order() {
         let three = set(3, json!({}));
         assert_eq!(steps(&three, &[]), ["+0 new"]);
         assert_eq!(steps(&three, &[pod(0, "new", false)]), Vec::<String>::new());
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_and_are_replaced_from_the_last() {
+    fn deletes_and_replaces_from_last() {
         let all = [pod(0, "old", true), pod(1, "old", true), pod(2, "old", true)];
         assert_eq!(steps(&set(1, json!({})), &all), ["-db-2"]);
         assert_eq!(steps(&set(3, json!({})), &all), ["-db-2"]);
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn none_goes_while_another_is_not_well_but_the_first_that_is_not() {
+    fn scale_down_waits_for_unhealthy_pods() {
         let none = set(0, json!({}));
         for (ready, wanted) in [
             ([false, false, false], &[][..]),
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_replaced_at_once_as_may_be_missing() {
+    fn replaces_up_to_max_unavailable() {
         let with = |most: Value, partition: i64| {
             set(
                 4,
@@ -365,17 +364,21 @@ mod tests {
         let three = [old(0), old(1), pod(2, "new", false), pod(3, "new", false)];
         assert_eq!(steps(&with(json!(2), 0), &three), Vec::<String>::new());
         let stuck = [old(0), pod(1, "old", false), pod(2, "new", false), pod(3, "new", true)];
-        assert_eq!(steps(&with(json!(2), 0), &stuck), ["-db-1"], "it is missed by nobody");
+        assert_eq!(
+            steps(&with(json!(2), 0), &stuck),
+            ["-db-1"],
+            "an unavailable Pod is replaced at no cost"
+        );
     }
 
     #[test]
-    fn a_pod_that_cannot_work_is_still_replaced() {
+    fn replaces_broken_pod() {
         let stuck = [pod(0, "old", true), pod(1, "old", false)];
         assert_eq!(steps(&set(2, json!({})), &stuck), ["-db-1"]);
     }
 
     #[test]
-    fn names_are_read_strictly() {
+    fn parses_ordinals_strictly() {
         assert_eq!(ordinal("db", "db-10"), Some(10));
         for other in ["db-01", "db-x", "db-", "dbx-1", "db-1-2"] {
             assert_eq!(ordinal("db", other), None, "{other}");

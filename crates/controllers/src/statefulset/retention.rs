@@ -1,28 +1,28 @@
-//! Which of a StatefulSet's claims go with it, or with a Pod that is scaled away: an owner reference says so.
+//! Applies the claim retention policy of a StatefulSet by owner references.
 
 use api_meta::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 
 use crate::views::Set;
 
-/// Who the claim of a Pod is to go with, as the set's policy has it.
+/// The owner with which a Pod's claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum With {
+enum ClaimOwner {
     Nobody,
     Set,
     Pod,
 }
 
-fn wanted(set: &Set, condemned: bool) -> With {
+fn wanted(set: &Set, condemned: bool) -> ClaimOwner {
     let policy = &set.spec.persistent_volume_claim_retention_policy;
     match (policy.when_scaled == "Delete", policy.when_deleted == "Delete") {
-        (true, _) if condemned => With::Pod,
-        (_, true) => With::Set,
-        _ => With::Nobody,
+        (true, _) if condemned => ClaimOwner::Pod,
+        (_, true) => ClaimOwner::Set,
+        _ => ClaimOwner::Nobody,
     }
 }
 
-/// The claim's owner references, if they are to change. Somebody else's claim is left alone.
+/// Returns the claim's owner references if they must change. A claim of another owner stays as it is.
 pub(super) fn references(
     (set, own): (&Set, OwnerReference),
     (pod, of_pod): (&ObjectMeta, OwnerReference),
@@ -36,16 +36,16 @@ pub(super) fn references(
     let mut owners: Vec<OwnerReference> =
         claim.owner_references.iter().filter(|owner| !ours(owner)).cloned().collect();
     match wanted(set, condemned) {
-        With::Nobody => {}
-        With::Set => owners.push(own),
-        With::Pod => owners.push(of_pod),
+        ClaimOwner::Nobody => {}
+        ClaimOwner::Set => owners.push(own),
+        ClaimOwner::Pod => owners.push(of_pod),
     }
     let uids = |owners: &[OwnerReference]| owners.iter().map(|o| o.uid.clone()).collect::<Vec<_>>();
     (uids(&owners) != uids(&claim.owner_references))
         .then(|| json!({"metadata": {"ownerReferences": owners}}))
 }
 
-/// Whether the claim is about to go with the former Pod of its name, whose successor must not be given it.
+/// Reports whether the claim is deleted with the former Pod of this name. The successor must not use it.
 pub(super) fn is_going(claim: &ObjectMeta) -> bool {
     claim.terminating() || claim.controller().is_some_and(|owner| owner.kind == "Pod")
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_says_with_whom_a_claim_goes() {
+    fn sets_owner_references_by_policy() {
         let pod = ObjectMeta { uid: "pod".to_owned(), ..ObjectMeta::default() };
         for (scaled, deleted, condemned, refers) in [
             ("Retain", "Retain", false, ""),

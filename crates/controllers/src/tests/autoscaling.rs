@@ -8,7 +8,7 @@ use crate::config::Autoscaling;
 const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 const METRICS: Resource =
     Resource::constant("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
-/// A kind that nobody here knows; the fake API serves an object as its own scale.
+/// A kind unknown to the controllers; the fake API serves an object as its own scale.
 const WIDGETS: Resource = Resource::constant("example.com", "v1", "widgets", "Widget", true);
 
 async fn cluster(pods: usize) -> Cluster {
@@ -37,7 +37,7 @@ async fn cluster(pods: usize) -> Cluster {
         let pod = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": "w"}},
             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}});
         api.create(&Resource::PODS, pod).await;
-        // Long past the time in which a Pod's load is that of its start.
+        // Long after the time in which a new Pod's CPU usage is ignored.
         let status = json!({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}});
         let at = Patched { namespace: "default", name: &name, subresource: "status" };
@@ -70,17 +70,17 @@ fn condition(api: &FakeApi, name: &str, kind: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_target_under_load_grows() {
+async fn scales_up_target_under_load() {
     let cluster = cluster(2).await;
     let api = &cluster.api;
     measure(api, 2, "100m").await;
     api.create(&AUTOSCALERS, autoscaler("a")).await;
-    // Two Pods that use all of what they request are four that use half of it.
+    // Two Pods at full usage become four at half usage.
     api.until("the target has grown", |api| {
         api.get(&WIDGETS, "default", "w").unwrap_or_default()["spec"]["replicas"] == 4
     })
     .await;
-    api.until("it is told", |api| {
+    api.until("the Event is recorded", |api| {
         events(api, "SuccessfulRescale").iter().any(|m| {
             m == "New size: 4; reason: cpu resource utilization (percentage of request) above target"
         })
@@ -95,7 +95,7 @@ async fn a_target_under_load_grows() {
 }
 
 #[tokio::test]
-async fn what_an_autoscaler_cannot_do_is_in_its_conditions() {
+async fn reports_failures_in_conditions() {
     let cluster = cluster(2).await;
     let api = &cluster.api;
     api.create(&AUTOSCALERS, autoscaler("a")).await;
@@ -121,7 +121,7 @@ async fn what_an_autoscaler_cannot_do_is_in_its_conditions() {
 }
 
 #[tokio::test]
-async fn sizes_outside_the_bounds_are_mended_and_zero_is_left() {
+async fn corrects_sizes_out_of_bounds_but_not_zero() {
     let cluster = cluster(2).await;
     let api = &cluster.api;
     let mut wanted = autoscaler("a");

@@ -1,8 +1,8 @@
-//! Published weaknesses of Kubernetes' controllers, one test each, by number.
+//! Regression tests for published vulnerabilities of Kubernetes controllers, one test for each CVE.
 
 use super::*;
 
-/// CVE-2024-7598: NetworkPolicies of a namespace that is deleted went before the Pods that they guard.
+/// CVE-2024-7598: the NetworkPolicies of a terminating namespace were deleted before the Pods that they protect.
 #[tokio::test]
 async fn cve_2024_7598_deletes_pods_before_network_policies() {
     let cluster = Cluster::start(&["namespace-controller"], Config::default());
@@ -20,7 +20,10 @@ async fn cve_2024_7598_deletes_pods_before_network_policies() {
     .await;
     let pod = api.get(&Resource::PODS, "a", "ending").unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
-    assert!(api.get(&Resource::NETWORK_POLICIES, "a", "guard").is_some(), "it goes after the Pod");
+    assert!(
+        api.get(&Resource::NETWORK_POLICIES, "a", "guard").is_some(),
+        "it is deleted after the Pod"
+    );
     let at = Patched { namespace: "a", name: "ending", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"metadata": {"finalizers": null}})).await;
     api.until("it is gone", |api| api.get(&Resource::NAMESPACES, "", "a").is_none()).await;

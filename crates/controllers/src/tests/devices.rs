@@ -1,4 +1,4 @@
-//! ResourceClaims with their controllers; a scheduler is played by the test.
+//! Tests ResourceClaims with their controllers; the test acts as the scheduler.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn status(api: &FakeApi, resource: &Resource, name: &str, status: Value) {
     api.merge(resource, at, json!({"status": status})).await;
 }
 
-/// What the scheduler writes of a claim.
+/// Allocates a claim as the scheduler does.
 async fn allocate(api: &FakeApi, claim: &str, pod: &str) {
     let at = Patched { namespace: "default", name: claim, subresource: "" };
     api.merge(&CLAIMS, at, json!({"metadata": {"finalizers": [FINALIZER]}})).await;
@@ -32,18 +32,18 @@ async fn allocate(api: &FakeApi, claim: &str, pod: &str) {
     status(api, &CLAIMS, claim, written).await;
 }
 
-fn made_for(api: &FakeApi, pod: &str) -> Option<String> {
+fn claim_name_of(api: &FakeApi, pod: &str) -> Option<String> {
     let pod = get(api, &Resource::PODS, pod);
     pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str().map(str::to_owned)
 }
 
 #[tokio::test]
-async fn a_claim_is_made_used_given_back_and_removed() {
+async fn claim_is_created_deallocated_and_deleted() {
     let cluster = Cluster::start(&["resourceclaim-controller"], Config::default());
     let api = &cluster.api;
     let template = json!({"resourceClaimTemplateName": "t"});
     api.create(&Resource::PODS, pod("p", template.clone())).await;
-    api.until("the Pod is told that there is no template", |api| {
+    api.until("the missing template is reported", |api| {
         let events = events(api, "FailedResourceClaimCreation");
         events.iter().any(|message| {
             message.starts_with("PodResourceClaim gpu: resource claim template \"t\": ")
@@ -58,8 +58,8 @@ async fn a_claim_is_made_used_given_back_and_removed() {
         "spec": {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": spec}}),
     )
     .await;
-    api.until("its claim is made", |api| made_for(api, "p").is_some()).await;
-    let name = made_for(api, "p").unwrap();
+    api.until("its claim is made", |api| claim_name_of(api, "p").is_some()).await;
+    let name = claim_name_of(api, "p").unwrap();
     let claim = get(api, &CLAIMS, &name);
     assert!(name.starts_with("p-gpu-"), "{name}");
     assert_eq!(claim["spec"], spec);
@@ -68,24 +68,24 @@ async fn a_claim_is_made_used_given_back_and_removed() {
     assert_eq!(claim["metadata"]["annotations"], annotations);
     assert_eq!(claim["metadata"]["ownerReferences"][0]["kind"], "Pod");
     assert_eq!(api.list(&CLAIMS, "default").len(), 1);
-    // Taken away while the Pod lives, it is made again.
+    // A claim deleted while its Pod lives is recreated.
     let user = api.client("user");
     user.delete(&CLAIMS, "default", &name, &Default::default()).await.unwrap();
     api.until("it is made again", |api| {
-        made_for(api, "p")
+        claim_name_of(api, "p")
             .is_some_and(|again| again != name && get(api, &CLAIMS, &again).is_object())
     })
     .await;
-    let name = made_for(api, "p").unwrap();
+    let name = claim_name_of(api, "p").unwrap();
     allocate(api, &name, "p").await;
-    // The Pod ends: nobody needs its claim any more, though the Pod stays.
+    // The Pod ends: its claim is not needed any more, although the Pod stays.
     status(api, &Resource::PODS, "p", json!({"phase": "Succeeded"})).await;
     api.until("the claim is gone", |api| api.list(&CLAIMS, "default").is_empty()).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn a_claim_of_several_pods_is_given_back_by_the_last() {
+async fn shared_claim_is_deallocated_after_last_pod() {
     let cluster = Cluster::start(&["resourceclaim-controller"], Config::default());
     let api = &cluster.api;
     api.create(&CLAIMS, json!({"metadata": {"name": "c", "namespace": "default"}})).await;
@@ -94,7 +94,7 @@ async fn a_claim_of_several_pods_is_given_back_by_the_last() {
         api.create(&Resource::PODS, pod(name, named.clone())).await;
     }
     allocate(api, "c", "first").await;
-    // Somebody has put the second on its node without the scheduler.
+    // The second Pod is bound without the scheduler.
     let at = Patched { namespace: "default", name: "second", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"spec": {"nodeName": "n"}})).await;
     api.until("the claim is reserved for it", |api| {
@@ -108,12 +108,12 @@ async fn a_claim_of_several_pods_is_given_back_by_the_last() {
     })
     .await;
     assert!(get(api, &CLAIMS, "c")["status"]["allocation"].is_object(), "the second uses it");
-    // Deleted meanwhile, it waits for the last.
+    // A deleted claim waits for its last user.
     user.delete(&CLAIMS, "default", "c", &Default::default()).await.unwrap();
     assert!(get(api, &CLAIMS, "c").is_object());
     user.delete(&Resource::PODS, "default", "second", &Default::default()).await.unwrap();
     api.until("it is gone", |api| get(api, &CLAIMS, "c").is_null()).await;
-    // One that stays is free for others.
+    // A claim that is not deleted becomes free for other Pods.
     api.create(&CLAIMS, json!({"metadata": {"name": "d", "namespace": "default"}})).await;
     api.create(&Resource::PODS, pod("third", json!({"resourceClaimName": "d"}))).await;
     allocate(api, "d", "third").await;
@@ -128,19 +128,19 @@ async fn a_claim_of_several_pods_is_given_back_by_the_last() {
 }
 
 #[tokio::test]
-async fn a_claim_of_anothers_name_is_not_taken_over() {
+async fn ignores_claim_of_other_owner() {
     let cluster = Cluster::start(&["resourceclaim-controller"], Config::default());
     let api = &cluster.api;
     let template = json!({"metadata": {"name": "t", "namespace": "default"}, "spec": {"spec": {}}});
     api.create(&Resource::RESOURCE_CLAIM_TEMPLATES, template).await;
     api.create(&CLAIMS, json!({"metadata": {"name": "foreign", "namespace": "default"}})).await;
     let mut user = pod("p", json!({"resourceClaimTemplateName": "t"}));
-    // Whoever may write a Pod's status says that this is the Pod's.
+    // A client that may write a Pod's status names another claim.
     user["status"] =
         json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "foreign"}]});
     api.create(&Resource::PODS, user).await;
     api.until("it has one of its own", |api| {
-        made_for(api, "p").is_some_and(|name| name != "foreign")
+        claim_name_of(api, "p").is_some_and(|name| name != "foreign")
     })
     .await;
     assert!(get(api, &CLAIMS, "foreign").is_object());
@@ -148,7 +148,7 @@ async fn a_claim_of_anothers_name_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn a_tainted_device_ends_its_users() {
+async fn evicts_pods_of_tainted_device() {
     let cluster = Cluster::start(&["device-taint-eviction-controller"], Config::default());
     let api = &cluster.api;
     let slice = |taints: Value| {

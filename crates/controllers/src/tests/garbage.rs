@@ -18,7 +18,7 @@ async fn delete(api: &FakeApi, resource: &Resource, name: &str, policy: &'static
     api.client("user").delete(resource, "default", name, &options).await.unwrap();
 }
 
-/// deployment → replica set → two Pods, and a ConfigMap that only the deployment owns.
+/// A Deployment with a ReplicaSet and two Pods, and a ConfigMap that only the Deployment owns.
 async fn family(api: &FakeApi) {
     let top = api.create(&Resource::DEPLOYMENTS, named("top")).await;
     let middle = api.create(&Resource::REPLICA_SETS, owned("middle", &top, true)).await;
@@ -35,19 +35,19 @@ fn left(api: &FakeApi) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_owned_goes_in_the_background() {
+async fn deletes_dependents_in_background() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     family(api).await;
     api.create(&Resource::CONFIG_MAPS, named("free")).await;
     delete(api, &Resource::DEPLOYMENTS, "top", "Background").await;
-    api.until("only what nobody owned is left", |api| left(api) == 1).await;
+    api.until("only the object without an owner is left", |api| left(api) == 1).await;
     assert!(api.get(&Resource::CONFIG_MAPS, "default", "free").is_some());
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn in_the_foreground_owners_go_last() {
+async fn deletes_owners_last_in_foreground() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     family(api).await;
@@ -69,7 +69,7 @@ async fn in_the_foreground_owners_go_last() {
 }
 
 #[tokio::test]
-async fn orphans_stay_without_an_owner() {
+async fn orphans_dependents() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     family(api).await;
@@ -85,7 +85,7 @@ async fn orphans_stay_without_an_owner() {
 }
 
 #[tokio::test]
-async fn an_object_whose_owner_never_was_goes_too_and_kinds_may_come_later() {
+async fn deletes_objects_of_absent_owners_and_later_kinds() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     let ghost =
@@ -115,7 +115,7 @@ async fn an_object_whose_owner_never_was_goes_too_and_kinds_may_come_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_stops_no_other_and_loses_nothing_that_it_owns() {
+async fn unlistable_kind_neither_blocks_nor_loses_dependents() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
@@ -132,7 +132,7 @@ async fn a_kind_that_cannot_be_listed_stops_no_other_and_loses_nothing_that_it_o
     family(api).await;
     delete(api, &Resource::DEPLOYMENTS, "top", "Background").await;
     until(api, "only what the widget owns is left", |api| left(api) == 1).await;
-    // Many times over the collector had reason to look at it since, and nobody said that the widget is gone.
+    // The collector has had many reasons to check the widget since, and it was never deleted.
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(api.get(&Resource::CONFIG_MAPS, "default", "of-widget").is_some());
     api.set_broken("widgets", false);

@@ -10,12 +10,12 @@ fn job(extra: Value) -> Value {
     json!({"metadata": {"name": "j", "namespace": "default"}, "spec": spec})
 }
 
-/// Ends running Pods of the Job.
+/// Ends the running Pods of the Job.
 async fn end_pods(api: FakeApi, phase: &'static str) {
     end_some(api, move |_| Some((phase, i32::from(phase == "Failed")))).await;
 }
 
-/// Ends the running Pods for which `how` says a phase and an exit code; it is given their indexes.
+/// Ends the running Pods for which `how` returns a phase and an exit code; its argument is the Pod's index.
 async fn end_some(api: FakeApi, how: impl Fn(&str) -> Option<(&'static str, i32)>) {
     loop {
         for pod in api.list(&Resource::PODS, "default") {
@@ -49,7 +49,7 @@ fn has(api: &FakeApi, kind: &str) -> bool {
         .any(|c| c["type"] == kind && c["status"] == "True")
 }
 
-fn held(api: &FakeApi) -> usize {
+fn pods_with_finalizer(api: &FakeApi) -> usize {
     let pods = api.list(&Resource::PODS, "default");
     pods.iter()
         .filter(|p| p["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()))
@@ -57,7 +57,7 @@ fn held(api: &FakeApi) -> usize {
 }
 
 #[tokio::test]
-async fn a_job_runs_to_completion_and_counts_every_pod_once() {
+async fn job_completes_and_counts_every_pod_once() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Succeeded"));
@@ -72,14 +72,14 @@ async fn a_job_runs_to_completion_and_counts_every_pod_once() {
         has(api, "Complete") && status(api)["succeeded"] == 7
     })
     .await;
-    api.until("no Pod is held", |api| held(api) == 0).await;
+    api.until("no Pod is held", |api| pods_with_finalizer(api) == 0).await;
     assert_eq!(api.list(&Resource::PODS, "default").len(), 7);
     assert!(status(api)["active"].is_null() && !status(api)["completionTime"].is_null());
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn an_indexed_job_runs_every_index() {
+async fn indexed_job_runs_every_index() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Succeeded"));
@@ -92,7 +92,10 @@ async fn an_indexed_job_runs_every_index() {
         has(api, "Complete") && status(api)["completedIndexes"] == "0-3"
     })
     .await;
-    api.until("they are counted", |api| status(api)["succeeded"] == 4 && held(api) == 0).await;
+    api.until("they are counted", |api| {
+        status(api)["succeeded"] == 4 && pods_with_finalizer(api) == 0
+    })
+    .await;
     let pods = api.list(&Resource::PODS, "default");
     assert_eq!(pods.len(), 4);
     assert!(pods.iter().any(|p| p["spec"]["hostname"] == "j-3"
@@ -101,7 +104,7 @@ async fn an_indexed_job_runs_every_index() {
 }
 
 #[tokio::test]
-async fn a_job_that_fails_too_often_gives_up() {
+async fn job_fails_at_backoff_limit() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Failed"));
@@ -109,19 +112,19 @@ async fn a_job_that_fails_too_often_gives_up() {
     api.until("it has failed", |api| has(api, "Failed") && status(api)["failed"] == 2).await;
     let conditions = status(api)["conditions"].clone();
     assert!(conditions.as_array().unwrap().iter().any(|c| c["reason"] == "BackoffLimitExceeded"));
-    api.until("no Pod is held", |api| held(api) == 0).await;
+    api.until("no Pod is held", |api| pods_with_finalizer(api) == 0).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn a_suspended_job_runs_when_resumed() {
+async fn suspended_job_runs_after_resume() {
     let cluster =
         Cluster::start(&["job-controller", "ttl-after-finished-controller"], Config::default());
     let api = &cluster.api;
     let spec =
         json!({"completions": 1, "parallelism": 1, "suspend": true, "ttlSecondsAfterFinished": 0});
     api.create(&Resource::JOBS, job(spec)).await;
-    api.until("it says so", |api| has(api, "Suspended")).await;
+    api.until("the condition is set", |api| has(api, "Suspended")).await;
     assert_eq!(api.list(&Resource::PODS, "default").len(), 0);
     let at = Patched { namespace: "default", name: "j", subresource: "" };
     api.merge(&Resource::JOBS, at, json!({"spec": {"suspend": false}})).await;
@@ -129,22 +132,22 @@ async fn a_suspended_job_runs_when_resumed() {
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Succeeded"));
     api.until("it is removed when its time is up", |api| {
         let job = api.get(&Resource::JOBS, "default", "j");
-        // Foreground deletion: the collector, which does not run here, would do the rest.
+        // Foreground deletion: the garbage collector, which does not run here, would complete it.
         job.is_none_or(|job| !job["metadata"]["deletionTimestamp"].is_null())
     })
     .await;
     cluster.stop().await;
 }
 
-/// The reason and message of a condition.
-fn said(api: &FakeApi, kind: &str) -> (String, String) {
+/// Returns the reason and message of a condition.
+fn condition_text(api: &FakeApi, kind: &str) -> (String, String) {
     let conditions = status(api)["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
     (found.text("reason").to_owned(), found.text("message").to_owned())
 }
 
 #[tokio::test]
-async fn an_index_that_fails_too_often_fails_alone() {
+async fn index_fails_alone_at_its_backoff_limit() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     let ends = |index: &str| Some(if index == "1" { ("Failed", 1) } else { ("Succeeded", 0) });
@@ -152,9 +155,9 @@ async fn an_index_that_fails_too_often_fails_alone() {
     let spec = json!({"completions": 4, "parallelism": 2, "completionMode": "Indexed",
         "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 2});
     api.create(&Resource::JOBS, job(spec)).await;
-    api.until("it has failed", |api| has(api, "Failed") && held(api) == 0).await;
+    api.until("it has failed", |api| has(api, "Failed") && pods_with_finalizer(api) == 0).await;
     let reason = ("FailedIndexes".to_owned(), "Job has failed indexes".to_owned());
-    assert_eq!(said(api, "Failed"), reason);
+    assert_eq!(condition_text(api, "Failed"), reason);
     api.until("all are counted", |api| status(api)["failed"] == 3).await;
     let status = status(api);
     assert_eq!(
@@ -175,7 +178,7 @@ async fn an_index_that_fails_too_often_fails_alone() {
 }
 
 #[tokio::test]
-async fn too_many_failed_indexes_end_a_job() {
+async fn job_fails_with_too_many_failed_indexes() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Failed"));
@@ -183,13 +186,13 @@ async fn too_many_failed_indexes_end_a_job() {
         "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1});
     api.create(&Resource::JOBS, job(spec)).await;
     api.until("it has failed", |api| has(api, "Failed")).await;
-    assert_eq!(said(api, "Failed").0, "MaxFailedIndexesExceeded");
+    assert_eq!(condition_text(api, "Failed").0, "MaxFailedIndexesExceeded");
     assert_eq!(status(api)["failedIndexes"], "0,1");
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn a_success_policy_ends_a_job_before_all_indexes_have() {
+async fn success_policy_completes_job_early() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     let ends = |index: &str| (index == "2").then_some(("Succeeded", 0));
@@ -199,7 +202,7 @@ async fn a_success_policy_ends_a_job_before_all_indexes_have() {
     api.create(&Resource::JOBS, job(spec)).await;
     api.until("its criteria are met", |api| has(api, "SuccessCriteriaMet")).await;
     let met = ("SuccessPolicy".to_owned(), "Matched rules at index 1".to_owned());
-    assert_eq!(said(api, "SuccessCriteriaMet"), met);
+    assert_eq!(condition_text(api, "SuccessCriteriaMet"), met);
     api.until("the others are ended", |api| {
         let pods = api.list(&Resource::PODS, "default");
         pods.iter()
@@ -211,11 +214,11 @@ async fn a_success_policy_ends_a_job_before_all_indexes_have() {
 }
 
 #[tokio::test]
-async fn a_failure_policy_says_what_a_failure_means() {
+async fn applies_pod_failure_policy() {
     let cluster = Cluster::start(&["job-controller"], Config::default());
     let api = &cluster.api;
     let count = std::sync::atomic::AtomicI32::new(0);
-    // The first two do not count, the third ends it all.
+    // The first two failures do not count, the third fails the Job.
     let ends = move |_: &str| {
         let code =
             if count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 { 7 } else { 42 };
@@ -226,8 +229,8 @@ async fn a_failure_policy_says_what_a_failure_means() {
     let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": [rule("Ignore", 7), rule("FailJob", 42)]}});
     api.create(&Resource::JOBS, job(spec)).await;
-    api.until("it has failed", |api| has(api, "Failed") && held(api) == 0).await;
-    let (reason, message) = said(api, "Failed");
+    api.until("it has failed", |api| has(api, "Failed") && pods_with_finalizer(api) == 0).await;
+    let (reason, message) = condition_text(api, "Failed");
     assert_eq!(reason, "PodFailurePolicy");
     assert!(
         message.ends_with("failed with exit code 42 matching FailJob rule at index 1"),

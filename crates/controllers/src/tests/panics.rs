@@ -1,4 +1,4 @@
-//! Panics in every worker and informer of the controllers, wherever they ask the API for something.
+//! Injects panics into every worker and informer of the controllers at their API calls.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ fn pods_of(api: &FakeApi, name: &str) -> Vec<Value> {
     pods
 }
 
-/// Where the workloads' endpoints are ready.
+/// The number of the Service's ready endpoints.
 fn endpoints(api: &FakeApi, service: &str) -> usize {
     let mut slices = api.list(&Resource::ENDPOINT_SLICES, "default");
     slices.retain(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
     slices.iter().filter_map(|slice| Some(slice["endpoints"].as_array()?.len())).sum()
 }
 
-/// Changes what is wanted while the panics last.
+/// Changes the workloads while the panics last.
 async fn load(api: &FakeApi, panics: &Panics, random: &mut StdRng) {
     let user = api.client("user");
     let names = [("web", Resource::DEPLOYMENTS), ("db", Resource::STATEFUL_SETS)];
@@ -58,7 +58,7 @@ async fn load(api: &FakeApi, panics: &Panics, random: &mut StdRng) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_panics_leave_no_controller_stuck() {
+async fn controllers_recover_from_thousand_panics() {
     let (api, panics) = (FakeApi::default(), Panics::new(14, 1000, 0.1));
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let config = Config {
@@ -105,7 +105,7 @@ async fn a_thousand_panics_leave_no_controller_stuck() {
         until(&api, &format!("the Service {name} has its Pods"), |api| endpoints(api, name) == 4)
             .await;
     }
-    // Whoever panicked last has been begun again.
+    // The loop that panicked last has been restarted.
     until(&api, "every loop runs", |_| tasks.missing().is_empty() && tasks.not_ready().is_empty())
         .await;
     let unfinished: Vec<Arc<str>> = tasks.drain(Duration::from_secs(5)).await.unfinished;

@@ -46,14 +46,15 @@ fn set_image(image: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_deployment_rolls_out_updates_and_goes_back() {
+async fn deployment_rolls_out_and_back() {
     let cluster = Cluster::start(APPS, Config::default());
     let api = &cluster.api;
     api.create(&Resource::DEPLOYMENTS, deployment(4, "one", rolling())).await;
     api.until("the first rollout is complete", |api| rolled_out(api, 4)).await;
     let first = api.list(&Resource::REPLICA_SETS, "default")[0]["metadata"]["name"].clone();
     let said = format!("Scaled up replica set {} from 0 to 4", first.as_str().unwrap());
-    api.until("the Event says so", |api| events(api, "ScalingReplicaSet") == [said.clone()]).await;
+    api.until("the Event is recorded", |api| events(api, "ScalingReplicaSet") == [said.clone()])
+        .await;
     assert_eq!(cluster.pods().len(), 4);
 
     api.merge(&Resource::DEPLOYMENTS, AT, set_image("two")).await;
@@ -74,7 +75,7 @@ async fn a_deployment_rolls_out_updates_and_goes_back() {
     };
     api.until("the revision is two", |api| revision(api) == "2").await;
 
-    // What `kubectl rollout undo` does: the former template again.
+    // `kubectl rollout undo` restores the former template.
     api.merge(&Resource::DEPLOYMENTS, AT, set_image("one")).await;
     api.until("it is back", |api| rolled_out(api, 4) && revision(api) == "3").await;
     let sets = api.list(&Resource::REPLICA_SETS, "default");
@@ -91,7 +92,7 @@ async fn a_deployment_rolls_out_updates_and_goes_back() {
 }
 
 #[tokio::test]
-async fn scaling_makes_and_removes_exactly_what_is_asked() {
+async fn scales_to_exact_replica_count() {
     let cluster = Cluster::start(APPS, Config::default());
     let api = &cluster.api;
     api.create(&Resource::DEPLOYMENTS, deployment(2, "one", rolling())).await;
@@ -107,7 +108,7 @@ async fn scaling_makes_and_removes_exactly_what_is_asked() {
 }
 
 #[tokio::test]
-async fn recreate_never_runs_two_templates_at_once() {
+async fn recreate_never_mixes_templates() {
     let cluster = Cluster::start(APPS, Config::default());
     let api = &cluster.api;
     api.create(&Resource::DEPLOYMENTS, deployment(3, "one", json!({"type": "Recreate"}))).await;
@@ -124,13 +125,13 @@ async fn recreate_never_runs_two_templates_at_once() {
 }
 
 #[tokio::test]
-async fn a_paused_deployment_scales_but_does_not_roll() {
+async fn paused_deployment_scales_without_rollout() {
     let cluster = Cluster::start(APPS, Config::default());
     let api = &cluster.api;
     api.create(&Resource::DEPLOYMENTS, deployment(2, "one", rolling())).await;
     api.until("two run", |api| rolled_out(api, 2)).await;
     api.merge(&Resource::DEPLOYMENTS, AT, json!({"spec": {"paused": true}})).await;
-    api.until("it says so", |api| {
+    api.until("the condition is set", |api| {
         condition(&status(api), "Progressing", "reason") == "DeploymentPaused"
     })
     .await;
@@ -146,7 +147,7 @@ async fn a_paused_deployment_scales_but_does_not_roll() {
 }
 
 #[tokio::test]
-async fn a_broken_template_stops_before_it_does_harm_and_can_be_undone() {
+async fn broken_template_stops_rollout_and_can_be_undone() {
     let cluster = Cluster::start(APPS, Config::default());
     let api = &cluster.api;
     api.create(&Resource::DEPLOYMENTS, deployment(4, "one", rolling())).await;
@@ -166,7 +167,7 @@ async fn a_broken_template_stops_before_it_does_harm_and_can_be_undone() {
 }
 
 #[tokio::test]
-async fn orphans_are_adopted_and_strangers_let_go() {
+async fn adopts_orphans_and_releases_non_matching() {
     let cluster = Cluster::start(&["replicaset-controller"], Config::default());
     let api = &cluster.api;
     let orphan = json!({"metadata": {"name": "orphan", "namespace": "default", "labels": {"app": "web"}}, "spec": {}});

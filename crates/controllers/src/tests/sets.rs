@@ -13,7 +13,7 @@ fn image(pod: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_daemon_runs_on_every_node_that_may_have_it() {
+async fn runs_daemon_on_every_eligible_node() {
     let cluster = Cluster::start(&["daemonset-controller"], Config::default());
     let api = &cluster.api;
     api.create(&Resource::NODES, node("a", json!([]))).await;
@@ -73,7 +73,7 @@ async fn a_daemon_runs_on_every_node_that_may_have_it() {
 }
 
 #[tokio::test]
-async fn a_stateful_set_keeps_names_and_volumes() {
+async fn stateful_set_keeps_names_and_volumes() {
     let cluster = Cluster::start(&["statefulset-controller"], Config::default());
     let api = &cluster.api;
     let set = json!({"metadata": {"name": "db", "namespace": "default"}, "spec": {"replicas": 3, "serviceName": "db",

@@ -25,7 +25,7 @@ fn phase_of_volume(api: &FakeApi, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_claim_is_bound_kept_and_its_volume_released() {
+async fn binds_claim_and_releases_volume() {
     let controllers = [
         "persistentvolume-binder-controller",
         "persistentvolume-protection-controller",
@@ -34,7 +34,7 @@ async fn a_claim_is_bound_kept_and_its_volume_released() {
     let cluster = Cluster::start(&controllers, Config::default());
     let api = &cluster.api;
     api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("data", json!({}))).await;
-    api.until("it is told that there is no volume", |api| {
+    api.until("the missing volume is reported", |api| {
         get_claim(api, "data")["status"]["phase"] == "Pending"
             && !events(api, "FailedBinding").is_empty()
     })
@@ -52,7 +52,7 @@ async fn a_claim_is_bound_kept_and_its_volume_released() {
     for mark in ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"] {
         assert_eq!(bound["metadata"]["annotations"][mark], "yes");
     }
-    // Neither goes while it is in use.
+    // Neither is deleted while it is in use.
     let user = api.client("user");
     let none = Default::default();
     user.delete(&Resource::PERSISTENT_VOLUMES, "", "disk", &none).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_claim_is_bound_kept_and_its_volume_released() {
 }
 
 #[tokio::test]
-async fn a_retained_volume_is_nobody_elses() {
+async fn retained_volume_stays_released() {
     let cluster = Cluster::start(&["persistentvolume-binder-controller"], Config::default());
     let api = &cluster.api;
     api.create(&Resource::PERSISTENT_VOLUMES, volume("disk", json!({}))).await;
@@ -85,28 +85,28 @@ async fn a_retained_volume_is_nobody_elses() {
     let none = Default::default();
     user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &none).await.unwrap();
     api.until("it is released", |api| phase_of_volume(api, "disk") == "Released").await;
-    // A successor of the same name, and one that asks for it by name, wait.
+    // A new claim of the same name and one that names the volume both wait.
     api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("data", json!({}))).await;
     let named = claim("thief", json!({"volumeName": "disk"}));
     api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, named).await;
-    api.until("the thief is told", |api| {
+    api.until("the other claim has an Event", |api| {
         events(api, "FailedBinding").iter().any(|e| e.contains("already bound to a different"))
             && get_claim(api, "data")["status"]["phase"] == "Pending"
     })
     .await;
     assert_eq!(phase_of_volume(api, "disk"), "Released");
-    // Its owner gives it free by hand.
+    // An administrator makes the volume available.
     let free = json!({"spec": {"claimRef": null}});
     let disk = Patched { namespace: "", name: "disk", subresource: "" };
     api.merge(&Resource::PERSISTENT_VOLUMES, disk, free).await;
-    api.until("somebody has it", |api| phase_of_volume(api, "disk") == "Bound").await;
+    api.until("a claim has it", |api| phase_of_volume(api, "disk") == "Bound").await;
     let phases = ["data", "thief"].map(|name| get_claim(api, name)["status"]["phase"].clone());
     assert!(phases.iter().filter(|phase| **phase == "Bound").count() <= 1, "{phases:?}");
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn a_pod_of_an_ephemeral_volume_gets_a_claim_and_never_somebody_elses() {
+async fn creates_ephemeral_claim_and_ignores_foreign_one() {
     let cluster = Cluster::start(&["ephemeral-volume-controller"], Config::default());
     let api = &cluster.api;
     let pod = |name: &str| {
@@ -124,7 +124,7 @@ async fn a_pod_of_an_ephemeral_volume_gets_a_claim_and_never_somebody_elses() {
         (&own["metadata"]["labels"]["a"], &own["spec"]["accessModes"][0]),
         (&json!("b"), &json!("ReadWriteOnce"))
     );
-    api.until("the other is told", |api| {
+    api.until("the other Pod has an Event", |api| {
         events(api, "FailedBinding").iter().any(|e| e.contains("(pod is not owner)"))
     })
     .await;
@@ -133,7 +133,7 @@ async fn a_pod_of_an_ephemeral_volume_gets_a_claim_and_never_somebody_elses() {
 }
 
 #[tokio::test]
-async fn claims_of_a_stateful_set_go_with_pods_that_are_scaled_away() {
+async fn deletes_claims_of_scaled_down_pods() {
     let controllers = ["statefulset-controller", "garbage-collector-controller"];
     let cluster = Cluster::start(&controllers, Config::default());
     let api = &cluster.api;
@@ -154,7 +154,8 @@ async fn claims_of_a_stateful_set_go_with_pods_that_are_scaled_away() {
         api.merge(&Resource::STATEFUL_SETS, at("db", ""), patch).await;
     };
     scale(1).await;
-    api.until("the claim goes with its Pod", |api| get_claim(api, "data-db-1").is_null()).await;
+    api.until("the claim is deleted with its Pod", |api| get_claim(api, "data-db-1").is_null())
+        .await;
     assert!(!get_claim(api, "data-db-0").is_null());
     scale(2).await;
     api.until("two run again", |api| ready(api) == 2).await;
@@ -164,7 +165,7 @@ async fn claims_of_a_stateful_set_go_with_pods_that_are_scaled_away() {
 }
 
 #[tokio::test]
-async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim() {
+async fn provisions_and_removes_directory_with_claim() {
     let controllers = ["persistentvolume-binder-controller", "local-volume-provisioner-controller"];
     let cluster = Cluster::start(&controllers, Config::default());
     let api = &cluster.api;
@@ -185,7 +186,7 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
         let change = json!({"metadata": {"annotations": chosen}});
         api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at("data", ""), change).await;
     };
-    // As the scheduler does it; a node without directories is given back.
+    // The scheduler selects a node; the selection of a node without directories is reset.
     select("silent").await;
     api.until("the node is given back", |api| {
         let told = events(api, "ProvisioningFailed");
@@ -199,7 +200,7 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
     let name = get_claim(api, "data")["spec"]["volumeName"].as_str().unwrap().to_owned();
     let volume = api.get(&Resource::PERSISTENT_VOLUMES, "", &name).unwrap();
     assert_eq!(volume["spec"]["local"]["path"], format!("/kubelet/local-volumes/{name}"));
-    // The label that the volume requires is none that a kubelet may write.
+    // A kubelet may not write the label that the volume requires.
     let label = "windlass.node-restriction.kubernetes.io/local-volumes";
     let required = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
     assert_eq!(
@@ -223,7 +224,7 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
     api.until("the node is asked", |api| asked(api) == "asked").await;
     let silent = api.get(&Resource::NODES, "", "silent").unwrap();
     assert!(silent["metadata"]["annotations"][&key].is_null());
-    // Whoever deletes the volume meanwhile does not make the directory forgotten.
+    // A client that deletes the volume object does not cause its directory to be leaked.
     user.delete(&Resource::PERSISTENT_VOLUMES, "", &name, &Default::default()).await.unwrap();
     let answer = async |text: &str| {
         let node = Patched { namespace: "", name: "offers", subresource: "" };
@@ -231,7 +232,7 @@ async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim()
         api.merge(&Resource::NODES, node, change).await;
     };
     answer("failed: it is busy").await;
-    api.until("it is told, and asked again", |api| {
+    api.until("an Event is recorded and the node is asked again", |api| {
         events(api, "VolumeFailedDelete").iter().any(|e| e.contains("it is busy"))
             && asked(api) == "asked"
     })

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 #[tokio::test]
-async fn namespaces_get_their_account_and_ca_and_are_emptied_when_deleted() {
+async fn sets_up_and_empties_namespaces() {
     let config = Config { root_ca: Some("pem".into()), ..Config::default() };
     let names = [
         "namespace-controller",
@@ -29,7 +29,7 @@ async fn namespaces_get_their_account_and_ca_and_are_emptied_when_deleted() {
         json!({"metadata": {"name": "held", "namespace": "a", "finalizers": ["example.com/hold"]}});
     api.create(&Resource::SECRETS, held).await;
     api.client("user").delete(&Resource::NAMESPACES, "", "a", &Default::default()).await.unwrap();
-    api.until("it says what holds it", |api| {
+    api.until("the condition names the finalizer", |api| {
         let namespace = api.get(&Resource::NAMESPACES, "", "a").unwrap_or_default();
         let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|c| {
@@ -50,7 +50,7 @@ async fn namespaces_get_their_account_and_ca_and_are_emptied_when_deleted() {
 }
 
 #[tokio::test]
-async fn a_service_knows_its_pods() {
+async fn publishes_endpoints_of_service() {
     let cluster =
         Cluster::start(&["endpointslice-controller", "endpoints-controller"], Config::default());
     let api = &cluster.api;
@@ -84,7 +84,7 @@ async fn a_service_knows_its_pods() {
 }
 
 #[tokio::test]
-async fn nodes_get_ranges_of_their_own() {
+async fn allocates_separate_node_ranges() {
     let config = Config {
         cluster_cidrs: vec!["10.244.0.0/16".into()],
         allocate_node_cidrs: true,
@@ -107,7 +107,7 @@ async fn nodes_get_ranges_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_tainted_and_its_pods_move_on() {
+async fn taints_silent_node_and_evicts_pods() {
     let config = Config {
         node_monitor_period: Duration::from_millis(20),
         node_monitor_grace_period: Duration::from_millis(300),
@@ -117,7 +117,7 @@ async fn a_silent_node_is_tainted_and_its_pods_move_on() {
         Cluster::start(&["node-lifecycle-controller", "taint-eviction-controller"], config);
     let api = &cluster.api;
     let ready = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]});
-    // Another node stays well: where all are silent, none is given up.
+    // A second node stays healthy: if all nodes were silent, none would be evicted.
     api.create(&Resource::NODES, json!({"metadata": {"name": "well"}, "status": ready})).await;
     let lease = json!({"metadata": {"name": "well", "namespace": "kube-node-lease"}, "spec": {}});
     api.create(&Resource::LEASES, lease).await;
@@ -155,7 +155,7 @@ async fn a_silent_node_is_tainted_and_its_pods_move_on() {
                 .any(|t| t["key"] == "node.kubernetes.io/unreachable" && t["effect"] == "NoExecute")
     })
     .await;
-    api.until("one Pod goes, the other is not ready", |api| {
+    api.until("one Pod is deleted, the other is not ready", |api| {
         let stays = api.get(&Resource::PODS, "default", "stays").unwrap();
         api.get(&Resource::PODS, "default", "goes").is_none()
             && stays["status"]["conditions"][0]["status"] == "False"

@@ -1,7 +1,7 @@
 use api_meta::{ObjectMeta, null_default};
 use serde::Deserialize;
 
-/// One of a Pod's ResourceClaims: by name, or to be made from a template.
+/// An entry of a Pod's ResourceClaims: a claim's name, or a template's.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodClaim {
@@ -10,7 +10,7 @@ pub(crate) struct PodClaim {
     pub(crate) resource_claim_template_name: Option<String>,
 }
 
-/// The claim that was made for one of a Pod's, or that none is needed.
+/// The name of the claim for a Pod's entry; `None` if no claim is needed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodClaimStatus {
@@ -33,7 +33,7 @@ pub(crate) struct ResourceClaimStatus {
     pub(crate) reserved_for: Vec<Consumer>,
 }
 
-/// Somebody who uses a claim.
+/// A user of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Consumer {
@@ -50,7 +50,7 @@ impl Consumer {
 }
 
 impl super::Pod {
-    /// The name of the claim that is there for one of the Pod's, and whether it was made for the Pod.
+    /// Returns the name of the claim for a Pod's entry, and whether it was created from a template.
     pub(crate) fn device_claim(&self, claim: &PodClaim) -> Option<(String, bool)> {
         if let Some(name) = &claim.resource_claim_name {
             return Some((name.clone(), false));
@@ -59,13 +59,13 @@ impl super::Pod {
         made.resource_claim_name.clone().map(|name| (name, true))
     }
 
-    /// The keys of the claims that are there.
+    /// Returns the keys of the Pod's existing claims.
     pub(crate) fn device_claim_keys(&self) -> Vec<String> {
         let known = self.spec.resource_claims.iter().filter_map(|claim| self.device_claim(claim));
         known.map(|(name, _)| format!("{}/{name}", self.metadata.namespace)).collect()
     }
 
-    /// It has ended, or ends without ever having had a node.
+    /// Reports whether the Pod has ended, or is terminating without ever having had a node.
     pub(crate) fn is_done(&self) -> bool {
         self.finished() || self.metadata.terminating() && self.node().is_empty()
     }

@@ -1,4 +1,4 @@
-//! Volumes, claims and classes.
+//! Volumes, claims and storage classes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use api_meta::{LabelSelector, ObjectMeta, Quantity, null_default};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Names a claim's or volume's class where `spec.storageClassName` is not used.
+/// The legacy annotation for a class, used instead of `spec.storageClassName`.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,7 +23,7 @@ pub(crate) struct ClaimSpec {
     #[serde(deserialize_with = "null_default")]
     pub(crate) access_modes: Vec<String>,
     pub(crate) selector: Option<LabelSelector>,
-    pub(crate) resources: Requested,
+    pub(crate) resources: ClaimResources,
     #[serde(deserialize_with = "null_default")]
     pub(crate) volume_name: String,
     pub(crate) storage_class_name: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct ClaimSpec {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Requested {
+pub(crate) struct ClaimResources {
     #[serde(deserialize_with = "null_default")]
     pub(crate) requests: BTreeMap<String, Quantity>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct ClaimStatus {
 }
 
 impl VolumeClaim {
-    /// The class that the claim is for: none said is not the same as the empty one.
+    /// Returns the class of the claim. `None` differs from the empty name.
     pub(crate) fn class(&self) -> Option<&str> {
         let annotated = self.metadata.annotations.get(CLASS);
         annotated.or(self.spec.storage_class_name.as_ref()).map(String::as_str)
@@ -85,11 +85,11 @@ pub(crate) struct VolumeSpec {
     pub(crate) volume_mode: Option<String>,
     pub(crate) volume_attributes_class_name: Option<String>,
     pub(crate) csi: Option<CsiVolume>,
-    /// Where the volume can be reached from.
+    /// The nodes that can reach the volume.
     pub(crate) node_affinity: Option<Value>,
 }
 
-/// A volume that a CSI driver has.
+/// The CSI driver of a volume and its handle.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CsiVolume {
@@ -107,7 +107,7 @@ impl VolumeSpec {
     }
 }
 
-/// The claim that a volume is bound to or kept for; without a uid it is any claim of that name.
+/// The claim that a volume is bound to or reserved for. Without a uid it stands for any claim of that name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimRef {
@@ -122,7 +122,7 @@ impl ClaimRef {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether the volume is this claim's, or kept for it.
+    /// Reports whether the volume is bound to or reserved for this claim.
     pub(crate) fn names(&self, claim: &ObjectMeta) -> bool {
         self.namespace == claim.namespace
             && self.name == claim.name
@@ -161,7 +161,7 @@ pub(crate) struct StorageClass {
 }
 
 impl StorageClass {
-    /// Whether claims wait until the scheduler has chosen a node for their first Pod.
+    /// Reports whether claims wait until the scheduler has chosen a node for their first Pod.
     pub(crate) fn waits(&self) -> bool {
         self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
     }

@@ -1,4 +1,4 @@
-//! Workloads: what makes Pods.
+//! Workloads: the kinds that own Pods.
 
 use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Condition, condition, selector};
 
-/// A ReplicaSet; ReplicationControllers are turned into one.
+/// A ReplicaSet or a ReplicationController.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSet {
@@ -25,7 +25,7 @@ pub(crate) struct ReplicaSetSpec {
     pub(crate) template: Value,
 }
 
-/// ReplicationControllers select by a plain map, all later kinds by a label selector.
+/// Decodes the plain map of a ReplicationController or the label selector of other kinds.
 fn map_or_selector<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LabelSelector>, D::Error> {
     let Some(value) = Option::<Value>::deserialize(d)? else { return Ok(None) };
     let selector = ["matchLabels", "matchExpressions"].iter().any(|field| !value[*field].is_null());
@@ -42,7 +42,7 @@ impl ReplicaSet {
         selector(self.spec.selector.as_ref())
     }
 
-    /// A count from the status.
+    /// Returns a count from the status.
     pub(crate) fn counted(&self, field: &str) -> i64 {
         self.status[field].as_i64().unwrap_or(0)
     }
@@ -98,7 +98,7 @@ pub(crate) struct ControllerRevision {
     pub(crate) data: Value,
 }
 
-/// DaemonSets and StatefulSets: what they have in common, and what one of them adds.
+/// A DaemonSet or a StatefulSet, with the fields of both.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Set {
@@ -124,7 +124,7 @@ pub(crate) struct SetSpec {
     pub(crate) persistent_volume_claim_retention_policy: RetentionPolicy,
 }
 
-/// Whether a StatefulSet's claims go with it, or with Pods that are scaled away.
+/// The claim retention policy of a StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RetentionPolicy {
@@ -181,7 +181,7 @@ pub(crate) struct Rules<R> {
     pub(crate) rules: Vec<R>,
 }
 
-/// Which indexes, or how many of them, are enough.
+/// The indexes, or the number of indexes, that must succeed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SuccessRule {
@@ -189,7 +189,7 @@ pub(crate) struct SuccessRule {
     pub(crate) succeeded_count: Option<i64>,
 }
 
-/// What a Pod's failure means, told by its containers' exit codes or its conditions.
+/// A rule that matches failed Pods by their containers' exit codes or their conditions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct FailureRule {
@@ -226,15 +226,15 @@ pub(crate) struct JobStatus {
     pub(crate) failed: i64,
     pub(crate) completed_indexes: Option<String>,
     pub(crate) failed_indexes: Option<String>,
-    pub(crate) uncounted_terminated_pods: Option<Uncounted>,
+    pub(crate) uncounted_terminated_pods: Option<UncountedPods>,
     #[serde(deserialize_with = "null_default")]
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// Pods that have ended and whose finalizer still has to go before they are added to the counts.
+/// The uids of ended Pods that still have their finalizer and are not counted yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Uncounted {
+pub(crate) struct UncountedPods {
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub(crate) succeeded: Vec<String>,
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
@@ -246,14 +246,14 @@ impl Job {
         selector(self.spec.selector.as_ref())
     }
 
-    /// When it finished, and whether well.
+    /// Returns whether the Job completed or failed, and when.
     pub(crate) fn finished(&self) -> Option<(bool, Option<Timestamp>)> {
         let of = |kind| condition(&self.status.conditions, kind).filter(|c| c.status == "True");
         let complete = of("Complete").map(|c| (true, c.last_transition_time));
         complete.or_else(|| of("Failed").map(|c| (false, c.last_transition_time)))
     }
 
-    /// Whether a Pod is replaced only once it has ended, and not while it is ending.
+    /// Reports whether a terminating Pod is replaced only after it has ended.
     pub(crate) fn replaces_late(&self) -> bool {
         self.spec.pod_failure_policy.is_some()
             || self.spec.pod_replacement_policy.as_deref() == Some("Failed")

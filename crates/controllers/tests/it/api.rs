@@ -6,7 +6,7 @@ use client::{Client, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 use testkit::RealApi;
 
-/// The API server with controllers, and a kubelet that makes every Pod run.
+/// The API server with controllers, and a kubelet that runs every Pod.
 pub(crate) struct Cluster {
     pub(crate) user: Client,
     api: RealApi,
@@ -54,7 +54,7 @@ impl Cluster {
         self.user.list(resource, namespace, &Default::default()).await.unwrap().items
     }
 
-    /// Waits until the condition holds.
+    /// Waits for the condition.
     pub(crate) async fn until<F: Future<Output = bool>>(
         &self,
         what: &str,
@@ -67,7 +67,7 @@ impl Cluster {
         };
         assert!(
             tokio::time::timeout(Duration::from_secs(15), waiting).await.is_ok(),
-            "waited in vain: {what}"
+            "timed out waiting: {what}"
         );
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn start_controllers(api: &ApiServer, config: controllers::Config, ta
     });
 }
 
-/// Makes Pods run, and takes away those that are to end.
+/// Sets Pods to running, and completes the deletion of terminating ones.
 async fn ready_pods(client: Client) {
     loop {
         let pods = client.list::<Value>(&Resource::PODS, "", &Default::default()).await;

@@ -12,7 +12,7 @@ fn status<'a>(object: &'a Option<Value>, field: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_lives_and_goes_without_a_trace() {
+async fn application_is_created_and_fully_deleted() {
     let config = controllers::Config {
         root_ca: Some("pem".into()),
         allocate_node_cidrs: true,
@@ -21,7 +21,7 @@ async fn an_application_lives_and_goes_without_a_trace() {
     };
     let cluster = Cluster::start(config).await;
     cluster
-        .until("the default account is there", || async {
+        .until("the default account exists", || async {
             cluster.get(&Resource::SERVICE_ACCOUNTS, "default", "default").await.is_some()
                 && cluster
                     .get(&Resource::CONFIG_MAPS, "default", "kube-root-ca.crt")
@@ -112,11 +112,11 @@ async fn an_application_lives_and_goes_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workload_runs_and_its_namespace_can_be_deleted() {
+async fn runs_every_workload_and_deletes_namespace() {
     let cluster = Cluster::start(controllers::Config::default()).await;
     cluster.create(&Resource::NAMESPACES, json!({"metadata": {"name": "shop"}})).await;
     cluster
-        .until("its account is there", || async {
+        .until("its account exists", || async {
             cluster.get(&Resource::SERVICE_ACCOUNTS, "shop", "default").await.is_some()
         })
         .await;
@@ -136,7 +136,7 @@ async fn every_workload_runs_and_its_namespace_can_be_deleted() {
     cluster
         .create(
             &Resource::JOBS,
-            // No clock goes as far as its deadline.
+            // A deadline beyond the range of any clock.
             json!({"metadata": meta, "spec": {"activeDeadlineSeconds": i64::MAX, "template": {"spec": {
         "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}),
         )
@@ -206,7 +206,7 @@ async fn every_workload_runs_and_its_namespace_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kubelets_request_is_approved_and_signed() {
+async fn approves_and_signs_kubelet_request() {
     use base64::{Engine, engine::general_purpose::STANDARD};
     use pki::{Authority, Key, KeyAlgorithm, SigningRequest, Subject, Validity};
     let validity =

@@ -1,5 +1,4 @@
-//! The controllers against the real API server, in one process, with RBAC on: each writes as its own
-//! service account.
+//! Runs the controllers against the API server in one process, each with its own service account under RBAC.
 #![allow(clippy::unwrap_used)]
 
 mod api;

@@ -1,4 +1,4 @@
-//! The API server with all controllers in simulated time: hours pass in seconds, and with the same seed the same happens.
+//! Runs the API server and all controllers in simulated time. The same seed gives the same trace.
 
 use std::{
     collections::BTreeSet,
@@ -17,17 +17,17 @@ use crate::api::start_controllers;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const TOKEN_REVIEWS: Resource =
     Resource::constant("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", false);
-/// How often kubelets renew their leases and look at their Pods.
+/// The interval between lease renewals, and between a kubelet's checks of its Pods.
 const RENEWAL: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_secs(5);
+const POD_CHECK: Duration = Duration::from_secs(5);
 
-/// Every change of the store: after how many milliseconds, what, and the key.
+/// Every change of the store: milliseconds since the start, the operation and the key.
 type Trace = Arc<Mutex<Vec<String>>>;
 
 struct World {
     api: RealApi,
     user: Client,
-    /// The nodes that nobody hears of.
+    /// The nodes whose heartbeats are cut off.
     cut: watch::Sender<BTreeSet<&'static str>>,
     trace: Trace,
     begun: SystemTime,
@@ -42,7 +42,7 @@ async fn record(store: Arc<dyn Store>, trace: Trace, begun: SystemTime) {
         let mut trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
         trace.extend(changes.iter().map(|change| {
             let what = if change.kind == ChangeKind::Put { "put" } else { "delete" };
-            // The name of the server's own lease is made of its port, which the machine gave.
+            // The name of the server's own lease contains its port, which is random.
             let own = "/registry/leases/kube-system/apiserver-";
             let key = if change.kv.key.starts_with(own) { own } else { &change.kv.key };
             format!("{after} {what} {key} {}", change.kv.mod_revision)
@@ -54,7 +54,7 @@ fn conditions(ready: &str) -> Value {
     json!({"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}]}})
 }
 
-/// Renews the leases of the nodes that are heard of, and says that they are ready.
+/// Renews the leases and Ready conditions of the connected nodes.
 async fn heartbeats(client: Client, cut: watch::Receiver<BTreeSet<&'static str>>) {
     loop {
         for name in NODES.iter().filter(|name| !cut.borrow().contains(**name)) {
@@ -75,7 +75,7 @@ async fn heartbeats(client: Client, cut: watch::Receiver<BTreeSet<&'static str>>
     }
 }
 
-/// A scheduler that chooses by chance, and the kubelets of the nodes that are heard of.
+/// A random scheduler, and the kubelets of the connected nodes.
 async fn run_pods(client: Client, cut: watch::Receiver<BTreeSet<&'static str>>) {
     loop {
         let pods = client.list::<Value>(&Resource::PODS, "", &Default::default()).await;
@@ -83,7 +83,7 @@ async fn run_pods(client: Client, cut: watch::Receiver<BTreeSet<&'static str>>) 
             let silent = cut.borrow().clone();
             tend(&client, &pod, &silent).await;
         }
-        sleep(LOOK).await;
+        sleep(POD_CHECK).await;
     }
 }
 
@@ -145,7 +145,7 @@ impl World {
         rt::now().duration_since(self.begun).unwrap().as_secs()
     }
 
-    /// Waits until the condition holds, for at most so many seconds of the simulation; returns how many it took.
+    /// Waits for the condition for at most `most` seconds of simulated time, and returns the seconds it took.
     async fn until<F: Future<Output = bool>>(
         &self,
         what: &str,
@@ -157,9 +157,9 @@ impl World {
             if self.seconds() - begun >= most {
                 let trace = self.trace.lock().unwrap();
                 let last = &trace[trace.len().saturating_sub(40)..];
-                panic!("waited {most} seconds in vain: {what}; last came {last:#?}");
+                panic!("not within {most} seconds: {what}; last changes {last:#?}");
             }
-            sleep(LOOK).await;
+            sleep(POD_CHECK).await;
         }
         self.seconds() - begun
     }
@@ -211,7 +211,7 @@ fn template(image: &str, restart: &str) -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": spec})
 }
 
-/// An application comes, and is renewed.
+/// Deploys an application and updates it.
 async fn roll_out(world: &World) {
     let user = &world.user;
     let account = async || !world.get(&Resource::SERVICE_ACCOUNTS, "default").await.is_null();
@@ -231,7 +231,7 @@ async fn roll_out(world: &World) {
     world.rolled_out("two", 120).await;
 }
 
-/// A token holds for as long as it says.
+/// Checks that a token is valid until it expires.
 async fn outlive_a_token(world: &World) {
     let token = world.token(600).await;
     assert!(world.authenticates(&token).await);
@@ -242,7 +242,7 @@ async fn outlive_a_token(world: &World) {
     assert!(!world.authenticates(&token).await, "it is over");
 }
 
-/// The node that runs the first Pod falls silent: by and by its Pods go elsewhere.
+/// Cuts off the node of the first Pod and expects its Pods to move.
 async fn lose_a_node(world: &World) {
     let pods = world.list(&Resource::PODS).await;
     let lost = pods.iter().find_map(|pod| pod["spec"]["nodeName"].as_str()).unwrap();
@@ -267,7 +267,7 @@ async fn lose_a_node(world: &World) {
     world.rolled_out("two", 120).await;
 }
 
-/// Jobs run by the clock, and Events are forgotten.
+/// Runs CronJobs for an hour and expects Events to expire.
 async fn wait_for_an_hour(world: &World) {
     sleep(Duration::from_secs(4200)).await;
     let jobs = world.list(&Resource::JOBS).await;
@@ -280,7 +280,7 @@ async fn wait_for_an_hour(world: &World) {
     assert_eq!(old.count(), 0, "Events live for an hour");
 }
 
-/// What happens with this seed.
+/// Runs a scenario with a seed and returns its trace.
 fn happens(seed: u64, scenario: impl AsyncFnOnce(&World)) -> Vec<String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -297,7 +297,7 @@ fn happens(seed: u64, scenario: impl AsyncFnOnce(&World)) -> Vec<String> {
 }
 
 #[test]
-fn the_same_seed_has_the_same_happen() {
+fn same_seed_gives_same_trace() {
     let scenario = async |world: &World| {
         roll_out(world).await;
         lose_a_node(world).await;
@@ -314,7 +314,7 @@ fn the_same_seed_has_the_same_happen() {
 }
 
 #[test]
-fn an_hour_passes_in_seconds() {
+fn simulates_an_hour() {
     let trace = happens(3, async |world: &World| {
         roll_out(world).await;
         outlive_a_token(world).await;

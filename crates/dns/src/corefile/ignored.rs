@@ -4,7 +4,7 @@ use hickory_proto::rr::Name;
 
 use super::{Block, CorefileError, fail, tokens::Directive};
 
-/// Plugin, option (empty for the plugin itself), reason. `()` stands for arguments after those that act.
+/// Plugin, option (empty for the plugin itself), and reason. `()` stands for surplus arguments.
 const IGNORED: &[(&str, &str, &str)] = &[
     ("bufsize", "", "answers over UDP have 1232 bytes at most, or as many as the client takes"),
     ("debug", "", "a panic ends one answer and is logged"),
@@ -14,7 +14,7 @@ const IGNORED: &[(&str, &str, &str)] = &[
     ("errors", "stacktrace", "errors have no stack traces"),
     ("log", "()", "questions are logged for all names and in one format"),
     ("log", "class", "questions are logged whatever the answer is"),
-    ("ready", "monitor", "readiness is always told as it is"),
+    ("ready", "monitor", "readiness is always reported as it is"),
     ("reload", "()", "the Corefile is read at even intervals"),
     ("forward", "prefer_udp", "a question is forwarded as it came"),
     ("forward", "expire", "connections to servers are not kept"),
@@ -29,7 +29,7 @@ const IGNORED: &[(&str, &str, &str)] = &[
     ("hosts", "no_reverse", "addresses resolve to their names"),
 ];
 
-/// The number of arguments that act. Plugins that are not listed check all of their arguments themselves.
+/// The number of arguments with an effect. Plugins that are not listed check their arguments themselves.
 const SHAPES: &[(&str, usize)] = &[
     ("errors", 0),
     ("log", 0),
@@ -42,16 +42,16 @@ const SHAPES: &[(&str, usize)] = &[
     ("hosts", 1),
     ("cache", 1),
 ];
-/// The plugins that read their options themselves.
+/// The plugins that parse their options themselves.
 const WITH_OPTIONS: [&str; 5] = ["health", "kubernetes", "forward", "cache", "hosts"];
 
-/// Returns why an option has no effect; `None` if it has one, or does not exist.
+/// Returns the reason why an option has no effect; `None` if it has one or does not exist.
 pub(super) fn reason(plugin: &str, option: &str) -> Option<&'static str> {
     let row = IGNORED.iter().find(|(of, name, _)| *of == plugin && *name == option);
     row.map(|(_, _, why)| *why)
 }
 
-/// Rejects arguments and options of a plugin that nobody reads and that are not in the table.
+/// Rejects surplus arguments and unknown options of a plugin, unless the table lists them.
 pub(super) fn check(directive: &Directive) -> Result<(), CorefileError> {
     let plugin = directive.name();
     if reason(plugin, "").is_some() {
@@ -107,7 +107,7 @@ pub(super) fn of(block: &Directive, parsed: &Block) -> Vec<String> {
     warnings
 }
 
-/// Reports whether an option turns the cache off for nothing but names of the cluster, which are never cached.
+/// Reports whether an option disables the cache only for names of the cluster, which are never cached.
 fn is_of_the_cluster(option: &Directive, parsed: &Block) -> bool {
     let (Some(kubernetes), [_, zones @ ..]) = (&parsed.kubernetes, option.arguments()) else {
         return false;

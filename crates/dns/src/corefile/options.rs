@@ -10,66 +10,79 @@ use hickory_proto::rr::Name;
 
 use super::{Block, CorefileError, Health, fail, ignored, tokens::Directive};
 
-/// Which of the names such as `1-2-3-4.NAMESPACE.pod.ZONE` have records.
+/// The handling of names such as `1-2-3-4.NAMESPACE.pod.ZONE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodMode {
+    /// These names do not exist.
     #[default]
     Disabled,
-    /// Any address gets its record.
+    /// Every address has a record.
     Insecure,
-    /// Only a Pod's own.
+    /// Only addresses of existing Pods have records.
     Verified,
 }
 
 /// The plugin `kubernetes`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubernetesOptions {
+    /// The zones, including reverse zones.
     pub zones: Vec<Name>,
+    /// The handling of Pod records.
     pub pods: PodMode,
-    /// In seconds, for each of its records.
+    /// The TTL of all records, in seconds.
     pub ttl: u32,
-    /// The zones whose unknown names go on to the next plugin; an empty list is all.
+    /// The zones whose unknown names go to the next plugin; empty for all, `None` for no zone.
     pub fallthrough: Option<Vec<Name>>,
+    /// `true` if endpoints without a hostname are named after their Pods.
     pub endpoint_pod_names: bool,
-    /// The Pod's own service account where it is not set.
+    /// The kubeconfig; `None` for the Pod's own service account.
     pub kubeconfig: Option<PathBuf>,
 }
 
 /// The plugin `forward`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForwardOptions {
-    /// Names below it are forwarded, but for those in `except`.
+    /// The zone whose names are forwarded, except for those in `except`.
     pub from: Name,
-    /// Addresses, or files in the form of resolv.conf.
+    /// Addresses of servers, or files in the format of resolv.conf.
     pub to: Vec<String>,
+    /// Zones that are not forwarded.
     pub except: Vec<Name>,
-    /// No limit but the server's own where 0.
+    /// The largest number of concurrent queries; 0 for the server's own limit.
     pub max_concurrent: usize,
-    /// After so many failures in a row a server is passed over for a while; 0 is never.
+    /// The number of consecutive failures after which a server is skipped for a while; 0 for never.
     pub max_fails: u32,
+    /// `true` to try the servers in order, `false` to start with a random one.
     pub sequential: bool,
+    /// `true` to always use TCP.
     pub force_tcp: bool,
 }
 
 /// The plugin `cache`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The longest time to live, in seconds, of answers and of denials.
+    /// The longest TTL of positive answers, in seconds.
     pub success: u32,
+    /// The longest TTL of negative answers, in seconds.
     pub denial: u32,
+    /// The number of cached responses.
     pub capacity: usize,
 }
 
 /// The plugin `hosts`: a file like `/etc/hosts`, and lines of the Corefile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostsOptions {
+    /// The file, if any.
     pub file: Option<PathBuf>,
+    /// The names in the Corefile, with their addresses.
     pub entries: Vec<(Name, IpAddr)>,
+    /// The TTL, in seconds.
     pub ttl: u32,
+    /// `true` if unknown names go to the next plugin.
     pub fallthrough: bool,
 }
 
-/// A block for each port among the labels.
+/// Parses a server block, and returns one block for each port in the labels.
 pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut zones: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
     let labels = block.words.iter().flat_map(|word| word.split(','));
@@ -103,7 +116,7 @@ fn label_of(
         None => (label, default_port),
         Some((zone, port)) => match port.parse() {
             Ok(port) => (zone, port),
-            Err(_) => return fail(block, format!("{port:?} is no port")),
+            Err(_) => return fail(block, format!("{port:?} is not a port")),
         },
     };
     Ok((name(block, if zone.is_empty() { "." } else { zone })?, port))
@@ -127,7 +140,7 @@ fn plugin(block: &mut Block, directive: &Directive) -> Result<(), CorefileError>
             for text in directive.arguments() {
                 match text.parse() {
                     Ok(ip) => block.bind.push(ip),
-                    Err(_) => return fail(directive, format!("{text:?} is no IP address")),
+                    Err(_) => return fail(directive, format!("{text:?} is not an IP address")),
                 }
             }
         }
@@ -138,7 +151,8 @@ fn plugin(block: &mut Block, directive: &Directive) -> Result<(), CorefileError>
         other if ignored::reason(other, "").is_some() => {}
         other => {
             let reason = format!(
-                "unknown plugin {other:?}; this server has errors, log, health, ready, kubernetes, hosts, forward, cache, loop, reload, loadbalance, prometheus and bind"
+                "unknown plugin {other:?}; this server has errors, log, health, ready, kubernetes, hosts, forward, \
+                 cache, loop, reload, loadbalance, prometheus and bind"
             );
             return Err(CorefileError { line: directive.line, reason });
         }
@@ -279,7 +293,7 @@ fn hosts(directive: &Directive) -> Result<HostsOptions, CorefileError> {
     Ok(parsed)
 }
 
-/// `:8080`, `192.0.2.1:8080`, or nothing for the default port.
+/// Parses `:8080`, `192.0.2.1:8080`, or nothing for the default port.
 fn address(directive: &Directive, default: u16) -> Result<SocketAddr, CorefileError> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let Some(text) = directive.arguments().first() else {
@@ -291,7 +305,7 @@ fn address(directive: &Directive, default: u16) -> Result<SocketAddr, CorefileEr
         .map(|port| SocketAddr::new(any, port));
     match port_only.or_else(|| text.parse().ok()) {
         Some(address) => Ok(address),
-        None => fail(directive, format!("{text:?} is no address to listen on")),
+        None => fail(directive, format!("{text:?} is not an address to listen on")),
     }
 }
 
@@ -301,7 +315,7 @@ fn name(directive: &Directive, text: &str) -> Result<Name, CorefileError> {
             name.set_fqdn(true);
             Ok(name.to_lowercase())
         }
-        Err(error) => fail(directive, format!("{text:?} is no name: {error}")),
+        Err(error) => fail(directive, format!("{text:?} is not a name: {error}")),
     }
 }
 
@@ -310,12 +324,12 @@ fn names(directive: &Directive, texts: &[String]) -> Result<Vec<Name>, CorefileE
 }
 
 fn number<T: std::str::FromStr>(directive: &Directive, text: &str) -> Result<T, CorefileError> {
-    text.parse().or_else(|_| fail(directive, format!("{text:?} is no number in range")))
+    text.parse().or_else(|_| fail(directive, format!("{text:?} is not a number in range")))
 }
 
 fn duration(directive: &Directive, text: &str) -> Result<Duration, CorefileError> {
     match text.parse::<GoDuration>() {
         Ok(duration) if duration >= GoDuration::ZERO => Ok(duration.to_std()),
-        _ => fail(directive, format!("{text:?} is no duration; write it as 5s")),
+        _ => fail(directive, format!("{text:?} is not a duration; write it as 5s")),
     }
 }

@@ -18,7 +18,7 @@ impl Directive {
     }
 }
 
-/// The server blocks, as directives whose words are the labels.
+/// Splits a Corefile into server blocks: directives whose words are the labels.
 pub(super) fn blocks(text: &str) -> Result<Vec<Directive>, CorefileError> {
     let mut open: Vec<Directive> = vec![Directive::default()];
     for (index, line) in text.lines().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn blocks(text: &str) -> Result<Vec<Directive>, CorefileError> {
         let closes = words.first().is_some_and(|word| word == "}");
         if closes && words.len() == 1 {
             let Some(closed) = open.pop().filter(|_| !open.is_empty()) else {
-                return Err(error("this brace closes nothing that opens"));
+                return Err(error("this brace closes a block that no line opens"));
             };
             if let Some(parent) = open.last_mut() {
                 parent.body.push(closed);
@@ -55,7 +55,7 @@ pub(super) fn blocks(text: &str) -> Result<Vec<Directive>, CorefileError> {
     }
 }
 
-/// The words of a line; quotes keep spaces, a word that begins with # begins a comment.
+/// Splits a line into words. Quotes keep spaces, and a word that starts with # starts a comment.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();

@@ -62,7 +62,7 @@ fn local(resolver: &Resolver, packet: &[u8], via: Via) -> Message {
 }
 
 #[test]
-fn answers_have_flags_and_denials_an_authority() {
+fn answers_have_flags_and_denials_have_authority() {
     let resolver = resolver(CLUSTER, 2);
     let answer =
         local(&resolver, &query("WEB.default.svc.cluster.local.", RecordType::A, Some(4096)), UDP);
@@ -93,7 +93,7 @@ fn answers_have_flags_and_denials_an_authority() {
 }
 
 #[test]
-fn what_is_too_large_is_cut_and_said_so() {
+fn truncates_large_answers() {
     let resolver = resolver(CLUSTER, 600);
     let name = "many.default.svc.cluster.local.";
     let mut counts = Vec::new();
@@ -112,7 +112,7 @@ fn what_is_too_large_is_cut_and_said_so() {
 }
 
 #[tokio::test]
-async fn aliases_are_followed_but_not_in_circles() {
+async fn follows_aliases_without_loops() {
     let resolver = resolver(CLUSTER, 0);
     for (name, expected) in [
         ("alias.default.svc.cluster.local.", vec![RecordType::CNAME, RecordType::A]),
@@ -125,7 +125,7 @@ async fn aliases_are_followed_but_not_in_circles() {
 }
 
 #[test]
-fn what_is_no_proper_query_is_refused_or_ignored() {
+fn rejects_or_ignores_invalid_queries() {
     let resolver = resolver(CLUSTER, 0);
     let good = query("web.default.svc.cluster.local.", RecordType::A, Some(1232));
     let changed = |at: usize, byte: u8| {
@@ -141,7 +141,7 @@ fn what_is_no_proper_query_is_refused_or_ignored() {
     assert_eq!(
         code(&query("example.com.", RecordType::A, None)),
         ResponseCode::ServFail,
-        "nobody to forward to"
+        "no server to forward to"
     );
     assert!(matches!(resolver.local(&changed(2, 0x81), UDP), Local::Ignore), "a response");
     assert!(matches!(resolver.local(&good[..2], UDP), Local::Ignore));
@@ -159,7 +159,7 @@ fn what_is_no_proper_query_is_refused_or_ignored() {
 }
 
 #[test]
-fn unsynchronised_is_a_failure_and_not_a_denial() {
+fn answers_servfail_before_sync() {
     let blocks = corefile::parse(CLUSTER, 53).unwrap();
     let resolver =
         Resolver::new(blocks, Arc::default(), Box::new(|| false), Arc::default()).unwrap();
@@ -170,7 +170,7 @@ fn unsynchronised_is_a_failure_and_not_a_denial() {
 
 proptest! {
     #[test]
-    fn no_packet_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), at in 0usize..60, byte in any::<u8>()) {
+    fn never_panics_on_any_packet(bytes in prop::collection::vec(any::<u8>(), 0..100), at in 0usize..60, byte in any::<u8>()) {
         let resolver = resolver(CLUSTER, 1);
         let _ = resolver.local(&bytes, UDP);
         let mut packet = query("web.default.svc.cluster.local.", RecordType::SRV, Some(1232));

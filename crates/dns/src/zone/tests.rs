@@ -48,7 +48,7 @@ fn options(pods: PodMode) -> KubernetesOptions {
     KubernetesOptions { zones, pods, ttl: 30, ..KubernetesOptions::default() }
 }
 
-/// The answer in words: records' data, `-` for none of the type, `!` for no such name.
+/// The answer as text: the records' data, `-` for no records of the type, `!` for no such name.
 fn ask_with(options: &KubernetesOptions, name: &str, kind: RecordType) -> String {
     let index = index();
     let name = Name::from_ascii(name).unwrap();
@@ -68,7 +68,7 @@ fn ask_with(options: &KubernetesOptions, name: &str, kind: RecordType) -> String
 }
 
 #[test]
-fn names_of_the_cluster() {
+fn answers_names_of_cluster() {
     use RecordType::{A, AAAA, MX, NS, PTR, SOA, SRV, TXT};
     let options = options(PodMode::Insecure);
     for (name, kind, expected) in [
@@ -130,7 +130,7 @@ fn names_of_the_cluster() {
 }
 
 #[test]
-fn pod_records_as_configured() {
+fn answers_pod_records_by_mode() {
     for (mode, name, expected) in [
         (PodMode::Disabled, "10-1-0-7.default.pod.cluster.local.", "!"),
         (PodMode::Disabled, "default.pod.cluster.local.", "!"),
@@ -145,7 +145,7 @@ fn pod_records_as_configured() {
 }
 
 #[test]
-fn service_locations_carry_their_addresses() {
+fn srv_answers_carry_addresses() {
     let (index, options) = (index(), options(PodMode::Disabled));
     let name = Name::from_ascii("web.default.svc.cluster.local.").unwrap();
     let zone = Zone { options: &options, origin: &options.zones[0], index: &index };

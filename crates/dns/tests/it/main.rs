@@ -1,4 +1,4 @@
-//! The whole server over real sockets, in a network namespace of the test's own. Needs root.
+//! Runs the whole server over real sockets in its own network namespace. Needs root.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../proxy/tests/it/api.rs"]
@@ -165,7 +165,7 @@ fn namespace() -> Arc<Namespace> {
 }
 
 #[test]
-fn cluster_names_follow_the_api_over_udp_and_tcp() {
+fn answers_cluster_names_over_udp_and_tcp() {
     let api = FakeApi::default();
     api.put("namespaces", json!({"metadata": {"name": "default"}}));
     let server = Server::start(namespace(), &api, &corefile("127.0.0.9:5353"));
@@ -202,7 +202,7 @@ fn cluster_names_follow_the_api_over_udp_and_tcp() {
 }
 
 #[test]
-fn other_names_are_forwarded_cached_and_followed_from_aliases() {
+fn forwards_caches_and_follows_aliases() {
     let (api, namespace) = (FakeApi::default(), namespace());
     upstream(&namespace, "127.0.0.9:5353");
     api.put(
@@ -215,7 +215,7 @@ fn other_names_are_forwarded_cached_and_followed_from_aliases() {
     assert_eq!(first.len(), 1);
     let again = server.ask("WWW.example.com.", RecordType::A);
     assert_eq!(ips(&again), first, "from the cache");
-    assert!(again.answers[0].ttl <= 30, "no longer than the Corefile says");
+    assert!(again.answers[0].ttl <= 30, "at most the TTL of the Corefile");
     let alias = server.ask("out.default.svc.cluster.local.", RecordType::A);
     assert_eq!(alias.answers[0].data.to_string(), "www.example.com.");
     assert_eq!(ips(&alias), first);
@@ -229,7 +229,7 @@ fn other_names_are_forwarded_cached_and_followed_from_aliases() {
 }
 
 #[test]
-fn a_dead_server_is_passed_over_and_a_loop_is_cut() {
+fn skips_dead_server_and_stops_loop() {
     let (api, namespace) = (FakeApi::default(), namespace());
     upstream(&namespace, "127.0.0.9:5353");
     {
@@ -260,14 +260,14 @@ fn a_dead_server_is_passed_over_and_a_loop_is_cut() {
     });
 }
 
-/// As the kubelet updates a ConfigMap's file.
+/// Replaces a file as the kubelet updates a ConfigMap's file.
 fn replace(directory: &Path, text: &str) {
     std::fs::write(directory.join("new"), text).unwrap();
     std::fs::rename(directory.join("new"), directory.join("Corefile")).unwrap();
 }
 
 #[test]
-fn answers_go_on_through_lameduck() {
+fn answers_during_lameduck() {
     let api = FakeApi::default();
     api.put("namespaces", json!({"metadata": {"name": "default"}}));
     let server =

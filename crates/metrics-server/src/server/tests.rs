@@ -9,7 +9,7 @@ use crate::points::{Node, read};
 
 const VALID: Duration = Duration::from_secs(3600);
 
-/// An authority, and connections of a client that it gave a certificate of a name.
+/// A CA, and connections of a client with a certificate from it.
 struct Signer(Authority);
 
 impl Signer {
@@ -28,8 +28,8 @@ impl Signer {
     }
 }
 
-/// What a kubelet says at a time, in seconds, of itself and of the Pod web.
-fn said(at: u32, cpu: u32) -> String {
+/// Returns a kubelet's metrics of itself and of the Pod web, at a time in seconds.
+fn kubelet_metrics(at: u32, cpu: u32) -> String {
     let at = u64::from(at) * 1000;
     let web = "{container=\"app\",namespace=\"default\",pod=\"web\"}";
     format!(
@@ -38,17 +38,17 @@ fn said(at: u32, cpu: u32) -> String {
     )
 }
 
-/// What is known when two kubelets, of which one is none of the Pod's, have said the same.
+/// Returns the results of two kubelets with the same metrics, one of which does not run the Pod.
 fn known(points: &[(u32, u32)]) -> Nodes {
     let mut node = Node::default();
-    points.iter().for_each(|(at, cpu)| node.store(read(&said(*at, *cpu), 0)));
+    points.iter().for_each(|(at, cpu)| node.store(read(&kubelet_metrics(*at, *cpu), 0)));
     Nodes::from([("one".to_owned(), node.clone()), ("liar".to_owned(), node)])
 }
 
 async fn server(api: &RealApi, signer: &Signer, nodes: Nodes) -> Server {
     let authority = ClientCa::from_pem(signer.0.cert().to_pem().as_bytes()).unwrap();
     let anyone = client::ClientTls::anyone();
-    let scraper = Scraper::knowing(api.admin(), anyone, nodes);
+    let scraper = Scraper::with_results(api.admin(), anyone, nodes);
     Server::new(api.admin(), authority, "front-proxy-client".to_owned(), Arc::new(scraper))
 }
 
@@ -83,13 +83,13 @@ async fn ask_for(
     (code, serde_json::from_slice(&body).unwrap())
 }
 
-/// A node and a Pod that runs on it.
+/// Creates a node and a Pod that runs on it.
 async fn objects(api: &RealApi) {
     let admin = api.admin();
     let node = json!({"metadata": {"name": "one", "labels": {"zone": "a"}}});
     let _: Value = admin.create(&Resource::NODES, "", &node).await.unwrap();
     let account = json!({"metadata": {"name": "default"}});
-    // The namespace is there a moment after the server is.
+    // The namespace is created shortly after the server starts.
     const ACCOUNTS: &Resource = &Resource::SERVICE_ACCOUNTS;
     let create = || admin.create::<_, Value>(ACCOUNTS, "default", &account);
     rt::retry(Duration::from_secs(10), Duration::from_millis(50), |_| true, create).await.unwrap();
@@ -110,7 +110,7 @@ const PODS: &str = "/apis/metrics.k8s.io/v1beta1/pods";
 const WEB: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/web";
 
 #[tokio::test]
-async fn only_the_front_proxy_speaks_for_users_and_they_may_what_the_api_server_says() {
+async fn accepts_only_front_proxy_and_authorizes_users() {
     let api = RealApi::start().await.unwrap();
     objects(&api).await;
     let (proxy, stranger) = (Signer::new("front-proxy-ca"), Signer::new("front-proxy-ca"));
@@ -147,7 +147,7 @@ async fn only_the_front_proxy_speaks_for_users_and_they_may_what_the_api_server_
 }
 
 #[tokio::test]
-async fn lists_are_chosen_from_by_selectors_and_a_pod_of_one_point_is_not_found() {
+async fn filters_lists_and_omits_pods_with_one_point() {
     let api = RealApi::start().await.unwrap();
     objects(&api).await;
     let proxy = Signer::new("front-proxy-ca");
@@ -163,7 +163,7 @@ async fn lists_are_chosen_from_by_selectors_and_a_pod_of_one_point_is_not_found(
             .map(|i| i["metadata"]["name"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    // A node that the API does not have is not told of, whatever answered in its name.
+    // A node that does not exist in the API is not reported, even if a kubelet with its name answered.
     assert_eq!(names(NODES).await, ["one"]);
     assert_eq!(names(&format!("{NODES}?labelSelector=zone%3Db")).await, [""; 0]);
     assert_eq!(names(&format!("{PODS}?labelSelector=app%3Dweb")).await, ["web"]);

@@ -1,12 +1,11 @@
-//! An nftables table as a value, and the transaction that turns one value into another.
+//! An nftables table as a value, and the transactions that turn one value into another.
 //!
 //! Invariants:
-//! - [`diff`] touches only the chains and elements that differ, and orders its steps as the kernel's
-//!   reference counts ask: what is referred to exists before, and goes after, what refers to it.
-//! - The elements of a dynamic set belong to the kernel (client affinity); no step here removes them while the
-//!   set stays.
-//! - A sealed table carries the digest of its content in a chain of its own ([`STATE_CHAIN`]), so that a
-//!   restarted process sees that nothing changed, and then writes nothing.
+//! - [`diff`] changes only the chains and elements that differ. It orders its steps by the kernel's reference counts:
+//!   an object is created before and deleted after the objects that refer to it.
+//! - The elements of a dynamic set belong to the kernel (client affinity). No step removes them while the set exists.
+//! - A sealed table carries the digest of its content in a separate chain ([`STATE_CHAIN`]), so that a restarted
+//!   process sees that nothing changed and writes nothing.
 
 mod ops;
 
@@ -26,70 +25,76 @@ pub use ops::{Installed, Op, Transaction, create, diff, resync};
 /// The chain whose only rule carries the table's digest as its comment.
 pub const STATE_CHAIN: &str = "windlass-state";
 
-/// A table as it should be in the kernel; [`diff`] says what to do.
+/// The desired state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// The address family.
     pub family: Family,
+    /// The table's name.
     pub name: String,
+    /// The chains by name.
     pub chains: BTreeMap<String, Chain>,
-    /// Sets and maps: they share one name space in the kernel.
+    /// Sets and maps by name; they share one name space in the kernel.
     pub sets: BTreeMap<String, Set>,
 }
 
-/// The rules of one chain, each as nft's language has it.
+/// A chain with its rules in nft syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// For a base chain, its type, hook and priority.
+    /// Type, hook and priority of a base chain; `None` for others.
     pub hook: Option<&'static str>,
+    /// The rules, in order.
     pub rules: Vec<String>,
 }
 
-/// A set or a map with what it holds.
+/// A set or a map with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
+    /// `true` for a map.
     pub is_map: bool,
-    /// Type and flags as nft's declaration has them, each followed by a semicolon.
+    /// Type and flags in nft syntax, each followed by a semicolon.
     pub spec: String,
+    /// The content.
     pub content: Content,
 }
 
-/// Who puts the elements in.
+/// The elements of a set, by the side that adds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Elements by key; a plain set's values are empty.
+    /// Elements by key, added by this program. The values of a plain set are empty.
     Ours(BTreeMap<String, String>),
-    /// The packet path adds elements, and they expire.
+    /// The kernel adds elements while packets pass, and they expire.
     Dynamic,
 }
 
 impl Table {
-    /// A table with nothing in it.
+    /// Creates an empty table.
     pub fn new(family: Family, name: &str) -> Self {
         Self { family, name: name.to_owned(), chains: BTreeMap::new(), sets: BTreeMap::new() }
     }
 
-    /// Puts in a chain that the kernel calls at a hook, such as `type filter hook forward priority 0;`.
+    /// Adds a chain that the kernel calls at a hook, such as `type filter hook forward priority 0;`.
     pub fn base_chain(&mut self, name: &str, hook: &'static str, rules: &[&str]) {
         let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
         self.chains.insert(name.to_owned(), Chain { hook: Some(hook), rules });
     }
 
-    /// Puts in a chain that others jump to.
+    /// Adds a chain that other chains jump to.
     pub fn chain(&mut self, name: &str, rules: Vec<String>) {
         self.chains.insert(name.to_owned(), Chain { hook: None, rules });
     }
 
-    /// Puts in an empty set; its elements come with the rules that use them.
+    /// Adds an empty set. Its elements are added with the rules that use them.
     pub fn set(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, false, spec.into(), Content::Ours(BTreeMap::new()));
     }
 
-    /// Puts in an empty map.
+    /// Adds an empty map.
     pub fn map(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, true, spec.into(), Content::Ours(BTreeMap::new()));
     }
 
-    /// Puts in a set that rules add to while packets pass.
+    /// Adds a set that rules fill while packets pass.
     pub fn dynamic_set(&mut self, name: &str, spec: impl Into<String>) {
         self.insert_set(name, false, spec.into(), Content::Dynamic);
     }
@@ -98,25 +103,25 @@ impl Table {
         self.sets.insert(name.to_owned(), Set { is_map, spec, content });
     }
 
-    /// Adds an element to a set or map declared before; on equal keys the first stays.
+    /// Adds an element to an existing set or map. An existing element with the same key stays.
     pub fn element(&mut self, set: &str, key: String, value: String) {
         if let Some(Set { content: Content::Ours(elements), .. }) = self.sets.get_mut(set) {
             elements.entry(key).or_insert(value);
         }
     }
 
-    /// Whether `set` already has `key`: of two Services that claim one address, the first keeps it.
+    /// Reports whether the set has the key. Of two Services with the same address, the first keeps it.
     pub(crate) fn has_element(&self, set: &str, key: &str) -> bool {
         matches!(self.sets.get(set), Some(Set { content: Content::Ours(elements), .. }) if elements.contains_key(key))
     }
 
-    /// Writes the digest of everything else into [`STATE_CHAIN`].
+    /// Writes the digest of the table's other content into [`STATE_CHAIN`].
     pub fn seal(&mut self) {
         self.seal_for("");
     }
 
-    /// The same, and behind the digest whose the table is, if anybody's: where several may write one of that name, only
-    /// its owner takes it away.
+    /// Seals the table, and appends the owner to the digest. Of several programs that may write a table of this name,
+    /// only its owner removes it. An empty owner stands for none.
     pub fn seal_for(&mut self, owner: &str) {
         self.chains.remove(STATE_CHAIN);
         let mut digest = Sha256::new();
@@ -144,7 +149,7 @@ impl Table {
         self.chain(STATE_CHAIN, vec![format!("return comment \"{}\"", state.trim_end())]);
     }
 
-    /// What [`Table::seal`] wrote.
+    /// Returns the digest that [`Table::seal`] wrote.
     pub fn digest(&self) -> Option<&str> {
         let rule = self.chains.get(STATE_CHAIN)?.rules.first()?;
         rule.split('"').nth(1)

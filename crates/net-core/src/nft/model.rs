@@ -1,11 +1,11 @@
-//! A model of the kernel's side: applies steps one by one and refuses what the kernel refuses, above all the
-//! removal of what is still referred to.
+//! A model of the kernel: applies steps one by one and rejects what the kernel rejects, in particular the removal of
+//! objects that are still references_in to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Chain, Content, Op, Set, Table, Transaction};
 
-/// Applies `transaction` to `table`, or says which step the kernel would refuse.
+/// Applies the transaction to the table, or returns the step that the kernel would reject.
 pub(super) fn apply(
     table: &mut Option<Table>,
     transaction: &Transaction<'_>,
@@ -45,7 +45,7 @@ fn step(
             Ok(())
         }
         Op::AddRule { chain: name, rule } => {
-            for word in referred(rule) {
+            for word in references_in(rule) {
                 if !table.chains.contains_key(&word) && !table.sets.contains_key(&word) {
                     return Err(format!("no such chain or set {word}"));
                 }
@@ -101,8 +101,8 @@ fn target(value: &str) -> Option<&str> {
     value.strip_prefix("goto ").or(value.strip_prefix("jump "))
 }
 
-/// The chains and sets that a rule names.
-fn referred(rule: &str) -> Vec<String> {
+/// Returns the chains and sets that a rule refers to.
+fn references_in(rule: &str) -> Vec<String> {
     let words: Vec<&str> = rule.split_whitespace().collect();
     let jumps =
         words.windows(2).filter(|pair| ["goto", "jump"].contains(&pair[0])).map(|pair| pair[1]);
@@ -112,7 +112,7 @@ fn referred(rule: &str) -> Vec<String> {
 
 fn references(table: &Table) -> BTreeSet<String> {
     let rules =
-        table.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| referred(rule));
+        table.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| references_in(rule));
     let values = table.sets.values().filter_map(|set| match &set.content {
         Content::Ours(elements) => Some(elements.values()),
         Content::Dynamic => None,

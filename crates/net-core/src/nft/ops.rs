@@ -6,7 +6,7 @@ use std::{
 use super::{Content, Set, Table};
 use crate::Family;
 
-/// One step of a transaction. Names are borrowed from the tables that it was made from.
+/// A step of a transaction. Names are borrowed from the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
     AddTable,
@@ -22,40 +22,45 @@ pub enum Op<'a> {
     DeleteElement { set: &'a str, key: &'a str },
 }
 
-/// Steps that the kernel takes together or not at all. Its `Display` is what `nft -f -` reads.
+/// Steps that the kernel applies atomically. `Display` formats the input of `nft -f -`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction<'a> {
+    /// The address family of the table.
     pub family: Family,
+    /// The name of the table.
     pub table: &'a str,
+    /// The steps, in order.
     pub ops: Vec<Op<'a>>,
 }
 
 impl Transaction<'_> {
-    /// The kernel has what it should have, and is left alone.
+    /// Returns `true` if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 }
 
-/// What a listing of the kernel's table shows: enough to bring it to a known state.
+/// The parts of a listed table that are needed to bring it to a known state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installed {
+    /// The digest and the owner; `None` for a table that was not sealed.
     pub digest: Option<String>,
+    /// The names of the chains.
     pub chains: BTreeSet<String>,
-    /// Name, and whether it is a map.
+    /// The names of the sets, each with `true` for a map.
     pub sets: BTreeMap<String, bool>,
 }
 
 impl Installed {
-    /// Whose the table is, of those that one of us wrote; empty where it is nobody's in particular.
+    /// Returns the owner of a sealed table; empty if it has none.
     pub fn owner(&self) -> Option<&str> {
         let digest = self.digest.as_deref()?;
         Some(digest.split_once(' ').map_or("", |(_, owner)| owner))
     }
 }
 
-/// The steps from nothing, or from whatever the table holds, to `new`. Forgets client affinity; used for a
-/// table that is not there or cannot be brought over by [`resync`].
+/// Returns the steps that create `new` and replace an existing table. They discard client affinity, so they are used
+/// only for a table that does not exist or for which [`resync`] fails.
 pub fn create(new: &Table) -> Transaction<'_> {
     // Adding before deleting makes the deletion succeed whether or not the table exists.
     let mut ops = vec![Op::AddTable, Op::DeleteTable, Op::AddTable];
@@ -63,13 +68,13 @@ pub fn create(new: &Table) -> Transaction<'_> {
     Transaction { family: new.family, table: &new.name, ops }
 }
 
-/// The steps from a table of which only names are known to `new`; the elements of dynamic sets stay.
+/// Returns the steps to `new` from a table whose rules are unknown. The elements of dynamic sets stay.
 pub fn resync<'a>(installed: &'a Installed, new: &'a Table) -> Transaction<'a> {
     let mut ops = vec![Op::AddTable];
     for (name, chain) in &new.chains {
         ops.push(Op::AddChain { name, hook: chain.hook });
     }
-    // Every chain is emptied first, so that no rule refers to a set that is about to go.
+    // Empty all chains first, so that no rule refers to a set that is to be deleted.
     ops.extend(installed.chains.iter().map(|name| Op::FlushChain(name)));
     for (name, &is_map) in &installed.sets {
         match new.sets.get(name) {
@@ -107,10 +112,10 @@ fn add_set<'a>(ops: &mut Vec<Op<'a>>, name: &'a str, set: &'a Set) {
     }
 }
 
-/// The steps from `old` to `new`, none where they are equal.
+/// Returns the steps from `old` to `new`; none if they are equal.
 ///
-/// Both must be the same table. Base chains keep their hooks for a program's life; a set whose type changes is
-/// taken for a programming error by the kernel, and the caller falls back to [`create`].
+/// Both must describe the same table. Base chains keep their hooks during the life of a process. The kernel rejects a
+/// change of a set's type; the caller then falls back to [`create`].
 pub fn diff<'a>(old: &'a Table, new: &'a Table) -> Transaction<'a> {
     let mut ops = Vec::new();
     for (name, chain) in &new.chains {
@@ -134,7 +139,7 @@ pub fn diff<'a>(old: &'a Table, new: &'a Table) -> Transaction<'a> {
         }
     }
     let gone = || old.chains.iter().filter(|(name, _)| !new.chains.contains_key(*name));
-    // Chains that go may refer to each other, so all are emptied before any is deleted.
+    // Chains to be deleted may refer to each other, so all are emptied first.
     let filled = gone().filter(|(_, chain)| !chain.rules.is_empty());
     ops.extend(filled.map(|(name, _)| Op::FlushChain(name)));
     let gone_sets = old.sets.iter().filter(|(name, _)| !new.sets.contains_key(*name));
@@ -148,7 +153,7 @@ fn change_elements<'a>(ops: &mut Vec<Op<'a>>, set: &'a str, old: &'a Set, new: &
         return;
     };
     for (key, value) in before {
-        // A map's element cannot be overwritten: a changed value is a deletion and an addition.
+        // The kernel cannot overwrite an element of a map: a changed value is a deletion and an addition.
         if after.get(key) != Some(value) {
             ops.push(Op::DeleteElement { set, key });
         }
@@ -175,13 +180,13 @@ impl fmt::Display for Transaction<'_> {
                 Op::DeleteChain(name) => writeln!(f, "delete chain {target} {name}")?,
                 Op::AddRule { chain, rule } => writeln!(f, "add rule {target} {chain} {rule}")?,
                 Op::AddSet { name, is_map, spec } => {
-                    writeln!(f, "add {} {target} {name} {{ {spec} }}", noun(*is_map))?;
+                    writeln!(f, "add {} {target} {name} {{ {spec} }}", keyword(*is_map))?;
                 }
                 Op::FlushSet { name, is_map } => {
-                    writeln!(f, "flush {} {target} {name}", noun(*is_map))?
+                    writeln!(f, "flush {} {target} {name}", keyword(*is_map))?
                 }
                 Op::DeleteSet { name, is_map } => {
-                    writeln!(f, "delete {} {target} {name}", noun(*is_map))?
+                    writeln!(f, "delete {} {target} {name}", keyword(*is_map))?
                 }
                 Op::AddElement { set, key, value: "" } => {
                     writeln!(f, "add element {target} {set} {{ {key} }}")?;
@@ -198,6 +203,6 @@ impl fmt::Display for Transaction<'_> {
     }
 }
 
-fn noun(is_map: bool) -> &'static str {
+fn keyword(is_map: bool) -> &'static str {
     if is_map { "map" } else { "set" }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{model::apply, *};
 
-/// Tables as the planner builds them: dispatch maps to chains, which lead to other chains and dynamic sets.
+/// Tables like the planner's: maps dispatch to chains, which lead to other chains and to dynamic sets.
 fn table() -> impl Strategy<Value = Table> {
     let endpoints = prop::collection::btree_set(0u8..6, 0..4);
     let service = (endpoints, any::<bool>(), 0u8..2);
@@ -33,7 +33,7 @@ fn build(services: BTreeMap<u8, (std::collections::BTreeSet<u8>, bool, u8)>) -> 
             }
             table.chain(&target, body);
         }
-        // A second way in, so that one key's value changes while the key stays.
+        // A second rule set, so that a key's value changes while the key stays.
         if variant == 1 {
             table.chain(&format!("external-{service}"), vec![format!("goto {chain}")]);
             table.element("ips", format!("10.0.0.{service}"), format!("goto external-{service}"));
@@ -56,33 +56,33 @@ fn names(table: &Table) -> Installed {
 
 proptest! {
     #[test]
-    fn a_difference_applied_to_the_old_table_gives_the_new_one(old in table(), new in table()) {
+    fn diff_turns_old_table_into_new(old in table(), new in table()) {
         let mut kernel = Some(old.clone());
         apply(&mut kernel, &diff(&old, &new)).map_err(TestCaseError::fail)?;
         prop_assert_eq!(kernel.unwrap(), new);
     }
 
     #[test]
-    fn equal_tables_write_nothing(table in table()) {
+    fn diff_of_equal_tables_is_empty(table in table()) {
         prop_assert!(diff(&table, &table.clone()).is_empty());
     }
 
     #[test]
-    fn a_resync_brings_any_table_to_the_new_one(old in table(), new in table()) {
+    fn resync_turns_any_table_into_new(old in table(), new in table()) {
         let mut kernel = Some(old.clone());
         apply(&mut kernel, &resync(&names(&old), &new)).map_err(TestCaseError::fail)?;
         prop_assert_eq!(kernel.unwrap(), new);
     }
 
     #[test]
-    fn creation_gives_the_table_whatever_was_there(old in prop::option::of(table()), new in table()) {
+    fn create_replaces_any_table(old in prop::option::of(table()), new in table()) {
         let mut kernel = old;
         apply(&mut kernel, &create(&new)).map_err(TestCaseError::fail)?;
         prop_assert_eq!(kernel.unwrap(), new);
     }
 
     #[test]
-    fn a_difference_leaves_unchanged_chains_and_elements_alone(old in table(), new in table()) {
+    fn diff_keeps_unchanged_chains_and_elements(old in table(), new in table()) {
         for op in diff(&old, &new).ops {
             match op {
                 Op::FlushChain(name) | Op::DeleteChain(name) => prop_assert_ne!(old.chains.get(name), new.chains.get(name)),
@@ -94,13 +94,13 @@ proptest! {
     }
 
     #[test]
-    fn the_digest_tells_tables_apart(old in table(), new in table()) {
+    fn digest_distinguishes_tables(old in table(), new in table()) {
         prop_assert_eq!(old == new, old.digest() == new.digest());
     }
 }
 
 #[test]
-fn the_model_refuses_what_the_kernel_refuses() {
+fn model_rejects_invalid_steps() {
     let mut kernel = None;
     let transaction = |ops| Transaction { family: Family::V4, table: "t", ops };
     let add = |name| Op::AddChain { name, hook: None };

@@ -9,9 +9,9 @@ pub(super) const DEAD_SERVICES: &str = "no-endpoint-services";
 pub(super) const DEAD_NODE_PORTS: &str = "no-endpoint-nodeports";
 pub(super) const FIREWALL_IPS: &str = "firewall-ips";
 
-/// The table without any Service: hooks, dispatch and masquerading.
+/// Returns the table without Services: hooks, dispatch and masquerading.
 ///
-/// The filter chains run just before destination NAT (priority -110), where a packet still names the Service.
+/// The filter chains run at priority -110, just before destination NAT, while a packet still has the Service's address.
 pub(super) fn table(family: Family, config: &Config) -> Table {
     let mut table = Table::new(family, TABLE);
     sets(&mut table, config);
@@ -67,7 +67,7 @@ fn hooks(table: &mut Table, config: &Config) {
         "type filter hook output priority -110",
         &["ct state new jump service-endpoints-check", "ct state new jump firewall-check"],
     );
-    // What leaves the node itself is checked after its destination NAT: before, every ClusterIP would match.
+    // Packets from the node itself are checked after their destination NAT; before it, every ClusterIP would match.
     table.base_chain(
         "filter-output-post-dnat",
         "type filter hook output priority -90",
@@ -108,8 +108,7 @@ fn dispatch(table: &mut Table, config: &Config) {
         "services",
         vec![format!("{key} vmap @{SERVICE_IPS}"), format!("{to_node} {port} vmap @{NODE_PORTS}")],
     );
-    // Unlike the ICMP error of a plain `reject`, a reset is not subject to the kernel's rate limit: a client that
-    // tries again at once is told at once.
+    // TCP resets are exempt from the kernel's rate limit for ICMP errors, so a client's retry gets an answer.
     table.chain(
         "reject-chain",
         vec!["meta l4proto tcp reject with tcp reset".to_owned(), "reject".to_owned()],
@@ -134,7 +133,7 @@ fn masquerading(table: &mut Table, config: &Config) {
         "masquerading",
         vec![
             format!("meta mark & {mark} == 0 return"),
-            // The mark goes, so that a packet that passes a second time is not masqueraded again.
+            // Remove the mark, so that a packet that passes a second time is not masqueraded again.
             format!("meta mark set meta mark xor {mark}"),
             "masquerade fully-random".to_owned(),
         ],

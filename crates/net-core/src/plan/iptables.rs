@@ -1,8 +1,8 @@
-//! Services and endpoints → the chains of one address family's iptables, by upstream's names and structure, so that either
-//! proxy can take over from the other.
+//! Services and endpoints → the iptables chains of one address family, with upstream's names and structure, so that
+//! either proxy can take over from the other.
 //!
-//! It says the same as the nftables table does, in the older language: a packet walks the rules of all Services until
-//! one fits, and destinations are rewritten before the filters see them.
+//! The chains have the same effect as the nftables table. A packet passes the rules of all Services until one matches,
+//! and destinations are rewritten before the filter table sees them.
 
 use std::net::IpAddr;
 
@@ -28,10 +28,10 @@ const FORWARD: &str = "KUBE-FORWARD";
 const FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 const LOOPBACK: &str = "KUBE-FIREWALL";
 
-/// The chains of Services.
+/// The prefixes of the chains of Services.
 const PREFIXES: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-"];
 
-/// As upstream's, and as `iptables-save` writes them.
+/// The jumps from built-in chains, as upstream writes them and as `iptables-save` prints them.
 const JUMPS: [Jump; 13] = [
     jump(NAT, "OUTPUT", "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES"),
     jump(NAT, "PREROUTING", "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES"),
@@ -84,8 +84,8 @@ const fn jump(table: &'static str, from: &'static str, rule: &'static str) -> Ju
     Jump { table, from, rule }
 }
 
-/// Whether a chain is a proxy's, ours or upstream's. The kubelet's are beside them and stay ([`LOOPBACK`] is its too), as
-/// does the harmless [`MARK`], to which CNI plugins may lead.
+/// Reports whether a chain belongs to a proxy, ours or upstream's. The kubelet's chains stay, including [`LOOPBACK`].
+/// So does [`MARK`], which is harmless and which CNI plugins may use.
 pub fn is_proxys(chain: &str) -> bool {
     const NAMES: [&str; 8] = [
         SERVICES,
@@ -100,7 +100,7 @@ pub fn is_proxys(chain: &str) -> bool {
     NAMES.contains(&chain) || PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// The chains without any Service.
+/// Returns the chains without any Service.
 fn base(family: Family, config: &Config) -> Chains {
     let mut chains = Chains::new(family, &PREFIXES, &JUMPS);
     let mark = format!("{:#x}", 1u32 << config.masquerade_bit.min(31));
@@ -117,7 +117,7 @@ fn base(family: Family, config: &Config) -> Chains {
     }
     chains.chain(NAT, POSTROUTING).extend([
         format!("-m mark ! --mark {mark}/{mark} -j RETURN"),
-        // The mark goes, so that a packet that passes a second time is not masqueraded again.
+        // Remove the mark, so that a packet that passes a second time is not masqueraded again.
         format!("-j MARK --xor-mark {mark}"),
         format!(
             "{} -j MASQUERADE --random-fully",
@@ -135,7 +135,7 @@ fn base(family: Family, config: &Config) -> Chains {
         ),
     ]);
     if config.localhost_node_ports && family == Family::V4 {
-        // Who routes loopback addresses must not let others reach what listens on them.
+        // A node that routes loopback addresses must not let other hosts reach programs that listen there.
         chains.chain(FILTER, LOOPBACK).push(format!(
             "! -s 127.0.0.0/8 -d 127.0.0.0/8 {} -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
             comment("block incoming localnet connections")
@@ -144,7 +144,7 @@ fn base(family: Family, config: &Config) -> Chains {
     chains
 }
 
-/// The sealed chains for `family`.
+/// Returns the sealed chains of a family.
 pub fn plan<'a>(
     family: Family,
     config: &'a Config,
@@ -160,7 +160,7 @@ pub fn plan<'a>(
     chains
 }
 
-/// The last rules of all: what no Service's address fits may be for a port of this node.
+/// Adds the last rules: traffic that matches no Service's address may be for a node port.
 fn to_node_ports(chains: &mut Chains, config: &Config) {
     let family = chains.family;
     let note =
@@ -183,7 +183,7 @@ fn to_node_ports(chains: &mut Chains, config: &Config) {
     rules.extend(to.iter().map(|to| format!("{note} {to} -j {NODE_PORTS}")));
 }
 
-/// A Service port's name in comments and digests, as upstream writes it.
+/// Returns a Service port's name in comments and digests, as upstream writes it.
 fn name_of(port: &Port<'_>) -> String {
     let meta = &port.service.metadata;
     match &*port.port.name {
@@ -292,7 +292,7 @@ impl Rules<'_> {
         *chains.chain(NAT, external) = rules;
     }
 
-    /// Drops what comes from outside `loadBalancerSourceRanges`, if there are any.
+    /// Drops traffic from outside `loadBalancerSourceRanges`, if there are any.
     fn add_firewall(&self, chains: &mut Chains, balancer: &[IpAddr]) {
         let Some(sources) = self.of.sources() else { return };
         let chain = self.chain("FW", "");
@@ -309,7 +309,7 @@ impl Rules<'_> {
         rules.push(format!("{note} -j DROP"));
     }
 
-    /// The chain that picks an endpoint; added once, whoever leads to it.
+    /// Adds the chain that chooses an endpoint, once for all rules that jump to it.
     fn add_policy_chain(&self, chains: &mut Chains, policy: TrafficPolicy) {
         let chain = self.policy_chain(policy);
         let endpoints = self.of.choice.for_policy(policy);
@@ -332,7 +332,7 @@ impl Rules<'_> {
             let note = comment(&format!("{} -> {}", self.name, endpoint.socket()));
             rules.push(match endpoints.len() - n {
                 1 => format!("{note} -j {to}"),
-                // Each of those that are left is as likely as the others.
+                // The remaining endpoints are equally likely.
                 left => format!(
                     "{note} -m statistic --mode random --probability {:.10} -j {to}",
                     1.0 / left as f64
@@ -354,7 +354,7 @@ impl Rules<'_> {
 
     fn add_endpoint_chain(&self, chains: &mut Chains, endpoint: &Endpoint<'_>, chain: &str) {
         let note = comment(&self.name);
-        // A Pod that reaches itself must see another source, or it would answer itself directly.
+        // A Pod that reaches itself through the Service must see another source, or it would answer itself directly.
         let mut rules = vec![format!("{note} -s {} -j {MARK}", endpoint.ip)];
         let protocol = self.of.port.protocol.lower();
         let remember = match self.of.affinity() {
@@ -368,7 +368,7 @@ impl Rules<'_> {
         *chains.chain(NAT, chain) = rules;
     }
 
-    /// What a packet to this Service port at an address is known by.
+    /// Returns the match for packets to this Service port at an address.
     fn to(&self, ip: IpAddr) -> String {
         format!("-d {ip} {}", self.matching(self.of.port.port))
     }
@@ -383,7 +383,7 @@ impl Rules<'_> {
         comment(&format!("{} {what}", self.name))
     }
 
-    /// See the nftables table's.
+    /// Returns the verdict for traffic without an endpoint; see the nftables table.
     fn refusal(&self) -> &'static str {
         match (self.of.choice.any, self.of.port.protocol.lower()) {
             (true, _) => "-j DROP",
@@ -403,7 +403,7 @@ impl Rules<'_> {
         self.chain("SEP", &endpoint.socket())
     }
 
-    /// Names of chains have at most 28 characters, so that they are digests, of the same texts as upstream's.
+    /// Returns a chain's name: at most 28 characters, with a digest of the same text as upstream's.
     fn chain(&self, kind: &str, more: &str) -> String {
         let text = format!("{}{}{more}", self.name, self.of.port.protocol.lower());
         format!("KUBE-{kind}-{}", digest::<16>(&text))

@@ -36,16 +36,16 @@ fn chains(spec: Value, endpoints: Value) -> Chains {
     plan(Family::V4, &config(), [&service], &Slices::index([&slice]))
 }
 
-fn two() -> Value {
+fn two_endpoints() -> Value {
     json!([{"addresses": ["10.1.0.2"], "nodeName": "n1"}, {"addresses": ["10.1.1.2"], "nodeName": "n2"}])
 }
 
-/// The chain of this Service has this name in every cluster of upstream's.
+/// Upstream gives the chain of this Service the same name in every cluster.
 const SVC: &str = "KUBE-SVC-NPX46M4PTMTKRN6Y";
 
 #[test]
-fn a_cluster_ip_leads_to_its_endpoints_by_upstreams_names() {
-    let chains = chains(json!({}), two());
+fn cluster_ip_uses_upstream_chain_names() {
+    let chains = chains(json!({}), two_endpoints());
     assert_eq!(
         chains.rules("nat", "KUBE-SERVICES")[0],
         format!(
@@ -70,7 +70,7 @@ fn a_cluster_ip_leads_to_its_endpoints_by_upstreams_names() {
 }
 
 #[test]
-fn a_service_without_endpoints_refuses_and_without_local_ones_drops() {
+fn rejects_without_endpoints_and_drops_without_local() {
     let dead = chains(json!({}), json!([]));
     let rules = dead.rules("filter", "KUBE-SERVICES");
     assert!(rules[0].contains("has no endpoints") && rules[0].contains("-j REJECT"), "{rules:?}");
@@ -85,10 +85,10 @@ fn a_service_without_endpoints_refuses_and_without_local_ones_drops() {
 }
 
 #[test]
-fn what_comes_from_outside_has_a_chain_and_node_ports_come_last() {
+fn external_traffic_has_chain_and_node_ports_come_last() {
     let spec = json!({"type": "LoadBalancer", "ports": [{"name": "https", "port": 443, "nodePort": 30443}],
         "loadBalancerSourceRanges": ["10.9.0.0/16"], "ingress": [{"ip": "5.6.7.8"}]});
-    let open = chains(spec.clone(), two());
+    let open = chains(spec.clone(), two_endpoints());
     let ext = SVC.replace("SVC", "EXT");
     assert!(open.rules("nat", "KUBE-NODEPORTS")[0].ends_with(&format!("--dport 30443 -j {ext}")));
     assert!(open.rules("nat", &ext)[0].ends_with("-j KUBE-MARK-MASQ"));
@@ -104,7 +104,7 @@ fn what_comes_from_outside_has_a_chain_and_node_ports_come_last() {
 
     let mut spec = spec;
     spec["externalTrafficPolicy"] = json!("Local");
-    let local = chains(spec, two());
+    let local = chains(spec, two_endpoints());
     let rules = local.rules("nat", &ext);
     assert!(rules[0].contains("-s 10.1.0.0/16 ") && rules[0].ends_with(SVC), "{rules:?}");
     assert_eq!(*rules.last().unwrap(), format!("-j {}", SVC.replace("SVC", "SVL")));
@@ -112,9 +112,9 @@ fn what_comes_from_outside_has_a_chain_and_node_ports_come_last() {
 }
 
 #[test]
-fn a_client_comes_back_to_its_endpoint() {
+fn affinity_returns_client_to_endpoint() {
     let spec = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
-    let sticky = chains(spec, two());
+    let sticky = chains(spec, two_endpoints());
     let rules = sticky.rules("nat", SVC);
     assert!(rules[1].contains("--rcheck --seconds 60 --reap"), "{rules:?}");
     let endpoint = rules[1].rsplit(' ').next().unwrap();

@@ -1,9 +1,9 @@
-//! Services and endpoints → the nftables table of one address family, or its chains of iptables ([`iptables`]).
+//! Services and endpoints → the nftables table of one address family, or its iptables chains ([`iptables`]).
 //!
-//! The table has upstream's name and structure, so that either proxy can take over from the other: maps from
-//! (address, protocol, port) and (protocol, port) to a Service's chain, one chain per Service port that picks
-//! an endpoint's chain by a random number or by the client's affinity, and one chain per endpoint that
-//! rewrites the destination. Only the first packet of a connection walks them.
+//! The table has upstream's name and structure, so that either proxy can take over from the other. Maps lead from
+//! (address, protocol, port) and (protocol, port) to the chain of a Service port. That chain chooses an endpoint's
+//! chain at random or by client affinity. The endpoint's chain rewrites the destination. Only the first packet of a
+//! connection passes these chains.
 
 mod base;
 pub mod iptables;
@@ -19,31 +19,32 @@ use std::net::IpAddr;
 
 use crate::{Cidr, Family, api::Service, claims::Host, endpoints::Slices, nft::Table};
 
-/// The table's name, which is upstream's: who takes over replaces it.
+/// The table's name, the same as upstream's, so that another proxy replaces the table.
 pub const TABLE: &str = "kube-proxy";
 
-/// What the rules depend on besides Services and endpoints.
+/// The settings that rules depend on besides Services and endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which of this machine's clusters the rules are of, where it may have several.
+    /// The id of the cluster that the rules belong to, if the machine may have several; otherwise empty.
     pub cluster: String,
-    /// This node, whose endpoints are local.
+    /// The name of this node, whose endpoints are local.
     pub node: String,
-    /// This node's zone, which hints are compared with.
+    /// The zone of this node, for the comparison with endpoint hints.
     pub zone: Option<String>,
-    /// Whether all traffic to Services gets this node's address for its source.
+    /// `true` if all traffic to Services is masqueraded.
     pub masquerade_all: bool,
-    /// Which bit of a packet's mark asks for that.
+    /// The bit of the packet mark that requests masquerading.
     pub masquerade_bit: u8,
+    /// The match for traffic of this node's Pods.
     pub local: LocalTraffic,
+    /// The addresses that accept NodePort traffic.
     pub node_ports: NodePorts,
-    /// Node ports answer on 127.0.0.1 too. The node has to route loopback addresses for it (`route_localnet`), and
-    /// the rules keep everyone else from using that.
+    /// `true` if node ports also answer on 127.0.0.1. The node must route loopback addresses for it (`route_localnet`),
+    /// and the rules protect these addresses from other hosts.
     pub localhost_node_ports: bool,
-    /// The ranges that Service addresses come from: traffic to an address in them that no Service has is
-    /// dropped here rather than sent to the default gateway.
+    /// The CIDRs of Service addresses. Traffic to an unallocated address in them is dropped, not routed.
     pub service_cidrs: Vec<Cidr>,
-    /// The sockets that Services may not take.
+    /// The facts about the host for checking claims of Services.
     pub host: Host,
 }
 
@@ -64,20 +65,20 @@ impl Default for Config {
     }
 }
 
-/// How a packet of a Pod on this node is told from others.
+/// The match that distinguishes traffic of this node's Pods from other traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalTraffic {
     Unknown,
-    /// By its source: the cluster's or the node's Pod ranges.
+    /// The source address is in one of these CIDRs, those of the cluster or of the node.
     From(Vec<Cidr>),
-    /// By the interface that it comes in by: this bridge.
+    /// The packet arrives through this bridge.
     Bridge(String),
-    /// By that interface's name, which begins so.
+    /// The packet arrives through an interface with this name prefix.
     InterfacePrefix(String),
 }
 
 impl LocalTraffic {
-    /// As [`LocalTraffic::rule`], for iptables.
+    /// Returns the match of [`LocalTraffic::rule`] for iptables.
     fn iptables(&self, family: Family, local: bool) -> Option<String> {
         let not = if local { "" } else { "! " };
         match self {
@@ -91,7 +92,7 @@ impl LocalTraffic {
         }
     }
 
-    /// The match for local traffic, or for all other; `None` where this family cannot tell.
+    /// Returns the match for local or for other traffic; `None` if it is unknown in this family.
     fn rule(&self, family: Family, local: bool) -> Option<String> {
         let equal = if local { "" } else { "!= " };
         match self {
@@ -109,13 +110,12 @@ impl LocalTraffic {
 /// The node's addresses that accept NodePort traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePorts {
-    /// Every address of the node but loopback.
+    /// All addresses of the node except loopback.
     All,
     Addresses(Vec<IpAddr>),
 }
 
-/// The sealed table for `family`. Of Services that claim one address and port, the first in order of
-/// namespace and name gets it.
+/// Returns a family's sealed table. Of Services with the same port, the first by namespace and name wins.
 pub fn plan<'a>(
     family: Family,
     config: &'a Config,

@@ -1,4 +1,4 @@
-//! One Service port in one family, with everything that its rules depend on, whatever language they are written in.
+//! A Service port in one family, with the data that its rules depend on, for nftables and iptables.
 
 use std::{net::IpAddr, rc::Rc};
 
@@ -13,7 +13,7 @@ use crate::{
     endpoints::{Choice, Slices, balancer_addresses, is_proxied},
 };
 
-/// The ports of all Services that a proxy serves, in order of namespace and name.
+/// Returns the ports of all Services that a proxy serves, sorted by namespace and name.
 pub(super) fn all<'a>(
     family: Family,
     config: &'a Config,
@@ -42,7 +42,7 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Nothing where the Service has no address of this family.
+    /// Returns `None` if the Service has no cluster IP of this family.
     fn new(
         family: Family,
         config: &'a Config,
@@ -51,7 +51,7 @@ impl<'a> Port<'a> {
         slices: &Slices<'a>,
         claims: Rc<Claims>,
     ) -> Option<Self> {
-        // Objects from before dual stack have only the singular field.
+        // Objects older than dual stack only have the singular field.
         let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
         let cluster_ip = addresses(ips, family).next()?;
         let endpoints = slices.endpoints(service, port, family, &config.node);
@@ -65,17 +65,17 @@ impl<'a> Port<'a> {
             || !self.service.spec.external_ips.is_empty()
     }
 
-    /// Whether this node has an endpoint for what comes from outside of the cluster.
+    /// Reports whether this node has an endpoint for traffic from outside the cluster.
     pub(super) fn is_served(&self) -> bool {
         !self.choice.for_policy(self.service.spec.external_traffic_policy).is_empty()
     }
 
-    /// With the Local policy, this node's own traffic is still served by any endpoint.
+    /// Reports whether this node's own traffic has an endpoint. With the `Local` policy it may use any endpoint.
     pub(super) fn is_reachable(&self) -> bool {
         self.is_served() || (self.choice.any && !self.choice.cluster.is_empty())
     }
 
-    /// The addresses beside the cluster IP at which this node answers.
+    /// Returns the addresses besides the cluster IP that this node serves.
     pub(super) fn external_ips(&self) -> impl Iterator<Item = IpAddr> {
         let own = addresses(&self.service.spec.external_ips, self.family);
         own.filter(|ip| self.may_answer(*ip)).chain(self.balancer_ips())
@@ -86,7 +86,7 @@ impl<'a> Port<'a> {
         given.filter(|ip| self.may_answer(*ip))
     }
 
-    /// The port at which all of the node's addresses answer, if there is one.
+    /// Returns the port that all of the node's addresses serve, if any.
     pub(super) fn node_port(&self) -> Option<u16> {
         let (protocol, port) = (self.port.protocol, self.port.node_port);
         (port != 0 && self.claims.allow_node_port(self.family, protocol, port)).then_some(port)
@@ -96,7 +96,7 @@ impl<'a> Port<'a> {
         self.claims.allow(ip, self.port.protocol, self.port.port)
     }
 
-    /// From where the balancer's addresses may be asked, if that is not from everywhere.
+    /// Returns the CIDRs that may use the load balancer's addresses; `None` for all.
     pub(super) fn sources(&self) -> Option<Vec<String>> {
         let spec = &self.service.spec;
         let ranges = spec.load_balancer_source_ranges.iter();
@@ -111,7 +111,7 @@ impl<'a> Port<'a> {
             return None;
         }
         let mut sources: Vec<_> = ranges.iter().map(|range| range.network().to_string()).collect();
-        // A node reaches its own balancer's address when the balancer leaves the source as it is.
+        // The node reaches its own load balancer address if the load balancer keeps the source address.
         if ranges.iter().any(|range| self.config.local_addresses().any(|ip| range.contains(ip))) {
             sources.extend(self.balancer_ips().map(|ip| Cidr::host(ip).to_string()));
         }
@@ -120,7 +120,7 @@ impl<'a> Port<'a> {
         Some(sources)
     }
 
-    /// For how many seconds a client comes to the same endpoint, if it does.
+    /// Returns the affinity timeout in seconds; `None` without affinity.
     pub(super) fn affinity(&self) -> Option<u32> {
         let spec = &self.service.spec;
         let sticky = spec.session_affinity == Affinity::ClientIP;
@@ -146,7 +146,7 @@ impl Config {
     }
 }
 
-/// The first characters of a text's SHA-256 in base 32, as upstream names chains by them.
+/// Returns the first characters of the text's SHA-256 in base 32, as in upstream's chain names.
 pub(super) fn digest<const LENGTH: usize>(text: &str) -> String {
     let mut digits = BASE32_NOPAD.encode(&Sha256::digest(text));
     digits.truncate(LENGTH);

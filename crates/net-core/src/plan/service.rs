@@ -9,19 +9,19 @@ use crate::{Family, api::TrafficPolicy, endpoints::Endpoint, nft::Table};
 pub(super) fn add(table: &mut Table, of: &Port<'_>) {
     let (meta, port) = (&of.service.metadata, of.port);
     let name = format!("{}/{}/{}/{}", meta.namespace, meta.name, port.protocol.lower(), port.name);
-    Rules { of, name: marked(&name) }.add_to(table);
+    Rules { of, name: with_digest(&name) }.add_to(table);
 }
 
-/// A name behind eight characters of its digest. Upstream's kube-proxy calls its chains so: one that takes a table over
-/// does not replace an element that leads to a chain by another name.
-fn marked(name: &str) -> String {
+/// Prefixes a name with eight characters of its digest, as upstream's kube-proxy does. A proxy that takes over a table
+/// does not replace elements that lead to chains with other names.
+fn with_digest(name: &str) -> String {
     format!("{}-{name}", digest::<8>(name))
 }
 
 /// The rules of one Service port.
 struct Rules<'a> {
     of: &'a Port<'a>,
-    /// The tail of all its chains' names.
+    /// The common suffix of the port's chain names.
     name: String,
 }
 
@@ -45,8 +45,9 @@ impl Rules<'_> {
         }
     }
 
-    /// Nobody serves the port: the client is told. Others serve it, but policy keeps traffic on this node: the
-    /// packet is dropped, since a balancer may have sent it here only for the moment.
+    /// Returns the verdict for traffic without an endpoint. Without any endpoint the client gets a reset or an ICMP
+    /// error. If only the policy excludes the endpoints, the packet is dropped, because a load balancer may have sent
+    /// it here only temporarily.
     fn refusal(&self) -> String {
         if self.of.choice.any { "drop".to_owned() } else { "goto reject-chain".to_owned() }
     }
@@ -94,7 +95,7 @@ impl Rules<'_> {
         let mut rules = Vec::new();
         self.add_policy_chain(table, TrafficPolicy::Cluster);
         if policy == TrafficPolicy::Cluster {
-            // The endpoint may be on another node: the answer has to come back through this one.
+            // The endpoint may be on another node, so the answer has to come back through this node.
             rules.push("jump mark-for-masquerade".to_owned());
             rules.push(format!("goto {cluster}"));
         } else {
@@ -117,7 +118,7 @@ impl Rules<'_> {
         table.chain(&chain, rules);
     }
 
-    /// The chain that drops what comes from outside `loadBalancerSourceRanges`, if there are any.
+    /// Adds the chain that drops traffic from outside `loadBalancerSourceRanges`, if there are any.
     fn add_firewall(&self, table: &mut Table) -> Option<String> {
         let sources = self.of.sources()?;
         let chain = format!("firewall-{}", self.name);
@@ -134,7 +135,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The chain that picks an endpoint; added once, whoever leads to it.
+    /// Adds the chain that chooses an endpoint, once for all rules that jump to it.
     fn add_policy_chain(&self, table: &mut Table, policy: TrafficPolicy) {
         let chain = self.policy_chain(policy);
         let endpoints = self.of.choice.for_policy(policy);
@@ -154,14 +155,14 @@ impl Rules<'_> {
         }
         let chains: Vec<_> =
             endpoints.iter().map(|endpoint| self.endpoint_chain(endpoint)).collect();
-        rules.extend(pick(&chains));
+        rules.extend(random_jump(&chains));
         for endpoint in endpoints {
             self.add_endpoint_chain(table, endpoint);
         }
         table.chain(&chain, rules);
     }
 
-    /// Traffic to the ClusterIP from outside the cluster has to come back through this node.
+    /// Returns the rule that masquerades outside traffic to the ClusterIP, so that answers come through this node.
     fn masquerade_rule(&self) -> Option<String> {
         let outside = if self.of.config.masquerade_all {
             String::new()
@@ -179,11 +180,11 @@ impl Rules<'_> {
     fn add_endpoint_chain(&self, table: &mut Table, endpoint: &Endpoint<'_>) {
         let chain = self.endpoint_chain(endpoint);
         let ip = self.of.family.nft();
-        // A Pod that reaches itself must see another source, or it would answer itself directly.
+        // A Pod that reaches itself through the Service must see another source, or it would answer itself directly.
         let mut rules = vec![format!("{ip} saddr {} jump mark-for-masquerade", endpoint.ip)];
         if let Some(seconds) = self.of.affinity() {
             let set = format!("affinity-{chain}");
-            // The time-out stands in the rule and not in the set, whose declaration could not be changed.
+            // The timeout is in the rule and not in the set, because a set's declaration cannot be changed.
             rules.push(format!("update @{set} {{ {ip} saddr timeout {seconds}s }}"));
             let address = if self.of.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
             table.dynamic_set(&set, format!("type {address}; flags dynamic,timeout;"));
@@ -193,7 +194,7 @@ impl Rules<'_> {
         table.chain(&chain, rules);
     }
 
-    /// Colons are no part of nft's names, so an IPv6 address is written with dots.
+    /// Names in nft cannot contain colons, so an IPv6 address is written with dots.
     fn endpoint_chain(&self, endpoint: &Endpoint<'_>) -> String {
         let ip = endpoint.ip.to_string().replace(':', ".");
         format!("endpoint-{}__{ip}/{}", self.name, endpoint.port)
@@ -204,14 +205,14 @@ impl Rules<'_> {
     }
 }
 
-/// Above this many endpoints, one look-up is better than a ladder of rules.
+/// The number of endpoints above which a verdict map replaces a sequence of rules.
 const LADDER: usize = 8;
 
-/// The rules that go to one of `chains`, each as likely as the others.
+/// Returns the rules that jump to one of `chains`, all equally likely.
 ///
-/// A verdict map of its own for each Service is what upstream writes, but the kernel looks through all maps of a
-/// table to name a new one: with 5,000 Services that makes a table ten times as slow to write.
-fn pick(chains: &[String]) -> Vec<String> {
+/// Upstream writes a named verdict map for each Service. The kernel searches all maps of a table to name a new one;
+/// with 5,000 Services that makes writing the table ten times slower.
+fn random_jump(chains: &[String]) -> Vec<String> {
     let count = chains.len();
     if count > LADDER {
         let verdicts = chains.iter().enumerate().map(|(n, chain)| format!("{n} : goto {chain}"));
@@ -225,7 +226,7 @@ fn pick(chains: &[String]) -> Vec<String> {
     chains.iter().enumerate().map(step).collect()
 }
 
-/// Whether a Service before this one, in order, answers or refuses at `key`.
+/// Reports whether an earlier Service already answers or rejects at `key`.
 fn is_claimed(table: &Table, sets: [&str; 2], key: &str) -> bool {
     sets.iter().any(|set| table.has_element(set, key))
 }
@@ -233,15 +234,15 @@ fn is_claimed(table: &Table, sets: [&str; 2], key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn chains_are_called_as_upstream_calls_them() {
-        // As upstream's kube-proxy v1.36.2 was seen to write them.
+    fn chain_names_match_upstream() {
+        // Names that upstream's kube-proxy v1.36.2 wrote.
         for name in [
             "2QRHZV4L-default/kubernetes/tcp/https",
             "FY5PMXPG-kube-system/kube-dns/udp/dns",
             "5R2LNDMP-default/px/tcp/",
         ] {
             let (_, plain) = name.split_once('-').unwrap();
-            assert_eq!(super::marked(plain), name);
+            assert_eq!(super::with_digest(plain), name);
         }
     }
 }

@@ -50,13 +50,13 @@ fn rules(table: &Table, chain: &str) -> Vec<String> {
 
 const VIP: &str = "10.96.0.5 . tcp . 80";
 
-fn two() -> Value {
+fn two_endpoints() -> Value {
     json!([{"addresses": ["10.1.0.2"], "nodeName": "n1"}, {"addresses": ["10.1.1.2"], "nodeName": "n2"}])
 }
 
 #[test]
-fn a_cluster_ip_leads_to_its_endpoints() {
-    let table = table(&config(), &service(json!({})), two());
+fn cluster_ip_leads_to_endpoints() {
+    let table = table(&config(), &service(json!({})), two_endpoints());
     assert_eq!(element(&table, "service-ips", VIP), Some("goto service-VJSWWEDI-ns/s/tcp/p80"));
     assert_eq!(element(&table, "cluster-ips", "10.96.0.5"), Some(""));
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_cluster_ip_leads_to_its_endpoints() {
 }
 
 #[test]
-fn a_service_without_endpoints_refuses_and_without_local_ones_drops() {
+fn rejects_without_endpoints_and_drops_without_local() {
     let none = table(&config(), &service(json!({})), json!([]));
     assert_eq!(element(&none, "no-endpoint-services", VIP), Some("goto reject-chain"));
     assert_eq!(element(&none, "service-ips", VIP), None);
@@ -87,7 +87,7 @@ fn a_service_without_endpoints_refuses_and_without_local_ones_drops() {
 fn external_traffic_is_masqueraded_unless_it_stays_on_the_node() {
     let spec = json!({"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "nodePort": 30080}],
         "externalIPs": ["1.2.3.4"], "ingress": [{"ip": "5.6.7.8"}, {"ip": "5.6.7.9", "ipMode": "Proxy"}]});
-    let open = table(&config(), &service(spec.clone()), two());
+    let open = table(&config(), &service(spec.clone()), two_endpoints());
     for (set, key) in [
         ("service-ips", "1.2.3.4 . tcp . 80"),
         ("service-ips", "5.6.7.8 . tcp . 80"),
@@ -103,7 +103,7 @@ fn external_traffic_is_masqueraded_unless_it_stays_on_the_node() {
 
     let mut spec = spec;
     spec["externalTrafficPolicy"] = json!("Local");
-    let local = table(&config(), &service(spec.clone()), two());
+    let local = table(&config(), &service(spec.clone()), two_endpoints());
     let chain = rules(&local, "external-VJSWWEDI-ns/s/tcp/p80");
     assert_eq!(chain.last().unwrap(), "goto local-VJSWWEDI-ns/s/tcp/p80");
     assert!(chain[0].starts_with("ip saddr 10.1.0.0/16 goto service-"), "{chain:?}");
@@ -124,9 +124,9 @@ fn external_traffic_is_masqueraded_unless_it_stays_on_the_node() {
 }
 
 #[test]
-fn source_ranges_guard_the_balancer_address() {
+fn source_ranges_protect_balancer_address() {
     let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.9.0.0/16", " 203.0.113.0/24 "], "ingress": [{"ip": "5.6.7.8"}]});
-    let table = table(&config(), &service(spec), two());
+    let table = table(&config(), &service(spec), two_endpoints());
     assert_eq!(
         element(&table, "firewall-ips", "5.6.7.8 . tcp . 80"),
         Some("goto firewall-VJSWWEDI-ns/s/tcp/p80")
@@ -138,9 +138,9 @@ fn source_ranges_guard_the_balancer_address() {
 }
 
 #[test]
-fn affinity_remembers_a_client_per_endpoint() {
+fn affinity_stores_clients_per_endpoint() {
     let spec = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
-    let table = table(&config(), &service(spec), two());
+    let table = table(&config(), &service(spec), two_endpoints());
     let set = "affinity-endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080";
     assert_eq!(table.sets[set].content, Content::Dynamic);
     assert_eq!(
@@ -154,7 +154,7 @@ fn affinity_remembers_a_client_per_endpoint() {
 }
 
 #[test]
-fn many_endpoints_are_looked_up_at_once() {
+fn uses_verdict_map_for_many_endpoints() {
     let endpoints: Vec<_> = (0..9).map(|n| json!({"addresses": [format!("10.1.0.{n}")]})).collect();
     let table = table(&config(), &service(json!({})), json!(endpoints));
     let rule = rules(&table, "service-VJSWWEDI-ns/s/tcp/p80").pop().unwrap();
@@ -215,12 +215,12 @@ fn conditions_and_hints_choose_endpoints() {
 }
 
 #[test]
-fn each_family_has_its_own_rules() {
+fn plans_families_separately() {
     let spec = json!({"clusterIP": "fd00::5", "clusterIPs": ["fd00::5", "10.96.0.5"]});
     let service = service(spec);
     let mut six = slice(json!([{"addresses": ["fd01::2"]}]));
     six.address_type = crate::api::AddressType::IPv6;
-    let four = slice(two());
+    let four = slice(two_endpoints());
     let slices = Slices::index([&four, &six]);
     let [v4, v6] = Family::ALL.map(|family| plan(family, &config(), [&service], &slices));
     assert_eq!(element(&v4, "service-ips", VIP), Some("goto service-VJSWWEDI-ns/s/tcp/p80"));
@@ -236,7 +236,7 @@ fn each_family_has_its_own_rules() {
 }
 
 #[test]
-fn services_of_others_and_headless_ones_have_no_rules() {
+fn skips_headless_and_foreign_services() {
     let mut foreign = service(json!({}));
     foreign
         .metadata
@@ -251,12 +251,12 @@ fn services_of_others_and_headless_ones_have_no_rules() {
         ),
         ("another proxy's", foreign),
     ] {
-        assert_eq!(table(&config(), &service, two()), empty, "{why}");
+        assert_eq!(table(&config(), &service, two_endpoints()), empty, "{why}");
     }
 }
 
 #[test]
-fn of_two_services_with_one_address_the_first_gets_it() {
+fn first_service_wins_shared_address() {
     let with_ip = |name: &str| {
         let mut service = service(json!({"externalIPs": ["1.2.3.4"]}));
         service.metadata.name = name.into();
@@ -270,7 +270,7 @@ fn of_two_services_with_one_address_the_first_gets_it() {
             Some("goto reject-chain")
         );
     }
-    let endpoints = slice(two());
+    let endpoints = slice(two_endpoints());
     let served = with_ip("s");
     let dead_last = with_ip("t");
     for order in [[&served, &dead_last], [&dead_last, &served]] {
@@ -292,10 +292,9 @@ fn of_two_services_with_one_address_the_first_gets_it() {
 }
 
 proptest! {
-    /// Every chain and set that a rule or an element names exists: creation passes the kernel model elsewhere,
-    /// here the planner's own output must.
+    /// Every chain and set that a rule or an element refers to exists in the planner's output.
     #[test]
-    fn plans_are_closed(kinds in prop::collection::vec((0u8..3, any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3), 0..6)) {
+    fn plans_contain_every_referenced_chain_and_set(kinds in prop::collection::vec((0u8..3, any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3), 0..6)) {
         let services: Vec<_> = kinds.iter().enumerate().map(|(n, (kind, sticky, internal, external, _))| {
             let kinds = ["ClusterIP", "NodePort", "LoadBalancer"];
             let mut service = service(json!({

@@ -1,4 +1,4 @@
-//! The fields of API objects that the rules of NetworkPolicies depend on.
+//! The fields of API objects that NetworkPolicy rules depend on.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -14,63 +14,77 @@ use crate::{
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Namespace {
+    /// The object metadata.
     pub metadata: Meta,
 }
 
-/// A Pod, as policies select it and as rules name it.
+/// A Pod that policies select and rules name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Pod {
+    /// The object metadata.
     pub metadata: Meta,
+    /// The node and the named ports.
     pub spec: PodSpec,
+    /// The phase and the addresses.
     pub status: PodStatus,
 }
 
-/// Where a Pod runs, and its named ports.
+/// The spec of a Pod.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
+    /// The Pod's node.
     pub node_name: Arc<str>,
+    /// `true` if the Pod uses the host's network.
     pub host_network: bool,
+    /// The containers.
     pub containers: Vec<Container>,
-    /// Those that restart always serve ports as long as the Pod runs.
+    /// The init containers; sidecars among them serve ports while the Pod runs.
     pub init_containers: Vec<Container>,
 }
 
-/// A container, of which only the ports are read.
+/// The ports of a container.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Container {
+    /// The ports.
     pub ports: Vec<ContainerPort>,
 }
 
-/// A port that policies may name.
+/// A port that policies may refer to by name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerPort {
+    /// The name.
     pub name: Box<str>,
+    /// The number.
     pub container_port: u16,
+    /// The protocol.
     pub protocol: Protocol,
 }
 
-/// The Pod's addresses, and whether it is over: an ended Pod's address may be another's.
+/// The status of a Pod.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodStatus {
+    /// The phase. The address of an ended Pod may belong to another one.
     pub phase: Box<str>,
+    /// The addresses, at most one of each family.
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
 }
 
-/// One address as text; a Pod has at most one of each family.
+/// An address of a Pod.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct PodIp {
+    /// The address, as text.
     pub ip: Box<str>,
 }
 
 impl Pod {
-    /// The Pod's own address; those of the host's network and those that ended have none.
+    /// Returns the Pod's own address; `None` for Pods on the host's network and for ended ones.
     pub fn address(&self, family: Family) -> Option<IpAddr> {
         if self.spec.host_network || matches!(&*self.status.phase, "Succeeded" | "Failed") {
             return None;
@@ -79,7 +93,7 @@ impl Pod {
         ips.find(|ip| Family::of(*ip) == family)
     }
 
-    /// The numbers of the ports with a name.
+    /// Returns the numbers of the ports with this name.
     pub(super) fn named_ports(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = u16> {
         let containers = self.spec.containers.iter().chain(&self.spec.init_containers);
         let ports = containers.flat_map(|container| &container.ports);
@@ -88,25 +102,31 @@ impl Pod {
     }
 }
 
-/// Which traffic some Pods of a namespace may have.
+/// The traffic that selected Pods of a namespace may have.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct NetworkPolicy {
+    /// The object metadata.
     pub metadata: Meta,
+    /// The spec.
     pub spec: PolicySpec,
 }
 
-/// What is allowed. Without `policy_types` a policy is of ingress, and of egress where it has rules for it.
+/// The spec of a policy.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolicySpec {
+    /// The Pods that the policy applies to.
     pub pod_selector: LabelSelector,
+    /// The directions. If absent: ingress, and egress if the policy has egress rules.
     pub policy_types: Option<Vec<PolicyType>>,
+    /// The allowed incoming traffic.
     pub ingress: Vec<Rule>,
+    /// The allowed outgoing traffic.
     pub egress: Vec<Rule>,
 }
 
-/// A direction, as the selected Pod sees it.
+/// A direction of traffic from the Pod's perspective.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum PolicyType {
     Ingress,
@@ -114,8 +134,7 @@ pub enum PolicyType {
 }
 
 impl PolicySpec {
-    /// Whether the policy says anything of a direction. Without types it is of ingress always, and of egress
-    /// where it has rules for it.
+    /// Reports whether the policy applies to a direction. The default is ingress, and egress if it has such rules.
     pub(super) fn is_of(&self, direction: PolicyType) -> bool {
         match &self.policy_types {
             Some(types) => types.contains(&direction),
@@ -124,42 +143,48 @@ impl PolicySpec {
     }
 }
 
-/// Traffic that is let through: from or to any of the peers, on any of the ports.
+/// Allowed traffic: from or to any of the peers, on any of the ports.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Rule {
-    /// `from` or `to`; empty is everyone.
+    /// The peers (`from` or `to`); empty for all.
     #[serde(alias = "from", alias = "to")]
     pub peers: Vec<Peer>,
-    /// Empty is every port.
+    /// The ports; empty for all.
     pub ports: Vec<Port>,
 }
 
-/// Who is meant: Pods and namespaces by labels, or addresses. Without a namespace selector it is the policy's
-/// namespace.
+/// A peer: Pods and namespaces by labels, or an address range.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Peer {
+    /// The Pods; `None` for all Pods of the namespaces.
     pub pod_selector: Option<LabelSelector>,
+    /// The namespaces; `None` for the policy's own.
     pub namespace_selector: Option<LabelSelector>,
+    /// An address range, instead of selectors.
     pub ip_block: Option<IpBlock>,
 }
 
-/// A range in CIDR form, less the ranges in `except`.
+/// A CIDR without the CIDRs in `except`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct IpBlock {
+    /// The range.
     pub cidr: String,
+    /// Excluded parts of the range.
     pub except: Vec<String>,
 }
 
-/// A port by number or by the name that the Pod at the receiving end gives it; none is all of the protocol's.
+/// A port by number, or by the name that the receiving Pod gives it.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Port {
+    /// The protocol.
     pub protocol: Protocol,
+    /// The port; `None` for all ports of the protocol.
     pub port: Option<IntOrString>,
-    /// The last of a range that begins at `port`.
+    /// The last port of a range that starts at `port`.
     pub end_port: Option<u16>,
 }
 

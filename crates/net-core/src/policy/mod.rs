@@ -1,11 +1,11 @@
-//! NetworkPolicies → the nftables table that lets through what they allow to and from this node's Pods.
+//! NetworkPolicies → the nftables table that allows traffic to and from this node's Pods.
 //!
-//! A Pod that a policy of a direction selects is isolated in that direction: only what some policy allows, and
-//! answers to it, get through. Egress and ingress are base chains of their own, because what one accepts the other
-//! must still see. What the node itself sends to its Pods is never filtered: probes come from there.
+//! A Pod that a policy selects for a direction is isolated in that direction: only traffic that a policy allows, and
+//! answers to it, pass. Egress and ingress are separate base chains, because traffic that one accepts must still pass
+//! the other. Traffic from the node to its own Pods is never filtered, because probes come from the node.
 //!
-//! Table: two maps from Pod addresses to the Pods' chains; a Pod's chain jumps to those of its policies and ends
-//! with `drop`; a policy's chain accepts; sets hold the peers' addresses.
+//! The table has two maps from Pod addresses to the Pods' chains. A Pod's chain jumps to the chains of its policies and
+//! ends with `drop`. A policy's chain accepts. Sets hold the peers' addresses.
 
 pub mod api;
 
@@ -19,15 +19,15 @@ use api_meta::{IntOrString, LabelSelector, Selector};
 use crate::{Cidr, Family, api::Protocol, nft::Table};
 use api::{IpBlock, Namespaces, NetworkPolicy, Peer, Pod, PolicyType, Port, Rule};
 
-/// The table's name. It is this network's own, so that another's policies stay beside it.
+/// The table's name. It differs from other implementations', so that theirs stay in place.
 pub const TABLE: &str = "windlass-policy";
 
-/// One direction's names and matches.
+/// The names and matches of one direction.
 struct Direction {
     of: PolicyType,
     short: &'static str,
     map: &'static str,
-    /// The header fields with the Pod's own and with the peer's address.
+    /// The header field with the Pod's own address, and the one with the peer's.
     own: &'static str,
     peer: &'static str,
 }
@@ -47,15 +47,19 @@ const EGRESS: Direction = Direction {
     peer: "daddr",
 };
 
-/// The cluster as policies see it.
+/// The cluster state that the rules depend on.
 pub struct Snapshot<'a> {
+    /// The name of this node.
     pub node: &'a str,
+    /// All Pods of the cluster.
     pub pods: Vec<&'a Pod>,
+    /// The labels of all namespaces.
     pub namespaces: &'a Namespaces,
+    /// All policies of the cluster.
     pub policies: Vec<&'a NetworkPolicy>,
 }
 
-/// The sealed table of one family.
+/// Returns the sealed table of a family.
 pub fn plan(family: Family, snapshot: &Snapshot<'_>) -> Table {
     let mut table = base(family);
     let mut policies = snapshot.policies.clone();
@@ -84,7 +88,7 @@ fn base(family: Family) -> Table {
         "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept";
     let mut to_node = vec![answers, &from];
     if family == Family::V6 {
-        // Without its neighbours a Pod could not reach even what it may.
+        // A Pod needs neighbour discovery to reach any destination.
         to_node.insert(0, discovery);
     }
     table.base_chain("egress-to-node", "type filter hook input priority 0", &to_node);
@@ -104,7 +108,7 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn add_to(&self, table: &mut Table, policies: &[&NetworkPolicy]) {
         let ours = policies.iter().filter(|policy| policy.spec.is_of(self.direction.of));
-        // A Pod's chain, by the Pod's address, with the policies that select it.
+        // Each isolated Pod's address, with the chains of the policies that select it.
         let mut isolated: std::collections::BTreeMap<IpAddr, (&Pod, Vec<String>)> =
             Default::default();
         for policy in ours {
@@ -122,7 +126,7 @@ impl Plan<'_> {
                 "pod-{}-{}/{}",
                 self.direction.short, pod.metadata.namespace, pod.metadata.name
             );
-            // By a Service, a Pod may reach itself; nothing may keep it from that.
+            // A Pod may reach itself through a Service; no policy may prevent that.
             let itself = format!("{} {} {ip} accept", self.family.nft(), self.direction.peer);
             let jumps = chains.iter().map(|chain| format!("jump {chain}"));
             let rules = std::iter::once(itself).chain(jumps).chain(["drop".to_owned()]).collect();
@@ -131,7 +135,7 @@ impl Plan<'_> {
         }
     }
 
-    /// This node's Pods that the policy isolates.
+    /// Returns this node's Pods that the policy isolates.
     fn selected(&self, policy: &NetworkPolicy) -> Vec<(&Pod, IpAddr)> {
         let selector = selector(&policy.spec.pod_selector);
         let pods = self.snapshot.pods.iter().copied().filter(|pod| {
@@ -192,7 +196,7 @@ impl Plan<'_> {
             from.push(format!("{} {} @{set} ", self.family.nft(), self.direction.peer));
         }
         from.extend(rule.peers.iter().filter_map(|peer| self.block(peer.ip_block.as_ref()?)));
-        // A name stands for what the receiving Pod calls so.
+        // The receiving Pod defines the meaning of a port's name.
         let receivers = if self.direction.of == PolicyType::Ingress { selected } else { &pods };
         let ports = self.ports(table, name, &rule.ports, receivers);
         for from in &from {
@@ -200,7 +204,7 @@ impl Plan<'_> {
         }
     }
 
-    /// The Pods, anywhere, that a rule's peers name; all of them where it names none.
+    /// Returns the Pods of the cluster that a rule's peers select; all Pods if the rule has no peers.
     fn peers(&self, namespace: &str, rule: &Rule) -> Vec<(&Pod, IpAddr)> {
         let selectors: Vec<_> = rule
             .peers
@@ -286,7 +290,7 @@ impl Plan<'_> {
     }
 }
 
-/// A peer of a rule that names Pods: of the policy's own namespace, or of those that a selector matches.
+/// A peer that selects Pods: in the policy's own namespace or in selected ones.
 struct PeerSelector {
     namespaces: Option<Selector>,
     pods: Selector,
@@ -314,7 +318,7 @@ impl PeerSelector {
     }
 }
 
-/// The API server has validated selectors; one that it could not have let through matches nothing.
+/// Converts a selector. An invalid one, which the API server does not accept, matches nothing.
 fn selector(selector: &LabelSelector) -> Selector {
     selector.to_selector().unwrap_or_else(|_| Selector::nothing())
 }

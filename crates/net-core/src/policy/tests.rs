@@ -1,4 +1,4 @@
-//! The rules are run by a small interpreter and compared with what the API's words say, for random clusters.
+//! Interprets the rules and compares the results with a literal reading of the API, for random clusters.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::nft::Content;
 
-/// A packet that begins a connection.
+/// The first packet of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     from: IpAddr,
@@ -17,12 +17,12 @@ struct Packet {
     port: u16,
 }
 
-/// Whether the table lets a forwarded packet through.
+/// Reports whether the table accepts a forwarded packet.
 fn passes(table: &Table, packet: Packet) -> bool {
     ["egress", "ingress"].iter().all(|chain| run(table, chain, packet) != Some(false))
 }
 
-/// The verdict of a chain, if it comes to one.
+/// Returns the verdict of a chain, if it reaches one.
 fn run(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
     for rule in &table.chains[chain].rules {
         let words: Vec<&str> = rule.split_whitespace().collect();
@@ -49,7 +49,7 @@ fn run(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
     None
 }
 
-/// The rest of a rule after its matches, if they all hold.
+/// Returns the rest of a rule after its matches, if all match.
 fn matches<'r, 'w>(table: &Table, words: &'r [&'w str], packet: Packet) -> Option<&'r [&'w str]> {
     let protocol = packet.protocol.lower();
     let (held, used) = match words {
@@ -91,7 +91,7 @@ fn elements<'t>(table: &'t Table, set: &str) -> &'t BTreeMap<String, String> {
     }
 }
 
-/// The API's words, taken literally.
+/// Evaluates the policies literally.
 fn allowed(snapshot: &Snapshot<'_>, packet: Packet) -> bool {
     let pod = |ip| snapshot.pods.iter().copied().find(|pod| pod.address(Family::V4) == Some(ip));
     let (from, to) = (pod(packet.from), pod(packet.to));
@@ -144,7 +144,7 @@ fn allowed(snapshot: &Snapshot<'_>, packet: Packet) -> bool {
                                     ..=port.end_port.map_or(*number, i32::from))
                                     .contains(&packet.port.into()),
                                 Some(IntOrString::String(name)) => {
-                                    // An egress rule's named port is known of the Pods that the rule names.
+                                    // An egress rule's named ports are known only for the Pods that it selects.
                                     let by_block = of == PolicyType::Egress
                                         && !rule.peers.is_empty()
                                         && !rule.peers.iter().any(|one| {
@@ -231,7 +231,7 @@ fn pod(number: usize, namespace: u8, label: usize, here: bool) -> Pod {
 
 proptest! {
     #[test]
-    fn the_rules_allow_what_the_policies_say(
+    fn rules_agree_with_policies(
         pods in prop::collection::vec((0..2u8, 0..3usize, any::<bool>()), 1..7),
         policies in prop::collection::vec(any_policy(), 0..4),
     ) {
@@ -256,7 +256,7 @@ proptest! {
 }
 
 #[test]
-fn pods_of_the_host_network_and_without_policies_are_left_alone() {
+fn ignores_host_network_and_unselected_pods() {
     let mut host = pod(1, 0, 0, true);
     host.spec.host_network = true;
     let policy: NetworkPolicy = serde_json::from_value(

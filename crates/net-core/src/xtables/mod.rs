@@ -1,11 +1,10 @@
-//! The chains of one address family's iptables as values, and the input of `iptables-restore` that turns one value into
-//! another.
+//! The iptables chains of one address family, and the input of `iptables-restore` that changes them.
 //!
 //! Invariants:
-//! - [`restore`] touches only chains that differ, and chains that have gone go last, when nothing leads to them any more.
-//! - The jumps from the kernel's own chains are put first in them, and only where they are missing.
-//! - A sealed value carries its digest in a chain of its own ([`STATE_CHAIN`]), so that a restarted process sees that
-//!   nothing changed, and then writes nothing.
+//! - [`restore`] changes only chains that differ, and deletes chains last, when no rule refers to them any more.
+//! - Jumps from built-in chains are inserted at their start, and only if they are missing.
+//! - A sealed value carries its digest in a separate chain ([`STATE_CHAIN`]), so that a restarted process sees that
+//!   nothing changed and writes nothing.
 
 #[cfg(test)]
 mod tests;
@@ -20,65 +19,71 @@ use sha2::{Digest, Sha256};
 
 use crate::Family;
 
-/// Its only rule carries the digest as its comment.
+/// The chain whose only rule carries the digest as its comment.
 pub const STATE_CHAIN: &str = "WINDLASS-STATE";
 
-/// A rule of one of the kernel's own chains that leads to one of ours.
+/// A rule of a built-in chain that jumps to a chain of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jump {
+    /// The iptables table.
     pub table: &'static str,
+    /// The built-in chain.
     pub from: &'static str,
+    /// The rule without `-A CHAIN`.
     pub rule: &'static str,
 }
 
-/// By table and chain, the rules of each.
+/// The rules by table and chain.
 type Tables = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 
-/// The chains of one family, in all of its tables (`filter`, `nat`), as they should be.
+/// The desired chains of one family in all tables (`filter`, `nat`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chains {
+    /// The address family.
     pub family: Family,
+    /// The jumps from built-in chains.
     pub jumps: &'static [Jump],
-    /// What the names of chains begin with that come and go.
+    /// The name prefixes of chains that are created and deleted with Services.
     pub prefixes: &'static [&'static str],
     tables: Tables,
 }
 
-/// What `iptables-save` shows of one table.
+/// The chains and rules of one table, as `iptables-save` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installed {
+    /// The names of the chains.
     pub chains: BTreeSet<String>,
-    /// The rules as they are shown.
+    /// The rules as printed.
     pub rules: BTreeSet<String>,
 }
 
 impl Chains {
-    /// No chains yet. `jumps` lead to them from the kernel's own chains.
+    /// Creates an empty value. `jumps` lead to its chains from built-in ones.
     pub fn new(family: Family, prefixes: &'static [&'static str], jumps: &'static [Jump]) -> Self {
         Self { family, jumps, prefixes, tables: BTreeMap::new() }
     }
 
-    /// The rules of a chain, which is made if it is missing; each is what follows `-A CHAIN`.
+    /// Returns the rules of a chain, which is created if it is missing. A rule is the text after `-A CHAIN`.
     pub fn chain(&mut self, table: &'static str, name: &str) -> &mut Vec<String> {
         self.tables.entry(table).or_default().entry(name.to_owned()).or_default()
     }
 
-    /// Whether the chain is to be there, be it without rules.
+    /// Reports whether the chain exists, even without rules.
     pub fn has(&self, table: &str, name: &str) -> bool {
         self.tables.get(table).is_some_and(|chains| chains.contains_key(name))
     }
 
-    /// The rules of a chain; none for one that is not to be there.
+    /// Returns the rules of a chain; empty if the chain does not exist.
     pub fn rules(&self, table: &str, name: &str) -> &[String] {
         self.tables.get(table).and_then(|chains| chains.get(name)).map_or(&[], Vec::as_slice)
     }
 
-    /// The tables that have chains.
+    /// Returns the tables that have chains.
     pub fn tables(&self) -> impl Iterator<Item = &'static str> {
         self.tables.keys().copied()
     }
 
-    /// Writes the digest of everything else into [`STATE_CHAIN`] of every table.
+    /// Writes the digest of the other content into [`STATE_CHAIN`] of every table.
     pub fn seal(&mut self) {
         let mut digest = Sha256::new();
         let mut feed = |text: &str| {
@@ -99,7 +104,7 @@ impl Chains {
         }
     }
 
-    /// Whether this is what is installed, in every table, with what leads to it.
+    /// Reports whether every table has this value installed, with its jumps.
     pub fn is_installed(&self, installed: &BTreeMap<&'static str, Installed>) -> bool {
         self.tables.iter().all(|(table, chains)| {
             let rules = chains.get(STATE_CHAIN).into_iter().flatten();
@@ -111,11 +116,11 @@ impl Chains {
         })
     }
 
-    fn comes_and_goes(&self, name: &str) -> bool {
+    fn is_dynamic(&self, name: &str) -> bool {
         self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// The jumps that a table lacks.
+    /// Returns the jumps that a table lacks.
     fn missing(&self, table: &str, installed: &Installed) -> Vec<&'static Jump> {
         let there =
             |jump: &&Jump| installed.rules.contains(&format!("-A {} {}", jump.from, jump.rule));
@@ -124,7 +129,7 @@ impl Chains {
 }
 
 impl Installed {
-    /// From what `iptables-save -t TABLE` prints.
+    /// Parses the output of `iptables-save -t TABLE`.
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
         for line in text.lines() {
@@ -138,7 +143,7 @@ impl Installed {
     }
 }
 
-/// One table's part of a change.
+/// The change of one table.
 #[derive(Default)]
 struct Part {
     declared: String,
@@ -172,7 +177,7 @@ impl Part {
     }
 }
 
-/// The input that makes `new` of `old`, which is in place, and how many operations it has.
+/// Returns the input that changes the installed value `old` to `new`, and the number of its operations.
 pub fn restore(old: &Chains, new: &Chains) -> (String, usize) {
     let (mut text, mut operations) = (String::new(), 0);
     let none = BTreeMap::new();
@@ -189,7 +194,8 @@ pub fn restore(old: &Chains, new: &Chains) -> (String, usize) {
     (text, operations)
 }
 
-/// The input that makes `new` of whatever is there: all chains are written, those of an earlier proxy are removed.
+/// Returns the input that replaces any installed state by `new`: all chains are written, and those of an earlier proxy
+/// are deleted. Also returns the number of operations.
 pub fn resync(installed: &BTreeMap<&'static str, Installed>, new: &Chains) -> (String, usize) {
     let (mut text, mut operations) = (String::new(), 0);
     let none = Installed::default();
@@ -201,15 +207,15 @@ pub fn resync(installed: &BTreeMap<&'static str, Installed>, new: &Chains) -> (S
             let _ = writeln!(part.rules, "-I {} {}", jump.from, jump.rule);
             part.operations += 1;
         }
-        let ours = |name: &&String| new.comes_and_goes(name) && !chains.contains_key(*name);
+        let ours = |name: &&String| new.is_dynamic(name) && !chains.contains_key(*name);
         found.chains.iter().filter(ours).for_each(|name| part.remove(name));
         part.add_to(table, &mut text, &mut operations);
     }
     (text, operations)
 }
 
-/// The part of an input that takes the chains of one table away whose names `is_stale`, with the rules that lead to
-/// them, and how many those chains are.
+/// Returns the part of an input that deletes the chains of a table for which `is_stale` is `true`, with the rules that
+/// jump to them, and the number of these chains.
 pub fn removal(
     table: &str,
     installed: &Installed,
@@ -232,7 +238,7 @@ pub fn removal(
     (chains.len(), text)
 }
 
-/// Whether an earlier run of ours left chains.
+/// Reports whether an earlier run of this program left chains.
 pub fn is_there(installed: &BTreeMap<&'static str, Installed>) -> bool {
     installed.values().any(|found| found.chains.contains(STATE_CHAIN))
 }

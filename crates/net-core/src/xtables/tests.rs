@@ -18,7 +18,7 @@ fn installed(text: &str) -> BTreeMap<&'static str, Installed> {
 }
 
 #[test]
-fn a_change_touches_what_differs_and_removes_what_nothing_leads_to_any_more() {
+fn restore_changes_only_differing_chains() {
     let (old, new) = (chains(&["A", "B"]), chains(&["A", "C"]));
     let (input, _) = restore(&old, &new);
     let lines: Vec<&str> = input.lines().filter(|line| !line.contains(STATE_CHAIN)).collect();
@@ -40,7 +40,7 @@ fn a_change_touches_what_differs_and_removes_what_nothing_leads_to_any_more() {
 }
 
 #[test]
-fn what_an_earlier_proxy_left_is_taken_over() {
+fn resync_takes_over_earlier_chains() {
     let new = chains(&["A"]);
     let found = installed(":OUTPUT ACCEPT [0:0]\n:MY-SVC-OLD - [0:0]\n:OTHERS - [0:0]\n");
     assert!(!new.is_installed(&found));
@@ -58,7 +58,7 @@ fn what_an_earlier_proxy_left_is_taken_over() {
 }
 
 #[test]
-fn removing_leaves_what_is_others() {
+fn removal_keeps_foreign_chains() {
     let found = Installed::parse(
         ":OUTPUT ACCEPT [0:0]\n:MY-BASE - [0:0]\n:MY-SVC-A - [0:0]\n:OTHERS - [0:0]\n\
          -A OUTPUT -m comment --comment \"not -j yet\" -j MY-BASE\n-A OUTPUT -j OTHERS\n-A MY-BASE -j MY-SVC-A\n-A OTHERS -d 10.0.0.1 -g MY-BASE\n",

@@ -1,4 +1,4 @@
-//! Two nodes and a router, each in a network namespace, and real packets between their Pods. Needs root and nft.
+//! Sends real packets between Pods of two nodes and a router in network namespaces. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../../proxy/tests/it/api.rs"]
@@ -26,7 +26,7 @@ struct Host {
 }
 
 impl Host {
-    /// A node on the router's next port.
+    /// Creates a node on the router's next port.
     fn new(
         router: &Kernel,
         port: &str,
@@ -98,7 +98,7 @@ fn router() -> (Namespace, Kernel) {
     (router, kernel)
 }
 
-/// Sends more than a packet's worth from one Pod to the other and returns whom the other sees.
+/// Sends more than one packet's worth of data between two Pods, and returns the client address that the receiver sees.
 fn talk(from: &Namespace, to: &Namespace, address: &str) -> String {
     let listener = to.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)).unwrap()).unwrap();
     let target: SocketAddr = format!("{address}:80").parse().unwrap();
@@ -114,7 +114,7 @@ fn talk(from: &Namespace, to: &Namespace, address: &str) -> String {
 }
 
 #[test]
-fn pods_of_nodes_behind_a_router_talk_through_the_tunnel() {
+fn tunnels_between_nodes_behind_router() {
     let (_router, wires) = router();
     let a = Host::new(&wires, "r0", "192.0.2.1", "192.0.2.254", "10.9.1.0/24");
     let b = Host::new(&wires, "r1", "198.51.100.1", "198.51.100.254", "10.9.2.0/24");
@@ -128,7 +128,7 @@ fn pods_of_nodes_behind_a_router_talk_through_the_tunnel() {
     assert_eq!(talk(&pod_b, &pod_a, &address_a), address_b);
 
     assert!(a.apply(&nodes[..1], "a", false) > 0);
-    assert_eq!(a.kernel.link("wlvx0").unwrap(), None, "nobody is left to tunnel to");
+    assert_eq!(a.kernel.link("wlvx0").unwrap(), None, "no peer needs the tunnel");
     assert!(
         !a.kernel
             .routes()
@@ -139,7 +139,7 @@ fn pods_of_nodes_behind_a_router_talk_through_the_tunnel() {
 }
 
 #[test]
-fn pods_of_neighbours_talk_by_plain_routes_or_by_tunnel_where_asked_for() {
+fn neighbours_use_routes_or_tunnel_if_configured() {
     let (_switch, wires) = router();
     wires.add_link(&NewLink { name: "sw0", mtu: 0, mac: None, kind: NewKind::Bridge }).unwrap();
     let switch = wires.link("sw0").unwrap().unwrap().index;

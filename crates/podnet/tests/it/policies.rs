@@ -69,7 +69,7 @@ fn policy(name: &str, spec: Value) -> Value {
 }
 
 #[test]
-fn policies_isolate_pods_and_allow_what_they_name() {
+fn policies_isolate_pods_and_allow_named_peers() {
     let (_router, wires) = router();
     let host = Host::new(&wires, "r0", "192.0.2.1", "192.0.2.254", "10.9.1.0/24");
     let ((server, server_ip), (friend, friend_ip), (stranger, stranger_ip)) =

@@ -1,4 +1,4 @@
-//! An API server of plain values: lists, and watches that follow every change.
+//! An in-memory API server with lists and watches.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ pub(crate) struct FakeApi(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     version: u64,
-    /// By resource (`services`), then by `namespace/name`.
+    /// The objects by resource (`services`), then by `namespace/name`.
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
 }

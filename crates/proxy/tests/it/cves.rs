@@ -1,4 +1,4 @@
-//! Published vulnerabilities of service proxies.
+//! Regression tests for published vulnerabilities of service proxies.
 
 use std::{net::UdpSocket, time::Duration};
 
@@ -19,7 +19,7 @@ fn api_with_node() -> FakeApi {
     api
 }
 
-/// Answers for the node's own program.
+/// The number that the node's own program answers with.
 const PROGRAM: usize = 99;
 
 fn takes_no_port_that_the_node_listens_on(mode: Mode) {
@@ -28,7 +28,7 @@ fn takes_no_port_that_the_node_listens_on(mode: Mode) {
     serve_lines(&world.node, "0.0.0.0:6443".parse().unwrap(), PROGRAM);
     serve_lines(&world.node, "0.0.0.0:30443".parse().unwrap(), PROGRAM);
     let api = api_with_node();
-    // In order of their names the attacker's come first.
+    // The attacker's Services come first in order of names.
     for (name, ip, port) in [
         ("attack", "10.96.0.66", json!({"port": 6443})),
         ("attack-node-port", "10.96.0.67", json!({"port": 81, "nodePort": 30443})),
@@ -65,14 +65,14 @@ fn cve_2020_8554_takes_no_port_of_the_node_with_iptables() {
     takes_no_port_that_the_node_listens_on(Mode::Iptables);
 }
 
-/// A neighbour on the link sends to 127.0.0.1, which the node routes for the sake of node ports.
+/// A neighbour on the link sends to 127.0.0.1, which the node routes for node ports.
 fn keeps_neighbours_from_loopback(mode: Mode) {
     let world = World::new(1, mode);
     let routed = || {
         let path = "/proc/sys/net/ipv4/conf/all/route_localnet";
         world.node.run(|| std::fs::read_to_string(path).unwrap()).unwrap().trim() == "1"
     };
-    // A namespace begins with what the machine has.
+    // A new network namespace starts with the machine's value.
     world.on_node("sysctl", "-w net.ipv4.conf.all.route_localnet=0");
     let api = api_with_node();
     let running = Running::start(&world, &api);

@@ -1,4 +1,4 @@
-//! Real packets between network namespaces through real rules. Needs root, nft and iptables.
+//! Sends real packets between network namespaces through real rules. Needs root, nft and iptables.
 #![allow(clippy::unwrap_used)]
 
 mod api;

@@ -15,7 +15,7 @@ use crate::{
 
 const VIP: &str = "10.96.0.5:80";
 
-/// Runs the whole component in the node's namespace until the result is dropped.
+/// Runs the whole component in the node's namespace until the value is dropped.
 pub(crate) struct Running(rt::Shutdown, Option<std::thread::JoinHandle<()>>);
 
 impl Running {
@@ -32,7 +32,7 @@ impl Running {
         let namespace = world.node.file().try_clone().unwrap();
         let thread = std::thread::spawn(move || {
             nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            // Threads that the runtime starts inherit the namespace.
+            // Threads of the runtime inherit the namespace.
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -73,7 +73,7 @@ pub(crate) fn status(world: &World, port: u16, path: &str) -> String {
 }
 
 #[test]
-fn the_component_follows_the_api_and_its_rules_outlive_it() {
+fn rules_follow_api_and_survive_shutdown() {
     let world = World::new(2, Mode::Nftables);
     world.serve_tcp(0, "10.1.0.2");
     let api = FakeApi::default();

@@ -7,7 +7,7 @@ use crate::world::{Connection, NODE, OUTSIDE, World, ask, pod_ip, service, slice
 
 const VIP: &str = "10.96.0.5:80";
 
-/// What Services promise does not depend on the language that their rules are written in.
+/// Runs a test in both modes, because Services must behave the same.
 macro_rules! in_both_modes {
     ($($name:ident),* $(,)?) => {
         mod nftables {
@@ -20,17 +20,17 @@ macro_rules! in_both_modes {
 }
 
 in_both_modes!(
-    a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself,
-    a_service_without_endpoints_and_an_unknown_port_are_refused_at_once,
-    changes_and_restarts_keep_open_connections_and_write_only_what_differs,
-    node_ports_serve_the_outside_masqueraded_or_with_its_own_address,
-    a_client_with_affinity_stays_with_its_endpoint,
-    udp_flows_move_when_their_endpoint_goes,
-    a_clean_up_removes_all_rules_and_can_be_repeated,
-    ipv6_services_work_beside_ipv4_ones,
+    cluster_ip_serves_pods_node_and_endpoint_itself,
+    rejects_missing_endpoints_and_unknown_ports,
+    changes_and_restarts_keep_open_connections,
+    node_ports_serve_external_clients,
+    affinity_keeps_client_on_endpoint,
+    moves_udp_flows_when_endpoint_is_removed,
+    cleanup_removes_all_rules_and_is_idempotent,
+    serves_ipv6_beside_ipv4,
 );
 
-fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself(mode: Mode) {
+fn cluster_ip_serves_pods_node_and_endpoint_itself(mode: Mode) {
     let mut world = World::new(3, mode);
     world.serve_tcp(0, "10.1.0.2");
     world.serve_tcp(1, "10.1.0.3");
@@ -52,27 +52,27 @@ fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itse
     }
     assert!(counts.iter().all(|count| (60..=140).contains(count)), "evenly: {counts:?}");
 
-    // Alone, a Pod reaches itself; it sees the node as the peer.
+    // A Pod that is the only endpoint reaches itself, and sees the node as the peer.
     world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
     assert_eq!(ask(&world.pods[0], VIP).unwrap(), (0, "10.1.0.1".to_owned()));
 }
 
-fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once(mode: Mode) {
+fn rejects_missing_endpoints_and_unknown_ports(mode: Mode) {
     let mut world = World::new(1, mode);
     world.sync(&[service("s", json!({}))], &[]);
     let mut refused = vec![(&world.pods[0], VIP), (&world.node, VIP)];
-    // Only nftables finds an address among all of the Services' without a rule for each.
+    // Only nftables finds a Service's address without a rule for each port.
     if mode == Mode::Nftables {
         refused.push((&world.pods[0], "10.96.0.5:81"));
     }
     for (from, to) in refused {
-        // A packet that is dropped would end in a time-out.
+        // A dropped packet would end in a timeout.
         let error = ask(from, to).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{to}");
     }
 }
 
-fn changes_and_restarts_keep_open_connections_and_write_only_what_differs(mode: Mode) {
+fn changes_and_restarts_keep_open_connections(mode: Mode) {
     let mut world = World::new(3, mode);
     for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3")] {
         world.serve_tcp(pod, ip);
@@ -88,7 +88,7 @@ fn changes_and_restarts_keep_open_connections_and_write_only_what_differs(mode: 
         world.sync(&[a.clone(), b.clone()], &[slice("s", "TCP", &[1]), slice("t", "TCP", &[1])]);
     assert!(moved.transactions == 1 && moved.operations < 12, "{moved:?}");
     assert_eq!(connection.ask().0, 0, "an open connection stays where it is");
-    assert_eq!(ask(&world.pods[2], VIP).unwrap().0, 1, "a new one goes where the rules say");
+    assert_eq!(ask(&world.pods[2], VIP).unwrap().0, 1, "a new connection follows the rules");
 
     world.restart();
     let again =
@@ -101,7 +101,7 @@ fn changes_and_restarts_keep_open_connections_and_write_only_what_differs(mode: 
     assert_eq!(ask(&world.pods[2], "10.96.0.6:80").unwrap().0, 1);
 }
 
-fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address(mode: Mode) {
+fn node_ports_serve_external_clients(mode: Mode) {
     let mut world = World::new(2, mode);
     world.serve_tcp(0, "10.1.0.2");
     let spec = |policy: &str| {
@@ -126,7 +126,7 @@ fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address(mode: Mode) 
     ask(&world.pods[1], &target).expect("from inside any endpoint will do");
 }
 
-fn a_client_with_affinity_stays_with_its_endpoint(mode: Mode) {
+fn affinity_keeps_client_on_endpoint(mode: Mode) {
     let mut world = World::new(4, mode);
     for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3"), (2, "10.1.0.4")] {
         world.serve_tcp(pod, ip);
@@ -138,7 +138,7 @@ fn a_client_with_affinity_stays_with_its_endpoint(mode: Mode) {
     for _ in 0..12 {
         assert_eq!(ask(&world.pods[3], VIP).unwrap().0, first);
     }
-    // A restart that brings the table over by name keeps the memory, which lives in the kernel.
+    // Resynchronizing after a restart keeps client affinity, which the kernel stores.
     world.restart();
     let other = service("t", json!({"clusterIP": "10.96.0.6"}));
     world.sync(&[sticky.clone(), other.clone()], &endpoints(&[0, 1, 2]));
@@ -148,7 +148,7 @@ fn a_client_with_affinity_stays_with_its_endpoint(mode: Mode) {
     assert_ne!(ask(&world.pods[3], VIP).unwrap().0, first, "its endpoint is gone");
 }
 
-fn udp_flows_move_when_their_endpoint_goes(mode: Mode) {
+fn moves_udp_flows_when_endpoint_is_removed(mode: Mode) {
     let mut world = World::new(3, mode);
     world.serve_udp(0);
     world.serve_udp(1);
@@ -171,7 +171,7 @@ fn udp_flows_move_when_their_endpoint_goes(mode: Mode) {
     assert_eq!(ask(), "1", "the same socket, and so the same flow");
 }
 
-fn a_clean_up_removes_all_rules_and_can_be_repeated(mode: Mode) {
+fn cleanup_removes_all_rules_and_is_idempotent(mode: Mode) {
     let mut world = World::new(2, mode);
     world.serve_tcp(0, "10.1.0.2");
     world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
@@ -182,7 +182,7 @@ fn a_clean_up_removes_all_rules_and_can_be_repeated(mode: Mode) {
     assert!(ask(&world.pods[1], VIP).is_err(), "nothing leads to the Service any more");
 }
 
-fn ipv6_services_work_beside_ipv4_ones(mode: Mode) {
+fn serves_ipv6_beside_ipv4(mode: Mode) {
     let mut world = World::new(2, mode);
     world.serve_tcp(0, "[fd01::2]");
     let spec = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd96::5"]});
@@ -196,10 +196,10 @@ fn ipv6_services_work_beside_ipv4_ones(mode: Mode) {
 }
 
 #[test]
-fn another_mode_takes_over_and_leaves_nothing_of_the_one_before() {
+fn other_mode_takes_over_and_removes_old_rules() {
     let mut world = World::new(2, Mode::Iptables);
     world.serve_tcp(0, "10.1.0.2");
-    // A proxy of earlier days, by tables that nft does not see; the kubelet's chain is beside it.
+    // An upstream proxy's rules in iptables tables that nft does not list, beside the kubelet's chain.
     for line in [
         "-N KUBE-SVC-OLD",
         "-N KUBE-SERVICES",

@@ -1,4 +1,4 @@
-//! A node with Pods behind a bridge and a host outside, each in a network namespace of its own.
+//! A node with Pods behind a bridge and a host outside, each in its own network namespace.
 
 use std::{
     io::{Read, Write},
@@ -36,7 +36,7 @@ fn up(net: &Kernel, name: &str) -> u32 {
     link.index
 }
 
-/// Joins `namespace` to the node: an address on its eth0 and a default route through the node.
+/// Connects `namespace` to the node: an address on its eth0 and a default route through the node.
 fn attach(
     bridge: Option<u32>,
     node: &Kernel,
@@ -119,12 +119,12 @@ impl World {
         Self { node, outside, pods, net, mode, syncer }
     }
 
-    /// A proxy that was just started and knows nothing.
+    /// Replaces the proxy by a new one without state.
     pub(crate) fn restart(&mut self) {
         self.syncer = syncer(&self.net, self.mode);
     }
 
-    /// Runs a program on the node, and gives what it prints.
+    /// Runs a program on the node and returns its output.
     pub(crate) fn on_node(&self, program: &str, line: &str) -> String {
         let run = || Command::new(program).args(line.split_whitespace()).output().unwrap();
         let output = self.node.run(run).unwrap();
@@ -132,7 +132,7 @@ impl World {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What `--cleanup` does.
+    /// Does the same as `--cleanup`.
     pub(crate) fn clean_up(&self) {
         self.node.run(|| proxy::clean_up(&*self.net).unwrap()).unwrap();
     }
@@ -153,8 +153,7 @@ impl World {
         self.node.run(|| syncer.sync(&config, &services, &slices).unwrap()).unwrap()
     }
 
-    /// Serves TCP on a Pod's port 8080 for as long as the test runs: every line is answered with the Pod's
-    /// number and the peer that the Pod sees.
+    /// Serves TCP on a Pod's port 8080 until the test ends. Answers lines with the Pod's number and the peer's address.
     pub(crate) fn serve_tcp(&self, pod: usize, ip: &str) {
         let address: SocketAddr = format!("{ip}:8080").parse().unwrap();
         serve_lines(&self.pods[pod], address, pod);
@@ -171,7 +170,7 @@ impl World {
     }
 }
 
-/// Answers every line at `address` with a number and the peer, for as long as the test runs.
+/// Answers every line at `address` with a number and the peer, until the test ends.
 pub(crate) fn serve_lines(host: &Namespace, address: SocketAddr, number: usize) {
     let listener = host.run(|| TcpListener::bind(address).unwrap()).unwrap();
     std::thread::spawn(move || {
@@ -192,7 +191,7 @@ pub(crate) fn pod_ip(n: usize) -> IpAddr {
     "10.1.0.0/24".parse::<Cidr>().unwrap().nth(n as u128 + 2).unwrap()
 }
 
-/// An open connection, which says who serves it and as whom it is seen.
+/// An open connection whose server answers with its number and the peer's address.
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {

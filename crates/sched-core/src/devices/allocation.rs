@@ -1,11 +1,11 @@
-//! What is written into a claim's status of the devices that were found for it.
+//! Builds the allocation in a claim's status from the devices that were found.
 
 use serde_json::{Value, json};
 
 use crate::{
     devices::{
         capacity::Amounts,
-        requests::{Alternative, Wanted},
+        requests::{Alternative, PendingClaim},
         slices::{Device, Nodes, Pool, Slice},
         view::{AllocatedDevice, AllocatedDevices, Allocation, DeviceConfigView},
     },
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A device that was found for a request.
-pub(super) struct Chosen<'a> {
+pub(super) struct ChosenDevice<'a> {
     pub(super) request: usize,
     pub(super) alternative: &'a Alternative<'a>,
     pub(super) pool: &'a Pool,
@@ -22,7 +22,11 @@ pub(super) struct Chosen<'a> {
     pub(super) amounts: Option<&'a Amounts>,
 }
 
-pub(super) fn build(wanted: &Wanted<'_>, chosen: &[Chosen<'_>], node: &Node) -> Allocation {
+pub(super) fn build(
+    wanted: &PendingClaim<'_>,
+    chosen: &[ChosenDevice<'_>],
+    node: &Node,
+) -> Allocation {
     let results = chosen.iter().map(|chosen| AllocatedDevice {
         request: chosen.alternative.name.clone(),
         driver: chosen.pool.id.0.clone(),
@@ -39,8 +43,8 @@ pub(super) fn build(wanted: &Wanted<'_>, chosen: &[Chosen<'_>], node: &Node) -> 
     Allocation { devices, node_selector: nodes(chosen, node), allocation_timestamp: None }
 }
 
-/// The words of the classes, each class's once, and those of the claim that concern what was chosen.
-fn config(wanted: &Wanted<'_>, chosen: &[Chosen<'_>]) -> Vec<DeviceConfigView> {
+/// Returns the configuration of the classes, once for each class, and of the claim, for the chosen devices.
+fn config(wanted: &PendingClaim<'_>, chosen: &[ChosenDevice<'_>]) -> Vec<DeviceConfigView> {
     let mut out: Vec<DeviceConfigView> = Vec::new();
     let picked = |request: usize| {
         chosen.iter().find(|chosen| chosen.request == request).map(|chosen| chosen.alternative)
@@ -74,8 +78,8 @@ fn config(wanted: &Wanted<'_>, chosen: &[Chosen<'_>]) -> Vec<DeviceConfigView> {
     out
 }
 
-/// The nodes that all devices can be used on: one, those that all their selectors select, or all.
-fn nodes(chosen: &[Chosen<'_>], node: &Node) -> Option<Value> {
+/// Returns the allocation's node selector: one node, the devices' selectors combined, or `None` for all nodes.
+fn nodes(chosen: &[ChosenDevice<'_>], node: &Node) -> Option<Value> {
     let (mut fields, mut labels): (Vec<Value>, Vec<Value>) = Default::default();
     for chosen in chosen {
         let nodes = chosen.slice.nodes(chosen.device);
@@ -83,7 +87,7 @@ fn nodes(chosen: &[Chosen<'_>], node: &Node) -> Option<Value> {
             let only = json!({"key": "metadata.name", "operator": "In", "values": [*node.name]});
             return Some(json!({"nodeSelectorTerms": [{"matchFields": [only]}]}));
         }
-        // The API has one term in the selector of a slice or a device.
+        // The API allows one term in the selector of a slice or a device.
         if let Nodes::Selected(_, selector) = nodes {
             let term = &selector["nodeSelectorTerms"][0];
             for (out, kind) in [(&mut fields, "matchFields"), (&mut labels, "matchExpressions")] {

@@ -1,4 +1,4 @@
-//! How much of its capacities a device gives to a request, in the amounts that it gives out.
+//! Computes the share of a device's capacities that a request consumes.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::devices::view::{
     CapacityRequestView, DeviceCapacityView, RequestPolicyView, RequestRangeView,
 };
 
-/// Amounts by the names of capacities.
+/// Amounts by capacity name.
 pub(super) type Amounts = BTreeMap<Box<str>, Quantity>;
 
-/// What the device gives to the request, or nothing if it cannot: it lacks a capacity, or gives out no such amount, or
-/// has too little left after what is taken.
-pub(super) fn given(
+/// Returns the amounts for a request. `None` if the device lacks a capacity, does not allow the amount, or has too
+/// little left beside what is `taken`.
+pub(super) fn consumed(
     device: &BTreeMap<Box<str>, DeviceCapacityView>,
     request: Option<&CapacityRequestView>,
     taken: impl Fn(&str) -> Quantity,
@@ -31,7 +31,7 @@ pub(super) fn given(
     amounts.collect()
 }
 
-/// An amount that was not asked for is the default, or all there is; another is rounded up to what is given out.
+/// Returns the amount to consume: the request rounded up, or else the default or the whole capacity.
 fn amount(wanted: Option<&Quantity>, capacity: &DeviceCapacityView) -> Quantity {
     let policy = capacity.request_policy.as_ref();
     let Some(wanted) = wanted.copied() else {

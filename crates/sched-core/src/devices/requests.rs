@@ -1,31 +1,31 @@
-//! What claims ask for, ready for a search.
+//! The requests of claims, prepared for a search.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::devices::{
-    selectors::{Compiled, Selector},
+    selectors::{Selector, SelectorCache},
     view::{DeviceClassView, DeviceSelectorView, ExactRequestView, ResourceClaimView},
 };
 
-/// The most devices that a claim can have (`AllocationResultsMaxSize`).
+/// The largest number of devices of one claim (`AllocationResultsMaxSize`).
 pub(super) const MAX_RESULTS: usize = 32;
 
-/// How many devices a request wants.
+/// The number of devices that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     Exactly(usize),
     All,
 }
 
-/// One way to meet a request.
+/// An alternative of a request.
 pub(super) struct Alternative<'a> {
     pub(super) view: &'a ExactRequestView,
-    /// As results name it: `request`, or `request/alternative`.
+    /// The name in results: `request` or `request/alternative`.
     pub(super) name: Box<str>,
     pub(super) class: &'a DeviceClassView,
     pub(super) count: Count,
     pub(super) admin: bool,
-    /// The class's, then its own; with where each is from, for errors.
+    /// The selectors of the class and then of the request, each with its location for errors.
     pub(super) selectors: Vec<(String, Arc<Selector>)>,
 }
 
@@ -34,23 +34,23 @@ pub(super) struct Request<'a> {
     pub(super) alternatives: Vec<Alternative<'a>>,
 }
 
-/// A claim that has no devices yet.
-pub(super) struct Wanted<'a> {
+/// A claim that is not allocated yet.
+pub(super) struct PendingClaim<'a> {
     pub(super) claim: &'a ResourceClaimView,
     /// `namespace/name`
     pub(super) label: String,
     pub(super) requests: Vec<Request<'a>>,
 }
 
-/// What requests are read with.
+/// The classes and compiled selectors that requests refer to.
 pub(super) struct Reader<'a> {
     pub(super) classes: &'a HashMap<Box<str>, DeviceClassView>,
-    pub(super) compiled: &'a Compiled,
+    pub(super) compiled: &'a SelectorCache,
 }
 
 impl<'a> Reader<'a> {
-    /// What the claim wants, or why it cannot be had anywhere.
-    pub(super) fn read(&self, claim: &'a ResourceClaimView) -> Result<Wanted<'a>, String> {
+    /// Prepares the claim's requests. The error is the reason why no node can meet them.
+    pub(super) fn read(&self, claim: &'a ResourceClaimView) -> Result<PendingClaim<'a>, String> {
         let label = format!("{}/{}", claim.metadata.namespace, claim.metadata.name);
         let mut requests = Vec::new();
         for view in &claim.spec.devices.requests {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
                 ));
             }
         }
-        let wanted = Wanted { claim, label, requests };
+        let wanted = PendingClaim { claim, label, requests };
         let least = wanted.least();
         if least > MAX_RESULTS {
             return Err(format!(
@@ -134,8 +134,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Wanted<'_> {
-    /// How many devices it takes at least.
+impl PendingClaim<'_> {
+    /// Returns the smallest number of devices that meets the claim.
     pub(super) fn least(&self) -> usize {
         let least = |request: &Request<'_>| {
             let counts = request.alternatives.iter().map(|alternative| match alternative.count {

@@ -1,5 +1,4 @@
-//! Finding the devices of a node that meet all requests of a Pod's claims: one candidate after the other is taken, and
-//! given back when what is left cannot be met. The first solution counts.
+//! Searches for devices of a node that meet all requests of a Pod's claims, by backtracking. The first solution wins.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,31 +11,31 @@ use crate::{
     devices::{
         allocation,
         capacity::{self, Amounts},
-        requests::{Alternative, Count, MAX_RESULTS, Wanted},
+        requests::{Alternative, Count, MAX_RESULTS, PendingClaim},
         slices::{Device, Flaw, Pool, Slice},
         view::{Allocation, DeviceAttributeView, DeviceConstraintView, DeviceTaintView},
     },
     node::Node,
 };
 
-/// How many candidates may be looked at for one Pod on all nodes, and how much expressions may cost.
+/// The number of candidates that are checked for one Pod on all nodes, and the CEL cost limit.
 const MAX_STEPS: u64 = 2_000_000;
 const MAX_COST: u64 = 50_000_000;
-/// How many devices one Pod may have: each is a step deeper.
+/// The largest number of devices of one Pod, which limits the recursion depth.
 const MAX_DEPTH: usize = 512;
 
 /// Driver, pool and device.
 pub(super) type Id<'a> = (&'a str, &'a str, &'a str);
 
-/// What claims have already.
+/// The devices and capacities that allocated claims use.
 #[derive(Default)]
-pub(super) struct Taken<'a> {
+pub(super) struct DevicesInUse<'a> {
     exclusive: HashSet<Id<'a>>,
     shared: HashMap<Id<'a>, HashMap<&'a str, Quantity>>,
 }
 
-impl<'a> Taken<'a> {
-    /// Counts what an allocation has. Admin access takes nothing from others.
+impl<'a> DevicesInUse<'a> {
+    /// Adds the devices of an allocation. Devices with admin access do not count.
     pub(super) fn add(&mut self, allocation: &'a Allocation) {
         for device in &allocation.devices.results {
             let id = (&*device.driver, &*device.pool, &*device.device);
@@ -59,11 +58,11 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// What all searches for one Pod may still do, and what they found out about devices whatever the node.
+/// The remaining search budget for one Pod, and selector results, which do not depend on the node.
 pub(super) struct Effort {
     steps: Cell<u64>,
     cost: Cell<u64>,
-    /// Whether an alternative's selectors take a device, by their addresses.
+    /// The result of an alternative's selectors for a device, by their addresses.
     matches: RefCell<HashMap<(usize, usize), bool>>,
 }
 
@@ -74,20 +73,20 @@ impl Default for Effort {
     }
 }
 
-/// Why a node has nothing for a Pod.
+/// The reason why a search found nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// There are not the devices.
+    /// The node lacks matching devices.
     Unmet,
-    /// Nor are there, and a pool of the node contradicts itself.
+    /// The node lacks matching devices, and one of its pools is inconsistent.
     Unsound,
-    /// Something is wrong with a claim, a class or a pool, so that no node is to be taken.
+    /// A claim, a class or a pool is invalid, so no node may be chosen.
     Wrong(String),
-    /// It has done what it may.
+    /// The search budget is used up.
     Exhausted,
 }
 
-/// A device of the node.
+/// A device that the node can use.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     pool: &'a Pool,
@@ -101,35 +100,35 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// A candidate that is taken.
+/// A candidate that the search has chosen.
 struct Choice {
     claim: usize,
     request: usize,
     alternative: usize,
     candidate: usize,
-    /// Of a device that others may share: what this one gets.
+    /// The consumed capacity of a shareable device.
     amounts: Option<Amounts>,
-    /// Nobody else may have it beside this one.
+    /// `true` if the device is used exclusively.
     alone: bool,
-    /// It draws on counters.
+    /// `true` if the device consumes counters.
     draws: bool,
 }
 
-/// What is left of a pool's counters, by set and counter.
+/// The remaining counters of a pool, by counter set and counter.
 type Counters<'a> = HashMap<(&'a str, &'a str), Quantity>;
 
 pub(super) struct Search<'a, 'w> {
     node: &'a Node,
-    wanted: &'w [Wanted<'a>],
-    taken: &'w Taken<'a>,
+    wanted: &'w [PendingClaim<'a>],
+    taken: &'w DevicesInUse<'a>,
     effort: &'w Effort,
     pools: Vec<&'a Pool>,
     candidates: Vec<Candidate<'a>>,
-    /// How often each candidate is taken for itself by this search.
+    /// The number of exclusive uses of each candidate in this search.
     used: Vec<u32>,
     choices: Vec<Choice>,
     counters: HashMap<*const Pool, Counters<'a>>,
-    /// What "all" is, by claim, request and alternative.
+    /// The candidates of a request for all devices, by claim, request and alternative.
     all: HashMap<(usize, usize, usize), Vec<usize>>,
 }
 
@@ -137,8 +136,8 @@ impl<'a, 'w> Search<'a, 'w> {
     pub(super) fn new(
         node: &'a Node,
         pools: Vec<&'a Pool>,
-        wanted: &'w [Wanted<'a>],
-        taken: &'w Taken<'a>,
+        wanted: &'w [PendingClaim<'a>],
+        taken: &'w DevicesInUse<'a>,
         effort: &'w Effort,
     ) -> Self {
         let sound = pools.iter().filter(|pool| pool.flaw.is_none());
@@ -162,7 +161,7 @@ impl<'a, 'w> Search<'a, 'w> {
         }
     }
 
-    /// An allocation for each claim.
+    /// Returns an allocation for each claim.
     pub(super) fn run(mut self) -> Result<Vec<Allocation>, Stop> {
         if self.next(0, 0)? {
             return Ok(self.allocations());
@@ -171,7 +170,7 @@ impl<'a, 'w> Search<'a, 'w> {
         Err(if unsound { Stop::Unsound } else { Stop::Unmet })
     }
 
-    /// Meets this request and all that come after it.
+    /// Satisfies this request and all later ones.
     fn next(&mut self, mut claim: usize, mut request: usize) -> Result<bool, Stop> {
         while self.wanted.get(claim).is_some_and(|wanted| request >= wanted.requests.len()) {
             (claim, request) = (claim + 1, 0);
@@ -185,7 +184,7 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(false)
     }
 
-    /// Takes the next device for a request, which has so many, from the candidates that come after those.
+    /// Chooses the next device for a request that has `done` devices, among the candidates at `from` and later.
     fn device(
         &mut self,
         at: (usize, usize, usize),
@@ -193,7 +192,7 @@ impl<'a, 'w> Search<'a, 'w> {
         from: usize,
     ) -> Result<bool, Stop> {
         let (claim, request, which) = at;
-        let wanted: &'w Wanted<'a> = &self.wanted[claim];
+        let wanted: &'w PendingClaim<'a> = &self.wanted[claim];
         let alternative = &wanted.requests[request].alternatives[which];
         let all = match alternative.count {
             Count::All => Some(self.all_of(at, wanted, alternative)?),
@@ -238,11 +237,11 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(())
     }
 
-    /// All devices that a request is for, be they in use or not. Those that cannot give it enough are not among them.
+    /// Returns all matching devices with enough capacity for a request in mode `All`, also those in use.
     fn all_of(
         &mut self,
         at: (usize, usize, usize),
-        wanted: &Wanted<'a>,
+        wanted: &PendingClaim<'a>,
         alternative: &Alternative<'a>,
     ) -> Result<Vec<usize>, Stop> {
         if let Some(known) = self.all.get(&at) {
@@ -273,7 +272,7 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(found)
     }
 
-    /// Whether the selectors of class and request take the device.
+    /// Reports whether the selectors of class and request match the device.
     fn matches(
         &self,
         alternative: &Alternative<'a>,
@@ -289,7 +288,7 @@ impl<'a, 'w> Search<'a, 'w> {
         }
         let mut matches = true;
         for (place, selector) in &alternative.selectors {
-            let seen = candidate.device.seen.as_ref();
+            let seen = candidate.device.cel_value.as_ref();
             let seen = seen.map_err(|why| Stop::Wrong(format!("{place}: {why}")))?;
             let (answer, cost) = selector.matches(seen);
             let left = self.effort.cost.get().checked_sub(cost).ok_or(Stop::Exhausted)?;
@@ -303,7 +302,7 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(matches)
     }
 
-    /// What the device would give of its capacities, beside what others have of it.
+    /// Returns the capacity that the device would give to the request, beside other users.
     fn amounts(
         &self,
         alternative: &Alternative<'a>,
@@ -318,10 +317,10 @@ impl<'a, 'w> Search<'a, 'w> {
             own.fold(others, |sum, amount| sum + amount)
         };
         let request = alternative.view.capacity.as_ref();
-        capacity::given(&candidate.device.view.capacity, request, taken)
+        capacity::consumed(&candidate.device.view.capacity, request, taken)
     }
 
-    /// Takes a candidate, if that may be.
+    /// Chooses a candidate if that is allowed.
     fn take(
         &mut self,
         (claim, request, alternative): (usize, usize, usize),
@@ -342,7 +341,7 @@ impl<'a, 'w> Search<'a, 'w> {
         if device.taints.iter().any(keeps_off) || !self.satisfies(claim, request, wanted, at) {
             return Ok(false);
         }
-        // A device that is shared already draws on its counters already.
+        // A device that is already shared has already consumed its counters.
         let shared = self.taken.shared.contains_key(&candidate.id())
             || self.choices.iter().any(|choice| choice.candidate == at);
         let draws = !(device.consumes_counters.is_empty() || shareable && shared);
@@ -356,8 +355,8 @@ impl<'a, 'w> Search<'a, 'w> {
         Ok(true)
     }
 
-    /// Whether nobody else has the device for itself. Of a claim's results none has the device of another, unless it
-    /// can be shared; admin access does not mind other claims.
+    /// Reports whether the device is not used exclusively. Within one claim, only a shareable device may be chosen
+    /// twice. Admin access ignores other claims.
     fn is_free(&self, claim: usize, wanted: &Alternative<'a>, at: usize) -> bool {
         let candidate = self.candidates[at];
         let twice = || {
@@ -368,7 +367,7 @@ impl<'a, 'w> Search<'a, 'w> {
         (wanted.admin || !in_use) && (candidate.device.is_shareable() || !twice())
     }
 
-    /// Whether the claim's constraints still hold with the device. What they say of too few devices, more do not mend.
+    /// Reports whether the claim's constraints hold with the device added. More devices cannot repair a violation.
     fn satisfies(&self, claim: usize, request: usize, wanted: &Alternative<'a>, at: usize) -> bool {
         let of = &self.wanted[claim];
         let concerns = |constraint: &DeviceConstraintView, request: usize, full: &str| {
@@ -398,14 +397,14 @@ impl<'a, 'w> Search<'a, 'w> {
         })
     }
 
-    /// Draws on the pool's counters, if there is enough left of each.
+    /// Consumes the device's counters if the pool has enough left of each.
     fn draw(&mut self, candidate: &Candidate<'a>) -> bool {
         let (pool, taken) = (candidate.pool, self.taken);
         let left = self.counters.entry(pool).or_insert_with(|| left(pool, taken));
-        let drawn = || drawn(candidate.device);
-        // A device may name a set twice.
+        let consumed = || consumed_counters(candidate.device);
+        // A device may name a counter set twice.
         let mut sums: Counters<'a> = HashMap::new();
-        drawn().for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
+        consumed().for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
         let enough = sums.iter().all(|(key, amount)| left.get(key).is_some_and(|l| amount <= l));
         if enough {
             sums.iter().for_each(|(key, amount)| *left.entry(*key).or_default() -= *amount);
@@ -420,18 +419,18 @@ impl<'a, 'w> Search<'a, 'w> {
         if choice.draws
             && let Some(left) = self.counters.get_mut(&std::ptr::from_ref(candidate.pool))
         {
-            drawn(candidate.device)
+            consumed_counters(candidate.device)
                 .for_each(|(key, amount)| *left.entry(key).or_default() += amount);
         }
     }
 
     fn allocations(&self) -> Vec<Allocation> {
-        let of = |(claim, wanted): (usize, &Wanted<'a>)| {
+        let of = |(claim, wanted): (usize, &PendingClaim<'a>)| {
             let chosen = self.choices.iter().filter(|choice| choice.claim == claim);
             let chosen: Vec<_> = chosen
                 .map(|choice| {
                     let candidate = &self.candidates[choice.candidate];
-                    allocation::Chosen {
+                    allocation::ChosenDevice {
                         request: choice.request,
                         alternative: &wanted.requests[choice.request].alternatives
                             [choice.alternative],
@@ -448,28 +447,29 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 }
 
-/// What a device draws on, and how much.
-fn drawn(device: &Device) -> impl Iterator<Item = ((&str, &str), Quantity)> {
+/// Returns the counters that a device consumes, with amounts.
+fn consumed_counters(device: &Device) -> impl Iterator<Item = ((&str, &str), Quantity)> {
     device.view.consumes_counters.iter().flat_map(|from| {
         from.counters.iter().map(|(name, c)| ((&*from.counter_set, &**name), c.value))
     })
 }
 
-/// What the devices that are in use leave of a pool's counters, on whatever node they are.
-fn left<'a>(pool: &'a Pool, taken: &Taken<'a>) -> Counters<'a> {
+/// Returns the counters of a pool that remain beside the devices in use, whatever their node.
+fn left<'a>(pool: &'a Pool, taken: &DevicesInUse<'a>) -> Counters<'a> {
     let mut left: Counters<'a> = HashMap::new();
     for (set, counters) in pool.counters() {
         left.extend(counters.iter().map(|(name, amount)| ((&**set, &**name), *amount)));
     }
     for device in pool.slices().flat_map(|slice| &slice.devices) {
         if taken.has_any(&(&*pool.id.0, &*pool.id.1, &*device.view.name)) {
-            drawn(device).for_each(|(key, amount)| *left.entry(key).or_default() -= amount);
+            consumed_counters(device)
+                .for_each(|(key, amount)| *left.entry(key).or_default() -= amount);
         }
     }
     left
 }
 
-/// An attribute by its full name; those of the driver's own domain may be without it.
+/// Returns an attribute by its qualified name. Attributes in the driver's own domain may lack the prefix.
 fn attribute<'a>(candidate: &Candidate<'a>, name: &str) -> Option<&'a DeviceAttributeView> {
     let attributes = &candidate.device.view.attributes;
     attributes.get(name).or_else(|| {

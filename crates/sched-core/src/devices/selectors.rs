@@ -1,4 +1,4 @@
-//! Selectors of devices: expressions over the variable `device`.
+//! Device selectors: CEL expressions over the variable `device`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,11 +10,11 @@ use cel::{Limits, Opaque, Program, Value};
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
 
-/// How many expressions are kept.
-const KEPT: usize = 256;
+/// The number of compiled expressions that are cached.
+const MAX_CACHED: usize = 256;
 
-/// What expressions see of a device, or what is wrong with it. A domain that it has nothing of is an empty map.
-pub(super) fn seen(driver: &str, device: &DeviceView) -> Result<Value<'static>, String> {
+/// Returns the CEL value of a device, or the reason why it is invalid. A domain without attributes is an empty map.
+pub(super) fn cel_value(driver: &str, device: &DeviceView) -> Result<Value<'static>, String> {
     let attributes = device.attributes.iter().map(|(name, attribute)| {
         let value = value(attribute).map_err(|why| format!("attribute {name}: {why}"))?;
         Ok((&**name, value))
@@ -44,7 +44,7 @@ fn value(attribute: &DeviceAttributeView) -> Result<Value<'static>, String> {
     }
 }
 
-/// A name without a domain is of the driver's.
+/// Groups values by domain. A name without a domain belongs to the driver's domain.
 fn by_domain<'v>(
     driver: &str,
     values: impl Iterator<Item = (&'v str, Value<'static>)>,
@@ -63,7 +63,7 @@ fn by_domain<'v>(
     all.map_err(|error: cel::EvalError| error.to_string())
 }
 
-/// A compiled expression, or why there is none.
+/// A compiled expression, or the compile error.
 pub(super) struct Selector {
     program: Result<Program, String>,
 }
@@ -73,7 +73,7 @@ impl Selector {
         Self { program: devices::compile(text) }
     }
 
-    /// Whether a device meets it, and what the answer has cost.
+    /// Reports whether a device matches, and returns the cost of the evaluation.
     pub(super) fn matches(&self, device: &Value<'static>) -> (Result<bool, String>, u64) {
         let program = match &self.program {
             Ok(program) => program,
@@ -93,17 +93,17 @@ impl Selector {
     }
 }
 
-/// Expressions that were compiled before: the same few come again with every Pod.
+/// A cache of compiled expressions, because many Pods use the same ones.
 #[derive(Default)]
-pub(super) struct Compiled(Mutex<HashMap<Box<str>, Arc<Selector>>>);
+pub(super) struct SelectorCache(Mutex<HashMap<Box<str>, Arc<Selector>>>);
 
-impl Compiled {
+impl SelectorCache {
     pub(super) fn get(&self, text: &str) -> Arc<Selector> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(selector) = kept.get(text) {
             return selector.clone();
         }
-        if kept.len() >= KEPT {
+        if kept.len() >= MAX_CACHED {
             kept.clear();
         }
         let selector = Arc::new(Selector::new(text));

@@ -1,4 +1,4 @@
-//! ResourceSlices by their pools: which are of the pool's present generation, and whether they are all there.
+//! ResourceSlices by pool: finds the slices of the latest generation and checks that they are complete.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,16 +14,16 @@ use crate::{
     nodeaffinity::NodeSelector,
 };
 
-/// A driver's name and its pool's.
+/// The names of a driver and a pool.
 pub(super) type PoolId = (Box<str>, Box<str>);
 
-/// The nodes that something can be used on.
+/// The nodes that can use a device.
 #[derive(Debug)]
 pub(super) enum Nodes {
     One(Box<str>),
     All,
     Selected(NodeSelector, Value),
-    /// Nothing is said, or nothing that can be read.
+    /// No nodes are specified, or the specification is invalid.
     None,
 }
 
@@ -51,19 +51,19 @@ impl Nodes {
     }
 }
 
-/// A NodeSelector as the API has it, compiled.
+/// Compiles a NodeSelector of the API.
 pub(super) fn node_selector(value: &Value) -> Option<NodeSelector> {
     let view = serde::Deserialize::deserialize(value).ok()?;
     NodeSelector::new(&BTreeMap::new(), Some(&view))
 }
 
-/// A device, with what expressions see of it.
+/// A device with its CEL value.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) view: DeviceView,
-    /// Its own nodes, where the slice leaves them to its devices.
+    /// The device's own nodes, if the slice selects nodes per device.
     pub(super) nodes: Option<Nodes>,
-    pub(super) seen: Result<cel::Value<'static>, String>,
+    pub(super) cel_value: Result<cel::Value<'static>, String>,
 }
 
 impl Device {
@@ -76,7 +76,7 @@ impl Device {
 pub(super) struct Slice {
     pool: PoolId,
     generation: i64,
-    /// How many slices the pool has.
+    /// The number of slices of the pool.
     wanted: i64,
     nodes: Nodes,
     each_its_own: bool,
@@ -84,7 +84,7 @@ pub(super) struct Slice {
     counters: Vec<(Box<str>, Counters)>,
 }
 
-/// Amounts by the names of counters.
+/// Amounts by counter name.
 pub(super) type Counters = BTreeMap<Box<str>, Quantity>;
 
 impl Slice {
@@ -93,7 +93,7 @@ impl Slice {
         let each_its_own = spec.per_device_node_selection == Some(true);
         let devices = spec.devices.iter().map(|device| Device {
             nodes: each_its_own.then(|| Nodes::new(&device.nodes)),
-            seen: selectors::seen(&spec.driver, device),
+            cel_value: selectors::cel_value(&spec.driver, device),
             view: device.clone(),
         });
         let counters = spec.shared_counters.iter().map(|set| {
@@ -111,17 +111,17 @@ impl Slice {
         }
     }
 
-    /// The nodes that one of its devices can be used on.
+    /// Returns the nodes that can use a device of the slice.
     pub(super) fn nodes<'a>(&'a self, device: &'a Device) -> &'a Nodes {
         device.nodes.as_ref().unwrap_or(&self.nodes)
     }
 
-    /// Its devices for a node.
+    /// Returns the devices of the slice that a node can use.
     pub(super) fn devices_for<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Device> {
         self.devices.iter().filter(move |device| self.nodes(device).reach(node))
     }
 
-    /// Whether it concerns a node.
+    /// Reports whether a node can use a device of the slice.
     fn is_for(&self, node: &Node) -> bool {
         match self.each_its_own {
             true => self.devices_for(node).next().is_some(),
@@ -129,7 +129,7 @@ impl Slice {
         }
     }
 
-    /// The only node that it concerns.
+    /// Returns the only node that can use the slice.
     fn only(&self) -> Option<&str> {
         match &self.nodes {
             Nodes::One(name) if !self.each_its_own && self.counters.is_empty() => Some(name),
@@ -138,24 +138,24 @@ impl Slice {
     }
 }
 
-/// Why nothing of a pool is given out.
+/// The reason why no device of a pool is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// Slices are missing: the driver is writing them.
+    /// Slices are missing, because the driver is still writing them.
     Incomplete,
-    /// Two devices have one name, or a device draws on counters that are not there.
+    /// Two devices have the same name, or a device consumes unknown counters.
     Invalid,
 }
 
-/// The slices of a pool's latest generation.
+/// The slices of one pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) id: PoolId,
-    /// By name.
+    /// Slices by name, of all generations.
     slices: BTreeMap<Box<str>, Slice>,
     latest: i64,
     pub(super) flaw: Option<Flaw>,
-    /// Devices of which something is still to come after they are allocated; others are better.
+    /// `true` if some devices have binding conditions; other pools are preferred.
     has_conditions: bool,
 }
 
@@ -164,12 +164,12 @@ impl Pool {
         Self { id, slices: BTreeMap::new(), latest: 0, flaw: None, has_conditions: false }
     }
 
-    /// The slices that count.
+    /// Returns the slices of the latest generation.
     pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.slices.values().filter(|slice| slice.generation == self.latest)
     }
 
-    /// Sets of counters by name, whole.
+    /// Returns the counter sets by name, with their total amounts.
     pub(super) fn counters(&self) -> impl Iterator<Item = &(Box<str>, Counters)> {
         self.slices().flat_map(|slice| &slice.counters)
     }
@@ -205,15 +205,15 @@ impl Pool {
     }
 }
 
-/// All pools, and which of them concern which nodes.
+/// All pools, with indexes by node.
 #[derive(Default)]
 pub(super) struct Pools {
     pools: BTreeMap<PoolId, Pool>,
-    /// The pool of each slice, by the slice's name.
+    /// The pool of each slice, by slice name.
     of_slice: HashMap<Box<str>, PoolId>,
-    /// Slices of one node, by node and pool.
+    /// The number of slices for a single node, by node and pool.
     local: HashMap<Box<str>, BTreeMap<PoolId, u32>>,
-    /// Other slices, by pool.
+    /// The number of other slices, by pool.
     shared: BTreeMap<PoolId, u32>,
 }
 
@@ -255,7 +255,7 @@ impl Pools {
         }
     }
 
-    /// The pools with devices for a node, in the order in which they are tried.
+    /// Returns the pools with devices for a node, in the order of the search.
     pub(super) fn of(&self, node: &Node) -> Vec<&Pool> {
         let local = self.local.get(&*node.name).into_iter().flat_map(BTreeMap::keys);
         let ids: std::collections::BTreeSet<&PoolId> = local.chain(self.shared.keys()).collect();

@@ -1,5 +1,5 @@
-//! The search beside one that tries everything: an allocation is found if and only if there is one, and it keeps to all
-//! rules. The rules are written here once more, over whole allocations, and devices are what the test made them.
+//! Compares the search with an exhaustive one: it finds an allocation if and only if one exists, and the allocation
+//! satisfies all rules. The rules are implemented here a second time, over whole allocations.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,16 +14,16 @@ struct Dev {
     group: Option<i64>,
     cores: i64,
     tainted: bool,
-    /// Of a device that is shared: its bandwidth.
+    /// The bandwidth of a shareable device.
     bandwidth: Option<i64>,
-    /// A claim of somebody else has it, or this much of it.
+    /// The amount that other claims use, of the device or of its bandwidth.
     taken: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
 struct Want {
     kind: Option<i64>,
-    /// All of them without.
+    /// The number of devices; `None` for all.
     count: Option<usize>,
     admin: bool,
     tolerates: bool,
@@ -81,11 +81,11 @@ fn scene() -> impl Strategy<Value = Scene> {
         .prop_map(|(devices, cores, claims)| Scene { devices, cores, claims })
 }
 
-/// The claim, request and alternative, and the device.
-type Chosen = (usize, usize, usize, usize);
+/// The indexes of claim, request, alternative and device.
+type ChosenIndexes = (usize, usize, usize, usize);
 
 impl Scene {
-    /// Whether a request is for a device.
+    /// Reports whether a device matches a request.
     fn is_for(&self, want: &Want, at: usize) -> bool {
         let device = &self.devices[at];
         let gives = self.gives(want, at);
@@ -94,7 +94,7 @@ impl Scene {
         want.kind.is_none_or(|kind| kind == device.kind) && enough
     }
 
-    /// How much bandwidth a device gives; nothing where it has not what is asked for.
+    /// Returns the bandwidth that a device gives; `None` if it is not shareable but bandwidth is requested.
     fn gives(&self, want: &Want, at: usize) -> Option<i64> {
         match (self.devices[at].bandwidth, want.bandwidth) {
             (None, None) => Some(0),
@@ -104,12 +104,12 @@ impl Scene {
         }
     }
 
-    fn wanted(&self, (claim, request, alternative, _): &Chosen) -> &Want {
+    fn wanted(&self, (claim, request, alternative, _): &ChosenIndexes) -> &Want {
         &self.claims[*claim].requests[*request][*alternative]
     }
 
-    /// Whether a whole allocation keeps to all rules.
-    fn allows(&self, chosen: &[Chosen]) -> bool {
+    /// Reports whether a whole allocation satisfies all rules.
+    fn allows(&self, chosen: &[ChosenIndexes]) -> bool {
         let shared = |at: usize| self.devices[at].bandwidth.is_some();
         let each = chosen.iter().all(|choice| {
             let (device, want) = (&self.devices[choice.3], self.wanted(choice));
@@ -123,11 +123,11 @@ impl Scene {
         each && self.sums_hold(chosen) && self.constraints_hold(chosen)
     }
 
-    fn sums_hold(&self, chosen: &[Chosen]) -> bool {
+    fn sums_hold(&self, chosen: &[ChosenIndexes]) -> bool {
         let mut cores = 0;
         let bandwidth = self.devices.iter().enumerate().all(|(at, device)| {
             let choices: Vec<_> = chosen.iter().filter(|choice| choice.3 == at).collect();
-            // What is shared draws once, whoever has parts of it; what is not, for each who has it.
+            // A shared device consumes its counters once; an exclusive one for each user.
             let draws = match device.bandwidth {
                 Some(_) => usize::from(device.taken.is_some() || !choices.is_empty()),
                 None => usize::from(device.taken.is_some()) + choices.len(),
@@ -144,7 +144,7 @@ impl Scene {
         bandwidth && (cores <= self.cores || !draws)
     }
 
-    fn constraints_hold(&self, chosen: &[Chosen]) -> bool {
+    fn constraints_hold(&self, chosen: &[ChosenIndexes]) -> bool {
         self.claims.iter().enumerate().all(|(claim, ask)| {
             let own = chosen.iter().filter(|choice| choice.0 == claim);
             let groups: Vec<_> = own.map(|choice| self.devices[choice.3].group).collect();
@@ -155,8 +155,8 @@ impl Scene {
         })
     }
 
-    /// Every allocation that has as many devices as are asked for, until one is allowed.
-    fn has_solution(&self, chosen: &mut Vec<Chosen>, claim: usize, request: usize) -> bool {
+    /// Tries every allocation with the requested number of devices until one is allowed.
+    fn has_solution(&self, chosen: &mut Vec<ChosenIndexes>, claim: usize, request: usize) -> bool {
         let Some(ask) = self.claims.get(claim) else { return self.allows(chosen) };
         let Some(wants) = ask.requests.get(request) else {
             return self.has_solution(chosen, claim + 1, 0);
@@ -242,7 +242,7 @@ impl Scene {
         json!({"devices": {"requests": requests.collect::<Vec<_>>(), "constraints": constraints}})
     }
 
-    /// What others have.
+    /// Returns the status of a claim that uses the devices marked as taken.
     fn others(&self) -> Value {
         let taken = self.devices.iter().enumerate().filter_map(|(at, device)| {
             let amount = device.taken?;
@@ -275,8 +275,8 @@ impl Scene {
         devices
     }
 
-    /// An allocation as the rules here have it.
-    fn read(&self, allocations: &[Allocation]) -> Vec<Chosen> {
+    /// Converts allocations to the indexes used here.
+    fn read(&self, allocations: &[Allocation]) -> Vec<ChosenIndexes> {
         let of = |(claim, allocation): (usize, &Allocation)| {
             let results = allocation.devices.results.iter();
             let read = results.map(move |device| {
@@ -293,13 +293,13 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn an_allocation_is_found_if_there_is_one(scene in scene()) {
+    fn search_finds_allocation_iff_one_exists(scene in scene()) {
         let devices = scene.devices();
         let names = (0..scene.claims.len()).map(|at| json!({"name": at.to_string(), "resourceClaimName": at.to_string()}));
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p"},
             "spec": {"resourceClaims": names.collect::<Vec<_>>()}})).unwrap();
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        let found = devices.look(&pod).unwrap().allocate(&node);
+        let found = devices.evaluator(&pod).unwrap().allocate(&node);
         match found {
             Ok(allocations) => {
                 let chosen = scene.read(&allocations);

@@ -1,4 +1,4 @@
-//! What of `resource.k8s.io` decides about devices; an allocation is also written.
+//! The fields of `resource.k8s.io` objects that device allocation reads. `Allocation` is also written.
 
 use std::collections::BTreeMap;
 
@@ -8,103 +8,129 @@ use serde_json::Value;
 
 type Text = Box<str>;
 
-/// Keeps a claim with devices until they are given back.
+/// The finalizer that keeps an allocated claim until it is deallocated.
 pub const CLAIM_FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 /// A ResourceClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaimView {
+    /// The object metadata.
     pub metadata: ObjectMeta,
+    /// The requested devices.
     pub spec: ResourceClaimSpecView,
+    /// The allocation and its users.
     pub status: ResourceClaimStatusView,
 }
 
-/// What a claim asks for.
+/// The spec of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceClaimSpecView {
+    /// The requests for devices.
     pub devices: DeviceClaimView,
 }
 
-/// Requests, what must hold between what they get, and words for drivers.
+/// The requests of a claim, the constraints between their devices, and the drivers' configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceClaimView {
+    /// The requests.
     #[serde(deserialize_with = "null_default")]
     pub requests: Vec<DeviceRequestView>,
+    /// The constraints between devices of different requests.
     #[serde(deserialize_with = "null_default")]
     pub constraints: Vec<DeviceConstraintView>,
+    /// Configuration for the drivers.
     #[serde(deserialize_with = "null_default")]
     pub config: Vec<DeviceConfigView>,
 }
 
-/// One request, or several of which the first that can be met is.
+/// A request: one exact form, or a list of alternatives in order of preference.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceRequestView {
+    /// The name of the request, unique in the claim.
     pub name: Text,
+    /// The only form of the request.
     pub exactly: Option<ExactRequestView>,
+    /// The alternatives; the first that can be met is allocated.
     #[serde(deserialize_with = "null_default")]
     pub first_available: Vec<ExactRequestView>,
 }
 
-/// How many devices of which class; a name is an alternative's.
+/// A request for devices of one class, or an alternative of a request.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExactRequestView {
+    /// The name of the alternative; empty in `exactly`.
     pub name: Text,
+    /// The DeviceClass.
     pub device_class_name: Text,
+    /// Selectors that a device must match in addition to those of the class.
     #[serde(deserialize_with = "null_default")]
     pub selectors: Vec<DeviceSelectorView>,
+    /// `ExactCount` or `All`.
     pub allocation_mode: Text,
+    /// The number of devices in mode `ExactCount`.
     pub count: i64,
+    /// `true` for access to devices that other claims use.
     pub admin_access: Option<bool>,
+    /// The taints that the request tolerates.
     #[serde(deserialize_with = "null_default")]
     pub tolerations: Vec<DeviceTolerationView>,
+    /// The capacity to consume from each device.
     pub capacity: Option<CapacityRequestView>,
 }
 
-/// How much of each capacity is wanted.
+/// The capacity that a request consumes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CapacityRequestView {
+    /// Amounts by capacity name.
     #[serde(deserialize_with = "null_default")]
     pub requests: BTreeMap<Text, Quantity>,
 }
 
-/// An expression that a device must meet.
+/// A selector that a device must match.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceSelectorView {
+    /// The CEL expression; a selector without one is an error.
     pub cel: Option<CelSelectorView>,
 }
 
-/// The expression's text.
+/// A CEL expression.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CelSelectorView {
+    /// The text of the expression.
     pub expression: Text,
 }
 
-/// Which taints of a device do not matter to a request.
+/// A toleration of device taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTolerationView {
+    /// The taint key; empty matches every key.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub key: Text,
+    /// `Equal` (the default) or `Exists`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub operator: Text,
+    /// The taint value, for `Equal`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub value: Text,
+    /// The taint effect; empty matches every effect.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub effect: Text,
+    /// The seconds that a NoExecute taint is tolerated; `None` for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
 }
 
 impl DeviceTolerationView {
-    /// Whether it covers the taint. An empty key or effect is any.
+    /// Reports whether the toleration matches the taint. An empty key or effect matches all.
     pub fn tolerates(&self, taint: &DeviceTaintView) -> bool {
         (self.effect.is_empty() || self.effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
@@ -116,109 +142,139 @@ impl DeviceTolerationView {
     }
 }
 
-/// What keeps claims off a device.
+/// A taint of a device.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceTaintView {
+    /// The taint key.
     pub key: Text,
+    /// The taint value.
     pub value: Text,
+    /// `NoSchedule` or `NoExecute`.
     pub effect: Text,
+    /// The time at which the taint was added, in RFC 3339.
     pub time_added: Option<Text>,
 }
 
-/// An attribute that the devices of some requests have in common, or each its own value of.
+/// A constraint on an attribute of the devices of some requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceConstraintView {
-    /// All requests when empty; an alternative is `request/alternative`.
+    /// The requests concerned, as `request` or `request/alternative`; empty for all.
     #[serde(deserialize_with = "null_default")]
     pub requests: Vec<Text>,
+    /// The attribute that must be equal on all devices.
     pub match_attribute: Option<Text>,
+    /// The attribute that must be different on all devices.
     pub distinct_attribute: Option<Text>,
 }
 
-/// Words for a driver; in an allocation with where they are from.
+/// Configuration for a driver. In an allocation, it names its source.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct DeviceConfigView {
+    /// `FromClass` or `FromClaim`; empty outside allocations.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub source: Text,
+    /// The requests that it applies to; empty for all.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Text>,
+    /// The driver's own parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opaque: Option<Value>,
 }
 
-/// What a claim has, and who has it.
+/// The status of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceClaimStatusView {
+    /// The allocation; `None` if the claim is not allocated.
     pub allocation: Option<Allocation>,
+    /// The users of the claim.
     #[serde(deserialize_with = "null_default")]
     pub reserved_for: Vec<ClaimConsumerView>,
+    /// The state of allocated devices, as drivers report it.
     #[serde(deserialize_with = "null_default")]
     pub devices: Vec<AllocatedDeviceView>,
 }
 
-/// Somebody who uses a claim.
+/// A user of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimConsumerView {
+    /// The uid of the user, usually a Pod.
     pub uid: Text,
 }
 
-/// What a driver says of an allocated device.
+/// The status of an allocated device, set by its driver.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AllocatedDeviceView {
+    /// The driver's name.
     pub driver: Text,
+    /// The pool's name.
     pub pool: Text,
+    /// The device's name.
     pub device: Text,
+    /// The conditions of the device.
     #[serde(deserialize_with = "null_default")]
     pub conditions: Vec<crate::view::ConditionView>,
 }
 
-/// `status.allocation` of a claim: its devices, and the nodes that they can be used on.
+/// `status.allocation` of a claim: its devices and the nodes that can use them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Allocation {
+    /// The devices and their configuration.
     pub devices: AllocatedDevices,
+    /// The nodes that can use the devices; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<Value>,
+    /// The time of the allocation, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation_timestamp: Option<Text>,
 }
 
-/// Devices, and the words for their drivers.
+/// The allocated devices and their configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct AllocatedDevices {
+    /// The allocated devices, one entry for each device or share of a device.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<AllocatedDevice>,
+    /// The configuration of the classes and the claim.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<DeviceConfigView>,
 }
 
-/// A device, or a share of one, for a request.
+/// A device, or a share of a device, allocated to a request.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllocatedDevice {
-    /// `request`, or `request/alternative`.
+    /// The request, as `request` or `request/alternative`.
     pub request: Text,
+    /// The driver's name.
     pub driver: Text,
+    /// The pool's name.
     pub pool: Text,
+    /// The device's name.
     pub device: Text,
+    /// `true` if the device is allocated with admin access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_access: Option<bool>,
+    /// The tolerations of the request.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<DeviceTolerationView>,
+    /// The conditions that must be true before the Pod is bound.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub binding_conditions: Vec<Text>,
+    /// The conditions that make the binding fail.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "Vec::is_empty")]
     pub binding_failure_conditions: Vec<Text>,
-    /// What tells one share of the device from the others. Of a new allocation it is there and empty.
+    /// The id of this share of the device. In a new allocation it is present and empty.
     #[serde(rename = "shareID", skip_serializing_if = "Option::is_none")]
     pub share_id: Option<Text>,
+    /// The capacity that this share consumes, by name.
     #[serde(deserialize_with = "null_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub consumed_capacity: BTreeMap<Text, Quantity>,
 }
@@ -227,15 +283,18 @@ pub struct AllocatedDevice {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceClassView {
+    /// The selectors and the configuration of the class.
     pub spec: DeviceClassSpecView,
 }
 
-/// Which devices are of the class, and words for their drivers.
+/// The spec of a DeviceClass.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DeviceClassSpecView {
+    /// Selectors that a device of the class must match.
     #[serde(deserialize_with = "null_default")]
     pub selectors: Vec<DeviceSelectorView>,
+    /// Configuration for the drivers.
     #[serde(deserialize_with = "null_default")]
     pub config: Vec<DeviceConfigView>,
 }
@@ -244,116 +303,155 @@ pub struct DeviceClassSpecView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceSliceView {
+    /// The spec of the slice.
     pub spec: ResourceSliceSpecView,
 }
 
-/// A part of a pool: devices, or the counters that they draw on.
+/// The spec of a ResourceSlice: devices of a pool, or the counters that they consume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceSliceSpecView {
+    /// The driver's name.
     pub driver: Text,
+    /// The pool of the slice.
     pub pool: ResourcePoolView,
+    /// The nodes that can use the devices.
     #[serde(flatten)]
     pub nodes: DeviceNodesView,
+    /// `true` if each device names its own nodes.
     pub per_device_node_selection: Option<bool>,
+    /// The devices.
     #[serde(deserialize_with = "null_default")]
     pub devices: Vec<DeviceView>,
+    /// The counter sets that devices consume.
     #[serde(deserialize_with = "null_default")]
     pub shared_counters: Vec<CounterSetView>,
 }
 
-/// Which pool a slice is of, and how many slices the pool of this generation has.
+/// The pool of a slice and its generation.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcePoolView {
+    /// The pool's name.
     pub name: Text,
+    /// The generation; only slices of the latest one count.
     pub generation: i64,
+    /// The number of slices of the pool in this generation.
     pub resource_slice_count: i64,
 }
 
-/// The nodes that devices can be used on; none when nothing is said.
+/// The nodes that can use devices; none if no field is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceNodesView {
+    /// A single node.
     pub node_name: Option<Text>,
+    /// A node selector.
     pub node_selector: Option<Value>,
+    /// `true` for all nodes.
     pub all_nodes: Option<bool>,
 }
 
-/// A device.
+/// A device in a slice.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceView {
+    /// The device's name, unique in the pool.
     pub name: Text,
+    /// Attributes by name, with or without a domain.
     #[serde(deserialize_with = "null_default")]
     pub attributes: BTreeMap<Text, DeviceAttributeView>,
+    /// Capacities by name.
     #[serde(deserialize_with = "null_default")]
     pub capacity: BTreeMap<Text, DeviceCapacityView>,
+    /// The counters that the device consumes while it is allocated.
     #[serde(deserialize_with = "null_default")]
     pub consumes_counters: Vec<CounterConsumptionView>,
+    /// The device's own nodes, if the slice selects nodes per device.
     #[serde(flatten)]
     pub nodes: DeviceNodesView,
+    /// The taints of the device.
     #[serde(deserialize_with = "null_default")]
     pub taints: Vec<DeviceTaintView>,
+    /// `true` if the allocation must be limited to the chosen node.
     pub binds_to_node: Option<bool>,
+    /// The conditions that must be true before the Pod is bound.
     #[serde(deserialize_with = "null_default")]
     pub binding_conditions: Vec<Text>,
+    /// The conditions that make the binding fail.
     #[serde(deserialize_with = "null_default")]
     pub binding_failure_conditions: Vec<Text>,
+    /// `true` if several requests may share the device.
     pub allow_multiple_allocations: Option<bool>,
 }
 
-/// The value of an attribute, of one type.
+/// The value of an attribute; one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DeviceAttributeView {
+    /// An integer.
     pub int: Option<i64>,
+    /// A boolean.
     pub bool: Option<bool>,
+    /// A string.
     pub string: Option<Text>,
+    /// A semantic version.
     pub version: Option<Text>,
 }
 
-/// How much a device has of something, and in which amounts it is given out.
+/// A capacity of a device.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCapacityView {
+    /// The total amount.
     pub value: Quantity,
+    /// The amounts that requests may consume; `None` for any amount.
     pub request_policy: Option<RequestPolicyView>,
 }
 
-/// In which amounts a capacity is given out.
+/// The amounts of a capacity that requests may consume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestPolicyView {
+    /// The amount for a request that names none.
     pub default: Option<Quantity>,
+    /// The allowed amounts.
     #[serde(deserialize_with = "null_default")]
     pub valid_values: Vec<Quantity>,
+    /// The allowed range.
     pub valid_range: Option<RequestRangeView>,
 }
 
-/// Amounts from a least to a most in steps.
+/// A range of allowed amounts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RequestRangeView {
+    /// The smallest amount.
     pub min: Option<Quantity>,
+    /// The largest amount.
     pub max: Option<Quantity>,
+    /// The distance between two allowed amounts.
     pub step: Option<Quantity>,
 }
 
-/// Counters that the devices of a pool draw on.
+/// A set of counters that devices of a pool consume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CounterSetView {
+    /// The name of the set.
     pub name: Text,
+    /// Counters by name.
     #[serde(deserialize_with = "null_default")]
     pub counters: BTreeMap<Text, CounterView>,
 }
 
-/// What a device draws from a set of counters.
+/// The counters of a set that a device consumes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CounterConsumptionView {
+    /// The name of the set.
     pub counter_set: Text,
+    /// Amounts by counter name.
     #[serde(deserialize_with = "null_default")]
     pub counters: BTreeMap<Text, CounterView>,
 }
@@ -362,5 +460,6 @@ pub struct CounterConsumptionView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct CounterView {
+    /// The amount.
     pub value: Quantity,
 }

@@ -6,7 +6,7 @@ use crate::{
 /// Prefers nodes whose processor and memory would be used in equal shares.
 pub(super) struct NodeResourcesBalancedAllocation;
 
-struct Look<'a>(Cx<'a>);
+struct Evaluator<'a>(Cx<'a>);
 
 impl Plugin for NodeResourcesBalancedAllocation {
     fn name(&self) -> &'static str {
@@ -18,15 +18,15 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
-        (!cx.pod.asks_for_nothing()).then(|| Box::new(Look(cx)) as _)
+        (!cx.pod.requests_nothing()).then(|| Box::new(Evaluator(cx)) as _)
     }
 }
 
-impl Scorer for Look<'_> {
+impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let (hot, wanted) = (&self.0.cluster.hot[node as usize], &self.0.pod.requests);
         let share = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);
-        // With a single resource there is nothing to balance.
+        // A single resource cannot be unbalanced.
         if hot.cpu == 0 || hot.memory == 0 {
             return MAX_SCORE;
         }

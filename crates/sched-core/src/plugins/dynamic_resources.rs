@@ -5,26 +5,26 @@ use std::{
 
 use crate::{
     cluster::{Cluster, NodeIx},
-    devices::{Devices, Look, Stop},
+    devices::{ClaimEvaluator, Devices, Stop},
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
     queue::Event,
 };
 
-/// The devices of a Pod's claims must be usable on the node, and there must be some for each claim without.
+/// Requires that a node can use the allocated devices of a Pod's claims and has devices for pending claims.
 pub(super) struct DynamicResources;
 
-const ELSEWHERE: u32 = 0;
+const NOT_ON_NODE: u32 = 0;
 const NONE: u32 = 1;
 const UNSOUND: u32 = 2;
 
 struct Checks<'a> {
     cluster: &'a Cluster,
-    look: Look<'a>,
-    /// Something is wrong with a claim or class, which must not look like a lack of devices.
+    evaluator: ClaimEvaluator<'a>,
+    /// The error of an invalid claim or class, which must not be reported as a lack of devices.
     wrong: OnceCell<String>,
-    /// A claim that only this Pod uses and whose devices are elsewhere: the last that was met.
-    stuck: RefCell<Option<(Box<str>, Box<str>)>>,
+    /// The last claim whose devices are not on the checked node and that only this Pod uses.
+    blocking_claim: RefCell<Option<(Box<str>, Box<str>)>>,
     pod: &'a Pod,
 }
 
@@ -45,14 +45,14 @@ impl Plugin for DynamicResources {
         if cx.pod.device_claims.is_empty() {
             return Plan::Skip;
         }
-        match cx.cluster.devices.look(cx.pod) {
+        match cx.cluster.devices.evaluator(cx.pod) {
             Err(why) => Plan::Reject(why),
-            Ok(look) if look.is_idle() => Plan::Skip,
-            Ok(look) => Plan::Check(Box::new(Checks {
+            Ok(evaluator) if evaluator.is_idle() => Plan::Skip,
+            Ok(evaluator) => Plan::Check(Box::new(Checks {
                 cluster: cx.cluster,
-                look,
+                evaluator,
                 wrong: OnceCell::new(),
-                stuck: RefCell::default(),
+                blocking_claim: RefCell::default(),
                 pod: cx.pod,
             })),
         }
@@ -62,8 +62,8 @@ impl Plugin for DynamicResources {
         if cx.pod.device_claims.is_empty() {
             return None;
         }
-        let look = cx.cluster.devices.look(cx.pod).ok()?;
-        Some(Box::new(Preference { cluster: cx.cluster, look }))
+        let evaluator = cx.cluster.devices.evaluator(cx.pod).ok()?;
+        Some(Box::new(Preference { cluster: cx.cluster, evaluator }))
     }
 
     fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -72,7 +72,7 @@ impl Plugin for DynamicResources {
             Event::DeviceClaim { namespace, name, change } => {
                 change.freed || change.changed && Devices::uses(pod, namespace, name)
             }
-            // What was in flight for it is free.
+            // Allocations in flight for that Pod are released.
             Event::PodGone { pod, .. } => !pod.device_claims.is_empty(),
             Event::Node { change, .. } => change.added || change.labels || change.allocatable,
             _ => false,
@@ -84,18 +84,18 @@ impl Filter for Checks<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
         let mut available = true;
-        for claim in self.look.unavailable(node) {
+        for claim in self.evaluator.unavailable(node) {
             available = false;
             let users = &claim.status.reserved_for;
             if users.iter().all(|user| *user.uid == *self.pod.id.uid) {
                 let claim =
                     (claim.metadata.name.as_str().into(), claim.metadata.uid.as_str().into());
-                self.stuck.replace(Some(claim));
+                self.blocking_claim.replace(Some(claim));
             }
         }
-        match self.look.allocate(node) {
+        match self.evaluator.allocate(node) {
             Ok(_) if available => return Verdict::PASS,
-            Ok(_) => return Verdict::never(ELSEWHERE),
+            Ok(_) => return Verdict::never(NOT_ON_NODE),
             Err(Stop::Unsound) => return Verdict::never(UNSOUND),
             Err(Stop::Unmet) => {}
             Err(Stop::Wrong(why)) => drop(self.wrong.set(why)),
@@ -109,7 +109,7 @@ impl Filter for Checks<'_> {
 
     fn reason(&self, number: u32) -> Cow<'static, str> {
         match number {
-            ELSEWHERE => "resourceclaim not available on the node".into(),
+            NOT_ON_NODE => "resourceclaim not available on the node".into(),
             UNSOUND => "invalid resource pools were encountered".into(),
             _ => "cannot allocate all claims".into(),
         }
@@ -119,19 +119,19 @@ impl Filter for Checks<'_> {
         self.wrong.get().cloned()
     }
 
-    fn stuck(&self) -> Option<(Box<str>, Box<str>)> {
-        self.stuck.borrow().clone()
+    fn blocking_claim(&self) -> Option<(Box<str>, Box<str>)> {
+        self.blocking_claim.borrow().clone()
     }
 }
 
 struct Preference<'a> {
     cluster: &'a Cluster,
-    look: Look<'a>,
+    evaluator: ClaimEvaluator<'a>,
 }
 
 impl Scorer for Preference<'_> {
     fn score(&self, node: NodeIx) -> i64 {
-        self.look.preference(self.cluster.node(node))
+        self.evaluator.preference(self.cluster.node(node))
     }
 
     fn normalize(&self, _: &[NodeIx], scores: &mut [i64]) {

@@ -7,17 +7,16 @@ use crate::{
     queue::Event,
 };
 
-/// A node must have what the Pod requests, and emptier nodes are preferred (`LeastAllocated`), or fuller ones
-/// (`MostAllocated`).
+/// Requires the requested resources. Scores prefer emptier nodes (`LeastAllocated`) or fuller (`MostAllocated`).
 pub(super) struct NodeResourcesFit;
 
-struct Look<'a>(Cx<'a>);
+struct Evaluator<'a>(Cx<'a>);
 
 const CPU: u32 = 0;
 const MEMORY: u32 = 1;
 const EPHEMERAL: u32 = 2;
 const PODS: u32 = 3;
-/// Extended resources follow; those beyond the set's size share the last number.
+/// Extended resources follow; those beyond the size of the bit set share the last number.
 const EXTENDED: u32 = 4;
 const LAST: u32 = 31;
 
@@ -31,11 +30,11 @@ impl Plugin for NodeResourcesFit {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        Plan::Check(Box::new(Look(cx)))
+        Plan::Check(Box::new(Evaluator(cx)))
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
-        Some(Box::new(Look(cx)))
+        Some(Box::new(Evaluator(cx)))
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -49,7 +48,7 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// Whether the node has what the Pod asks for, now.
+/// Reports whether the node has the requested resources now.
 fn fits(cluster: &Cluster, pod: &Pod, node: NodeIx) -> bool {
     shortage(cluster, pod, node).passes()
 }
@@ -78,7 +77,7 @@ fn shortage(cluster: &Cluster, pod: &Pod, ix: NodeIx) -> Verdict {
     verdict
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         shortage(self.0.cluster, self.0.pod, node)
     }
@@ -97,7 +96,7 @@ impl Filter for Look<'_> {
     }
 }
 
-impl Scorer for Look<'_> {
+impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let (hot, pod) = (&self.0.cluster.hot[node as usize], self.0.pod);
         let scoring = self.0.prepared.profile.fit;

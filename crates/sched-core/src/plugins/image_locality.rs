@@ -3,16 +3,16 @@ use crate::{
     plugin::{Cx, MAX_SCORE, Plugin, Scorer},
 };
 
-/// Prefers nodes that have the Pod's images, weighed by size, and by how many nodes have them so that one
-/// node with a rare image does not draw everything.
+/// Prefers nodes that have the Pod's images. Scores depend on image size and on the share of nodes with the image, so
+/// that one node with a rare image does not attract all Pods.
 pub(super) struct ImageLocality;
 
 const SMALLEST: i64 = 23 * 1024 * 1024;
 const LARGEST_PER_CONTAINER: i64 = 1000 * 1024 * 1024;
 
-struct Look<'a> {
+struct Evaluator<'a> {
     cx: Cx<'a>,
-    /// On what share of the nodes each of the Pod's images is.
+    /// The share of nodes that have each of the Pod's images.
     shares: Vec<f64>,
 }
 
@@ -29,11 +29,11 @@ impl Plugin for ImageLocality {
         let total = cx.cluster.node_count() as f64;
         let nodes = |image| cx.cluster.image_nodes.get(image).copied().unwrap_or(0);
         let shares: Vec<_> = cx.pod.images.iter().map(|i| f64::from(nodes(i)) / total).collect();
-        shares.iter().any(|s| *s > 0.0).then(|| Box::new(Look { cx, shares }) as _)
+        shares.iter().any(|s| *s > 0.0).then(|| Box::new(Evaluator { cx, shares }) as _)
     }
 }
 
-impl Scorer for Look<'_> {
+impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let (node, pod) = (self.cx.cluster.node(node), self.cx.pod);
         let worth =

@@ -9,14 +9,14 @@ use crate::{
     terms::DomainCounts,
 };
 
-/// Pods that want to be near, or far from, other Pods.
+/// Pod affinity and anti-affinity, required and preferred, of the Pod and of running Pods.
 pub(super) struct InterPodAffinity;
 
 const AFFINITY: u32 = 0;
 const ANTI_AFFINITY: u32 = 1;
 const EXISTING: u32 = 2;
 
-/// Matching Pods by domain of one topology.
+/// The number of matching Pods in each domain of a topology.
 struct ByDomain<'a> {
     column: &'a Column,
     counts: Vec<u32>,
@@ -42,13 +42,13 @@ impl<'a> ByDomain<'a> {
     }
 }
 
-struct Look<'a> {
+struct Evaluator<'a> {
     cluster: &'a Cluster,
     near: Vec<ByDomain<'a>>,
-    /// The Pod's own affinity can only be met by itself, as for the first Pod of a group.
+    /// `true` if only the Pod itself can satisfy its affinity, as the first Pod of a group.
     first_of_group: bool,
     far: Vec<ByDomain<'a>>,
-    /// Topologies and domains where running Pods do not want this one.
+    /// Topologies and domains that the anti-affinity of running Pods excludes.
     repelled: Vec<(Sym, &'a DomainCounts)>,
 }
 
@@ -77,9 +77,15 @@ impl Plugin for InterPodAffinity {
         if repelled.is_empty() && near.is_empty() && far.is_empty() {
             return Plan::Skip;
         }
-        let nobody = near.iter().all(|by| by.counts.iter().all(|c| *c == 0));
+        let no_match = near.iter().all(|by| by.counts.iter().all(|c| *c == 0));
         let own = pod.affinity.iter().all(|term| term.matches(pod, &cluster.namespaces));
-        Plan::Check(Box::new(Look { cluster, near, first_of_group: nobody && own, far, repelled }))
+        Plan::Check(Box::new(Evaluator {
+            cluster,
+            near,
+            first_of_group: no_match && own,
+            far,
+            repelled,
+        }))
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
@@ -117,7 +123,7 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let near = self.near.iter().all(|by| by.has_label(node))
             && (self.first_of_group || self.near.iter().all(|by| by.count(node) > 0));

@@ -1,4 +1,6 @@
-//! The default plugins, one file each, in upstream's order.
+//! The default plugins, one per file, in upstream's order.
+//!
+//! [`registry`] lists them. The interface is [`crate::plugin::Plugin`].
 
 mod balanced;
 mod dynamic_resources;
@@ -18,7 +20,7 @@ mod volume_zone;
 
 use crate::plugin::Plugin;
 
-/// All plugins. A plugin's place is also its number in a waiting Pod's set of plugins that turned it away.
+/// Returns all plugins. A plugin's position is also its number in the bit set of plugins that rejected a Pod.
 pub fn registry() -> &'static [&'static dyn Plugin] {
     &[
         &node_unschedulable::NodeUnschedulable,

@@ -11,7 +11,7 @@ use crate::{
 /// `nodeSelector` and node affinity, required and preferred, of the Pod and of its profile.
 pub(super) struct NodeAffinity;
 
-struct Look<'a>(Cx<'a>);
+struct Evaluator<'a>(Cx<'a>);
 
 const OWN: u32 = 0;
 const ADDED: u32 = 1;
@@ -30,17 +30,18 @@ impl Plugin for NodeAffinity {
             return Plan::Skip;
         }
         match cx.pod.node_selector.as_ref().and_then(NodeSelector::only_names) {
-            None => Plan::Check(Box::new(Look(cx))),
+            None => Plan::Check(Box::new(Evaluator(cx))),
             Some(names) => {
                 let named = |ix: &NodeIx| names.binary_search(&cx.cluster.node(*ix).symbol).is_ok();
-                Plan::Only(cx.cluster.live_nodes().filter(named).collect(), Box::new(Look(cx)))
+                Plan::Only(cx.cluster.live_nodes().filter(named).collect(), Box::new(Evaluator(cx)))
             }
         }
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
         let added = cx.prepared.profile.added_preferred();
-        (!cx.pod.preferred_nodes.is_empty() || !added.is_empty()).then(|| Box::new(Look(cx)) as _)
+        (!cx.pod.preferred_nodes.is_empty() || !added.is_empty())
+            .then(|| Box::new(Evaluator(cx)) as _)
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -49,9 +50,9 @@ impl Plugin for NodeAffinity {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        let Look(cx) = self;
+        let Evaluator(cx) = self;
         let node = cx.cluster.node(node);
         if cx.prepared.profile.added_required().is_some_and(|added| !added.matches(node)) {
             return Verdict::never(ADDED);
@@ -70,7 +71,7 @@ impl Filter for Look<'_> {
     }
 }
 
-impl Scorer for Look<'_> {
+impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let node = self.0.cluster.node(node);
         let added = self.0.prepared.profile.added_preferred();

@@ -7,10 +7,10 @@ use crate::{
     queue::Event,
 };
 
-/// Honours `spec.nodeName` set before scheduling.
+/// Allows only the node in `spec.nodeName`, if it is set before scheduling.
 pub(super) struct NodeName;
 
-struct Look(Option<NodeIx>);
+struct Evaluator(Option<NodeIx>);
 
 impl Plugin for NodeName {
     fn name(&self) -> &'static str {
@@ -20,7 +20,7 @@ impl Plugin for NodeName {
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
         match &cx.pod.node_name {
             None => Plan::Skip,
-            Some(name) => Plan::Check(Box::new(Look(cx.cluster.find_node(name)))),
+            Some(name) => Plan::Check(Box::new(Evaluator(cx.cluster.find_node(name)))),
         }
     }
 
@@ -30,7 +30,7 @@ impl Plugin for NodeName {
     }
 }
 
-impl Filter for Look {
+impl Filter for Evaluator {
     fn check(&self, node: NodeIx) -> Verdict {
         if self.0 == Some(node) { Verdict::PASS } else { Verdict::never(0) }
     }

@@ -7,10 +7,10 @@ use crate::{
     queue::Event,
 };
 
-/// Host ports are one Pod's each.
+/// Rejects nodes on which a requested host port is in use.
 pub(super) struct NodePorts;
 
-struct Look<'a>(Cx<'a>);
+struct Evaluator<'a>(Cx<'a>);
 
 impl Plugin for NodePorts {
     fn name(&self) -> &'static str {
@@ -18,7 +18,7 @@ impl Plugin for NodePorts {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        if cx.pod.ports.is_empty() { Plan::Skip } else { Plan::Check(Box::new(Look(cx))) }
+        if cx.pod.ports.is_empty() { Plan::Skip } else { Plan::Check(Box::new(Evaluator(cx))) }
     }
 
     fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -33,7 +33,7 @@ impl Plugin for NodePorts {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let taken = &self.0.cluster.node(node).ports;
         let clash = self.0.pod.ports.iter().any(|wanted| taken.iter().any(|t| t.conflicts(wanted)));

@@ -9,10 +9,10 @@ use crate::{
     sym::Sym,
 };
 
-/// Keeps Pods off cordoned nodes, unless they tolerate the taint that stands for it.
+/// Rejects cordoned nodes, unless the Pod tolerates the unschedulable taint.
 pub(super) struct NodeUnschedulable;
 
-struct Look<'a>(&'a Cluster);
+struct Evaluator<'a>(&'a Cluster);
 
 fn tolerated(pod: &Pod) -> bool {
     let taint = Taint {
@@ -30,7 +30,7 @@ impl Plugin for NodeUnschedulable {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        if tolerated(cx.pod) { Plan::Skip } else { Plan::Check(Box::new(Look(cx.cluster))) }
+        if tolerated(cx.pod) { Plan::Skip } else { Plan::Check(Box::new(Evaluator(cx.cluster))) }
     }
 
     fn wakes(&self, cluster: &Cluster, _pod: &Pod, event: &Event<'_>) -> bool {
@@ -39,7 +39,7 @@ impl Plugin for NodeUnschedulable {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         if self.0.hot[node as usize].unschedulable { Verdict::never(0) } else { Verdict::PASS }
     }

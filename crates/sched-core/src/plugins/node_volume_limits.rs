@@ -5,15 +5,15 @@ use crate::{
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
     queue::Event,
-    volumes::Named,
+    volumes::VolumeIdentity,
 };
 
-/// A node can have only so many volumes of a CSI driver.
+/// Enforces the number of volumes of a CSI driver that a node can have.
 pub(super) struct NodeVolumeLimits;
 
-struct Look<'a> {
+struct Evaluator<'a> {
     cluster: &'a Cluster,
-    wanted: HashSet<(&'a str, Named<'a>)>,
+    wanted: HashSet<(&'a str, VolumeIdentity<'a>)>,
 }
 
 impl Plugin for NodeVolumeLimits {
@@ -27,7 +27,11 @@ impl Plugin for NodeVolumeLimits {
             return Plan::Skip;
         }
         let wanted: HashSet<_> = volumes.of_drivers(cx.pod).collect();
-        if wanted.is_empty() { Plan::Skip } else { Plan::Check(Box::new(Look { cluster, wanted })) }
+        if wanted.is_empty() {
+            Plan::Skip
+        } else {
+            Plan::Check(Box::new(Evaluator { cluster, wanted }))
+        }
     }
 
     fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
@@ -35,9 +39,9 @@ impl Plugin for NodeVolumeLimits {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        match self.cluster.volumes.has_place(self.cluster.node(node), &self.wanted) {
+        match self.cluster.volumes.within_limits(self.cluster.node(node), &self.wanted) {
             true => Verdict::PASS,
             false => Verdict::not_now(0),
         }

@@ -8,10 +8,10 @@ use crate::{
     queue::Event,
 };
 
-/// Keeps Pods off nodes whose taints they do not tolerate, and prefers nodes with fewer unwelcoming taints.
+/// Rejects nodes with untolerated taints. Untolerated PreferNoSchedule taints lower the score.
 pub(super) struct TaintToleration;
 
-struct Look<'a>(Cx<'a>);
+struct Evaluator<'a>(Cx<'a>);
 
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {
@@ -23,12 +23,12 @@ impl Plugin for TaintToleration {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        Plan::Check(Box::new(Look(cx)))
+        Plan::Check(Box::new(Evaluator(cx)))
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, feasible: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
         let tainted = |ix: &NodeIx| cx.cluster.hot[*ix as usize].tainted;
-        feasible.iter().any(tainted).then(|| Box::new(Look(cx)) as _)
+        feasible.iter().any(tainted).then(|| Box::new(Evaluator(cx)) as _)
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -37,9 +37,9 @@ impl Plugin for TaintToleration {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        let Look(cx) = self;
+        let Evaluator(cx) = self;
         if !cx.cluster.hot[node as usize].tainted {
             return Verdict::PASS;
         }
@@ -54,9 +54,9 @@ impl Filter for Look<'_> {
     }
 }
 
-impl Scorer for Look<'_> {
+impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
-        let Look(cx) = self;
+        let Evaluator(cx) = self;
         let tolerated = |taint| {
             cx.pod.tolerations.iter().filter(|t| t.covers_preferences()).any(|t| t.tolerates(taint))
         };

@@ -9,14 +9,13 @@ use crate::{
     schedule::TrackedSpread,
 };
 
-/// `topologySpreadConstraints`, and the soft spreading over hosts and zones that Pods of one Service or
-/// owner get by default.
+/// `topologySpreadConstraints`, and the default soft spreading of a Service's or owner's Pods over hosts and zones.
 pub(super) struct PodTopologySpread;
 
 const UNEVEN: u32 = 0;
 const NO_LABEL: u32 = 1;
 
-/// A hard constraint, counted.
+/// A hard constraint with its counts by domain.
 struct Hard<'a> {
     spread: &'a Spread,
     column: &'a Column,
@@ -25,7 +24,7 @@ struct Hard<'a> {
     own: i64,
 }
 
-struct HardLook<'a>(Vec<Hard<'a>>);
+struct HardEvaluator<'a>(Vec<Hard<'a>>);
 
 impl Plugin for PodTopologySpread {
     fn name(&self) -> &'static str {
@@ -41,7 +40,7 @@ impl Plugin for PodTopologySpread {
         if tracked.is_empty() {
             return Plan::Skip;
         }
-        Plan::Check(Box::new(HardLook(tracked.iter().map(|t| hard(cx, tracked, t)).collect())))
+        Plan::Check(Box::new(HardEvaluator(tracked.iter().map(|t| hard(cx, tracked, t)).collect())))
     }
 
     fn scorer<'a>(&self, cx: Cx<'a>, feasible: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
@@ -67,8 +66,7 @@ impl Plugin for PodTopologySpread {
     }
 }
 
-/// Whether a constraint counts Pods on the node: it has all the labels that the Pod's constraints name, and
-/// passes the constraint's policies.
+/// Reports whether a constraint counts a node: it has all topology keys and passes the constraint's own policies.
 fn counted(cx: Cx<'_>, all: &[TrackedSpread], this: &Spread, ix: NodeIx) -> bool {
     let node = cx.cluster.node(ix);
     all.iter().all(|t| cx.cluster.column(t.spread.topology).domain[ix as usize] != 0)
@@ -80,7 +78,7 @@ fn hard<'a>(cx: Cx<'a>, all: &[TrackedSpread], tracked: &'a TrackedSpread) -> Ha
     let (spread, cluster) = (&tracked.spread, cx.cluster);
     let column = cluster.column(spread.topology);
     let per_node = cluster.tracks.counts(tracked.track);
-    // Domains without a counted node stay at -1 and set no minimum.
+    // Domains without a counted node stay at -1 and do not affect the minimum.
     let mut counts = vec![-1_i64; column.size()];
     for ix in cluster.live_nodes().filter(|ix| counted(cx, all, spread, *ix)) {
         let count = &mut counts[column.domain[ix as usize] as usize];
@@ -97,7 +95,7 @@ fn hard<'a>(cx: Cx<'a>, all: &[TrackedSpread], tracked: &'a TrackedSpread) -> Ha
     }
 }
 
-impl Filter for HardLook<'_> {
+impl Filter for HardEvaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         for hard in &self.0 {
             let domain = hard.column.domain[node as usize];
@@ -123,24 +121,25 @@ impl Filter for HardLook<'_> {
     }
 }
 
-/// A soft constraint, counted.
+/// A soft constraint with its counts.
 struct Soft<'a> {
     column: &'a Column,
-    /// Matching Pods by domain; for host names the per-node counts serve.
+    /// Matching Pods by domain; `None` for host names, whose counts are those per node.
     counts: Option<Vec<i64>>,
     per_node: &'a [u32],
-    /// Constraints with many domains weigh more, or a count of hosts would drown in a count of zones.
+    /// A weight that grows with the number of domains; without it, counts per zone would outweigh counts per host.
     weight: f64,
     max_skew: i64,
 }
 
-struct SoftLook<'a> {
+struct SoftEvaluator<'a> {
     parts: Vec<Soft<'a>>,
-    /// Explicit constraints ignore nodes that lack a label; default ones make do with what is there.
+    /// `true` for constraints of the Pod or profile, which ignore nodes without the label; default ones accept such
+    /// nodes.
     explicit: bool,
 }
 
-fn soft<'a>(cx: Cx<'a>, all: &'a [TrackedSpread], feasible: &[NodeIx]) -> SoftLook<'a> {
+fn soft<'a>(cx: Cx<'a>, all: &'a [TrackedSpread], feasible: &[NodeIx]) -> SoftEvaluator<'a> {
     let explicit = !cx.prepared.default_spread;
     let cluster = cx.cluster;
     let ignored = |ix: NodeIx| {
@@ -176,16 +175,16 @@ fn soft<'a>(cx: Cx<'a>, all: &'a [TrackedSpread], feasible: &[NodeIx]) -> SoftLo
         let weight = (domains as f64 + 2.0).ln();
         Soft { column, counts: Some(counts), per_node, weight, max_skew: spread.max_skew }
     });
-    SoftLook { parts: parts.collect(), explicit }
+    SoftEvaluator { parts: parts.collect(), explicit }
 }
 
-impl SoftLook<'_> {
+impl SoftEvaluator<'_> {
     fn ignores(&self, node: NodeIx) -> bool {
         self.explicit && self.parts.iter().any(|p| p.column.domain[node as usize] == 0)
     }
 }
 
-impl Scorer for SoftLook<'_> {
+impl Scorer for SoftEvaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         if self.ignores(node) {
             return 0;

@@ -8,11 +8,10 @@ use crate::{
     volumes::{Lack, Volume},
 };
 
-/// A Pod's volumes must be reachable from the node, and there must be some, or one can be made, for each claim that
-/// waits for the node to be known.
+/// Requires that a node can reach the Pod's volumes, and that each unbound claim can get a volume there.
 pub(super) struct VolumeBinding;
 
-struct Look<'a> {
+struct Evaluator<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
     bound: Vec<&'a Volume>,
@@ -30,7 +29,8 @@ impl Plugin for VolumeBinding {
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
         let volumes = &cx.cluster.volumes;
-        let mut look = Look { cluster: cx.cluster, pod: cx.pod, bound: Vec::new(), waits: false };
+        let mut evaluator =
+            Evaluator { cluster: cx.cluster, pod: cx.pod, bound: Vec::new(), waits: false };
         for name in &cx.pod.claims {
             let Some(claim) = volumes.claim(cx.pod, name) else {
                 return Plan::Reject(format!("persistentvolumeclaim \"{name}\" not found"));
@@ -45,21 +45,25 @@ impl Plugin for VolumeBinding {
             }
             match claim.bound() {
                 Some(volume) => match volumes.volume(volume) {
-                    Some(volume) => look.bound.push(volume),
+                    Some(volume) => evaluator.bound.push(volume),
                     None => {
                         return Plan::Reject(format!(
                             "persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""
                         ));
                     }
                 },
-                None if volumes.waits(claim) => look.waits = true,
+                None if volumes.waits(claim) => evaluator.waits = true,
                 None => {
                     return Plan::Reject("pod has unbound immediate PersistentVolumeClaims".into());
                 }
             }
         }
-        look.bound.retain(|volume| volume.nodes.is_some());
-        if look.bound.is_empty() && !look.waits { Plan::Skip } else { Plan::Check(Box::new(look)) }
+        evaluator.bound.retain(|volume| volume.nodes.is_some());
+        if evaluator.bound.is_empty() && !evaluator.waits {
+            Plan::Skip
+        } else {
+            Plan::Check(Box::new(evaluator))
+        }
     }
 
     fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
@@ -71,7 +75,7 @@ impl Plugin for VolumeBinding {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
         if !self.bound.iter().all(|volume| volume.reaches(node)) {
@@ -80,7 +84,7 @@ impl Filter for Look<'_> {
         match self.waits.then(|| self.cluster.volumes.choose(self.pod, node)) {
             None | Some(Ok(_)) => Verdict::PASS,
             Some(Err(Lack::Volume)) => Verdict::never(NONE),
-            Some(Err(Lack::Room)) => Verdict::never(ROOM),
+            Some(Err(Lack::Capacity)) => Verdict::never(ROOM),
         }
     }
 

@@ -7,10 +7,10 @@ use crate::{
     queue::Event,
 };
 
-/// A claim with the access mode ReadWriteOncePod is one Pod's.
+/// Rejects a Pod whose ReadWriteOncePod claim another Pod uses.
 pub(super) struct VolumeRestrictions;
 
-struct Taken;
+struct ClaimInUse;
 
 fn taken(cluster: &Cluster, pod: &Pod) -> bool {
     pod.claims.iter().any(|name| {
@@ -25,7 +25,7 @@ impl Plugin for VolumeRestrictions {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        if taken(cx.cluster, cx.pod) { Plan::Check(Box::new(Taken)) } else { Plan::Skip }
+        if taken(cx.cluster, cx.pod) { Plan::Check(Box::new(ClaimInUse)) } else { Plan::Skip }
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -33,7 +33,7 @@ impl Plugin for VolumeRestrictions {
     }
 }
 
-impl Filter for Taken {
+impl Filter for ClaimInUse {
     fn check(&self, _: NodeIx) -> Verdict {
         Verdict::not_now(0)
     }

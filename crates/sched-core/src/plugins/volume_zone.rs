@@ -8,10 +8,10 @@ use crate::{
     volumes::Volume,
 };
 
-/// A volume whose labels name zones is for nodes of one of them.
+/// Rejects nodes outside the zones in a volume's labels.
 pub(super) struct VolumeZone;
 
-struct Look<'a> {
+struct Evaluator<'a> {
     cluster: &'a Cluster,
     volumes: Vec<&'a Volume>,
 }
@@ -30,7 +30,7 @@ impl Plugin for VolumeZone {
         if zoned.is_empty() {
             Plan::Skip
         } else {
-            Plan::Check(Box::new(Look { cluster: cx.cluster, volumes: zoned }))
+            Plan::Check(Box::new(Evaluator { cluster: cx.cluster, volumes: zoned }))
         }
     }
 
@@ -43,7 +43,7 @@ impl Plugin for VolumeZone {
     }
 }
 
-impl Filter for Look<'_> {
+impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
         let in_zone = |volume: &&Volume| {

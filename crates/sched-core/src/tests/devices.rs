@@ -1,4 +1,4 @@
-//! Claims of devices: what they get, why not, and who waits for what.
+//! Tests the allocation of devices to claims: results, failures and waiting Pods.
 
 use super::*;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 
 const DRIVER: &str = "d.example.com";
 
-/// A slice that is a pool by itself: on a node, with these devices.
+/// A slice that forms a pool of its own, with these devices of a node.
 fn slice(name: &str, node: &str, devices: Value) -> Value {
     json!({"spec": {"driver": DRIVER, "nodeName": node, "devices": devices,
         "pool": {"name": name, "generation": 1, "resourceSliceCount": 1}}})
@@ -30,7 +30,7 @@ fn set_claim(core: &mut Core, name: &str, more: Value, now: u64) {
     core.set_device_claim(&"default".into(), name, Some(&view), now);
 }
 
-/// A claim of these requests; each is a device of the class unless it says otherwise.
+/// A claim with these requests. A request asks for a device of the class unless it says otherwise.
 fn claim(core: &mut Core, name: &str, requests: &[Value]) {
     set_claim(core, name, json!({"spec": {"devices": {"requests": requests}}}), 0);
 }
@@ -45,7 +45,7 @@ fn selector(text: &str) -> Value {
     json!({"selectors": [{"cel": {"expression": text}}]})
 }
 
-/// Two nodes; on the first a small and a large device, on the second a large one.
+/// Two nodes: the first with a small and a large device, the second with a large one.
 fn cluster() -> Core {
     let mut core = core([node("a", "8", json!({})), node("b", "8", json!({}))]);
     let device = |name: &str, size: i64, model: &str| {
@@ -77,8 +77,8 @@ fn next(core: &mut Core, now: u64) -> Result<(String, Vec<DeviceBinding>), Failu
     }
 }
 
-/// The names of the devices that a claim is given.
-fn given(devices: &[DeviceBinding], claim: &str) -> Vec<String> {
+/// Returns the names of the devices that a claim gets.
+fn device_names(devices: &[DeviceBinding], claim: &str) -> Vec<String> {
     let binding = devices.iter().find(|binding| *binding.claim == *claim).unwrap();
     let results = &binding.allocation.as_ref().unwrap().devices.results;
     results.iter().map(|device| device.device.to_string()).collect()
@@ -89,7 +89,7 @@ fn why(core: &mut Core, pod: Arc<Pod>) -> String {
 }
 
 #[test]
-fn selectors_say_which_devices() {
+fn selectors_choose_devices() {
     for (text, wanted) in [
         ("device.attributes['d.example.com'].size == 1", vec!["a0"]),
         (
@@ -121,7 +121,7 @@ fn selectors_say_which_devices() {
         let mut core = cluster();
         claim(&mut core, "c", &[request("r", selector(text))]);
         match decide(&mut core, user("p", &["c"])) {
-            Ok((_, devices)) => assert_eq!(given(&devices, "c"), wanted, "{text}"),
+            Ok((_, devices)) => assert_eq!(device_names(&devices, "c"), wanted, "{text}"),
             Err(failure) => {
                 assert!(wanted.is_empty(), "{text}: {}", failure.message);
                 assert_eq!(
@@ -134,7 +134,7 @@ fn selectors_say_which_devices() {
 }
 
 #[test]
-fn what_is_wrong_is_not_a_lack_of_devices() {
+fn reports_invalid_claims_as_errors() {
     for (text, words) in [
         (
             "device.attributes['d.example.com'].typo == 1",
@@ -149,7 +149,7 @@ fn what_is_wrong_is_not_a_lack_of_devices() {
             "CEL result of type string could not be converted to bool",
         ),
         ("'text'", "must evaluate to bool or the unknown type, not string"),
-        // Hostile: it costs more than it may.
+        // A hostile expression that exceeds the cost limit.
         (
             "['a','b','c','d','e','f','g','h'].all(a, [1,2,3,4,5,6,7,8].all(b, [1,2,3,4,5,6,7,8].all(c, [1,2,3,4,5,6,7,8].all(d, [1,2,3,4,5,6,7,8].all(e, [1,2,3,4,5,6,7,8].all(f, [1,2,3,4,5,6,7,8].all(g, true)))))))",
             "actual cost limit exceeded",
@@ -160,7 +160,7 @@ fn what_is_wrong_is_not_a_lack_of_devices() {
         let message = why(&mut core, user("p", &["c"]));
         assert!(message.contains(words), "{text}: {message}");
     }
-    // On one node the expression holds, on the other it fails: the Pod waits for somebody to look at it.
+    // The expression is true for one node and fails for the other: the Pod is not scheduled until someone repairs it.
     let mut core = cluster();
     set_slice(
         &mut core,
@@ -172,13 +172,13 @@ fn what_is_wrong_is_not_a_lack_of_devices() {
 }
 
 #[test]
-fn a_pod_is_not_tried_before_its_claims_are_there() {
+fn holds_pod_until_its_claims_exist() {
     let mut core = cluster();
     core.set_pod(user("p", &["c"]), 0);
     assert!(core.next(0).is_none() && core.waiting().gated == 1, "the claim is not there");
     claim(&mut core, "c", &[request("r", json!({}))]);
-    assert_eq!(given(&next(&mut core, 0).unwrap().1, "c").len(), 1);
-    // One of a template waits for its status, and for a claim that is its own.
+    assert_eq!(device_names(&next(&mut core, 0).unwrap().1, "c").len(), 1);
+    // A claim from a template waits for the Pod's status, and for a claim that the Pod owns.
     let template = |status: Value| {
         let spec = json!({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]});
         pod("q", "1", json!({"spec": spec, "status": {"resourceClaimStatuses": status}}))
@@ -188,12 +188,12 @@ fn a_pod_is_not_tried_before_its_claims_are_there() {
     claim(&mut core, "made", &[request("r", json!({}))]);
     let made = json!([{"name": "g", "resourceClaimName": "made"}]);
     core.set_pod(template(made), 0);
-    assert!(core.next(0).is_none(), "a claim of that name is somebody else's");
+    assert!(core.next(0).is_none(), "the claim of that name has another owner");
     let owner =
         json!([{"apiVersion": "v1", "kind": "Pod", "name": "q", "uid": "q", "controller": true}]);
     let spec = json!({"devices": {"requests": [request("r", json!({}))]}});
     set_claim(&mut core, "made", json!({"metadata": {"ownerReferences": owner}, "spec": spec}), 0);
-    assert_eq!(given(&next(&mut core, 0).unwrap().1, "made").len(), 1);
+    assert_eq!(device_names(&next(&mut core, 0).unwrap().1, "made").len(), 1);
     // The controller found that no claim is needed.
     core.set_pod(
         pod(
@@ -208,7 +208,7 @@ fn a_pod_is_not_tried_before_its_claims_are_there() {
 }
 
 #[test]
-fn a_device_is_given_once_and_again_when_it_is_free() {
+fn allocates_device_once_until_freed() {
     let mut core = cluster();
     let mut first = Vec::new();
     for name in ["c1", "c2", "c3"] {
@@ -216,7 +216,7 @@ fn a_device_is_given_once_and_again_when_it_is_free() {
         let (node, devices) = decide(&mut core, user(&format!("p-{name}"), &[name])).unwrap();
         let selector = devices[0].allocation.as_ref().unwrap().node_selector.clone().unwrap();
         assert_eq!(selector["nodeSelectorTerms"][0]["matchFields"][0]["values"][0], node);
-        first.extend(given(&devices, name));
+        first.extend(device_names(&devices, name));
         core.allocation_written(name, "7");
         let written = json!({"metadata": {"resourceVersion": "7"}, "status": {
             "allocation": devices[0].allocation, "reservedFor": [{"uid": format!("p-{name}")}]}});
@@ -229,29 +229,29 @@ fn a_device_is_given_once_and_again_when_it_is_free() {
     assert_eq!(first, ["a0", "a1", "b0"]);
     claim(&mut core, "c4", &[request("r", json!({}))]);
     assert!(why(&mut core, user("late", &["c4"])).contains("2 cannot allocate all claims."));
-    // The last is written and not seen yet: its Pod's end does not free it, nor what was seen before.
+    // The last allocation is written but not visible: neither the end of its Pod nor an older state frees the device.
     core.remove_pod("p-c3", 0);
     set_claim(&mut core, "c3", json!({"metadata": {"resourceVersion": "6"}}), 0);
     assert!(core.next(100_000).is_none_or(|d| matches!(d, Decision::Unschedulable(_))));
     set_claim(&mut core, "c1", json!({"metadata": {"resourceVersion": "9"}}), 100_000);
     let (_, devices) = next(&mut core, 200_000).unwrap();
-    assert_eq!(given(&devices, "c4"), [freed.as_str()]);
-    // Not written, it is free as soon as the binding fails.
+    assert_eq!(device_names(&devices, "c4"), [freed.as_str()]);
+    // An allocation that was not written is released when the binding fails.
     let pod = user("late", &["c4"]);
     core.bind_failed(&pod.id, 200_000);
     claim(&mut core, "c5", &[request("r", json!({}))]);
     core.set_pod(user("other", &["c5"]), 200_000);
-    assert_eq!(given(&next(&mut core, 200_000).unwrap().1, "c5"), [freed.as_str()]);
+    assert_eq!(device_names(&next(&mut core, 200_000).unwrap().1, "c5"), [freed.as_str()]);
 }
 
 #[test]
-fn a_claim_that_is_being_allocated_is_waited_for() {
+fn waits_for_claim_in_allocation() {
     let mut core = cluster();
     claim(&mut core, "c", &[request("r", json!({}))]);
     let (node, devices) = decide(&mut core, user("p", &["c"])).unwrap();
     let message = why(&mut core, user("q", &["c"]));
     assert!(message.contains("resource claim default/c is in the process of being allocated"));
-    // Both share it once it is there, on its node.
+    // Both Pods share the allocation on its node once it exists.
     let status = json!({"allocation": devices[0].allocation, "reservedFor": [{"uid": "p"}]});
     set_claim(&mut core, "c", json!({"status": status}), 0);
     let (other, devices) = next(&mut core, 100_000).unwrap();
@@ -259,7 +259,7 @@ fn a_claim_that_is_being_allocated_is_waited_for() {
 }
 
 #[test]
-fn pools_that_are_being_written_give_nothing() {
+fn ignores_incomplete_and_invalid_pools() {
     let mut core = cluster();
     let part = |generation: i64, device: &str| {
         json!({"spec": {"driver": DRIVER, "nodeName": "a", "devices": [{"name": device}],
@@ -270,7 +270,7 @@ fn pools_that_are_being_written_give_nothing() {
     claim(&mut core, "all", &[request("r", json!({"allocationMode": "All"}))]);
     assert!(why(&mut core, user("p", &["c"])).contains("2 cannot allocate all claims."));
     assert!(why(&mut core, user("q", &["all"])).contains("claim default/all, request r: asks for all devices, but resource pool d.example.com/a is currently being updated"));
-    // An old generation does not count; a name twice makes the pool invalid.
+    // An old generation does not count; a duplicate name makes the pool invalid.
     set_slice(&mut core, "a2", part(1, "old"));
     assert!(why(&mut core, user("p2", &["c"])).contains("2 cannot allocate all claims."));
     set_slice(&mut core, "a2", part(2, "new"));
@@ -281,13 +281,13 @@ fn pools_that_are_being_written_give_nothing() {
     set_slice(&mut core, "a2", part(2, "more"));
     let (node, devices) = decide(&mut core, user("p4", &["c"])).unwrap();
     assert_eq!(
-        (node.as_str(), given(&devices, "c")),
+        (node.as_str(), device_names(&devices, "c")),
         ("a", vec!["new".to_owned(), "more".to_owned()])
     );
 }
 
 #[test]
-fn the_first_alternative_that_can_be_met_is() {
+fn allocates_first_possible_alternative() {
     let list = |first: Value, second: Value| {
         let alternative = |name: &str, more: Value| {
             let mut out = request(name, more)["exactly"].take();
@@ -313,7 +313,7 @@ fn the_first_alternative_that_can_be_met_is() {
         .map(|c| (&*c.source, c.opaque.clone().unwrap()["parameters"]["a"].clone()))
         .collect();
     assert_eq!(words, [("FromClaim", json!(1))]);
-    // The node that has the better alternative is the better node.
+    // The node with the better alternative scores higher.
     for _ in 0..8 {
         let mut core = cluster();
         let small = selector("device.attributes['d.example.com'].model == 'y'");
@@ -324,7 +324,7 @@ fn the_first_alternative_that_can_be_met_is() {
 }
 
 #[test]
-fn taints_counters_shares_and_admin_access() {
+fn applies_taints_counters_shares_and_admin_access() {
     let mut core = core([node("a", "8", json!({}))]);
     set_class(
         &mut core,
@@ -362,10 +362,14 @@ fn taints_counters_shares_and_admin_access() {
         &[request("r", json!({"count": 2, "selectors": counted()["selectors"]}))],
     );
     let (_, devices) = decide(&mut core, user("p", &["two"])).unwrap();
-    assert_eq!(given(&devices, "two"), ["half0", "half1"], "the whole leaves nothing for a second");
+    assert_eq!(
+        device_names(&devices, "two"),
+        ["half0", "half1"],
+        "the whole leaves nothing for a second"
+    );
     claim(&mut core, "more", &[request("r", counted())]);
     assert!(why(&mut core, user("q", &["more"])).contains("cannot allocate all claims"));
-    // A toleration is part of the result, so that it is known who may keep the device.
+    // The result contains the toleration, which decides who may keep the device.
     let mut tolerant = counted();
     merge(&mut tolerant, json!({"tolerations": [{"key": "broken", "operator": "Exists"}]}));
     claim(&mut core, "tolerant", &[request("r", tolerant)]);
@@ -376,7 +380,7 @@ fn taints_counters_shares_and_admin_access() {
         ("tainted", 1)
     );
     assert_eq!(allocation.devices.config[0].source.as_ref(), "FromClass");
-    // Shares: 4 becomes 5, and 10 are there.
+    // Shares: a request for 4 is rounded up to 5, of 10 in total.
     let share = |n: &str| {
         let mut more = has("device.allowMultipleAllocations");
         merge(&mut more, json!({"capacity": {"requests": {"bandwidth": n}}}));
@@ -391,9 +395,9 @@ fn taints_counters_shares_and_admin_access() {
         let Ok((_, devices)) = decided else { continue };
         let device = &devices[0].allocation.as_ref().unwrap().devices.results[0];
         assert_eq!(device.consumed_capacity["bandwidth"].value(), 5);
-        assert_eq!(device.share_id.as_deref(), Some(""), "whoever writes it gives it an id");
+        assert_eq!(device.share_id.as_deref(), Some(""), "the id is generated when it is written");
     }
-    // Admin access is to devices that others have, and takes them from nobody.
+    // Admin access uses devices that others have, without taking them away.
     let mut admin = counted();
     merge(&mut admin, json!({"adminAccess": true, "tolerations": [{"operator": "Exists"}]}));
     let tainted = "device.driver != '' && !device.allowMultipleAllocations";
@@ -404,7 +408,7 @@ fn taints_counters_shares_and_admin_access() {
 }
 
 #[test]
-fn constraints_hold_over_requests() {
+fn applies_constraints_across_requests() {
     let constrained = |core: &mut Core, name: &str, constraint: Value| {
         let requests = [request("x", json!({})), request("y", json!({}))];
         let spec = json!({"devices": {"requests": requests, "constraints": [constraint]}});
@@ -421,11 +425,11 @@ fn constraints_hold_over_requests() {
     assert!(decide(&mut core, user("p", &["same"])).is_err());
     assert!(decide(&mut core, user("q", &["lacks"])).is_err());
     let (_, devices) = decide(&mut core, user("r", &["apart"])).unwrap();
-    assert_eq!(given(&devices, "apart"), ["a0", "a1"]);
+    assert_eq!(device_names(&devices, "apart"), ["a0", "a1"]);
 }
 
 #[test]
-fn a_claim_whose_devices_are_elsewhere_is_given_back() {
+fn deallocates_claim_with_unreachable_devices() {
     let elsewhere = json!({"allocation": {"devices": {"results": [{"request": "r", "driver": DRIVER,
         "pool": "gone", "device": "x"}]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]}}});
@@ -450,7 +454,7 @@ fn a_claim_whose_devices_are_elsewhere_is_given_back() {
 }
 
 #[test]
-fn devices_with_conditions_are_waited_for() {
+fn waits_for_binding_conditions() {
     let mut core = core([node("a", "8", json!({}))]);
     set_class(&mut core, "gpu", json!({}));
     let fabric = json!({"name": "f", "bindsToNode": true, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]});
@@ -486,7 +490,7 @@ fn devices_with_conditions_are_waited_for() {
 }
 
 #[test]
-fn what_is_written_outlives_a_core_that_panicked() {
+fn written_allocations_survive_core_panic() {
     let mut before = core([node("a", "8", json!({}))]);
     let only = |core: &mut Core| {
         core.set_node(node("a", "8", json!({})), 0);

@@ -1,4 +1,4 @@
-//! Scheduling by going through all Pods every time, as its documentation tells it.
+//! A naive model of scheduling that visits all Pods each time, as the documentation describes it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct PodSpec {
     port: Option<u16>,
     zone: Option<u8>,
     tolerates: bool,
-    /// (hard spread over zones, affinity to app, anti-affinity to app by zone?)
+    /// `spread`: hard spread over zones. `near`: affinity to an app. `far`: anti-affinity to an app, by zone if `true`.
     spread: bool,
     near: Option<u8>,
     far: Option<(u8, bool)>,
@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_node_is_judged_as_a_naive_look_would(steps in steps()) {
+    fn filters_agree_with_naive_model(steps in steps()) {
         let mut cluster = Cluster::new();
         let mut model = Model::default();
         for step in steps {
@@ -204,7 +204,7 @@ proptest! {
                     model.nodes.insert(n, spec);
                 }
                 Step::RemoveNode(n) => {
-                    // Pods of a node that is gone are removed first, as its controller would.
+                    // The Pods of a deleted node are removed first, as the Pod garbage collector does.
                     let there: Vec<u8> =
                         model.pods.iter().filter(|(_, p)| p.1 == n).map(|(p, _)| *p).collect();
                     for p in there {

@@ -101,7 +101,7 @@ fn spreads_pods_by_the_profiles_default_constraints() {
     assert_eq!(nodes, ["a", "b"]);
     core.set_pod(web("third"), 0);
     assert_eq!(outcome(&mut core).as_deref(), Ok("a"));
-    // The other zone is full, and one more in this zone would be uneven.
+    // The other zone is full, and another Pod in this zone would be uneven.
     core.set_pod(web("fourth"), 0);
     let message = outcome(&mut core).unwrap_err();
     assert!(message.contains("didn't match pod topology spread constraints"), "{message}");

@@ -16,7 +16,7 @@ fn refused(decision: Option<Decision>) -> crate::Failure {
 }
 
 #[test]
-fn the_event_says_why_not_in_upstreams_words() {
+fn failure_message_matches_upstream() {
     let taint = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}});
     let mut core =
         core([node("a", "1", json!({})), node("b", "8", taint.clone()), node("c", "8", taint)]);
@@ -30,7 +30,7 @@ fn the_event_says_why_not_in_upstreams_words() {
 }
 
 #[test]
-fn without_nodes_it_says_so_and_the_first_node_helps() {
+fn reports_missing_nodes_and_retries_on_first_node() {
     let mut core = core([]);
     core.set_pod(pod("p", "1", json!({})), 0);
     assert_eq!(refused(core.next(0)).message, "no nodes available to schedule pods");
@@ -40,7 +40,7 @@ fn without_nodes_it_says_so_and_the_first_node_helps() {
 }
 
 #[test]
-fn only_events_that_can_help_wake_a_pod() {
+fn wakes_pods_only_for_relevant_events() {
     let mut core = core([node("a", "2", json!({})), node("b", "1", json!({}))]);
     core.set_pod(pod("first", "2", json!({})), 0);
     assert_eq!(&*bound(core.next(0)), "a");
@@ -53,7 +53,7 @@ fn only_events_that_can_help_wake_a_pod() {
 }
 
 #[test]
-fn higher_priority_goes_first_and_gated_pods_wait() {
+fn orders_by_priority_and_holds_gated_pods() {
     let mut core = core([node("a", "8", json!({}))]);
     core.set_pod(pod("low", "1", json!({})), 0);
     core.set_pod(pod("gated", "1", json!({"spec": {"schedulingGates": [{"name": "x"}]}})), 0);
@@ -69,7 +69,7 @@ fn higher_priority_goes_first_and_gated_pods_wait() {
 }
 
 #[test]
-fn preemption_takes_the_least_important_pods_and_keeps_the_rest() {
+fn preempts_least_important_pods() {
     let mut core = core([node("a", "4", json!({})), node("b", "4", json!({}))]);
     for (name, node, cpu, priority) in
         [("a1", "a", "2", 5), ("a2", "a", "2", 1), ("b1", "b", "1", 3), ("b2", "b", "3", 5)]
@@ -80,7 +80,7 @@ fn preemption_takes_the_least_important_pods_and_keeps_the_rest() {
     let failure = refused(core.next(0));
     let (node, victims) = failure.nominated.unwrap();
     assert_eq!((&*node, victims.len(), &*victims[0].pod.id.name), ("a", 1, "a2"));
-    // Another Pod of the same importance does not take the promised room once the victim is gone.
+    // Another Pod of the same priority does not take the room that the victim leaves.
     core.remove_pod("a2", 1);
     let rival = json!({"spec": {"priority": 100, "preemptionPolicy": "Never"}});
     core.set_pod(pod("rival", "2", rival), 1);
@@ -95,7 +95,7 @@ fn preemption_takes_the_least_important_pods_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_budget_protects_its_pods_when_there_is_another_way() {
+fn preemption_respects_budget_if_possible() {
     let mut core = core([node("a", "2", json!({})), node("b", "2", json!({}))]);
     let labelled = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"nodeName": "a"}});
     core.set_pod(pod("kept", "2", labelled), 0);
@@ -108,7 +108,7 @@ fn a_budget_protects_its_pods_when_there_is_another_way() {
 }
 
 #[test]
-fn never_preempting_pods_say_so() {
+fn reports_preemption_policy_never() {
     let mut core = core([node("a", "1", json!({}))]);
     core.set_pod(pod("low", "1", json!({"spec": {"nodeName": "a"}})), 0);
     let spec = json!({"spec": {"priority": 9, "preemptionPolicy": "Never"}});
@@ -120,7 +120,7 @@ fn never_preempting_pods_say_so() {
 }
 
 #[test]
-fn pods_of_one_service_spread_by_default() {
+fn spreads_pods_of_service_by_default() {
     let mut core = core((0..4).map(|i| node(&format!("n{i}"), "16", json!({}))));
     let service = serde_json::from_value(json!({"spec": {"selector": {"app": "web"}}})).unwrap();
     core.set_spreader("Service", "default", "web", Some(&service));
@@ -136,7 +136,7 @@ fn pods_of_one_service_spread_by_default() {
 }
 
 #[test]
-fn a_daemon_pod_is_looked_for_on_its_node_alone() {
+fn checks_only_named_node_for_daemon_pod() {
     let mut core = core((0..3).map(|i| node(&format!("n{i}"), "1", json!({}))));
     let affinity = json!({"spec": {"affinity": {"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -150,7 +150,7 @@ fn a_daemon_pod_is_looked_for_on_its_node_alone() {
 }
 
 #[test]
-fn a_refused_binding_gives_the_room_back_and_is_tried_again() {
+fn failed_binding_frees_resources_and_retries() {
     let mut core = core([node("a", "1", json!({}))]);
     core.set_pod(pod("p", "1", json!({})), 0);
     let Some(Decision::Bind { pod, .. }) = core.next(0) else { panic!() };
@@ -163,7 +163,7 @@ fn a_refused_binding_gives_the_room_back_and_is_tried_again() {
 }
 
 #[test]
-fn unbound_and_missing_claims_are_named() {
+fn reports_unbound_and_missing_claims() {
     let mut core = core([node("a", "1", json!({}))]);
     let spec = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
     core.set_pod(pod("p", "1", spec), 0);

@@ -32,7 +32,7 @@ fn user(name: &str, claims: &[&str]) -> Arc<Pod> {
     pod(name, "1", json!({"spec": {"volumes": volumes.collect::<Vec<_>>()}}))
 }
 
-/// The node, and the volumes of the claims, or why there are none.
+/// Returns the node and the volumes of the claims, or the failure message.
 fn decided(core: &mut Core, pod: Arc<Pod>) -> (String, Vec<ClaimBinding>) {
     core.set_pod(pod, 0);
     match core.next(0) {
@@ -51,7 +51,7 @@ fn binding(claim: &str, volume: Option<&str>) -> ClaimBinding {
 }
 
 #[test]
-fn what_keeps_a_pod_from_every_node() {
+fn reports_claims_that_block_every_node() {
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "gone"}});
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -60,7 +60,7 @@ fn what_keeps_a_pod_from_every_node() {
             json!({"spec": {"storageClassName": ""}}),
             "pod has unbound immediate PersistentVolumeClaims",
         ),
-        // Named, and not settled: the binder may find that it is somebody else's.
+        // The claim names a volume but is not bound: the binder may find that it is reserved for another claim.
         (json!({"spec": {"volumeName": "v"}}), "pod has unbound immediate PersistentVolumeClaims"),
         (bound, "bound to non-existent persistentvolume \"gone\""),
         (deleted, "persistentvolumeclaim \"c\" is being deleted"),
@@ -77,7 +77,7 @@ fn what_keeps_a_pod_from_every_node() {
 }
 
 #[test]
-fn a_claim_that_waits_brings_its_pod_to_where_a_volume_is_or_can_be_made() {
+fn schedules_waiting_claim_to_node_with_volume() {
     let mut core = two_nodes();
     class(&mut core, "late", json!({"provisioner": "kubernetes.io/no-provisioner"}));
     class(
@@ -104,7 +104,7 @@ fn a_claim_that_waits_brings_its_pod_to_where_a_volume_is_or_can_be_made() {
     let (node, claims) = decided(&mut core, user("first", &["c", "d"]));
     let two = vec![binding("c", Some("fits")), binding("d", Some("large"))];
     assert_eq!((node.as_str(), &claims), ("b", &two));
-    // Both are promised, and nothing is left for a third until they are given back.
+    // Both volumes are reserved, and none is left for a third claim until they are released.
     let (message, _) = decided(&mut core, user("second", &["e"]));
     assert!(message.contains(none), "{message}");
     core.bind_failed(&user("first", &[]).id, 0);
@@ -116,7 +116,7 @@ fn a_claim_that_waits_brings_its_pod_to_where_a_volume_is_or_can_be_made() {
 }
 
 #[test]
-fn a_node_that_was_chosen_before_stays_and_one_that_is_given_back_is_told() {
+fn keeps_selected_node_until_provisioner_rejects_it() {
     let mut core = two_nodes();
     class(&mut core, "late", json!({}));
     let chosen = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "b"}}});
@@ -141,7 +141,7 @@ fn a_node_that_was_chosen_before_stays_and_one_that_is_given_back_is_told() {
 }
 
 #[test]
-fn bound_volumes_keep_their_pods_to_their_nodes_and_zones() {
+fn bound_volumes_limit_nodes_and_zones() {
     let zone = |zone: &str| json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "v"}});
@@ -160,7 +160,7 @@ fn bound_volumes_keep_their_pods_to_their_nodes_and_zones() {
 }
 
 #[test]
-fn a_node_has_so_many_volumes_of_a_driver_as_it_says() {
+fn enforces_volume_limits_of_drivers() {
     let mut core = two_nodes();
     class(&mut core, "late", json!({"provisioner": "disks"}));
     for (node, count) in [("a", 1), ("b", 2)] {
@@ -188,7 +188,7 @@ fn a_node_has_so_many_volumes_of_a_driver_as_it_says() {
     assert_eq!(nodes, ["a", "b", "b"]);
     let words = "0/2 nodes are available: 2 node(s) exceed max volume count.";
     assert!(decided(&mut core, user("fourth", &["four"])).0.starts_with(words));
-    // One that is yet to be made takes a place too, and one that the node has takes no second one.
+    // A volume to be provisioned counts too, and one that the node already has counts once.
     assert!(decided(&mut core, user("fifth", &["new"])).0.starts_with(words));
     assert_eq!(decided(&mut core, user("second", &["one"])).0, first);
     core.set_csi_node("a", None, 0);
@@ -196,7 +196,7 @@ fn a_node_has_so_many_volumes_of_a_driver_as_it_says() {
 }
 
 #[test]
-fn a_volume_is_made_where_its_driver_says_that_there_is_room() {
+fn provisions_where_driver_has_capacity() {
     let mut core = two_nodes();
     class(&mut core, "late", json!({"provisioner": "disks"}));
     claim(&mut core, "small", json!({}));

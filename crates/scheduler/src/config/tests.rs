@@ -24,7 +24,7 @@ fn text(config: &Config) -> String {
 }
 
 #[test]
-fn refuses_what_cannot_act_and_names_the_field() {
+fn rejects_unsupported_settings_by_field() {
     let args = |plugin: &str, args: &str| {
         format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {{{args}}}}}]}}]")
     };
@@ -172,7 +172,7 @@ fn refuses_what_cannot_act_and_names_the_field() {
 }
 
 #[test]
-fn accepts_upstreams_defaults_as_no_change() {
+fn accepts_upstream_defaults() {
     let version = SCHEDULER_VERSION;
     let args = |name: &str, args: serde_json::Value| {
         let mut args = args;
@@ -251,7 +251,7 @@ fn accepts_upstreams_defaults_as_no_change() {
 }
 
 #[test]
-fn compiles_profiles_that_act() {
+fn compiles_profiles() {
     let config = read(
         "percentageOfNodesToScore: 30
 leaderElection: {resourceName: mine, leaseDuration: 30s}
@@ -299,7 +299,7 @@ profiles:
 }
 
 #[test]
-fn reports_the_file_that_cannot_be_acted_on() {
+fn reports_path_of_invalid_file() {
     let path = std::env::temp_dir().join(format!("scheduler-file-{}", std::process::id()));
     std::fs::write(&path, format!("{HEAD}extenders: [{{urlPrefix: https://a}}]\n")).unwrap();
     let error = apply_file(&mut Config::default(), &path).unwrap_err().to_string();
@@ -308,7 +308,7 @@ fn reports_the_file_that_cannot_be_acted_on() {
 }
 
 #[test]
-fn knows_the_plugins_of_the_core() {
+fn lists_every_plugin_of_core() {
     let mut core = sched_core::Profile::default();
     for plugin in sched_core::plugins::registry() {
         assert!(core.set_filter(plugin.name(), true));

@@ -1,4 +1,4 @@
-//! The scheduler against an API server in memory, and against the real one with RBAC on.
+//! Tests the scheduler against an in-memory API server, and against the real one with RBAC.
 #![allow(clippy::unwrap_used)]
 
 mod real;
@@ -41,14 +41,14 @@ fn start(api: &FakeApi) -> rt::Tasks {
 }
 
 #[tokio::test]
-async fn pods_are_bound_and_told_why_not() {
+async fn binds_pods_and_reports_failures() {
     let api = FakeApi::default();
     api.create(&Resource::NODES, node("a", "4")).await;
     api.create(&Resource::PODS, pod("before", "1", 0)).await;
     let tasks = start(&api);
     api.until("the Pod from before is bound", |api| node_of(api, "before").is_some()).await;
     api.create(&Resource::PODS, pod("big", "8", 0)).await;
-    api.until("the big Pod's condition says why", |api| {
+    api.until("the big Pod's condition has the reason", |api| {
         let pod = api.get(&Resource::PODS, "default", "big").unwrap_or_default();
         let condition = &pod["status"]["conditions"][0];
         condition["reason"] == "Unschedulable"
@@ -69,7 +69,7 @@ async fn pods_are_bound_and_told_why_not() {
 }
 
 #[tokio::test]
-async fn a_more_important_pod_takes_the_room_of_a_lesser_one() {
+async fn preempts_less_important_pod() {
     let api = FakeApi::default();
     api.create(&Resource::NODES, node("a", "2")).await;
     api.create(&Resource::PODS, pod("low", "2", 0)).await;
@@ -78,6 +78,7 @@ async fn a_more_important_pod_takes_the_room_of_a_lesser_one() {
     api.create(&Resource::PODS, pod("vip", "1", 1000)).await;
     api.until("the important Pod takes its room", |api| node_of(api, "vip").is_some()).await;
     assert_eq!(api.get(&Resource::PODS, "default", "low"), None);
-    api.until("the victim is told", |api| has_event(api, "Preempted", "Preempted by pod")).await;
+    api.until("the victim has an Event", |api| has_event(api, "Preempted", "Preempted by pod"))
+        .await;
     assert!(tasks.drain(std::time::Duration::from_secs(5)).await.unfinished.is_empty());
 }

@@ -12,7 +12,7 @@ async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) 
     };
     assert!(
         tokio::time::timeout(Duration::from_secs(15), waiting).await.is_ok(),
-        "waited in vain: {what}"
+        "timed out waiting: {what}"
     );
 }
 
@@ -31,7 +31,7 @@ async fn read(client: &Client, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_role_lets_it_bind_and_say_why_not() {
+async fn role_permits_binding_and_events() {
     let api = RealApi::start().await.unwrap();
     let (admin, tasks) = (api.admin(), api.tasks());
     let (client, running) = (api.user("system:kube-scheduler"), tasks.clone());
@@ -54,7 +54,7 @@ async fn its_role_lets_it_bind_and_say_why_not() {
         read(&admin, "small").await["spec"]["nodeName"] == "n"
     })
     .await;
-    until("the big one is told", || async {
+    until("the big Pod has a condition", || async {
         let pod = read(&admin, "big").await;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         conditions.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable")

@@ -30,7 +30,7 @@ fn no_zone(_: &str) -> Option<String> {
     None
 }
 
-/// Carries a plan out on slices.
+/// Applies a plan to slices.
 fn applied(slices: &[Arc<Slice>], plan: Plan) -> Vec<Arc<Slice>> {
     let mut next = slices.len();
     let mut out: Vec<Arc<Slice>> = slices.to_vec();
@@ -62,13 +62,13 @@ fn settle(service: &Service, pods: &[Arc<Pod>], slices: &[Arc<Slice>]) -> (Vec<A
     assert_eq!(
         (again.create.len(), again.update.len(), again.delete.len()),
         (0, 0, 0),
-        "a second look must find nothing to do: {again:?}"
+        "a second plan must be empty: {again:?}"
     );
     (after, writes)
 }
 
 #[test]
-fn a_service_without_pods_has_one_empty_slice() {
+fn keeps_one_empty_slice_without_pods() {
     let (slices, writes) = settle(&service(json!({})), &[], &[]);
     assert_eq!((slices.len(), writes), (1, 1));
     assert_eq!(slices[0].metadata.labels["kubernetes.io/service-name"], "web");
@@ -82,7 +82,7 @@ fn a_service_without_pods_has_one_empty_slice() {
 }
 
 #[test]
-fn full_slices_are_left_alone() {
+fn leaves_full_slices_unchanged() {
     let pods: Vec<_> = (0..250).map(|n| pod(n, 80, true)).collect();
     let (slices, _) = settle(&service(json!({})), &pods, &[]);
     assert_eq!((slices.len(), addresses(&slices).len()), (3, 250));
@@ -95,7 +95,7 @@ fn full_slices_are_left_alone() {
 }
 
 #[test]
-fn pods_with_other_port_numbers_have_slices_of_their_own() {
+fn separates_slices_by_port_number() {
     let pods = [pod(1, 80, true), pod(2, 81, true)];
     let (slices, _) = settle(&service(json!({})), &pods, &[]);
     assert_eq!(slices.len(), 2);
