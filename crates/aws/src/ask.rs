@@ -1,4 +1,4 @@
-//! Calls: signed, sent again when that may help, counted, and answered within bounds.
+//! Calls AWS operations: signs requests, retries them where safe, counts them, and bounds the answers.
 
 use std::{
     collections::HashMap,
@@ -20,61 +20,63 @@ use tokio::{
 use crate::{
     Environment, Error, Source,
     facts::Operation,
-    place::{self, Place},
+    place::{self, ServiceEndpoint},
     request::{Wire, answer, wire},
     sign::{hash, sign, trust},
 };
 
-/// How often something is asked before the last answer counts. With five calls a second let in, that is for minutes.
+/// The number of attempts before the last answer is returned. At five admitted calls per second, this lasts for
+/// minutes.
 const ATTEMPTS: u32 = 12;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The most bytes of an answer, and the most pages of one.
+/// The time limit for an answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest answer in bytes, and the most pages of a listing.
 const LARGEST: usize = 32 << 20;
 const PAGES: usize = 1_000;
 
-/// Asks AWS, in one region.
+/// A client for AWS' API in one region.
 pub struct Client {
     region: String,
     own: Option<String>,
     authorities: Option<String>,
     credentials: Source,
-    ways: Mutex<HashMap<String, Arc<HttpTransport>>>,
+    transports: Mutex<HashMap<String, Arc<HttpTransport>>>,
     calls: AtomicUsize,
 }
 
 impl Client {
-    /// A client for a region, by AWS' own variables and files. `AWS_ENDPOINT_URL` names a server that stands in for AWS.
+    /// Opens a client for a region, configured by AWS' standard variables and files. `AWS_ENDPOINT_URL` names a server
+    /// that replaces AWS.
     pub fn open(region: &str, environment: Environment<'_>) -> Result<Self, Error> {
         if !place::is_region(region) {
-            let reason = "is no name of a region";
+            let reason = "is not the name of a region";
             return Err(Error::Place { variable: "AWS_REGION", value: region.to_owned(), reason });
         }
         let authorities = environment("AWS_CA_BUNDLE").filter(|path| !path.is_empty());
         Ok(Self {
             region: region.to_owned(),
-            own: place::own(environment)?,
+            own: place::custom_endpoint(environment)?,
             credentials: Source::new(region, authorities.clone(), None),
             authorities,
-            ways: Mutex::default(),
+            transports: Mutex::default(),
             calls: AtomicUsize::new(0),
         })
     }
 
-    /// The same with a key that is given.
+    /// Returns the client with an explicit key.
     pub fn with_key(self, given: crate::Given) -> Self {
         let credentials = Source::new(&self.region, self.authorities.clone(), Some(given));
         Self { credentials, ..self }
     }
 
-    /// How many requests were sent, those that were sent again among them.
+    /// Returns the number of requests sent, including retries.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Asks for an operation with its parameters, which are under their wire names: lists are arrays.
+    /// Calls an operation. Parameters have their wire names; lists are arrays.
     pub async fn call(
         &self,
         service: &str,
@@ -87,12 +89,12 @@ impl Client {
         };
         let operation = Operation::find(service, operation).ok_or_else(unknown)?;
         let own = self.own.as_deref();
-        let place = Place::of(service, &self.region, own).ok_or_else(unknown)?;
+        let place = ServiceEndpoint::of(service, &self.region, own).ok_or_else(unknown)?;
         let wire = wire(operation, place.protocol, parameters)?;
         let mut backoff = rt::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut attempt = 1;
         loop {
-            match self.once(operation, &place, &wire).await {
+            match self.send_once(operation, &place, &wire).await {
                 Err(error)
                     if attempt < ATTEMPTS
                         && (error.is_throttled() || error.is_passing() && operation.reads()) => {}
@@ -103,7 +105,7 @@ impl Client {
         }
     }
 
-    /// All pages of an answer.
+    /// Calls an operation and returns all pages of its result.
     pub async fn pages(
         &self,
         service: &str,
@@ -126,13 +128,13 @@ impl Client {
                 members.insert(name.to_owned(), token);
             }
         }
-        Err(Error::Nonsense { operation: operation.to_owned(), cause: "its pages do not end" })
+        Err(Error::Nonsense { operation: operation.to_owned(), cause: "it has too many pages" })
     }
 
-    async fn once(
+    async fn send_once(
         &self,
         operation: &Operation,
-        place: &Place,
+        place: &ServiceEndpoint,
         wire: &Wire,
     ) -> Result<Value, Error> {
         let failed = |cause: String| Error::Server {
@@ -140,45 +142,45 @@ impl Client {
             server: place.server.clone(),
             cause,
         };
-        let way = self.way(place).await.map_err(|cause| failed(cause.to_string()))?;
+        let transport = self.transport(place).await.map_err(|cause| failed(cause.to_string()))?;
         let request = self.request(place, wire).await.map_err(|error| match error.downcast() {
             Ok(own) => *own,
             Err(error) => failed(error.to_string()),
         })?;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let asked = async {
-            let (head, body) = way.send(request).await?.into_parts();
+        let result = async {
+            let (head, body) = transport.send(request).await?.into_parts();
             Ok::<_, client::Error>((
                 head.status,
                 client::read(operation.name, body, LARGEST).await?,
             ))
         };
-        let asked = timeout(PATIENCE, asked).await;
-        let asked = asked.map_err(|_| failed("it did not answer in time".to_owned()))?;
-        let (status, body) = asked.map_err(|error| failed(error.to_string()))?;
+        let result = timeout(TIMEOUT, result).await;
+        let result = result.map_err(|_| failed("the request timed out".to_owned()))?;
+        let (status, body) = result.map_err(|error| failed(error.to_string()))?;
         answer(operation, place.protocol, status, &body)
     }
 
-    async fn way(
+    async fn transport(
         &self,
-        place: &Place,
+        place: &ServiceEndpoint,
     ) -> Result<Arc<HttpTransport>, Box<dyn std::error::Error + Send + Sync>> {
-        let mut ways = self.ways.lock().await;
-        if let Some(way) = ways.get(&place.server) {
-            return Ok(way.clone());
+        let mut transports = self.transports.lock().await;
+        if let Some(transport) = transports.get(&place.server) {
+            return Ok(transport.clone());
         }
         let tls = match place.server.starts_with("http:") {
             true => ClientTls::anyone(),
             false => trust(self.authorities.as_deref())?,
         };
-        let way = Arc::new(HttpTransport::kept_http1(&place.server, tls)?);
-        ways.insert(place.server.clone(), way.clone());
-        Ok(way)
+        let transport = Arc::new(HttpTransport::kept_http1(&place.server, tls)?);
+        transports.insert(place.server.clone(), transport.clone());
+        Ok(transport)
     }
 
     async fn request(
         &self,
-        place: &Place,
+        place: &ServiceEndpoint,
         wire: &Wire,
     ) -> Result<Request<client::Body>, Box<dyn std::error::Error + Send + Sync>> {
         let mut request = Request::builder().method(&wire.method).uri(&wire.path);
@@ -194,19 +196,19 @@ impl Client {
     }
 }
 
-/// The parameter that the next page is asked for with, and its value.
+/// Returns the parameter and token of the next page.
 fn next(page: &Value, service: &str) -> Option<(&'static str, Value)> {
-    let said = |name: &str| {
+    let token_of = |name: &str| {
         let token = page.get(name)?.as_str().filter(|token| !token.is_empty())?;
         Some(Value::from(token))
     };
     let cut = page.get("IsTruncated").and_then(Value::as_str);
     match service {
-        "ec2" => Some(("NextToken", said("nextToken")?)),
-        "iam" if cut == Some("true") => Some(("Marker", said("Marker")?)),
+        "ec2" => Some(("NextToken", token_of("nextToken")?)),
+        "iam" if cut == Some("true") => Some(("Marker", token_of("Marker")?)),
         "iam" => None,
-        "route53" => Some(("marker", said("NextMarker")?)),
-        "elbv2" => Some(("Marker", said("NextMarker")?)),
-        _ => Some(("NextToken", said("NextToken")?)),
+        "route53" => Some(("marker", token_of("NextMarker")?)),
+        "elbv2" => Some(("Marker", token_of("NextMarker")?)),
+        _ => Some(("NextToken", token_of("NextToken")?)),
     }
 }

@@ -1,5 +1,5 @@
-//! By whose right a server is asked: a key that is given, or what AWS' own programs would find (variables, shared files, web
-//! identity, the machine's metadata).
+//! The credentials of requests: an explicit key, or those that AWS' own tools would find (variables, shared files, web
+//! identity, instance metadata).
 
 use aws_config::{
     Region, default_provider::credentials::DefaultCredentialsChain, provider_config::ProviderConfig,
@@ -22,21 +22,23 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::Error;
 
-/// The most bytes of what a giver of credentials says.
+/// The largest answer of a credentials provider, in bytes.
 const LARGEST: usize = 256 << 10;
-/// How long before they end credentials are not used any more.
+/// The time before the expiry of credentials at which they are renewed.
 const MARGIN: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A key that is given, rather than found.
+/// An explicit key.
 #[derive(Clone)]
 pub struct Given {
+    /// The access key ID.
     pub key: String,
+    /// The secret access key.
     pub secret: String,
-    /// Where it was given, for who reads logs.
+    /// The source of the key, for logs.
     pub from: &'static str,
 }
 
-/// Gives credentials, and keeps them while they are good.
+/// A source of credentials, which caches them until shortly before their expiry.
 #[derive(Debug)]
 pub struct Source {
     region: String,
@@ -46,15 +48,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// The key that is given, or those that AWS' own programs find. `authorities` is a file of those who sign servers, if they
-    /// are others than the system's.
+    /// Creates a source from an explicit key, or from the places that AWS' own tools search. `authorities` is a file of
+    /// certificate authorities for servers; `None` for the system's.
     pub fn new(region: &str, authorities: Option<String>, given: Option<Given>) -> Self {
         let given = given.map(|own| Credentials::new(own.key, own.secret, None, None, own.from));
         let (provider, kept) = (OnceCell::new(), Mutex::new(given));
         Self { region: region.to_owned(), authorities, provider, kept }
     }
 
-    /// Credentials that are good now.
+    /// Returns valid credentials.
     pub async fn current(&self) -> Result<Credentials, Error> {
         let mut kept = self.kept.lock().await;
         let good =
@@ -72,25 +74,25 @@ impl Source {
     async fn chain(&self) -> SharedCredentialsProvider {
         let config = ProviderConfig::default()
             .with_region(Some(Region::new(self.region.clone())))
-            .with_http_client(Way { authorities: self.authorities.clone() });
+            .with_http_client(SdkHttpClient { authorities: self.authorities.clone() });
         let chain = DefaultCredentialsChain::builder().configure(config).build().await;
         SharedCredentialsProvider::new(chain)
     }
 }
 
-/// An error with all that brought it about.
+/// Returns an error's message with all its causes.
 fn chained(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Our HTTP, for those who ask for credentials.
+/// Our HTTP client, for the AWS SDK's credentials providers.
 #[derive(Clone, Debug)]
-struct Way {
+struct SdkHttpClient {
     authorities: Option<String>,
 }
 
-impl HttpClient for Way {
+impl HttpClient for SdkHttpClient {
     fn http_connector(
         &self,
         _: &HttpConnectorSettings,
@@ -100,21 +102,21 @@ impl HttpClient for Way {
     }
 }
 
-impl HttpConnector for Way {
+impl HttpConnector for SdkHttpClient {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let authorities = self.authorities.clone();
         HttpConnectorFuture::new(async move {
-            ask(request, authorities.as_deref()).await.map_err(ConnectorError::io)
+            send(request, authorities.as_deref()).await.map_err(ConnectorError::io)
         })
     }
 }
 
-async fn ask(
+async fn send(
     request: HttpRequest,
     authorities: Option<&str>,
 ) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let mut request = request.try_into_http1x()?.map(|body| {
-        // What is asked is a few lines, which are there at once.
+        // Requests for credentials are small and complete in memory.
         client::full(body.bytes().map(<[u8]>::to_vec).unwrap_or_default())
     });
     let to = request.uri().clone();

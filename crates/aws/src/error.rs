@@ -1,4 +1,6 @@
-/// Why AWS did not do what it was asked for.
+//! The errors of calls.
+
+/// An error of a call to AWS.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -7,20 +9,20 @@ pub enum Error {
     Credentials { cause: String },
     #[error("{variable}={value:?} {reason}")]
     Place { variable: &'static str, value: String, reason: &'static str },
-    #[error("asking {server} for {operation}: {cause}; check whether it can be reached")]
+    #[error("calling {operation} at {server}: {cause}; check whether it can be reached")]
     Server { operation: String, server: String, cause: String },
-    #[error("asking for {operation}: the answer is {status}, {code}: {message}")]
+    #[error("calling {operation}: the answer is {status}, {code}: {message}")]
     Refused { operation: String, status: u16, code: String, message: String },
-    #[error("asking for {operation}: the answer cannot be used: {cause}")]
+    #[error("calling {operation}: the answer cannot be used: {cause}")]
     Nonsense { operation: String, cause: &'static str },
     #[error(
-        "{operation} with {parameter:?} is not in the table of operations: this is a mistake of ours; please report it"
+        "{operation} with {parameter:?} is not in the table of operations: this is a bug; please report it"
     )]
     Unknown { operation: String, parameter: String },
 }
 
 impl Error {
-    /// AWS' word for what is wrong, if it is AWS who says so.
+    /// Returns AWS' error code; empty for other errors.
     pub fn code(&self) -> &str {
         match self {
             Self::Refused { code, .. } => code,
@@ -28,7 +30,7 @@ impl Error {
         }
     }
 
-    /// Whether what was asked about is not there.
+    /// Reports whether the resource does not exist.
     pub fn is_absent(&self) -> bool {
         let code = self.code();
         ["NotFound", "NoSuchEntity", "NonExistentQueue", "QueueDoesNotExist"]
@@ -37,7 +39,7 @@ impl Error {
             || code == "ResourceNotFoundException"
     }
 
-    /// Whether nothing was done because there are too many calls.
+    /// Reports whether AWS rejected the call without effect, because there are too many calls.
     pub(crate) fn is_throttled(&self) -> bool {
         let code = self.code();
         matches!(self, Self::Refused { status: 429, .. })
@@ -52,7 +54,7 @@ impl Error {
             .any(|word| code.contains(word))
     }
 
-    /// Whether it is not known what was done, and it may be otherwise in a while.
+    /// Reports whether the outcome is unknown, and a retry may succeed.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self, Self::Server { .. } | Self::Refused { status: 408 | 500.., .. })
     }

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("../facts/operations.tsv");
 
-/// An operation as the table has it.
+/// An operation in the table.
 pub(crate) struct Operation {
     pub(crate) service: &'static str,
     pub(crate) name: &'static str,
-    /// Of those that have a path of their own: method, path, and the root of what is sent.
+    /// The method, path and root element of a request with a path of its own; empty for others.
     pub(crate) http: &'static str,
-    /// What it may be told, without the numbers of lists.
+    /// The parameters, without the numbers of lists.
     pub(crate) parameters: Vec<&'static str>,
 }
 
@@ -31,7 +31,7 @@ impl Operation {
         OPERATIONS.iter().find(|one| one.service == service && one.name == name)
     }
 
-    /// Whether it changes nothing, so that it may be asked for again.
+    /// Reports whether the operation changes nothing, so that it may be repeated.
     pub(crate) fn reads(&self) -> bool {
         ["Describe", "List", "Get"].iter().any(|verb| self.name.starts_with(verb))
     }
@@ -44,15 +44,19 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Place;
+    use crate::place::ServiceEndpoint;
 
     #[test]
-    fn the_table_is_whole() {
+    fn table_is_complete() {
         for operation in OPERATIONS.iter() {
             let found = Operation::find(operation.service, operation.name);
             let found = found.is_some_and(|found| std::ptr::eq(found, operation));
-            assert!(found, "{} stands there twice", operation.name);
-            assert!(Place::of(operation.service, "r", None).is_some(), "{}", operation.service);
+            assert!(found, "{} is duplicated", operation.name);
+            assert!(
+                ServiceEndpoint::of(operation.service, "r", None).is_some(),
+                "{}",
+                operation.service
+            );
             assert_eq!(operation.service == "route53", !operation.http.is_empty());
         }
     }

@@ -1,12 +1,13 @@
-//! AWS by its API: credentials, signatures, and the calls that clusters are made with.
+//! A client for AWS' API: credentials, signatures, and the calls that manage clusters. `kops-core` decides which calls
+//! are made. Read [`Client`] first.
 //!
-//! A call is its service, its operation and its parameters, under the names that go over the wire. `facts/operations.tsv`
-//! says which there are; what does not stand there is refused, because servers pass over what they do not know.
+//! A call consists of a service, an operation and its parameters, under their wire names. `facts/operations.tsv` lists
+//! the supported ones. Anything else is rejected, because servers ignore unknown parameters.
 //!
 //! Invariants:
-//! - What a server says is read within bounds, and believed only of what was asked.
-//! - What may have been done already is not asked for twice, unless that does no harm.
-//! - Secret keys go into signatures, and nowhere else.
+//! - An answer is bounded, and is used only for the request that it answers.
+//! - A call that may already have been executed is not repeated, unless repetition is harmless.
+//! - Secret keys are used only for signatures.
 
 mod ask;
 mod credentials;
@@ -23,5 +24,5 @@ pub use error::Error;
 pub use place::is_region;
 pub use sign::{hash, sign, trust};
 
-/// An environment variable's value.
+/// A lookup of environment variables.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

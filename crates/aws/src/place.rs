@@ -1,21 +1,21 @@
-//! Where a service is, what its name is in signatures, and how it is spoken to.
+//! The endpoints of services, their names in signatures, and their protocols.
 
 use crate::{Environment, Error};
 
-/// How a service is spoken to.
+/// The protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Parameters of a form, with lists as `Name.1`.
+    /// Form parameters, with lists as `Name.1`.
     Ec2(&'static str),
-    /// Likewise, with lists as `Name.member.1`.
+    /// Form parameters, with lists as `Name.member.1`.
     Query(&'static str),
-    /// A path of its own for each operation, and XML.
+    /// A path of its own per operation, and XML.
     Xml,
-    /// An object in JSON, under a version of it and the service's name in a header.
+    /// A JSON object. The fields are the protocol's version and the service's name in a header.
     Json(&'static str, &'static str),
 }
 
-/// A service by its name in the table: what it is called in hosts and signatures, and its protocol.
+/// The services in the table: their names in hosts and signatures, and their protocols.
 const SERVICES: [(&str, &str, Protocol); 8] = [
     ("ec2", "ec2", Protocol::Ec2("2016-11-15")),
     ("autoscaling", "autoscaling", Protocol::Query("2011-01-01")),
@@ -27,24 +27,25 @@ const SERVICES: [(&str, &str, Protocol); 8] = [
     ("events", "events", Protocol::Json("1.1", "AWSEvents")),
 ];
 
-/// Where requests for a service go.
+/// The endpoint of a service.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct ServiceEndpoint {
     /// `http://host:port` or `https://host`.
     pub(crate) server: String,
     pub(crate) host: String,
-    /// Name and region in signatures.
+    /// The service's name in signatures.
     pub(crate) signed: &'static str,
+    /// The region in signatures.
     pub(crate) region: String,
     pub(crate) protocol: Protocol,
 }
 
-impl Place {
-    /// A service's place as seen from a region; `own` is a server that stands in for AWS.
+impl ServiceEndpoint {
+    /// Returns a service's endpoint for a region. `own` is a server that replaces AWS.
     pub(crate) fn of(service: &str, region: &str, own: Option<&str>) -> Option<Self> {
         let (_, signed, protocol) = SERVICES.into_iter().find(|(own, ..)| *own == service)?;
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        // Two services are in one place for a whole part of AWS.
+        // Two services have one endpoint per partition.
         let (host, region) = match (signed, region) {
             ("iam", r) if r.starts_with("cn-") => {
                 (format!("iam.cn-north-1.{domain}"), "cn-north-1")
@@ -71,8 +72,8 @@ impl Place {
     }
 }
 
-/// The server that stands in for AWS, if one is named.
-pub(crate) fn own(environment: Environment<'_>) -> Result<Option<String>, Error> {
+/// Returns the server that replaces AWS, if one is configured.
+pub(crate) fn custom_endpoint(environment: Environment<'_>) -> Result<Option<String>, Error> {
     let variable = "AWS_ENDPOINT_URL";
     let given = environment(variable).filter(|text| !text.is_empty());
     let Some(given) = given else { return Ok(None) };
@@ -82,11 +83,15 @@ pub(crate) fn own(environment: Environment<'_>) -> Result<Option<String>, Error>
         Some(host) if !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) => {
             Ok(Some(server))
         }
-        _ => Err(Error::Place { variable, value: given, reason: "is no https://host:port" }),
+        _ => Err(Error::Place {
+            variable,
+            value: given,
+            reason: "is not of the form https://host:port",
+        }),
     }
 }
 
-/// Whether a word may stand in a host's name as a region.
+/// Reports whether a word is valid as a region in a host name.
 pub fn is_region(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=32).contains(&name.len()) && name.bytes().all(plain)
@@ -97,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_where_aws_has_them() {
+    fn finds_endpoints_of_services() {
         for (service, region, host, signed) in [
             ("ec2", "eu-west-1", "ec2.eu-west-1.amazonaws.com", "eu-west-1"),
             (
@@ -110,21 +115,21 @@ mod tests {
             ("iam", "cn-northwest-1", "iam.cn-north-1.amazonaws.com.cn", "cn-north-1"),
             ("route53", "us-gov-east-1", "route53.us-gov.amazonaws.com", "us-gov-west-1"),
         ] {
-            let place = Place::of(service, region, None).unwrap();
+            let place = ServiceEndpoint::of(service, region, None).unwrap();
             assert_eq!((place.host.as_str(), place.region.as_str()), (host, signed));
             assert_eq!(place.server, format!("https://{host}"));
         }
-        let own = Place::of("ec2", "eu-west-1", Some("http://127.0.0.1:5000")).unwrap();
+        let own = ServiceEndpoint::of("ec2", "eu-west-1", Some("http://127.0.0.1:5000")).unwrap();
         assert_eq!(
             (own.server.as_str(), own.host.as_str()),
             ("http://127.0.0.1:5000", "127.0.0.1:5000")
         );
-        assert_eq!(Place::of("ec3", "eu-west-1", None), None);
+        assert_eq!(ServiceEndpoint::of("ec3", "eu-west-1", None), None);
     }
 
     #[test]
-    fn what_leads_elsewhere_is_refused() {
-        let set = |value: &str| own(&|_| Some(value.to_owned()));
+    fn rejects_invalid_endpoints() {
+        let set = |value: &str| custom_endpoint(&|_| Some(value.to_owned()));
         assert_eq!(set("http://a:5000/").unwrap().as_deref(), Some("http://a:5000"));
         assert_eq!(set("").unwrap(), None);
         for wrong in ["a:5000", "ftp://a", "https://", "https://u@a", "https://a/b", "http://a b"] {

@@ -1,4 +1,4 @@
-//! A call as a request of HTTP, and an answer as a tree.
+//! Converts calls to HTTP requests, and answers to trees.
 
 use http::{HeaderName, Method, StatusCode, header};
 use serde_json::{Map, Value};
@@ -10,12 +10,12 @@ use crate::{
     xml::{elements, tree, written},
 };
 
-/// How deep the text of an error is.
+/// The deepest nesting in an error's text.
 const DEEPEST: usize = 8;
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
 const SPACE: &str = "https://route53.amazonaws.com/doc/2013-04-01/";
 
-/// What goes over the wire.
+/// The parts of an HTTP request.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) method: Method,
@@ -24,7 +24,7 @@ pub(crate) struct Wire {
     pub(crate) body: String,
 }
 
-/// Makes a request of a call. What the table does not have is refused.
+/// Builds the request of a call. Parameters that are not in the table are rejected.
 pub(crate) fn wire(
     operation: &Operation,
     protocol: Protocol,
@@ -39,7 +39,7 @@ pub(crate) fn wire(
     }
     let mut pairs = Vec::new();
     flatten(parameters, "", matches!(protocol, Protocol::Query(_)), &mut pairs);
-    // What an object in JSON has is named without the numbers of lists, as all is in the table.
+    // A JSON parameter's nested fields are accepted if the table has the parameter itself.
     if let Some((name, _)) = pairs.iter().find(|(name, _)| !operation.takes(&plain(name))) {
         let free = matches!(protocol, Protocol::Json(..))
             && name.split_once('.').is_some_and(|(map, _)| operation.takes(map));
@@ -70,7 +70,7 @@ pub(crate) fn wire(
     }
 }
 
-/// A parameter's name without the numbers of lists.
+/// Returns a parameter's name without the numbers of lists.
 fn plain(name: &str) -> String {
     let numbered = |part: &&str| *part != "member" && part.parse::<usize>().is_err();
     name.split('.').filter(numbered).collect::<Vec<_>>().join(".")
@@ -99,7 +99,7 @@ fn flatten(value: &Value, name: &str, members: bool, pairs: &mut Vec<(String, St
     }
 }
 
-/// A request with a path of its own: `Id` stands in it, and of those that only read the others are its query.
+/// Builds a request with a path of its own. `Id` is part of the path; a reading operation sends the rest as its query.
 fn xml(operation: &Operation, parameters: &Value) -> Option<Wire> {
     let mut http = operation.http.split(' ');
     let (method, path) = (http.next()?, http.next()?);
@@ -128,7 +128,7 @@ fn xml(operation: &Operation, parameters: &Value) -> Option<Wire> {
     Some(Wire { method, path, headers: Vec::new(), body: String::new() })
 }
 
-/// What an answer says, or what is wrong.
+/// Parses an answer, or returns its error.
 pub(crate) fn answer(
     operation: &Operation,
     protocol: Protocol,
@@ -144,12 +144,12 @@ pub(crate) fn answer(
     if let Protocol::Json(..) = protocol {
         return match body {
             [] => Ok(Value::Object(Map::new())),
-            body => serde_json::from_slice(body).map_err(|_| nonsense("it is no JSON")),
+            body => serde_json::from_slice(body).map_err(|_| nonsense("it is not JSON")),
         };
     }
     let (root, mut value) = tree(body).map_err(nonsense)?;
     if root != format!("{}Response", operation.name) {
-        return Err(nonsense("it answers something else"));
+        return Err(nonsense("it is the answer of another operation"));
     }
     match value.get_mut(format!("{}Result", operation.name)) {
         Some(result) => Ok(result.take()),
@@ -157,7 +157,7 @@ pub(crate) fn answer(
     }
 }
 
-/// The code and the message of what is wrong.
+/// Returns the code and the message of an error answer.
 fn problem(protocol: Protocol, body: &[u8]) -> (String, String) {
     let (mut code, mut message) = (String::new(), String::new());
     if let Protocol::Json(..) = protocol {
@@ -169,7 +169,7 @@ fn problem(protocol: Protocol, body: &[u8]) -> (String, String) {
         (code, message) = (text(["__type", "code"]), text(["message", "Message"]));
         code = code.rsplit('#').next().unwrap_or_default().to_owned();
     } else {
-        // A broken answer says as much as stands in front of the break.
+        // Of a broken answer, use the part before the break.
         let _ = elements(body, DEEPEST, |path, text| match path {
             [.., of, own] if of == "Error" && own == "Code" => text.clone_into(&mut code),
             [.., of, own] if of == "Error" && own == "Message" => text.clone_into(&mut message),
@@ -185,10 +185,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::place::Place;
+    use crate::place::ServiceEndpoint;
 
     fn protocol(service: &str) -> Option<Protocol> {
-        Some(Place::of(service, "r", None)?.protocol)
+        Some(ServiceEndpoint::of(service, "r", None)?.protocol)
     }
 
     fn sent(service: &str, name: &str, parameters: Value) -> Result<Wire, Error> {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_protocol_has_its_words() {
+    fn encodes_calls_in_each_protocol() {
         let filter = json!({"Filter": [{"Name": "tag:a b", "Value": ["x", "y&z"]}]});
         let body = sent("ec2", "DescribeVpcs", filter).unwrap().body;
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_has_not_is_refused() {
+    fn rejects_parameters_not_in_the_table() {
         for (service, name, parameters) in [
             ("ec2", "CreateVpc", json!({"CidrBlok": "10.0.0.0/8"})),
             ("ec2", "DescribeVpcs", json!({"Filter": [{"Nam": "x"}]})),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_problems_have_codes() {
+    fn parses_answers_and_error_codes() {
         let operation = Operation::find("autoscaling", "DescribeAutoScalingGroups").unwrap();
         let query = protocol("autoscaling").unwrap();
         let read = |status: u16, text: &str| {

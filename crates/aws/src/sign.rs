@@ -1,4 +1,4 @@
-//! Signatures of requests, and whom servers must be signed by.
+//! Request signatures, and the trusted authorities of servers.
 
 use aws_credential_types::Credentials;
 use aws_sigv4::{
@@ -13,10 +13,10 @@ use data_encoding::HEXLOWER;
 use http::{Request, header};
 use sha2::{Digest as _, Sha256};
 
-/// Whom servers are believed to be signed by, unless a variable of AWS' programs names others.
+/// The default file of trusted authorities, unless AWS' standard variable names another.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Whom servers must be signed by.
+/// Returns a TLS configuration that trusts the given authorities, or the system's.
 pub fn trust(authorities: Option<&str>) -> Result<ClientTls, TlsError> {
     let path = authorities.unwrap_or(AUTHORITIES);
     let ca = match std::fs::read(path) {
@@ -26,12 +26,12 @@ pub fn trust(authorities: Option<&str>) -> Result<ClientTls, TlsError> {
     Ok(TlsMaterial { ca: Some(ca), ..TlsMaterial::default() }.client_config()?.into())
 }
 
-/// The sum of a body, as signatures have it.
+/// Returns the SHA-256 sum of a body for signatures, in hexadecimal.
 pub fn hash(body: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(body))
 }
 
-/// Signs a request whose path is encoded as it is to be sent. `sum` is that of its body.
+/// Signs a request with an encoded path. `sum` is the sum of its body.
 pub fn sign(
     request: &mut Request<client::Body>,
     sum: &str,

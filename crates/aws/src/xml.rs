@@ -1,4 +1,4 @@
-//! XML as AWS writes it: elements with text or with elements, never both.
+//! AWS' form of XML: elements contain text or elements, never both.
 
 use quick_xml::{
     Reader,
@@ -7,28 +7,28 @@ use quick_xml::{
 };
 use serde_json::{Map, Value};
 
-/// No answer has elements in elements as deep as this.
+/// The deepest nesting of elements in an answer.
 const DEEPEST: usize = 24;
 
-/// Tells of each element that ends: the names of those around it and its own, and its text. `deepest` is how many may be in
-/// one another.
+/// Calls `visit` at the end of each element, with the names of its ancestors and its own, and its text. `deepest`
+/// bounds the nesting.
 pub fn elements(
     text: &[u8],
     deepest: usize,
-    mut told: impl FnMut(&[String], &str),
+    mut visit: impl FnMut(&[String], &str),
 ) -> Result<(), &'static str> {
     let mut reader = Reader::from_reader(text);
     reader.config_mut().expand_empty_elements = true;
     let (mut path, mut content): (Vec<String>, String) = (Vec::new(), String::new());
     let mut ended = false;
     loop {
-        match reader.read_event().map_err(|_| "it is no XML, or was cut")? {
+        match reader.read_event().map_err(|_| "it is not XML, or it is truncated")? {
             Event::Start(_) if ended || path.len() >= deepest => return Err("it is too deep"),
             Event::Start(start) => {
                 path.push(String::from_utf8_lossy(start.local_name().as_ref()).into_owned());
                 content.clear();
             }
-            Event::Text(text) => content.push_str(&text.decode().map_err(|_| "it is no UTF-8")?),
+            Event::Text(text) => content.push_str(&text.decode().map_err(|_| "it is not UTF-8")?),
             Event::GeneralRef(reference) => {
                 let known = match reference.resolve_char_ref() {
                     Ok(Some(c)) => Some(c.to_string()),
@@ -38,32 +38,32 @@ pub fn elements(
                     }
                     Err(_) => None,
                 };
-                content.push_str(&known.ok_or("it has an entity of its own")?);
+                content.push_str(&known.ok_or("it has an unknown entity")?);
             }
             Event::End(_) => {
-                told(&path, &content);
+                visit(&path, &content);
                 path.pop();
                 content.clear();
                 ended = path.is_empty();
             }
             Event::DocType(_) => return Err("it has a document type"),
             Event::Eof if ended => return Ok(()),
-            Event::Eof => return Err("it was cut"),
+            Event::Eof => return Err("it is truncated"),
             _ => {}
         }
     }
 }
 
-/// An element that has not ended, as far as it was read.
+/// An element that has not ended yet.
 #[derive(Default)]
 struct Open {
     members: Map<String, Value>,
-    /// Elements of a list, which have one name.
+    /// The elements of a list, which have one name.
     items: Vec<Value>,
 }
 
-/// Whether an element stands for one of its parent's, by the names of both: AWS' lists have `item`s or `member`s, or are the
-/// plural of what they hold; one list of EC2 is neither.
+/// Reports whether an element is a list item of its parent. AWS' lists contain `item` or `member`, or are the plural of
+/// their items; one list of EC2 is an exception.
 fn is_item(own: &str, parent: &str) -> bool {
     own == "item"
         || own == "member"
@@ -71,8 +71,8 @@ fn is_item(own: &str, parent: &str) -> bool {
         || (parent, own) == ("groupSet", "groupId")
 }
 
-/// Reads an answer: its root's name, and what is in it. Lists are arrays, elements in elements are objects, and all else is
-/// text. A list without elements cannot be told from an empty text.
+/// Parses an answer into its root's name and its content. Lists are arrays, nested elements are objects, and everything
+/// else is text. A list without items cannot be distinguished from an empty text.
 pub fn tree(text: &[u8]) -> Result<(String, Value), &'static str> {
     let (mut open, mut root): (Vec<Open>, _) = (Vec::new(), (String::new(), Value::Null));
     elements(text, DEEPEST, |path, text| {
@@ -85,8 +85,10 @@ pub fn tree(text: &[u8]) -> Result<(String, Value), &'static str> {
             (true, true) => Value::String(text.to_owned()),
         };
         match (path, open.last_mut()) {
-            ([.., parent, name], Some(around)) if is_item(name, parent) => around.items.push(value),
-            ([_, .., name], Some(around)) => drop(around.members.insert(name.clone(), value)),
+            ([.., parent, name], Some(enclosing)) if is_item(name, parent) => {
+                enclosing.items.push(value)
+            }
+            ([_, .., name], Some(enclosing)) => drop(enclosing.members.insert(name.clone(), value)),
             ([name], _) => root = (name.clone(), value),
             _ => {}
         }
@@ -94,7 +96,7 @@ pub fn tree(text: &[u8]) -> Result<(String, Value), &'static str> {
     Ok(root)
 }
 
-/// Writes parameters as elements. An array is one element after the other, under its name.
+/// Writes parameters as elements. An array becomes consecutive elements of its name.
 pub(crate) fn written(name: &str, value: &Value) -> String {
     match value {
         Value::Array(items) => items.iter().map(|item| written(name, item)).collect(),
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_become_trees() {
+    fn parses_answers_into_trees() {
         let text = "<?xml version=\"1.0\"?><R xmlns=\"x\"><vpcSet><item><id>a</id><tagSet/></item><item><id>b&lt;</id>\
             <tagSet><item><key>k</key><value/></item></tagSet></item></vpcSet><Zones><Zone><Id>1</Id></Zone></Zones>\
             <IsTruncated>false</IsTruncated></R>";
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hostile_is_no_tree() {
+    fn rejects_hostile_documents() {
         let deep = format!("{}{}", "<item>".repeat(DEEPEST + 1), "</item>".repeat(DEEPEST + 1));
         for text in [
             "<!DOCTYPE a [<!ENTITY b \"bbbb\">]><R>&b;</R>",
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_parameters_parse_back() {
         let change = json!({"Name": "a<b>&\"c\"", "Alias": {"Id": "Z", "Well": false}});
         let text = written("Request", &json!({"Changes": {"Change": [change, change]}}));
         let (root, read) = tree(text.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! The ciphers, each in the form that upstream stores.
+//! The ciphers, in upstream's stored format.
 
 use aws_lc_rs::{
     aead::{self, Aad, LessSafeKey, Nonce, UnboundKey},
@@ -14,9 +14,9 @@ const GCM_NONCE: usize = 12;
 const BLOCK: usize = 16;
 const SECRETBOX_NONCE: usize = 24;
 const SECRETBOX_TAG: usize = 16;
-/// How much of a value says which key is derived for it.
+/// The length of the random input from which a value's key is derived.
 const INFO: usize = 32;
-/// The least that keys are derived from.
+/// The shortest seed, in bytes.
 pub(crate) const SEED: usize = 32;
 
 pub(crate) enum Cipher {
@@ -26,7 +26,7 @@ pub(crate) enum Cipher {
 }
 
 impl Cipher {
-    /// A key of 16, 24 or 32 bytes.
+    /// Creates a cipher from a key of 16, 24 or 32 bytes.
     pub(crate) fn aes_gcm(key: &[u8]) -> Result<Self, Unspecified> {
         let algorithm = match key.len() {
             16 => &aead::AES_128_GCM,
@@ -37,7 +37,7 @@ impl Cipher {
         Ok(Self::AesGcm(LessSafeKey::new(UnboundKey::new(algorithm, key)?)))
     }
 
-    /// A key of 16, 24 or 32 bytes.
+    /// Creates a cipher from a key of 16, 24 or 32 bytes.
     pub(crate) fn aes_cbc(key: &[u8]) -> Result<Self, Unspecified> {
         let algorithm = match key.len() {
             16 => &cipher::AES_128,
@@ -49,14 +49,14 @@ impl Cipher {
         Ok(Self::AesCbc(Box::new((EncryptingKey::cbc(key()?)?, DecryptingKey::cbc(key()?)?))))
     }
 
-    /// A key of 32 bytes.
+    /// Creates a cipher from a key of 32 bytes.
     pub(crate) fn secretbox(key: &[u8]) -> Result<Self, Unspecified> {
         let cipher = XSalsa20Poly1305::new_from_slice(key).map_err(|_| Unspecified)?;
         Ok(Self::Secretbox(Box::new(cipher)))
     }
 
-    /// `place` is the key that the value is stored under: only there can it be decrypted, where the cipher
-    /// authenticates it.
+    /// Encrypts a value. `place` is the storage key of the value; an authenticated cipher decrypts the value only
+    /// there.
     pub(crate) fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Vec<u8>, Error> {
         let sealed = match self {
             Self::AesGcm(key) => seal_gcm(key, value, place),
@@ -119,7 +119,7 @@ fn seal_cbc(key: &EncryptingKey, value: &[u8]) -> Result<Vec<u8>, Unspecified> {
     let mut sealed = Vec::with_capacity(BLOCK + value.len() + padding);
     sealed.extend_from_slice(&iv);
     sealed.extend_from_slice(value);
-    // PKCS#7: each byte of the padding says how long that is.
+    // PKCS#7: each byte of the padding is the padding's length.
     sealed.resize(sealed.len() + padding, padding as u8);
     let context = EncryptionContext::Iv128((&iv).into());
     key.less_safe_encrypt(&mut sealed[BLOCK..], context)?;
@@ -144,8 +144,8 @@ fn open_cbc(key: &DecryptingKey, data: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(opened)
 }
 
-/// What each value's own AES-GCM key is derived from (HKDF-SHA256, expand only): a KMS plugin keeps the seed, and no
-/// key is used twice.
+/// The seed from which each value's own AES-GCM key is derived (HKDF-SHA256, expand only). A KMS plugin encrypts the
+/// seed, and no derived key is used twice.
 pub(crate) struct Seed(hkdf::Prk);
 
 struct KeyLength;

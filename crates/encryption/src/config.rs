@@ -1,4 +1,4 @@
-//! `EncryptionConfiguration` (apiserver.config.k8s.io/v1): what the file says, and what upstream says against it.
+//! `EncryptionConfiguration` (apiserver.config.k8s.io/v1): its file format, and upstream's validation.
 
 use std::{collections::BTreeSet, fmt, path::Path as File};
 
@@ -12,10 +12,10 @@ use crate::ConfigError;
 
 const AES_KEYS: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEYS: &[usize] = &[32];
-/// How long a KMS plugin's answer may take where the file does not say.
+/// The default time limit of a KMS plugin's answer.
 const TIMEOUT: GoDuration = GoDuration::from_secs(3);
 
-/// The whole file: for each resource the first entry that names it counts.
+/// The whole file. The first entry that names a resource applies to it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EncryptionConfiguration {
@@ -23,50 +23,59 @@ pub struct EncryptionConfiguration {
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
+    /// The entries, in order.
     pub resources: Vec<ResourceConfiguration>,
 }
 
-/// Some resources and their providers: the first encrypts, and all of them are tried to decrypt.
+/// Resources and their providers. The first provider encrypts; all of them are tried for decryption.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ResourceConfiguration {
     /// `secrets`, `deployments.apps`, `*.`, `*.apps` or `*.*`.
     pub resources: Vec<String>,
+    /// The providers, in order.
     pub providers: Vec<Provider>,
 }
 
-/// Exactly one of them is given.
+/// A provider. Exactly one field is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Provider {
+    /// AES-GCM with keys in the file.
     pub aesgcm: Option<Keys>,
+    /// AES-CBC with keys in the file.
     pub aescbc: Option<Keys>,
+    /// XSalsa20-Poly1305 with keys in the file.
     pub secretbox: Option<Keys>,
+    /// No encryption.
     pub identity: Option<Identity>,
+    /// A KMS plugin.
     pub kms: Option<Kms>,
 }
 
-/// Stores values as they are.
+/// The provider that stores values unencrypted.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Identity {}
 
-/// Keys of a provider: the first encrypts, and all of them decrypt.
+/// The keys of a provider. The first key encrypts; all of them decrypt.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Keys {
+    /// The keys, in order.
     pub keys: Vec<Key>,
 }
 
-/// A key by the name that stored values carry.
+/// A key, with the name that stored values contain.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Key {
+    /// The key's name.
     pub name: String,
-    /// In base64.
+    /// The key in base64.
     pub secret: String,
 }
 
-/// Never shows the secret.
+/// Hides the secret.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Name: {}, Secret: [REDACTED]", self.name)
@@ -77,31 +86,33 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Kms {
+    /// `v1` or `v2`; see [`Kms::api_version`].
     #[serde(rename = "apiVersion")]
     pub api_version: Option<String>,
-    /// What stored values name the plugin by.
+    /// The plugin's name, which stored values contain.
     pub name: String,
-    /// For plugins of version 1; one of version 2 may not have it.
+    /// The cache size of v1 plugins; v2 plugins may not set it.
     pub cachesize: Option<i32>,
-    /// `unix://` and the path of its socket.
+    /// The socket, as `unix://` and its path.
     pub endpoint: String,
+    /// The time limit of one call; see [`Kms::timeout`].
     pub timeout: Option<GoDuration>,
 }
 
 impl Kms {
-    /// v1 unless the file says otherwise.
+    /// Returns the API version; v1 by default.
     pub fn api_version(&self) -> &str {
         self.api_version.as_deref().filter(|v| !v.is_empty()).unwrap_or("v1")
     }
 
-    /// How long the plugin may take for one call; upstream's three seconds where the file does not say.
+    /// Returns the time limit of one call; upstream's three seconds by default.
     pub fn timeout(&self) -> GoDuration {
         self.timeout.unwrap_or(TIMEOUT)
     }
 }
 
 impl EncryptionConfiguration {
-    /// Reads a file's text strictly: a field that is unknown is an error. `path` is for messages.
+    /// Parses a file strictly: an unknown field is an error. `path` is for messages.
     pub fn parse(path: &File, text: &str) -> Result<Self, ConfigError> {
         let decode = |detail: String| ConfigError::Decode { path: path.into(), detail };
         if text.is_empty() {
@@ -121,7 +132,7 @@ impl EncryptionConfiguration {
         strict.map(|d| d.value).map_err(|e| decode(e.to_string()))
     }
 
-    /// What is wrong with it, in upstream's words. `reload`: it may be read again.
+    /// Validates the configuration, with upstream's messages. `reload` is `true` if the file may be read again.
     pub fn errors(&self, reload: bool) -> ErrorList {
         let root = Path::new("resources");
         if self.resources.is_empty() {
@@ -155,7 +166,7 @@ impl EncryptionConfiguration {
     }
 }
 
-/// A configuration's name for a resource: what comes before the first dot, and the group behind it.
+/// Parses a resource's name in a configuration: the part before the first dot is the resource, the rest its group.
 pub(crate) fn parse_resource(name: &str) -> GroupResource {
     let (resource, group) = name.split_once('.').unwrap_or((name, ""));
     GroupResource::new(group.to_owned(), resource.to_owned())
@@ -169,7 +180,7 @@ fn overlaps(names: &[String], path: &Path, errors: &mut ErrorList) {
             if i == j {
                 continue;
             }
-            // As upstream: the first pair of equals counts as a repeat only.
+            // As in upstream, only the first pair of equal names counts as a repetition.
             if one == other && !doubled {
                 doubled = true;
                 continue;
@@ -185,7 +196,8 @@ fn overlaps(names: &[String], path: &Path, errors: &mut ErrorList) {
         errors.push(FieldError::invalid(path, value(), detail));
     }
     if overlapping {
-        let detail = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked";
+        let detail = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed \
+                      as they will be masked";
         errors.push(FieldError::invalid(path, value(), detail));
     }
 }
@@ -203,7 +215,8 @@ fn resource_problem(name: &str) -> Option<&'static str> {
             Some("resources which do not have REST API/s cannot be encrypted")
         }
         (_, "events.k8s.io") => Some(
-            "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file",
+            "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the \
+             config file",
         ),
         (_, "extensions") => {
             Some("'extensions' group has been removed and cannot be used for encryption")
@@ -230,7 +243,7 @@ impl Provider {
             self.secretbox.is_some(),
             self.identity.is_some(),
         ];
-        // The value is not shown: keys are in it.
+        // The value is not shown, because it contains keys.
         let problem = match given.iter().filter(|given| **given).count() {
             0 => Some(
                 "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity",
@@ -266,9 +279,9 @@ impl Keys {
 }
 
 impl Key {
-    /// The key itself, if it is base64.
+    /// Returns the decoded key; `None` if it is not base64.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
-        // Go's decoder passes over line ends.
+        // Go's decoder ignores line breaks.
         let text: String = self.secret.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
         STANDARD.decode(text).ok()
     }

@@ -1,10 +1,13 @@
+//! The errors of configurations and of encryption.
+
 use std::path::PathBuf;
 
-/// Why a configuration is not taken. Words are upstream's, as people look for them.
+/// The reason why a configuration is rejected, with upstream's messages, so that users can look them up.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(
-        "error while parsing file: error while loading file: error reading encryption provider configuration file {path:?}: {source}"
+        "error while parsing file: error while loading file: error reading encryption provider configuration file \
+         {path:?}: {source}"
     )]
     Read { path: PathBuf, source: std::io::Error },
     #[error(
@@ -22,7 +25,8 @@ pub enum ConfigError {
     )]
     Masked { resource: String, by: String },
     #[error(
-        "error while building transformers: KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
+        "error while building transformers: KMSv1 is deprecated and will only receive security updates going forward. \
+         Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature."
     )]
     KmsV1,
     #[error("error while building transformers: error while creating cipher for named key {name}")]
@@ -31,7 +35,7 @@ pub enum ConfigError {
     Unhealthy(String),
 }
 
-/// Why a value cannot be encrypted or decrypted, in upstream's words.
+/// The reason why a value cannot be encrypted or decrypted, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
     #[error("no matching prefix found")]
@@ -50,7 +54,7 @@ pub enum TransformError {
     Padding,
     #[error("cipher: message authentication failed")]
     Authentication,
-    /// What upstream says of a secretbox that another key has closed.
+    /// Upstream's message for a secretbox that was sealed with another key.
     #[error("output array was not large enough for encryption")]
     Secretbox,
     #[error("sealing the value failed")]
@@ -62,18 +66,18 @@ pub enum TransformError {
 }
 
 impl TransformError {
-    /// One for all: repeats are told once.
+    /// Combines errors into one, without duplicates.
     pub(crate) fn of(errors: Vec<Self>) -> Option<Self> {
-        let mut told: Vec<Self> = Vec::new();
+        let mut distinct: Vec<Self> = Vec::new();
         for error in errors {
-            if !told.contains(&error) {
-                told.push(error);
+            if !distinct.contains(&error) {
+                distinct.push(error);
             }
         }
-        match told.len() {
+        match distinct.len() {
             0 => None,
-            1 => told.pop(),
-            _ => Some(Self::Several(told)),
+            1 => distinct.pop(),
+            _ => Some(Self::Several(distinct)),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A KMS v2 plugin: it keeps the key, we keep seeds that it has encrypted.
+//! A KMS v2 plugin, which holds a key encryption key and encrypts seeds with it.
 //!
-//! A seed is made when the plugin names another key than before, and used until it is not well for three minutes. Reads go
-//! on with the seeds that the plugin has decrypted once.
+//! A seed is created when the plugin's key changes. It encrypts values until the plugin has been unhealthy for three
+//! minutes. Reads continue with seeds that the plugin has decrypted before.
 
 use std::{
     collections::HashMap,
@@ -26,23 +26,23 @@ use crate::{
     v2::{self, EncryptedObject, key_management_service_client::KeyManagementServiceClient},
 };
 
-/// How often a plugin that is well is asked, and one that is not.
-const WELL: Duration = Duration::from_secs(60);
-const UNWELL: Duration = Duration::from_secs(10);
-/// How long a seed may be written with after the plugin was last well.
-const WRITES: Duration = Duration::from_secs(3 * 60);
-/// How long the answer to a health check is good.
-const ANSWER_WELL: Duration = Duration::from_secs(20);
-const ANSWER_UNWELL: Duration = Duration::from_secs(3);
-/// How long a decrypted seed is kept without being made anew, and how many.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
-const MOST_KEPT: usize = 4096;
+/// The interval of health checks of a healthy plugin, and of an unhealthy one.
+const HEALTHY_INTERVAL: Duration = Duration::from_secs(60);
+const UNHEALTHY_INTERVAL: Duration = Duration::from_secs(10);
+/// The time for which a seed may encrypt after the last successful health check.
+const SEED_EXPIRY: Duration = Duration::from_secs(3 * 60);
+/// The time for which the result of a health check is reused.
+const HEALTHY_CACHE: Duration = Duration::from_secs(20);
+const UNHEALTHY_CACHE: Duration = Duration::from_secs(3);
+/// The lifetime and the number of cached seeds.
+const CACHE_PERIOD: Duration = Duration::from_secs(24 * 3600);
+const CACHE_SIZE: usize = 4096;
 
 const KEY_ID_LIMIT: usize = 1 << 10;
 const SOURCE_LIMIT: usize = 1 << 10;
 const ANNOTATIONS_LIMIT: usize = 32 << 10;
 
-/// How a value's key comes from what the plugin has encrypted.
+/// The ways in which a value's key is derived from the plugin's plaintext.
 const DATA_KEY: i32 = 0;
 const SEED_OF_KEYS: i32 = 1;
 
@@ -52,17 +52,17 @@ pub(crate) struct Plugin {
     pub(crate) timeout: Duration,
     clock: Arc<dyn rt::Clock>,
     state: RwLock<Option<Arc<State>>>,
-    opened: Mutex<Opened>,
-    probed: tokio::sync::Mutex<Probed>,
+    opened: Mutex<KeyCache>,
+    probed: tokio::sync::Mutex<ProbeState>,
 }
 
-/// What the plugin has decrypted, when, by what it came from.
-type Opened = HashMap<Vec<u8>, (SystemTime, Arc<DataKey>)>;
+/// Decrypted keys with their time, by a hash of their source.
+type KeyCache = HashMap<Vec<u8>, (SystemTime, Arc<DataKey>)>;
 
-/// What values are written with.
+/// The state for encrypting values.
 struct State {
     seed: Arc<DataKey>,
-    /// The form of what is stored, without the data.
+    /// The stored form, without the data.
     object: EncryptedObject,
     source: Vec<u8>,
     expires: SystemTime,
@@ -74,21 +74,21 @@ enum DataKey {
 }
 
 #[derive(Default)]
-struct Probed {
-    /// The version that the plugin first said.
+struct ProbeState {
+    /// The API version in the plugin's first status.
     version: String,
     answer: Option<(SystemTime, Duration, Result<(), String>)>,
 }
 
 impl Plugin {
-    /// Dials nothing yet. Must be called within a Tokio runtime.
+    /// Creates a client without connecting. Must be called within a Tokio runtime.
     pub(crate) fn new(kms: &Kms, clock: Arc<dyn rt::Clock>) -> Self {
         let path = kms.endpoint.strip_prefix("unix://").unwrap_or(&kms.endpoint).to_owned();
         let dial = tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move { connect(&path).await.map(TokioIo::new) }
         });
-        // Servers refuse an `:authority` that is a path.
+        // Servers reject an `:authority` that is a path.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
         Self {
             name: kms.name.clone(),
@@ -138,7 +138,7 @@ impl Plugin {
         Ok(object.encode_to_vec())
     }
 
-    /// The value, and whether it was written with another key than the plugin's now.
+    /// Decrypts a value, and returns whether it was written with another key than the plugin's present one.
     pub(crate) async fn decrypt(
         &self,
         data: &[u8],
@@ -149,10 +149,10 @@ impl Plugin {
         check(&object).map_err(Error::Kms)?;
         let state = self.state().ok_or_else(no_state)?;
         let source = source(&object);
-        let known = self.known(&source);
+        let known = self.cached_key(&source);
         let key = match known {
             Some(key) => key,
-            None => self.open(&object, source).await?,
+            None => self.decrypt_source(&object, source).await?,
         };
         let value = key.decrypt(&object.encrypted_data, place)?;
         let stale = object.key_id != state.object.key_id
@@ -160,26 +160,31 @@ impl Plugin {
         Ok((value, stale))
     }
 
-    fn known(&self, source: &[u8]) -> Option<Arc<DataKey>> {
+    fn cached_key(&self, source: &[u8]) -> Option<Arc<DataKey>> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh =
-            |at: &SystemTime| self.clock.now().duration_since(*at).is_ok_and(|age| age < KEPT);
+        let fresh = |at: &SystemTime| {
+            self.clock.now().duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD)
+        };
         opened.get(source).filter(|(at, _)| fresh(at)).map(|(_, key)| key.clone())
     }
 
-    fn keep(&self, source: Vec<u8>, key: Arc<DataKey>) {
+    fn cache_key(&self, source: Vec<u8>, key: Arc<DataKey>) {
         let now = self.clock.now();
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < KEPT));
-        if opened.len() >= MOST_KEPT {
+        opened.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
+        if opened.len() >= CACHE_SIZE {
             let oldest = opened.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
             oldest.and_then(|source| opened.remove(&source));
         }
         opened.insert(source, (now, key));
     }
 
-    /// Has the plugin decrypt what a value's key comes from.
-    async fn open(&self, object: &EncryptedObject, source: Vec<u8>) -> Result<Arc<DataKey>, Error> {
+    /// Asks the plugin to decrypt the source of a value's key.
+    async fn decrypt_source(
+        &self,
+        object: &EncryptedObject,
+        source: Vec<u8>,
+    ) -> Result<Arc<DataKey>, Error> {
         let request = v2::DecryptRequest {
             ciphertext: object.encrypted_dek_source.clone(),
             uid: rt::id(),
@@ -197,11 +202,11 @@ impl Plugin {
             })?),
         };
         let key = Arc::new(key);
-        self.keep(source, key.clone());
+        self.cache_key(source, key.clone());
         Ok(key)
     }
 
-    /// Whether the plugin is well, for a health check: its last answer, if that is fresh.
+    /// Reports whether the plugin is healthy, from the last check if that is recent.
     pub(crate) async fn health(&self) -> Result<(), String> {
         let mut probed = self.probed.lock().await;
         if let Some((at, good, answer)) = &probed.answer
@@ -210,19 +215,20 @@ impl Plugin {
             return answer.clone();
         }
         let answer = self.probe(&mut probed.version).await;
-        let good = if answer.is_ok() { ANSWER_WELL } else { ANSWER_UNWELL };
+        let good = if answer.is_ok() { HEALTHY_CACHE } else { UNHEALTHY_CACHE };
         probed.answer = Some((self.clock.now(), good, answer.clone()));
         answer
     }
 
-    /// Asks how the plugin is and follows its key; the first answer matters most, as nothing is written before it.
+    /// Checks the plugin's health periodically and follows its key. Nothing is written before the first check.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             let health = self.health().await;
             if let Err(error) = &health {
                 tracing::warn!(name = %self.name, %error, "kms plugin failed health check probe");
             }
-            tokio::time::sleep(if health.is_ok() { WELL } else { UNWELL }).await;
+            tokio::time::sleep(if health.is_ok() { HEALTHY_INTERVAL } else { UNHEALTHY_INTERVAL })
+                .await;
         }
     }
 
@@ -251,18 +257,18 @@ impl Plugin {
                 .push(format!("got invalid KMSv2 KeyID hash {:?}: {error}", hash(&status.key_id))),
             Ok(()) => problems.extend(self.rotate(&status.key_id).await.err()),
         }
-        let told = match problems.len() {
+        let summary = match problems.len() {
             0 => return Ok(()),
             1 => problems.remove(0),
             _ => format!("[{}]", problems.join(", ")),
         };
-        Err(format!("kmsv2 Provider {} is not healthy, error: {told}", self.name))
+        Err(format!("kmsv2 Provider {} is not healthy, error: {summary}", self.name))
     }
 
-    /// Makes a seed if the plugin's key is another one; the old one serves on if that fails, until it expires.
+    /// Creates a seed if the plugin's key has changed. If that fails, the old seed is used until it expires.
     async fn rotate(&self, key_id: &str) -> Result<(), String> {
-        // Reckoned from before the plugin is asked, so that it is an upper bound.
-        let expires = self.clock.now() + WRITES;
+        // Compute the expiry before calling the plugin, so that it is an upper bound.
+        let expires = self.clock.now() + SEED_EXPIRY;
         let old = self.state();
         let new = match &old {
             Some(old) if old.object.key_id == key_id => State {
@@ -272,10 +278,10 @@ impl Plugin {
                 expires,
             },
             _ => {
-                let made = self.make(expires).await;
+                let made = self.create_state(expires).await;
                 let made = made.and_then(|made| match made.object.key_id == key_id {
                     true => Ok(made),
-                    false => Err("the key of Encrypt is not that of Status".to_owned()),
+                    false => Err("the keys of Encrypt and Status differ".to_owned()),
                 });
                 made.map_err(|e| {
                     let old = old.as_deref().map_or("", |old| &old.object.key_id);
@@ -287,20 +293,20 @@ impl Plugin {
                 })?
             }
         };
-        self.keep(new.source.clone(), new.seed.clone());
+        self.cache_key(new.source.clone(), new.seed.clone());
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(new));
         Ok(())
     }
 
-    async fn make(&self, expires: SystemTime) -> Result<State, String> {
-        let seed = random::<SEED>().map_err(|_| "making a seed failed".to_owned())?;
+    async fn create_state(&self, expires: SystemTime) -> Result<State, String> {
+        let seed = random::<SEED>().map_err(|_| "could not create a seed".to_owned())?;
         let uid = rt::id();
         let request = v2::EncryptRequest { plaintext: seed.to_vec(), uid };
         let mut client = self.client.clone();
         let answer = self.call(client.encrypt(request)).await;
         let answer = answer.map_err(|e| format!("failed to encrypt DEK, error: {e}"))?;
         let object = EncryptedObject {
-            // Not empty, so that it is an object like others.
+            // Not empty, so that it validates like other objects.
             encrypted_data: vec![0],
             key_id: answer.key_id,
             encrypted_dek_source: answer.ciphertext,
@@ -313,10 +319,10 @@ impl Plugin {
     }
 }
 
-/// A socket in the file system, or behind `/@` one of the network namespace's.
+/// Connects to a socket in the file system or, after `/@`, in the abstract namespace.
 async fn connect(path: &str) -> std::io::Result<tokio::net::UnixStream> {
     match path.strip_prefix("/@") {
-        // Tokio takes a leading zero byte for an abstract name.
+        // Tokio treats a leading zero byte as an abstract name.
         Some(name) => tokio::net::UnixStream::connect(format!("\0{name}")).await,
         None => tokio::net::UnixStream::connect(path).await,
     }
@@ -338,7 +344,7 @@ impl DataKey {
     }
 }
 
-/// What upstream says before the plugin has first answered.
+/// Returns upstream's error before the plugin's first answer.
 fn no_state() -> Error {
     Error::Kms("got unexpected nil transformer".to_owned())
 }
@@ -369,7 +375,8 @@ fn check(object: &EncryptedObject) -> Result<(), String> {
         }
         length if length > SOURCE_LIMIT => {
             return Err(format!(
-                "failed to validate encrypted DEK source: encrypted DEK source is {length} bytes, which exceeds the max size of {SOURCE_LIMIT}"
+                "failed to validate encrypted DEK source: encrypted DEK source is {length} bytes, which exceeds the \
+                 max size of {SOURCE_LIMIT}"
             ));
         }
         _ => {}
@@ -378,12 +385,14 @@ fn check(object: &EncryptedObject) -> Result<(), String> {
     let size: usize = object.annotations.iter().map(|(k, v)| k.len() + v.len()).sum();
     if size > ANNOTATIONS_LIMIT {
         return Err(format!(
-            "failed to validate annotations: total size of annotations is {size}, which exceeds the max size of {ANNOTATIONS_LIMIT}"
+            "failed to validate annotations: total size of annotations is {size}, which exceeds the max size of \
+             {ANNOTATIONS_LIMIT}"
         ));
     }
     match object.annotations.keys().find(|name| !is_domain(name)) {
         Some(name) => Err(format!(
-            "failed to validate annotations: annotations: Invalid value: {name:?}: should be a domain with at least two segments separated by dots"
+            "failed to validate annotations: annotations: Invalid value: {name:?}: should be a domain with at least \
+             two segments separated by dots"
         )),
         None => Ok(()),
     }
@@ -396,7 +405,7 @@ fn is_domain(name: &str) -> bool {
         && name.split('.').all(|label| api_meta::validation::dns1123_label(label).is_empty())
 }
 
-/// All that decides which key a value has: two sources that differ in any of it never meet.
+/// Returns a hash of everything that determines a value's key. Sources that differ in any part have different hashes.
 fn source(object: &EncryptedObject) -> Vec<u8> {
     let mut annotations: Vec<_> = object.annotations.iter().collect();
     annotations.sort();
@@ -411,7 +420,7 @@ fn source(object: &EncryptedObject) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// Key ids are not told as they are.
+/// Returns the hash by which messages name a key ID.
 fn hash(key_id: &str) -> String {
     if key_id.is_empty() {
         return String::new();

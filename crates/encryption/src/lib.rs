@@ -1,13 +1,14 @@
-//! Encryption at rest: `EncryptionConfiguration`, its providers, and the store that applies them.
+//! Encryption at rest: `EncryptionConfiguration`, its providers, and the store layer that applies them. Read
+//! [`Encrypted`] first. The caller maps storage keys to resources.
 //!
 //! Invariants:
-//! - What is stored is upstream's, byte for byte but for what is random: `k8s:enc:<provider>:v1:<key>:` or
-//!   `k8s:enc:kms:v2:<name>:` and the ciphertext, with the storage key as additional data where the cipher takes any. Our
-//!   server and upstream's can take turns on one etcd.
-//! - The first provider of a kind writes; all of them are tried on what is read. What another than the first has written,
-//!   or the first with an older key, is stale: a write that changes nothing still stores it anew.
-//! - A value that cannot be decrypted stays as it is. Readers get [`store::unreadable`] with the reason in its place.
-//! - Without a configuration nothing is encrypted, and what is encrypted cannot be read.
+//! - The stored form is upstream's, byte for byte except for random parts. It is `k8s:enc:<provider>:v1:<key>:` or
+//!   `k8s:enc:kms:v2:<name>:` and the ciphertext, with the storage key as additional data if the cipher supports it.
+//!   Our server and upstream's can alternate on one etcd.
+//! - The first provider encrypts; all of them are tried for decryption. A value written by another provider, or with an
+//!   older key, is stale: even a write that changes nothing stores it again.
+//! - A value that cannot be decrypted is kept. Readers get [`store::unreadable`] with the reason instead.
+//! - Without a configuration nothing is encrypted, and encrypted values cannot be read.
 
 mod cipher;
 mod config;
@@ -24,7 +25,7 @@ pub use store_layer::{Encrypted, Kinds};
 
 /// The KMS v2 API.
 mod v2 {
-    // Generated code is not ours to lint, and its server half is for tests.
+    // Generated code is not linted, and its server half is only for tests.
     #![allow(clippy::all, clippy::unwrap_used, unreachable_pub, dead_code)]
     include!(concat!(env!("OUT_DIR"), "/v2.rs"));
 }

@@ -1,4 +1,4 @@
-//! A configuration in use, and the next one that takes its place.
+//! The active configuration, and its replacement after a reload.
 
 use std::{
     collections::HashMap,
@@ -16,54 +16,54 @@ use crate::{
     ConfigError, TransformError,
     config::{EncryptionConfiguration, ResourceConfiguration, parse_resource},
     kms::Plugin,
-    provider::{self, Provider, Read},
+    provider::{self, Plaintext, Provider},
 };
 
-/// How often the file is looked at, where it is read again.
+/// The interval at which the file is checked for changes.
 pub const POLL: Duration = Duration::from_secs(60);
-/// How long a new configuration's plugins have to be well before it is taken, at the least.
-const PROVEN: Duration = Duration::from_secs(10);
+/// The shortest time for a new configuration's plugins to become healthy.
+const SHORTEST_PROBE: Duration = Duration::from_secs(10);
 
-/// What is encrypted and how, now.
+/// The encryption of a store, with the active configuration.
 pub struct Encryption {
     tasks: rt::Tasks,
     clock: Arc<dyn rt::Clock>,
     reload: bool,
-    current: RwLock<Arc<Loaded>>,
-    /// Counts the configurations that took another's place.
+    current: RwLock<Arc<ActiveConfiguration>>,
+    /// The number of reloads.
     changed: watch::Sender<u64>,
 }
 
-struct Loaded {
+struct ActiveConfiguration {
     resources: HashMap<GroupResource, Arc<Vec<Arc<Provider>>>>,
     identity: Arc<Vec<Arc<Provider>>>,
     plugins: Vec<Arc<Plugin>>,
-    /// Tells one text of the file from another without keeping the keys in it.
+    /// A digest of the file, to detect changes without keeping its keys.
     digest: Vec<u8>,
-    end: End,
+    end: StopGuard,
 }
 
-/// Ends what follows the plugins, when nobody uses them any longer.
-struct End(rt::Shutdown);
+/// Stops the tasks that follow the plugins, when the configuration is dropped.
+struct StopGuard(rt::Shutdown);
 
-impl Drop for End {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-impl Loaded {
+impl ActiveConfiguration {
     fn none() -> Self {
         Self {
             resources: HashMap::new(),
             identity: Arc::new(vec![Arc::new(Provider::identity())]),
             plugins: Vec::new(),
             digest: Vec::new(),
-            end: End(rt::Shutdown::new()),
+            end: StopGuard(rt::Shutdown::new()),
         }
     }
 
-    /// Lists one after another; what an earlier one covers whole, a later one may not name.
+    /// Adds an entry. A resource that an earlier entry covers with a wildcard is an error.
     fn add(
         &mut self,
         entry: &ResourceConfiguration,
@@ -97,7 +97,7 @@ impl Loaded {
     }
 }
 
-/// A resource as configurations name it.
+/// Returns a resource's name as in a configuration.
 fn shown(resource: &GroupResource) -> String {
     match (&*resource.group, &*resource.resource) {
         ("", "*") => "*.".to_owned(),
@@ -106,7 +106,7 @@ fn shown(resource: &GroupResource) -> String {
     }
 }
 
-/// Shows no keys.
+/// Hides the keys.
 impl std::fmt::Debug for Encryption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Encryption").field("reload", &self.reload).finish_non_exhaustive()
@@ -114,18 +114,23 @@ impl std::fmt::Debug for Encryption {
 }
 
 impl Encryption {
-    /// Encrypts nothing, and refuses to read what is encrypted.
+    /// Creates a layer that encrypts nothing, and refuses to read encrypted values.
     pub fn none() -> Self {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        Self::of(Loaded::none(), false, tasks, Arc::new(rt::SystemClock))
+        Self::of(ActiveConfiguration::none(), false, tasks, Arc::new(rt::SystemClock))
     }
 
-    fn of(loaded: Loaded, reload: bool, tasks: rt::Tasks, clock: Arc<dyn rt::Clock>) -> Self {
+    fn of(
+        loaded: ActiveConfiguration,
+        reload: bool,
+        tasks: rt::Tasks,
+        clock: Arc<dyn rt::Clock>,
+    ) -> Self {
         let current = RwLock::new(Arc::new(loaded));
         Self { tasks, clock, reload, current, changed: watch::Sender::new(0) }
     }
 
-    /// Reads a file. Plugins that do not answer stop nothing: what they guard cannot be read until they do.
+    /// Reads a file. Plugins that do not answer are not an error: their values cannot be read until they do.
     pub async fn load(
         path: PathBuf,
         reload: bool,
@@ -136,7 +141,7 @@ impl Encryption {
         Ok(Self::of(loaded, reload, tasks, clock))
     }
 
-    /// Looks at the file from time to time, and takes what it says if that is valid and its plugins are well.
+    /// Checks the file periodically, and activates a new configuration if it is valid and its plugins are healthy.
     pub async fn follow(self: Arc<Self>, path: PathBuf, poll: Duration) {
         let mut backoff = rt::Backoff::new(Duration::from_secs(1), poll);
         let mut wait = poll;
@@ -147,18 +152,21 @@ impl Encryption {
                 Ok(changed) => {
                     backoff.reset();
                     if changed {
-                        tracing::info!(path = %path.display(), "the encryption configuration was loaded anew");
+                        tracing::info!(path = %path.display(), "reloaded the encryption configuration");
                     }
                 }
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "error processing encryption config file; the last that was good stays in use");
+                    tracing::error!(
+                        path = %path.display(), %error,
+                        "error processing encryption config file; keeping the last good configuration"
+                    );
                     wait = backoff.next(0.1).min(poll);
                 }
             }
         }
     }
 
-    /// Reads the file again. Returns whether it says something else than before.
+    /// Reads the file again. Returns whether its content has changed.
     pub async fn reload(&self, path: &std::path::Path) -> Result<bool, ConfigError> {
         let text = text(path)?;
         if digest(&text) == self.current().digest {
@@ -173,36 +181,36 @@ impl Encryption {
                 }
             }
         };
-        if tokio::time::timeout(patience.max(PROVEN), proof).await.is_err() {
-            let told = health(&new.plugins).await.err().unwrap_or_default();
-            return Err(ConfigError::Unhealthy(told));
+        if tokio::time::timeout(patience.max(SHORTEST_PROBE), proof).await.is_err() {
+            let problems = health(&new.plugins).await.err().unwrap_or_default();
+            return Err(ConfigError::Unhealthy(problems));
         }
-        // Requests on their way hold the old one, whose plugins are followed until the last has let it go.
+        // Requests in progress keep the old configuration, whose plugins are followed until it is dropped.
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         self.changed.send_modify(|count| *count += 1);
         Ok(true)
     }
 
-    /// Tells when another configuration has taken this one's place.
+    /// Returns a receiver that is notified when a new configuration is activated.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Whether all plugins are well: `/healthz/kms-providers`.
+    /// Checks that all plugins are healthy, for `/healthz/kms-providers`.
     pub async fn health(&self) -> Result<(), String> {
         health(&self.current().plugins).await
     }
 
-    /// Whether there is a health check: as upstream, where there are plugins or the file may come to name some.
+    /// Reports whether there is a health check: as in upstream, if there are plugins or the file may be reloaded.
     pub fn is_checked(&self) -> bool {
         self.reload || !self.current().plugins.is_empty()
     }
 
-    fn current(&self) -> Arc<Loaded> {
+    fn current(&self) -> Arc<ActiveConfiguration> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who encrypts a resource: what names it, its group, or all of them, in this order.
+    /// Returns the providers of a resource: those of its name, else of its group, else of all resources.
     fn providers(&self, of: &GroupResource) -> Arc<Vec<Arc<Provider>>> {
         let current = self.current();
         let named = current.resources.get(of);
@@ -212,12 +220,12 @@ impl Encryption {
         found.unwrap_or(&current.identity).clone()
     }
 
-    /// Whether nothing is encrypted: then a value that is not encrypted passes as it is, whatever it is of.
+    /// Reports whether nothing is encrypted. Unencrypted values then pass unchanged.
     pub(crate) fn is_off(&self) -> bool {
         self.current().resources.is_empty()
     }
 
-    /// Whether the configuration speaks of a resource.
+    /// Reports whether the configuration covers a resource.
     pub(crate) fn covers(&self, of: &GroupResource) -> bool {
         !Arc::ptr_eq(&self.providers(of), &self.current().identity)
     }
@@ -236,7 +244,7 @@ impl Encryption {
         of: &GroupResource,
         data: &[u8],
         place: &str,
-    ) -> Result<Read, TransformError> {
+    ) -> Result<Plaintext, TransformError> {
         provider::decrypt(&self.providers(of), data, place.as_bytes()).await
     }
 }
@@ -264,27 +272,28 @@ fn digest(text: &str) -> Vec<u8> {
     Sha256::digest(text).to_vec()
 }
 
-/// Reads and builds, and asks each plugin once. Also how long its plugins may take altogether.
+/// Reads and builds a configuration, and checks each plugin once. Also returns the sum of its plugins' time limits.
 async fn read(
     path: &std::path::Path,
     reload: bool,
     tasks: &rt::Tasks,
     clock: &Arc<dyn rt::Clock>,
-) -> Result<(Loaded, Duration), ConfigError> {
+) -> Result<(ActiveConfiguration, Duration), ConfigError> {
     let text = text(path)?;
     let config = EncryptionConfiguration::parse(path, &text)?;
     let errors = config.errors(reload);
     if !errors.is_empty() {
         return Err(ConfigError::Invalid(api_meta::field::aggregate(&errors)));
     }
-    let end = End(tasks.shutdown().child());
-    let mut loaded = Loaded { digest: digest(&text), end, ..Loaded::none() };
+    let end = StopGuard(tasks.shutdown().child());
+    let mut loaded =
+        ActiveConfiguration { digest: digest(&text), end, ..ActiveConfiguration::none() };
     let mut building = HashMap::new();
     for entry in &config.resources {
         loaded.add(entry, &mut building, clock)?;
     }
     loaded.resources = building.into_iter().map(|(of, list)| (of, Arc::new(list))).collect();
-    // Asked now, so that a server whose plugins are well writes at once.
+    // Check now, so that a server with healthy plugins can write at once.
     let _ = health(&loaded.plugins).await;
     for plugin in &loaded.plugins {
         let (end, work) = (loaded.end.0.clone(), plugin.clone().follow());

@@ -1,4 +1,4 @@
-//! Providers in their order: the first writes, all read.
+//! Providers in order: the first encrypts, all of them decrypt.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::{
     kms::Plugin,
 };
 
-/// What all encrypted values begin with.
+/// The prefix of all encrypted values.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-/// Whether a value says of itself that it is encrypted.
+/// Reports whether a value has the prefix of encrypted values.
 pub(crate) fn is_encrypted(value: &[u8]) -> bool {
     value.starts_with(ENCRYPTED)
 }
 
 pub(crate) struct Provider {
     prefix: Vec<u8>,
-    by: By,
+    by: Method,
 }
 
-enum By {
+enum Method {
     Identity,
     Keys {
-        /// Each behind its name and a colon, which values carry.
+        /// The keys, each with its name and a colon, which are part of the value.
         keys: Vec<(Vec<u8>, Cipher)>,
         what: &'static str,
     },
     Kms(Arc<Plugin>),
 }
 
-/// A value as it was before it was encrypted, and whether it should be stored anew.
-pub(crate) struct Read {
+/// A decrypted value. `None` means that it was not encrypted. `stale` is `true` if it should be stored again.
+pub(crate) struct Plaintext {
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) stale: bool,
 }
@@ -42,14 +42,14 @@ type Make = fn(&[u8]) -> Result<Cipher, aws_lc_rs::error::Unspecified>;
 
 impl Provider {
     pub(crate) fn identity() -> Self {
-        Self { prefix: Vec::new(), by: By::Identity }
+        Self { prefix: Vec::new(), by: Method::Identity }
     }
 
     pub(crate) fn kms(plugin: Arc<Plugin>) -> Self {
-        Self { prefix: format!("k8s:enc:kms:v2:{}:", plugin.name).into(), by: By::Kms(plugin) }
+        Self { prefix: format!("k8s:enc:kms:v2:{}:", plugin.name).into(), by: Method::Kms(plugin) }
     }
 
-    /// None for those that are not a matter of keys in the file.
+    /// Returns `None` for providers without keys in the file.
     pub(crate) fn of_keys(given: &config::Provider) -> Result<Option<Self>, ConfigError> {
         let (keys, make, prefix, what): (&Keys, Make, &[u8], _) =
             match (&given.aesgcm, &given.aescbc, &given.secretbox) {
@@ -66,46 +66,46 @@ impl Provider {
             Ok((format!("{}:", key.name).into_bytes(), cipher))
         });
         let keys = keys.collect::<Result<_, ConfigError>>()?;
-        Ok(Some(Self { prefix: prefix.to_vec(), by: By::Keys { keys, what } }))
+        Ok(Some(Self { prefix: prefix.to_vec(), by: Method::Keys { keys, what } }))
     }
 
     fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (name, sealed) = match &self.by {
-            By::Identity => return Ok(None),
-            By::Keys { keys, what } => {
+            Method::Identity => return Ok(None),
+            Method::Keys { keys, what } => {
                 let (name, cipher) = keys.first().ok_or(Error::NoKey(what))?;
                 (&name[..], cipher.encrypt(value, place)?)
             }
-            By::Kms(plugin) => (&[][..], plugin.encrypt(value, place)?),
+            Method::Kms(plugin) => (&[][..], plugin.encrypt(value, place)?),
         };
         Ok(Some([&self.prefix, name, &sealed].concat()))
     }
 
-    /// `data` is without the prefix.
-    async fn decrypt(&self, data: &[u8], place: &[u8]) -> Result<Read, Error> {
+    /// Decrypts a value without its prefix.
+    async fn decrypt(&self, data: &[u8], place: &[u8]) -> Result<Plaintext, Error> {
         match &self.by {
-            By::Identity if is_encrypted(data) => Err(Error::Encrypted),
-            By::Identity => Ok(Read { value: None, stale: false }),
-            By::Keys { keys, what } => {
+            Method::Identity if is_encrypted(data) => Err(Error::Encrypted),
+            Method::Identity => Ok(Plaintext { value: None, stale: false }),
+            Method::Keys { keys, what } => {
                 let mut errors = Vec::new();
                 for (i, (name, cipher)) in keys.iter().enumerate() {
                     let Some(sealed) = data.strip_prefix(&name[..]) else { continue };
                     match cipher.decrypt(sealed, place) {
-                        Ok(value) => return Ok(Read { value: Some(value), stale: i != 0 }),
+                        Ok(value) => return Ok(Plaintext { value: Some(value), stale: i != 0 }),
                         Err(error) => errors.push(error),
                     }
                 }
                 Err(Error::of(errors).unwrap_or(Error::NoKey(what)))
             }
-            By::Kms(plugin) => {
+            Method::Kms(plugin) => {
                 let (value, stale) = plugin.decrypt(data, place).await?;
-                Ok(Read { value: Some(value), stale })
+                Ok(Plaintext { value: Some(value), stale })
             }
         }
     }
 }
 
-/// Encrypts as the first of them; None: the value is stored as it is.
+/// Encrypts with the first provider; `None` if the value is stored unencrypted.
 pub(crate) fn encrypt(
     providers: &[Arc<Provider>],
     value: &[u8],
@@ -114,18 +114,18 @@ pub(crate) fn encrypt(
     providers.first().map_or(Ok(None), |first| first.encrypt(value, place))
 }
 
-/// Tries each whose prefix the value has: two may share one, with different keys.
+/// Tries every provider whose prefix matches. Two may share a prefix with different keys.
 pub(crate) async fn decrypt(
     providers: &[Arc<Provider>],
     data: &[u8],
     place: &[u8],
-) -> Result<Read, Error> {
+) -> Result<Plaintext, Error> {
     let mut errors = Vec::new();
     for (i, provider) in providers.iter().enumerate() {
         let Some(sealed) = data.strip_prefix(&provider.prefix[..]) else { continue };
         match provider.decrypt(sealed, place).await {
-            Ok(read) => return Ok(Read { stale: read.stale || i != 0, ..read }),
-            // Who decrypts everything gives way to who comes behind.
+            Ok(read) => return Ok(Plaintext { stale: read.stale || i != 0, ..read }),
+            // Ignore the error of a provider without a prefix, which accepts every value, if another one follows.
             Err(_) if provider.prefix.is_empty() => {}
             Err(error) => errors.push(error),
         }

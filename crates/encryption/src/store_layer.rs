@@ -1,4 +1,4 @@
-//! A store whose values are encrypted, seen as one whose values are not.
+//! The store layer that encrypts values.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -12,36 +12,36 @@ use store::{
 
 use crate::{Encryption, TransformError, provider};
 
-/// What kind of thing is under a key; None: bookkeeping, which is never encrypted.
+/// Returns the resource of a storage key; `None` for bookkeeping keys, which are never encrypted.
 pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
 
-/// A store that encrypts what it writes to another, and decrypts what it reads there.
+/// A store that encrypts the values it writes to another store, and decrypts those it reads.
 pub struct Encrypted {
     inner: Arc<dyn Store>,
-    how: Arc<How>,
+    how: Arc<Transformer>,
 }
 
-struct How {
+struct Transformer {
     encryption: Arc<Encryption>,
     kinds: Arc<Kinds>,
 }
 
 impl Encrypted {
-    /// `kinds` says which resource a key's value is of, since that decides how it is encrypted.
+    /// Wraps a store. `kinds` returns the resource of a key, which selects the providers.
     pub fn new(inner: Arc<dyn Store>, encryption: Arc<Encryption>, kinds: Arc<Kinds>) -> Self {
-        Self { inner, how: Arc::new(How { encryption, kinds }) }
+        Self { inner, how: Arc::new(Transformer { encryption, kinds }) }
     }
 }
 
-impl How {
-    /// What cannot be decrypted is told, and says so to whoever reads it.
+impl Transformer {
+    /// Decrypts a value. A value that fails to decrypt is logged, and replaced by [`store::unreadable`].
     async fn read(&self, mut kv: KeyValue) -> KeyValue {
         if self.encryption.is_off() && !provider::is_encrypted(&kv.value) {
             return kv;
         }
         // A deletion has no value.
         let Some(of) = (self.kinds)(&kv.key).filter(|_| !kv.value.is_empty()) else { return kv };
-        // Boxed, so that a server without encryption does not move room for it about with every change.
+        // Boxed, so that a server without encryption does not move the future's space with every change.
         match Box::pin(self.encryption.decrypt(&of, &kv.value, &kv.key)).await {
             Ok(read) => kv.value = read.value.map_or(kv.value, Bytes::from),
             Err(error) => {
@@ -131,14 +131,14 @@ impl Store for Encrypted {
             let inner = self.inner.watch(range, after).await?;
             let (waiting, read) = (VecDeque::new(), Vec::new());
             let how = self.how.clone();
-            Ok(Box::new(Reading { inner, how, waiting, read }) as Box<dyn WatchStream>)
+            Ok(Box::new(DecryptingWatch { inner, how, waiting, read }) as Box<dyn WatchStream>)
         })
     }
 
     fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let Some(of) = (self.how.kinds)(key) else { return Ok(false) };
-            // Nothing is stale where nothing is configured.
+            // Without an encryption configuration for the resource no stored value needs to be rewritten.
             if !self.how.encryption.covers(&of) {
                 return Ok(false);
             }
@@ -150,15 +150,15 @@ impl Store for Encrypted {
     }
 }
 
-struct Reading {
+struct DecryptingWatch {
     inner: Box<dyn WatchStream>,
-    how: Arc<How>,
-    /// Of one message: a future that is dropped while a plugin decrypts takes nothing of it along.
+    how: Arc<Transformer>,
+    /// The encrypted changes of one message. Dropping the future while a plugin decrypts loses none of them.
     waiting: VecDeque<Change>,
     read: Vec<Change>,
 }
 
-impl WatchStream for Reading {
+impl WatchStream for DecryptingWatch {
     fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>> {
         Box::pin(async move {
             if self.waiting.is_empty() && self.read.is_empty() {

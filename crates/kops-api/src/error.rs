@@ -1,14 +1,16 @@
+//! The errors of parsing objects.
+
 use api_meta::{FieldError, aggregate};
 
-/// Why a document is no object of kOps', or is none that can be used.
+/// The reason why a document is not a usable kOps object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("reading {what}: {cause}")]
     Yaml { what: String, cause: String },
-    #[error("reading {what}: it is larger or deeper than an object may be: {cause}")]
+    #[error("reading {what}: the object is too large or too deep: {cause}")]
     Exceeded { what: String, cause: api_meta::Exceeded },
     #[error(
-        "reading {what}: apiVersion {version:?}, kind {kind:?} is none of kops.k8s.io/v1alpha2 and v1alpha3: \
+        "reading {what}: apiVersion {version:?}, kind {kind:?} is not one of kops.k8s.io/v1alpha2 and v1alpha3: \
          Cluster, InstanceGroup, Keyset, SSHCredential, Host"
     )]
     Kind { what: String, version: String, kind: String },
@@ -17,7 +19,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What is wrong with single fields, if that is what is wrong.
+    /// Returns the errors of single fields; empty for other errors.
     pub fn problems(&self) -> &[FieldError] {
         match self {
             Self::Fields { problems, .. } => problems,

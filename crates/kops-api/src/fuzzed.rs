@@ -1,4 +1,4 @@
-//! Damaged specs.
+//! Fuzzes the parser with damaged specs.
 
 use crate::{Object, VersionName};
 
@@ -9,7 +9,7 @@ fn objects() {
     let seeds: [&[u8]; 2] = [cluster, group];
     fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "objects", &seeds, |input| {
         let Ok(object) = Object::read("input", input) else { return };
-        // What was read can be written in both versions, and is the same when it is read again.
+        // A parsed object can be written in both versions, and parses to the same object again.
         for version in [VersionName::V1alpha2, VersionName::V1alpha3] {
             let written = object.to_yaml(version);
             let again = Object::read("written", written.as_bytes());

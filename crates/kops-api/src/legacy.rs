@@ -1,12 +1,12 @@
-//! What v1alpha2 says in another way than by names and places: the cloud by a string, roles in maps' keys, OIDC as flags of
-//! the API server. And the defaults that reading fills in.
+//! Conversions of v1alpha2 that are more than renamed or moved fields: the cloud as a string, roles as map keys, OIDC
+//! as flags of the API server. Also the defaults that reading fills in.
 
 use api_meta::{FieldError, Path};
 use serde_json::{Map, Value, json};
 
 use crate::Spec as _;
 
-/// Clouds that v1alpha2 names.
+/// The clouds of v1alpha2, with their fields.
 const CLOUDS: [(&str, &str); 8] = [
     ("aws", "aws"),
     ("azure", "azure"),
@@ -18,7 +18,7 @@ const CLOUDS: [(&str, &str); 8] = [
     ("scaleway", "scaleway"),
 ];
 
-/// OIDC's settings that are alike: in the API server's flags, and in `authentication.oidc`.
+/// The OIDC settings that correspond: API server flags, and fields of `authentication.oidc`.
 const OIDC: [(&str, &str); 5] = [
     ("oidcClientID", "clientID"),
     ("oidcGroupsPrefix", "groupsPrefix"),
@@ -27,7 +27,7 @@ const OIDC: [(&str, &str); 5] = [
     ("oidcUsernamePrefix", "usernamePrefix"),
 ];
 
-/// Completes the hub's spec of a cluster from what v1alpha2 says in its own way. `old` is the spec as it was written.
+/// Completes the hub's spec of a cluster with v1alpha2's special fields. `old` is the spec as it was written.
 pub(crate) fn to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<FieldError>) {
     cloud_to_hub(old, spec, at, problems);
     for policies in ["additionalPolicies", "externalPolicies"] {
@@ -62,7 +62,7 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
     }
     let given = spec.get("cloudProvider").and_then(Value::as_object).cloned().unwrap_or_default();
     for (other, settings) in given {
-        // Settings of these two are read only where the cloud is theirs.
+        // The settings of these two clouds are ignored for other clouds.
         let ignored = ["azure", "openstack"].contains(&other.as_str());
         if Some(other.as_str()) == cloud {
             continue;
@@ -81,7 +81,7 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
     }
 }
 
-/// Says in v1alpha2's own way what the hub's spec of a cluster says.
+/// Sets v1alpha2's special fields from the hub's spec of a cluster.
 pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
     let cloud = spec.get("cloudProvider").and_then(Value::as_object).and_then(|c| c.keys().next());
     if let Some((name, _)) = CLOUDS.iter().find(|(_, field)| cloud.is_some_and(|c| c == field)) {
@@ -111,7 +111,7 @@ pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
     }
 }
 
-/// What a cluster has that says nothing of it.
+/// Sets the defaults of fields that the cluster does not set.
 pub(crate) fn default(spec: &mut Value) {
     if spec.text("networking.topology.dns").is_empty() {
         spec.set("networking.topology.dns", "Public");

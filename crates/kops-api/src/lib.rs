@@ -1,14 +1,15 @@
-//! kOps' kinds: Cluster, InstanceGroup, Keyset, SSHCredential and Host, as `kops.k8s.io/v1alpha2` (which is stored and
-//! written) and `v1alpha3` (which is read and shown) have them.
+//! kOps' kinds Cluster, InstanceGroup, Keyset, SSHCredential and Host in two versions. `kops.k8s.io/v1alpha2` is stored
+//! and written, `v1alpha3` is read and shown.
 //!
-//! Both versions are read into one tree, the hub, whose names are v1alpha3's but for fields that it lacks. What the
-//! fields are stands in one table, `facts/fields.tsv`, and reading, converting and writing are two walks over it.
+//! Both versions are parsed into one tree, the hub, whose names are v1alpha3's except for fields that v1alpha3 lacks.
+//! One table, `facts/fields.tsv`, defines all fields; reading, converting and writing are walks over it. Completing a
+//! spec is `kops-core`'s task. Read [`Object`] first.
 //!
 //! Invariants:
-//! - What is read is checked: a field that the version does not have, or a value of another kind, is an error that names
-//!   its path. (Upstream drops such fields.)
-//! - What is written is upstream's byte for byte: empty fields are left out where Go's tags say so, keys are in the order
-//!   of Go's YAML, quantities and durations in their canonical form.
+//! - Every field is checked. A field that the version does not have, or a value of another type, is an error with the
+//!   field's path. (Upstream drops such fields.)
+//! - Output equals upstream's byte for byte: empty fields are omitted as Go's tags say, keys are in the order of Go's
+//!   YAML, quantities and durations are in canonical form.
 //! - The crate is pure.
 
 mod error;

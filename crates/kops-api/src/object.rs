@@ -1,4 +1,4 @@
-//! One object of kOps', read from a document and written as one.
+//! A kOps object, read from and written to documents.
 
 use api_meta::{Budget, FieldError, Path};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use crate::{Error, Kind, Spec as _, legacy, read::Reader, schema::Version, write
 
 const GROUP: &str = "kops.k8s.io";
 
-/// A version that objects are written in.
+/// A version in which objects are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionName {
     V1alpha2,
@@ -33,37 +33,40 @@ impl VersionName {
 /// An object in the hub's form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
+    /// The kind.
     pub kind: Kind,
+    /// The metadata.
     pub metadata: Value,
+    /// The spec, or the whole content of a kind without one.
     pub spec: Value,
 }
 
 impl Object {
-    /// An object with a name and an empty spec.
+    /// Creates an object with a name and an empty spec.
     pub fn new(kind: Kind, name: &str) -> Self {
         Self { kind, metadata: json!({"name": name}), spec: json!({}) }
     }
 
-    /// The name, which is empty in an object that has none.
+    /// Returns the name; empty if the object has none.
     pub fn name(&self) -> &str {
         self.metadata.text("name")
     }
 
-    /// Reads one document of either version. `what` names it in errors: a file, or a path in the store.
+    /// Parses one document of either version. `what` names it in errors: a file, or a path in the store.
     pub fn read(what: &str, document: &[u8]) -> Result<Self, Error> {
         let tree = api_codec::from_yaml(document)
             .map_err(|e| Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
         Self::from_tree(what, tree)
     }
 
-    /// Reads one object of either version.
+    /// Converts one parsed object of either version.
     pub fn from_tree(what: &str, tree: Value) -> Result<Self, Error> {
         Budget::object()
             .tree(&tree)
             .map_err(|cause| Error::Exceeded { what: what.to_owned(), cause })?;
         let (api_version, name) =
             (tree.text("apiVersion").to_owned(), tree.text("kind").to_owned());
-        // The group's old name lives on in some stores.
+        // Some stores still contain the group's old name.
         let version = match api_version.as_str() {
             "kops.k8s.io/v1alpha2" | "kops/v1alpha2" => Some(VersionName::V1alpha2),
             "kops.k8s.io/v1alpha3" => Some(VersionName::V1alpha3),
@@ -79,7 +82,7 @@ impl Object {
             .map_err(|problems| Error::Fields { what: what.to_owned(), problems })
     }
 
-    /// The same object without what Go's encoder leaves out: zero values of fields that cannot be unset.
+    /// Returns the object without values that Go's encoder omits: zero values of fields that cannot be unset.
     #[must_use]
     pub fn normalized(&self) -> Self {
         let mut fields = self.written(Version::Hub);
@@ -93,7 +96,7 @@ impl Object {
         write::structure(version, self.kind.name(), &fields, &Map::new())
     }
 
-    /// The object as a version has it.
+    /// Returns the object in a version's form.
     pub fn to_tree(&self, version: VersionName) -> Value {
         let mut out = self.written(version.version());
         if (version, self.kind) == (VersionName::V1alpha2, Kind::Cluster)
@@ -106,7 +109,7 @@ impl Object {
         Value::Object(out)
     }
 
-    /// The object as a document, byte for byte as upstream writes it.
+    /// Returns the object as YAML, byte for byte as upstream writes it.
     pub fn to_yaml(&self, version: VersionName) -> String {
         yaml::to_string(&self.to_tree(version))
     }
@@ -138,7 +141,7 @@ fn read(
     if problems.is_empty() { Ok(object) } else { Err(problems) }
 }
 
-/// The documents of a file, which lines of three dashes separate. Empty ones are left out.
+/// Splits a file into its documents at lines of three dashes. Empty documents are omitted.
 pub fn documents(text: &str) -> Vec<&str> {
     let mut documents = Vec::new();
     let (mut from, mut at) = (0, 0);
@@ -154,7 +157,7 @@ pub fn documents(text: &str) -> Vec<&str> {
     documents
 }
 
-/// Whether an object's `apiVersion` is kOps' at all; add-ons of other groups stand beside its objects in a file.
+/// Reports whether an object is in kOps' API group. Add-ons of other groups may be in the same file.
 pub fn is_ours(tree: &Value) -> bool {
     let version = tree.text("apiVersion");
     version.split_once('/').is_some_and(|(group, _)| group == GROUP || group == "kops")

@@ -1,4 +1,4 @@
-//! From a version to the hub, strictly.
+//! Converts a version's form to the hub's, strictly.
 
 use api_config::GoDuration;
 use api_meta::{FieldError, Path, Quantity, Timestamp};
@@ -13,7 +13,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads the fields of a type into `out`; `parent` is what the type around it has become so far.
+    /// Reads the fields of a type into `out`. `parent` is the enclosing type as read so far.
     pub(crate) fn structure(
         &mut self,
         name: &str,
@@ -56,7 +56,7 @@ impl Reader {
             *flag = !*flag;
         }
         let Some(place) = place else { return };
-        // Only v1alpha2 has fields that are elsewhere; for the others the place is the name.
+        // Only v1alpha2 has moved fields; in the other versions the path is the name.
         match (place.from_parent, parent) {
             (true, Some(parent)) => merge(parent, &place.path, value),
             (true, None) => {}
@@ -64,7 +64,7 @@ impl Reader {
         }
     }
 
-    /// A value in its canonical form; nothing if it is wrong, which has been told.
+    /// Returns a value in canonical form. An invalid value is reported and returns `None`.
     fn value(
         &mut self,
         shape: &Shape,
@@ -101,12 +101,12 @@ impl Reader {
         }
     }
 
-    /// A value of the hub that holds no other.
+    /// Validates and canonicalizes a scalar of the hub.
     pub(crate) fn scalar(shape: &Shape, value: Value, at: &Path) -> Result<Value, FieldError> {
         scalar(shape, value, Version::Hub, at)
     }
 
-    /// A list's or map's value: `null` is its kind's zero value, as Go has it.
+    /// Reads a value of a list or a map. `null` is the type's zero value, as in Go.
     fn item(
         &mut self,
         shape: &Shape,
@@ -123,7 +123,7 @@ impl Reader {
 
 fn scalar(shape: &Shape, value: Value, version: Version, at: &Path) -> Result<Value, FieldError> {
     canonical(shape, &value, version).map_err(|wanted| {
-        // A tree may be in the place of a number: what is shown stays short.
+        // Shorten a structure in the place of a scalar.
         let shown = match value {
             Value::Array(_) => Value::from("[...]"),
             Value::Object(_) => Value::from("{...}"),
@@ -133,7 +133,7 @@ fn scalar(shape: &Shape, value: Value, version: Version, at: &Path) -> Result<Va
     })
 }
 
-/// A value that holds no other, or what would have been right.
+/// Returns a scalar in canonical form, or the expected form as the error.
 fn canonical(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'static str> {
     let text = value.as_str();
     match shape {
@@ -152,14 +152,16 @@ fn canonical(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'
             let text = match value {
                 Value::String(text) => text.clone(),
                 Value::Number(number) => number.to_string(),
-                _ => return Err("must be a quantity, as 100m or 1Gi"),
+                _ => return Err("must be a quantity such as 100m or 1Gi"),
             };
             let quantity = Quantity::parse(&text);
-            quantity.map(|q| q.to_string().into()).map_err(|_| "must be a quantity, as 100m or 1Gi")
+            quantity
+                .map(|q| q.to_string().into())
+                .map_err(|_| "must be a quantity such as 100m or 1Gi")
         }
         Shape::Duration => {
             let duration = text.and_then(|text| text.parse::<GoDuration>().ok());
-            duration.map(|d| d.to_string().into()).ok_or("must be a duration, as 1m30s")
+            duration.map(|d| d.to_string().into()).ok_or("must be a duration such as 1m30s")
         }
         Shape::IntOrString => match value {
             Value::String(_) => Ok(value.clone()),
@@ -171,7 +173,7 @@ fn canonical(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'
         Shape::Time => {
             let time = text.and_then(|text| text.parse::<Timestamp>().ok());
             time.map(|time| time.to_string().into())
-                .ok_or("must be a time, as 2026-01-02T03:04:05Z")
+                .ok_or("must be a time such as 2026-01-02T03:04:05Z")
         }
         Shape::Bytes => {
             let bytes =
@@ -185,7 +187,7 @@ fn canonical(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'
     }
 }
 
-/// Writes a value at a path; maps that meet are joined.
+/// Sets a value at a path; maps at the same path are merged.
 fn merge(out: &mut Map<String, Value>, path: &[&str], value: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = out.entry(*first).or_insert(Value::Null);

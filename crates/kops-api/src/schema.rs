@@ -1,21 +1,21 @@
-//! The table of fields, read once from `facts/fields.tsv`.
+//! The table of fields, parsed once from `facts/fields.tsv`.
 //!
-//! A line without a tab begins a type. Its fields follow, each with its name in the hub, in v1alpha2 and in v1alpha3 (one
-//! name where all agree, `-` where there is none) and the kind of its value. The hub's name may be a path from the type
-//! (`rootVolume.size`), from the type around it (`^cloudProvider.aws.ebsCSIDriver`), or the type itself (`.`); `!` says that
+//! A line without a tab starts a type. Its fields follow, each with its names in the hub, in v1alpha2 and in v1alpha3
+//! (one name if all agree, `-` for none) and its type. The hub's name may be a path from the type (`rootVolume.size`),
+//! a path from the enclosing type (`^cloudProvider.aws.ebsCSIDriver`), or the type itself (`.`). `!` means that
 //! v1alpha2 has the opposite truth value.
 //!
-//! Kinds are Go's: `*T` may be absent, `[]T`, `map[string]T`. `~T` is a structure that the hub always has and v1alpha2
-//! leaves out while it is empty. A trailing `!` says that the field is written also when it is empty.
+//! Types are Go's: `*T` may be absent, `[]T`, `map[string]T`. `~T` is a structure that the hub always has and v1alpha2
+//! omits while it is empty. A trailing `!` means that the field is written even if it is empty.
 
 use std::{collections::HashMap, sync::LazyLock};
 
 const FACTS: &str = include_str!("../facts/fields.tsv");
 
-/// A form that objects have.
+/// A form of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// The form that everything works on, which is also what machines' configurations contain.
+    /// The internal form, which machines' configurations contain, too.
     Hub,
     V1alpha2,
     V1alpha3,
@@ -32,11 +32,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, each with a type of its own in the table.
+    /// All kinds. Each has a type of its own in the table.
     pub const ALL: [Self; 5] =
         [Self::Cluster, Self::InstanceGroup, Self::Keyset, Self::SshCredential, Self::Host];
 
-    /// The `kind` of documents.
+    /// Returns the `kind` of documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster",
@@ -51,7 +51,7 @@ impl Kind {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Shape {
     Text,
-    /// A group's role: v1alpha2 says Master where the others say ControlPlane.
+    /// The role of a group: v1alpha2 has `Master` for `ControlPlane`.
     Role,
     Bool,
     Int {
@@ -63,33 +63,33 @@ pub(crate) enum Shape {
     IntOrString,
     Time,
     Bytes,
-    /// An object of core/v1, whose fields are its own.
+    /// An object of core/v1 with its own fields.
     Object,
     Struct(&'static str),
-    /// A structure that v1alpha2 leaves out while it is empty.
+    /// A structure that v1alpha2 omits while it is empty.
     Loose(&'static str),
     Pointer(Box<Shape>),
     List(Box<Shape>),
     Map(Box<Shape>),
 }
 
-/// Where a field is in the hub.
+/// The location of a field in the hub.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// From the type around the field's own.
+pub(crate) struct HubPath {
+    /// `true` if the path starts at the enclosing type.
     pub(crate) from_parent: bool,
     pub(crate) negated: bool,
-    /// Empty for the type itself.
+    /// The path; empty for the type itself.
     pub(crate) path: Vec<&'static str>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Field {
-    pub(crate) hub: Option<Place>,
+    pub(crate) hub: Option<HubPath>,
     v1alpha2: Option<&'static str>,
     v1alpha3: Option<&'static str>,
     pub(crate) shape: Shape,
-    /// Whether it is written also when it is empty.
+    /// `true` if the field is written even if it is empty.
     pub(crate) keep: bool,
 }
 
@@ -99,13 +99,13 @@ impl Field {
             Version::V1alpha2 => self.v1alpha2,
             Version::V1alpha3 => self.v1alpha3,
             Version::Hub => match &self.hub {
-                Some(Place { from_parent: false, path, .. }) if path.len() == 1 => Some(path[0]),
+                Some(HubPath { from_parent: false, path, .. }) if path.len() == 1 => Some(path[0]),
                 _ => None,
             },
         }
     }
 
-    /// Whether a truth value is turned round between a version and the hub.
+    /// Reports whether a version has the opposite truth value of the hub.
     pub(crate) fn is_negated(&self, version: Version) -> bool {
         version == Version::V1alpha2 && self.hub.as_ref().is_some_and(|place| place.negated)
     }
@@ -114,13 +114,13 @@ impl Field {
 #[derive(Debug, Default)]
 pub(crate) struct Type {
     pub(crate) fields: Vec<Field>,
-    /// Whether some field is in the type around it.
+    /// `true` if a field is located in the enclosing type.
     pub(crate) reaches_up: bool,
 }
 
 static TYPES: LazyLock<HashMap<&'static str, Type>> = LazyLock::new(|| parse(FACTS));
 
-/// A type of the table. The table names only types that it has (a test looks).
+/// Returns a type of the table. A test checks that the table contains every type it names.
 pub(crate) fn of(name: &str) -> &'static Type {
     static NONE: Type = Type { fields: Vec::new(), reaches_up: false };
     TYPES.get(name).unwrap_or(&NONE)
@@ -162,9 +162,9 @@ fn field([hub, v1alpha2, v1alpha3]: [&'static str; 3], shape: &'static str) -> F
     }
 }
 
-fn place(text: &'static str) -> Place {
+fn place(text: &'static str) -> HubPath {
     let rest = text.trim_start_matches(['^', '!']);
-    Place {
+    HubPath {
         from_parent: text.starts_with('^'),
         negated: text.starts_with('!'),
         path: rest.split('.').filter(|part| !part.is_empty()).collect(),
@@ -202,7 +202,8 @@ fn shape_of(text: &'static str) -> Shape {
     }
 }
 
-/// Whether the hub has a field, as `spec.networking.topology.dns`. Below maps and objects of other APIs everything goes.
+/// Reports whether the hub has a field, such as `spec.networking.topology.dns`. Below maps and objects of other APIs
+/// every path exists.
 pub fn has_field(kind: Kind, path: &str) -> bool {
     let mut at = kind.name();
     for name in path.split('.') {
@@ -214,7 +215,7 @@ pub fn has_field(kind: Kind, path: &str) -> bool {
         match shape {
             Shape::Struct(name) | Shape::Loose(name) => at = name,
             Shape::Map(_) | Shape::Object => return true,
-            // A value has no fields: another part of the path finds none.
+            // A scalar has no fields, so a longer path does not exist.
             _ => at = "",
         }
     }
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_that_a_field_has_is_in_the_table() {
+    fn table_contains_every_type_it_names() {
         let fields = || TYPES.values().flat_map(|t| &t.fields);
         assert!(fields().count() > 1000);
         let missing: Vec<_> =
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn no_version_has_a_name_twice() {
+    fn names_are_unique_per_version() {
         for (name, entry) in TYPES.iter() {
             for version in [Version::V1alpha2, Version::V1alpha3, Version::Hub] {
                 let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! Fields set and unset by text, as `--set spec.networking.calico.bpfEnabled=true` has it.
+//! Sets and unsets fields from text, such as `--set spec.networking.calico.bpfEnabled=true`.
 
 use api_meta::{FieldError, Path};
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use crate::{
     write::zero,
 };
 
-/// One step of a path: a field, and an item of the list that it holds.
+/// A step of a path: a field, and optionally an item of its list.
 struct Step<'p> {
     name: &'p str,
     item: Option<Item>,
@@ -22,17 +22,17 @@ enum Item {
     Number(usize),
 }
 
-/// A list's item that is set beyond its end is made, and no further than this.
+/// The longest list that setting an item may create.
 const LONGEST: usize = 100;
 
 impl Object {
-    /// Sets the field at a path of the hub (`spec.a.b`, also `cluster.spec.a.b`). Lists take several values, separated by
-    /// commas, after those that they have; a map takes `key=value`.
+    /// Sets the field at a path of the hub (`spec.a.b` or `cluster.spec.a.b`). For a list, values separated by commas
+    /// are appended. For a map, the text is `key=value`.
     pub fn set_field(&mut self, path: &str, text: &str) -> Result<(), FieldError> {
         self.change(path, &mut |slot, shape, at| assign(slot, shape, text, at))
     }
 
-    /// Takes the field at a path away.
+    /// Unsets the field at a path.
     pub fn unset_field(&mut self, path: &str) -> Result<(), FieldError> {
         self.change(path, &mut |slot, _, _| {
             *slot = Value::Null;
@@ -45,8 +45,8 @@ impl Object {
     fn change(&mut self, path: &str, act: &mut Act<'_>) -> Result<(), FieldError> {
         let (kind, at) = (self.kind, Path::new(path));
         let plain = path.strip_prefix("cluster.").unwrap_or(path);
-        let steps =
-            steps(plain).ok_or_else(|| FieldError::invalid(&at, path, "is no path of fields"))?;
+        let steps = steps(plain)
+            .ok_or_else(|| FieldError::invalid(&at, path, "is not a path of fields"))?;
         let mut tree = json!({"metadata": self.metadata.take(), "spec": self.spec.take()});
         let outcome = walk(&mut tree, kind.name(), &steps, &at, act);
         self.metadata = tree.at("metadata").cloned().unwrap_or_default();
@@ -96,7 +96,7 @@ fn walk(
     }
     let Some(item) = step.item else { return into(next, shape, rest, at, act) };
     let Shape::List(inner) = shape else {
-        return Err(FieldError::invalid(at, step.name, "is no list"));
+        return Err(FieldError::invalid(at, step.name, "is not a list"));
     };
     if next.is_null() {
         *next = json!([]);
@@ -124,7 +124,7 @@ fn into(
         _ if rest.is_empty() => act(slot, shape, at),
         Shape::Pointer(inner) => into(slot, inner, rest, at, act),
         Shape::Struct(name) | Shape::Loose(name) => walk(slot, name, rest, at, act),
-        _ => Err(FieldError::forbidden(at, "the path goes on below a value")),
+        _ => Err(FieldError::forbidden(at, "the path continues below a scalar")),
     }
 }
 
@@ -141,7 +141,7 @@ fn assign(slot: &mut Value, shape: &Shape, text: &str, at: &Path) -> Result<(), 
             *slot = Value::Array(items);
             return Ok(());
         }
-        // Nothing is set in a structure or a map by nothing: it is made.
+        // An empty text creates an empty structure or map.
         Shape::Map(_) | Shape::Struct(_) | Shape::Loose(_) if text.is_empty() => {
             if slot.is_null() {
                 *slot = Value::Object(Map::new());
@@ -187,7 +187,7 @@ mod tests {
     use crate::Kind;
 
     #[test]
-    fn fields_are_set_by_their_kind() {
+    fn sets_fields_by_type() {
         for (path, text, expected) in [
             (
                 "cluster.spec.networking.calico.bpfEnabled",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_paths_and_values_are_refused() {
+    fn rejects_wrong_paths_and_values() {
         for (path, text) in [
             ("spec.chanel", "x"),
             ("spec.channel.x", "x"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_unset() {
+    fn unsets_fields() {
         let mut object = Object::new(Kind::Cluster, "a");
         object.set_field("spec.kubelet.maxPods", "50").unwrap();
         object.set_field("spec.channel", "alpha").unwrap();

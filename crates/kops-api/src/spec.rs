@@ -1,15 +1,15 @@
-//! Reading and writing specs by dotted paths of fields.
+//! Access to specs by dotted paths of fields.
 
 use api_meta::Tree;
 use serde_json::Value;
 
-/// A spec's fields by path, as `networking.topology.dns`. A field that is absent, or of another kind, reads as Go's zero
-/// value.
+/// The fields of a spec by path, such as `networking.topology.dns`. A field that is absent or of another type reads as
+/// Go's zero value.
 pub trait Spec {
     fn at(&self, path: &str) -> Option<&Value>;
     fn at_path_mut(&mut self, path: &str) -> Option<&mut Value>;
 
-    /// Whether the field is there, even if it is empty.
+    /// Reports whether the field exists, even if it is empty.
     fn has(&self, path: &str) -> bool {
         self.at(path).is_some_and(|value| !value.is_null())
     }
@@ -22,7 +22,7 @@ pub trait Spec {
         self.at(path).and_then(Value::as_bool)
     }
 
-    /// Whether the field is there and true.
+    /// Reports whether the field is `true`.
     fn is(&self, path: &str) -> bool {
         self.flag(path) == Some(true)
     }
@@ -35,22 +35,22 @@ pub trait Spec {
         self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A list's strings.
+    /// Returns the strings of a list.
     fn texts(&self, path: &str) -> Vec<&str> {
         self.list(path).iter().filter_map(Value::as_str).collect()
     }
 
-    /// Writes a field, and makes what is around it.
+    /// Sets a field, creating its parents.
     fn set(&mut self, path: &str, value: impl Into<Value>);
 
-    /// Writes a field if there is something to write.
+    /// Sets a field unless the value is absent or null.
     fn set_if(&mut self, path: &str, value: Option<&Value>) {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             self.set(path, value.clone());
         }
     }
 
-    /// Writes a field that is not there, or that is Go's zero value of a string.
+    /// Sets a field that is absent, null or an empty string.
     fn default(&mut self, path: &str, value: impl Into<Value>) {
         if self.at(path).is_none_or(|old| old.is_null() || old == "") {
             self.set(path, value);

@@ -1,7 +1,8 @@
-//! What a spec must fulfil before anything is made of it, in upstream's words: people look them up.
+//! Validates specs, with upstream's messages, so that users can look them up.
 //!
-//! Fields that take one of a few values stand in `facts/values.tsv`. What depends on several fields is code, a file for
-//! each part of the spec. What only the cloud knows (machine types, images) is not asked here.
+//! Fields with a fixed set of values are in `facts/values.tsv`. Rules that involve several fields are code, with a file
+//! for each part of the spec. Facts that only the cloud knows (machine types, images) are not checked. Read
+//! [`validate_cluster`] first.
 
 mod access;
 mod cluster;
@@ -22,12 +23,12 @@ use crate::{Object, Spec as _};
 const VALUES: &str = include_str!("../facts/values.tsv");
 const REMOVED: &str = include_str!("../facts/removed.tsv");
 
-/// The label that names the cloud of a cluster on machines of its own.
+/// The label that names the cloud of a cluster without a cloud provider: metal or local.
 pub const CLOUD_LABEL: &str = "alpha.kops.k8s.io/cloud";
-/// The annotation of a cluster that is imported, whose name needs no dot.
+/// The annotation of an imported cluster, whose name needs no dot.
 const MANAGEMENT_ANNOTATION: &str = "kops.kubernetes.io/management";
 
-/// What is wrong with a cluster. `complete` says that completion has been through it: then more must be there.
+/// Validates a cluster. `complete` is `true` for a completed one, which must have more fields.
 pub fn validate_cluster(cluster: &Object, complete: bool) -> ErrorList {
     let mut errors = name(cluster);
     full_name(cluster, &mut errors);
@@ -43,11 +44,11 @@ pub fn validate_cluster(cluster: &Object, complete: bool) -> ErrorList {
     errors
 }
 
-/// What is wrong with an instance group, of a cluster if it is known.
+/// Validates an instance group, together with its cluster if that is known.
 pub fn validate_group(group: &Object, cluster: Option<&Object>) -> ErrorList {
     let mut errors = name(group);
     errors.extend(values(group).into_iter().filter(|error| {
-        // Types of volumes are each cloud's own.
+        // The volume types of AWS do not apply to other clouds.
         let volume = error.field.as_str() == "spec.rootVolume.type";
         !volume || cluster.is_none_or(|c| c.spec.has("cloudProvider.aws"))
     }));
@@ -55,7 +56,7 @@ pub fn validate_group(group: &Object, cluster: Option<&Object>) -> ErrorList {
     errors
 }
 
-/// Names become DNS names, and parts of the names of everything that is made.
+/// Validates a name, which becomes part of DNS names and of resource names.
 fn name(object: &Object) -> ErrorList {
     let at = Path::new("metadata.name");
     if object.name().is_empty() {
@@ -65,7 +66,7 @@ fn name(object: &Object) -> ErrorList {
     problems.into_iter().map(|problem| FieldError::invalid(&at, object.name(), problem)).collect()
 }
 
-/// Refuses a cluster's name that no DNS zone can contain, if the cluster has records in one.
+/// Rejects a cluster name that no DNS zone can contain, if the cluster has DNS records.
 fn full_name(cluster: &Object, errors: &mut ErrorList) {
     let annotations = cluster.metadata.get("annotations");
     let imported = annotations.and_then(|all| all.get(MANAGEMENT_ANNOTATION));
@@ -82,12 +83,12 @@ fn full_name(cluster: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Returns `true` if a field has a value other than Go's empty string.
+/// Reports whether a field has a value other than Go's empty string.
 fn is_set(value: Option<&Value>) -> bool {
     value.is_some_and(|value| !value.is_null() && value != "")
 }
 
-/// Refuses the fields of `removed.tsv`.
+/// Rejects the fields of `removed.tsv`.
 fn removed(object: &Object, errors: &mut ErrorList) {
     for row in REMOVED.lines().filter(|line| !line.starts_with('#')) {
         let [kind, path, detail] = row.split('\t').collect::<Vec<_>>()[..] else { continue };
@@ -98,7 +99,7 @@ fn removed(object: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Reads a version as Go's `semver.ParseTolerant` does: a leading `v` and missing numbers are allowed.
+/// Parses a version as Go's `semver.ParseTolerant` does: a leading `v` and missing numbers are allowed.
 fn version(text: &str) -> Option<[u64; 3]> {
     let plain = text.trim().trim_start_matches('v');
     let plain = plain.split(['-', '+']).next().unwrap_or_default();
@@ -138,7 +139,7 @@ fn values(object: &Object) -> ErrorList {
     errors
 }
 
-/// The path of a field below another.
+/// Returns the path of a field below another.
 fn below(root: &Path, path: &str) -> Path {
     path.split('.').fold(root.clone(), |at, name| at.child(name))
 }
@@ -147,7 +148,7 @@ fn spec(path: &str) -> Path {
     below(&Path::new("spec"), path)
 }
 
-/// A range with nothing set outside of its prefix.
+/// Validates a range, which must have no bits set outside its prefix.
 fn range(at: &Path, text: &str, errors: &mut ErrorList) -> Option<Cidr> {
     let Ok(range) = text.parse::<Cidr>() else {
         let hint = match text.parse::<std::net::IpAddr>() {
@@ -170,7 +171,7 @@ fn overlap(a: Cidr, b: Cidr) -> bool {
     a.contains(b.address) || b.contains(a.address)
 }
 
-/// What machines and volumes are known by is not the user's to say.
+/// Rejects labels that identify machines and volumes, because kOps sets them.
 fn cloud_label(key: &str, errors: &mut ErrorList) {
     const PREFIXES: [&str; 3] = ["kubernetes.io/cluster/", "k8s.io/role/", "kops.k8s.io/"];
     let at = spec("cloudLabels").child(key);
@@ -185,7 +186,7 @@ fn cloud_label(key: &str, errors: &mut ErrorList) {
     }
 }
 
-/// An ARN's resource: what stands after the account.
+/// Returns an ARN's resource, the part after the account.
 fn arn_resource(text: &str) -> Option<&str> {
     let mut parts = text.splitn(6, ':');
     (parts.next() == Some("arn")).then_some(())?;

@@ -1,10 +1,10 @@
-//! From the hub to a version, with what is empty left out as Go's encoder leaves it out.
+//! Converts the hub's form to a version's, omitting empty fields as Go's encoder does.
 
 use serde_json::{Map, Value};
 
 use crate::schema::{self, Field, Shape, Version};
 
-/// Writes the fields of a type. `parent` is the type around it, in the hub.
+/// Writes the fields of a type. `parent` is the enclosing type in the hub.
 pub(crate) fn structure(
     version: Version,
     name: &str,
@@ -49,10 +49,10 @@ fn written(
     (!left_out).then_some(value)
 }
 
-/// What stands for a field that the hub does not have, if anything does.
+/// Returns the value of a field that the hub does not have; `None` to omit it.
 fn absent(version: Version, field: &Field, hub: &Map<String, Value>) -> Option<Value> {
     match &field.shape {
-        // A structure is there in Go, whatever its tag says.
+        // A structure is never absent in Go, regardless of its tag.
         Shape::Struct(name) | Shape::Loose(name) => {
             Some(Value::Object(structure(version, name, &Map::new(), hub)))
         }
@@ -97,7 +97,7 @@ fn shaped(
     })
 }
 
-/// Go's zero value.
+/// Returns Go's zero value.
 pub(crate) fn zero(shape: &Shape) -> Value {
     match shape {
         Shape::Text | Shape::Role | Shape::Bytes => "".into(),

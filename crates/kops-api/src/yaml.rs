@@ -1,8 +1,9 @@
-//! YAML as Go's `sigs.k8s.io/yaml` writes it, byte for byte: hashes of such documents name configurations, and people read
-//! the difference between two of them.
+//! Writes YAML as Go's `sigs.k8s.io/yaml` does, byte for byte. Hashes of such documents identify configurations, and
+//! users read their differences.
 //!
-//! It is libyaml's emitter with go-yaml's choices: block style, lists at the depth of their key, plain scalars where a
-//! YAML 1.1 reader takes them for the same string, lines folded at 80 columns, literal blocks where there are line ends.
+//! The rules are libyaml's emitter with go-yaml's choices: block style, and lists at the indentation of their key.
+//! Scalars are plain where a YAML 1.1 parser reads them as the same string. Lines are folded at 80 columns, and
+//! multi-line text is a literal block.
 
 mod scalar;
 
@@ -12,12 +13,12 @@ use serde_json::{Map, Value};
 
 use self::scalar::{Style, escaped};
 
-/// Where a scalar is folded: at the first space after this column.
+/// The column after which a scalar is folded at the next space.
 const WIDTH: usize = 80;
-/// Longer keys would need the form with a question mark.
+/// The longest key that does not need the form with a question mark.
 const LONG_KEY: usize = 128;
 
-/// One document.
+/// Returns a value as one document.
 pub fn to_string(value: &Value) -> String {
     let mut out = Emitter::default();
     match value {
@@ -34,7 +35,7 @@ pub fn to_string(value: &Value) -> String {
 #[derive(Default)]
 struct Emitter {
     text: String,
-    /// Characters since the last line end.
+    /// The number of characters since the last line break.
     column: usize,
 }
 
@@ -55,7 +56,7 @@ impl Emitter {
         self.column = indent;
     }
 
-    /// `inline`: the first key goes on the line that is there, after a list's dash.
+    /// Writes a mapping. With `inline`, the first key stays on the current line, after a list's dash.
     fn mapping(&mut self, members: &Map<String, Value>, indent: usize, inline: bool) {
         let mut keys: Vec<_> = members.iter().collect();
         keys.sort_by(|(a, _), (b, _)| natural(a, b));
@@ -100,7 +101,7 @@ impl Emitter {
     }
 
     fn end(&mut self) {
-        // A literal block ends its own last line.
+        // A literal block ends with its own line break.
         if !(self.column == 0 && self.text.ends_with('\n')) {
             self.text.push('\n');
         }
@@ -150,7 +151,7 @@ impl Emitter {
         self.put("'");
     }
 
-    /// A single space after the width becomes a line end.
+    /// Writes text, replacing a single space after the width by a line break.
     fn folded(&mut self, text: &str, fold: Option<usize>, quoted: bool) {
         let chars: Vec<char> = text.chars().collect();
         let mut spaces = false;
@@ -231,7 +232,7 @@ fn go_number(number: &serde_json::Number) -> String {
     }
 }
 
-/// Go's order of keys: runs of digits as numbers, letters after all else.
+/// Compares keys in Go's order: runs of digits as numbers, letters after all other characters.
 fn natural(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(at) = (0..a.len().min(b.len())).find(|&i| a[i] != b[i]) else {
@@ -243,7 +244,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Where one differs by a zero only, the digits before it decide how long the number is.
+    // If one key differs by a zero only, the digits before it decide the length of the number.
     let led = (a[at] == '0' || b[at] == '0')
         && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');
     let run = |text: &[char]| {
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_are_quoted_as_go_quotes_them() {
+    fn quotes_scalars_as_go() {
         for (text, written) in [
             ("a b", "a b"),
             ("", "\"\""),
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_folded() {
+    fn folds_long_lines() {
         let words = "word ".repeat(30);
         let text = to_string(&json!({"a": words.trim_end()}));
         assert!(text.lines().all(|l| l.len() < 86), "{text}");
@@ -309,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn structures_are_in_block_style_and_keys_in_natural_order() {
+    fn writes_block_style_with_keys_in_natural_order() {
         let tree = json!({"b10": [{"x": 1, "a": [[1, 2], []]}, {}], "b2": null, "b": {"c/d": true, "c-d": false, "cd": 1.5}});
         let text = "b:\n  c-d: false\n  c/d: true\n  cd: 1.5\nb2: null\nb10:\n- a:\n  - - 1\n    - 2\n  - []\n  x: 1\n- {}\n";
         assert_eq!(to_string(&tree), text);
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn output_parses_back() {
         proptest::proptest!(|(text in "[ -~\n\té]{0,100}", key in "[a-z0-9:# '\"-]{1,12}")| {
             let tree = json!({ &key: [&text, {"x": &text}] });
             let written = to_string(&tree);

@@ -1,5 +1,5 @@
-//! What is settled once, when a cluster is made, and does not change with new defaults: its networks' ranges, its name, its
-//! version.
+//! Assigns the values that are fixed when a cluster is created and do not follow later defaults: network ranges, name
+//! and version.
 
 use api_meta::Cidr;
 use kops_api::{Object, Spec};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::{CloudName, Cluster, Dns, Error, Network, World, ranges};
 
 const AWS_NETWORK: &str = "172.20.0.0/16";
-/// GCE's networks have no range of their own; subnets are taken from here.
+/// GCE's networks have no range of their own; subnets are allocated from this range.
 const GCE_NETWORK: &str = "10.0.0.0/8";
 const NON_MASQUERADE: &str = "100.64.0.0/10";
 const BACKUP_DAYS: u32 = 90;
 
-/// Settles what is not settled yet.
+/// Assigns the values that are still unset.
 pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
     for etcd in items(&mut cluster.spec, "etcdClusters") {
         etcd.default("manager.backupRetentionDays", BACKUP_DAYS);
@@ -47,7 +47,7 @@ pub(crate) fn items<'s>(spec: &'s mut Value, path: &str) -> std::slice::IterMut<
 }
 
 fn network<'w>(world: &'w World, id: &str) -> Result<&'w Network, Error> {
-    let remedy = "give the id of a network that is there, or leave it out to have one made";
+    let remedy = "give the ID of an existing network, or leave it out to create one";
     world.networks.get(id).ok_or(Error::Unknown { what: "network", name: id.to_owned(), remedy })
 }
 
@@ -57,11 +57,11 @@ fn assign_network(cluster: &mut Object, world: &World) -> Result<(), Error> {
         id => &network(world, id)?.cidr,
     };
     if cidr.is_empty() {
-        let hint = ", because the network tells no range: use --network-cidr";
+        let hint = ", because the network has no range: use --network-cidr";
         return Err(Error::Missing { field: "spec.networkCIDR".into(), hint });
     }
     let cidr = cidr.to_owned();
-    // Amazon's Pod network takes Pods' addresses from the machines' network.
+    // The Amazon VPC CNI allocates Pod addresses from the machines' network.
     if cluster.spec.has("networking.amazonVPC") && !cluster.is_ipv6_only() {
         cluster.spec.set("networking.nonMasqueradeCIDR", cidr.clone());
     }
@@ -86,7 +86,7 @@ fn assign_gce(spec: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where Pods have addresses of the network, all three ranges are taken from it.
+/// Allocates Pod, Service and node ranges from GCE's network, for alias IPs.
 fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
     let full = |what: &str| Error::Full { within: GCE_NETWORK.into(), what: what.into() };
     let [subnet] = spec.list("networking.subnets") else {
@@ -94,7 +94,7 @@ fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
         return Err(Error::value(
             "spec.subnets",
             count,
-            "subnets: where Pods have addresses of GCE's network there is one",
+            "is the number of subnets, but Pod addresses from GCE's network need exactly one",
         ));
     };
     let settled = ["networking.podCIDR", "networking.serviceClusterIPRange"];
@@ -112,18 +112,18 @@ fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
     }
     spec.set("networking.podCIDR", pods);
     spec.set("networking.serviceClusterIPRange", services);
-    // All that can reach a Pod by its address.
+    // Pods are reachable by their addresses in all of this range.
     spec.set("networking.nonMasqueradeCIDR", GCE_NETWORK);
     Ok(())
 }
 
-/// A private IPv6 subnet needs no IPv4 range.
+/// Reports whether a subnet needs an IPv4 range; a private IPv6 subnet does not.
 fn lacks_range(subnet: &Value) -> bool {
     let v6_only = !subnet.text("ipv6CIDR").is_empty() && subnet.text("type") == "Private";
     subnet.text("cidr").is_empty() && !v6_only
 }
 
-/// Takes the ranges of subnets that are there, and compares those that the spec tells.
+/// Copies the ranges of existing subnets, and compares them with ranges in the spec.
 fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
     let id = spec.text("networking.networkID").to_owned();
     if id.is_empty() || !spec.list("networking.subnets").iter().any(lacks_range) {
@@ -141,7 +141,7 @@ fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
         subnet.default("cidr", found.cidr.clone());
         for (field, real) in [("cidr", &found.cidr), ("zone", &found.zone)] {
             if subnet.text(field) != real {
-                let reason = format!("is not what subnet {id} has, {real:?}");
+                let reason = format!("differs from subnet {id}, which has {real:?}");
                 return Err(Error::value(
                     &format!("spec.subnets.{field}"),
                     subnet.text(field),
@@ -153,7 +153,7 @@ fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
     Ok(())
 }
 
-/// Splits the network among subnets that have no range. The network's first part is split again, among utility subnets.
+/// Splits the network among subnets without a range. The first part is split again, among utility subnets.
 fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
     if !spec.list("networking.subnets").iter().any(lacks_range) {
         return Ok(());
@@ -166,7 +166,7 @@ fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
             "" => None,
             text => Some(ranges::parse("spec.subnets.cidr", text)?),
         };
-        // Those of additional networks do not count.
+        // Ranges in additional networks do not overlap.
         if range.is_some_and(|range| !network.contains(range.address)) {
             continue;
         }
@@ -175,7 +175,9 @@ fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
                 big.push((subnet.text("zone").to_owned(), number))
             }
             "Utility" => little.push((subnet.text("zone").to_owned(), number)),
-            other => return Err(Error::value("spec.subnets.type", other, "is no type of subnet")),
+            other => {
+                return Err(Error::value("spec.subnets.type", other, "is not a type of subnet"));
+            }
         }
         reserved.extend(range);
     }
@@ -219,7 +221,7 @@ fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a proxy must not be asked for.
+/// Adds the addresses that must bypass the egress proxy to its excludes.
 fn assign_proxy(cluster: &mut Object) -> Result<(), Error> {
     if !cluster.spec.has("networking.egressProxy") {
         return Ok(());
@@ -239,10 +241,10 @@ fn assign_proxy(cluster: &mut Object) -> Result<(), Error> {
         pods,
     ];
     if cluster.cloud() == CloudName::Aws {
-        // Where machines ask who they are.
+        // The instance metadata service.
         wanted.push("169.254.169.254");
     }
-    // The API server talks to kubelets by their machines' addresses.
+    // The API server reaches kubelets by the machines' addresses.
     wanted.push(spec.text("networking.networkCIDR"));
     wanted.extend(spec.texts("networking.additionalNetworkCIDRs"));
     let mut excludes: Vec<&str> = given.split(',').filter(|e| !e.is_empty()).collect();

@@ -1,5 +1,5 @@
-//! Backups of etcd in etcd-manager's layout: `TIME-SEQUENCE/{_etcd_backup.meta,etcd.backup.gz}`, and its commands, which lie
-//! beside them as `control/TIME-SEQUENCE/_command.json`.
+//! Backups and commands of etcd in etcd-manager's layout: `TIME-SEQUENCE/{_etcd_backup.meta,etcd.backup.gz}` for a
+//! backup, `control/TIME-SEQUENCE/_command.json` beside them for a command.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,54 +12,54 @@ use serde_json::{Value, json};
 
 use crate::member::Mark;
 
-/// In a backup's directory: what it is, which is written last.
+/// The metadata file of a backup. It is written last.
 pub const META: &str = "_etcd_backup.meta";
-/// Beside it: etcd's snapshot, compressed.
+/// The compressed etcd snapshot of a backup.
 pub const DATA: &str = "etcd.backup.gz";
-/// What a command's directory holds.
+/// The file of a command.
 pub const COMMAND: &str = "_command.json";
 
-/// How the generations of restored clusters begin.
+/// The prefix of a restored cluster's generation.
 const RESTORED: &str = "restored-";
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-/// The name of a backup or a command of this moment.
+/// Returns the name of a backup or command taken at `now`.
 pub fn name(now: Timestamp, sequence: &str) -> String {
     format!("{}-{sequence}", now.to_seconds())
 }
 
-/// When something was made, by its name; nothing if it is no such name.
+/// Parses the time in a backup's or command's name; `None` if it has none.
 pub fn moment(name: &str) -> Option<Timestamp> {
     let time = name.find("Z-").map_or(name, |at| name.get(..=at).unwrap_or(name));
     time.parse().ok()
 }
 
-/// For how long backups are kept.
+/// The retention of backups by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// One of each hour.
+    /// Older than an hour and younger than this: one backup per hour is kept.
     pub hourly: Duration,
-    /// One of each day.
+    /// Older than that and younger than this: one backup per day is kept.
     pub daily: Duration,
 }
 
 impl Default for Retention {
-    /// etcd-manager's.
+    /// Returns etcd-manager's defaults: 7 days hourly, 7 years daily.
     fn default() -> Self {
         let days = |days| Duration::from_secs(days * DAY);
         Self { hourly: days(7), daily: days(7 * 365) }
     }
 }
 
-/// The backups that are kept no longer. Of the last hour all are kept, then the first of each hour, then of each day; what has
-/// no moment in its name is somebody else's.
+/// Returns the backups to delete. All backups of the last hour are kept, then the first of each hour, then the first of
+/// each day. Names without a time are never returned, because kOps did not write them.
 pub fn expired(names: &[String], now: Timestamp, retention: Retention) -> Vec<&str> {
     let mut first: BTreeMap<(u64, i64), (Timestamp, &str)> = BTreeMap::new();
     let mut kept = BTreeSet::new();
     let known: Vec<_> = names.iter().filter_map(|name| Some((name, moment(name)?))).collect();
     for (name, at) in &known {
-        // One of the future is of a clock that is ahead.
+        // The age of a backup from the future is zero; its clock was ahead.
         let age = now.since(*at);
         let length = match age {
             age if age < Duration::from_secs(HOUR) => {
@@ -80,16 +80,18 @@ pub fn expired(names: &[String], now: Timestamp, retention: Retention) -> Vec<&s
     known.iter().map(|(name, _)| name.as_str()).filter(|name| !kept.contains(name)).collect()
 }
 
-/// What a backup says of itself.
+/// The metadata of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
+    /// The version of etcd that wrote the backup.
     pub etcd_version: String,
+    /// The number of members of the etcd cluster.
     pub members: i64,
-    /// In seconds.
+    /// The time of the backup, in Unix seconds.
     pub timestamp: i64,
 }
 
-/// A number of 64 bits, which protobuf's JSON has as a text.
+/// Reads a 64-bit number, which protobuf's JSON may write as a string.
 fn long(value: Option<&Value>) -> Option<i64> {
     match value? {
         Value::String(text) => text.parse().ok(),
@@ -102,7 +104,7 @@ fn spec(members: i64, version: &str) -> Value {
 }
 
 impl Info {
-    /// Reads what a backup says; nothing if it says no version.
+    /// Parses a backup's metadata; `None` if it has no etcd version.
     pub fn read(text: &[u8]) -> Option<Self> {
         let tree: Value = serde_json::from_slice(text).ok()?;
         let etcd_version = Some(tree.text("etcdVersion").to_owned()).filter(|v| !v.is_empty())?;
@@ -110,7 +112,7 @@ impl Info {
         Some(Self { etcd_version, members, timestamp: long(tree.get("timestamp")).unwrap_or(0) })
     }
 
-    /// As it lies beside a backup.
+    /// Returns the metadata as it is stored beside a backup.
     pub fn to_text(&self) -> String {
         let version = self.etcd_version.as_str();
         let tree = json!({
@@ -123,13 +125,14 @@ impl Info {
 /// A command to restore a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restore {
+    /// The backup's name.
     pub backup: String,
-    /// When it was given, in nanoseconds.
+    /// The time of the command, in Unix nanoseconds.
     pub timestamp: i64,
 }
 
 impl Restore {
-    /// Reads a command; nothing if it is another one.
+    /// Parses a command; `None` for other commands.
     pub fn read(text: &[u8]) -> Option<Self> {
         let tree: Value = serde_json::from_slice(text).ok()?;
         let backup = tree.text("restoreBackup.backup").to_owned();
@@ -137,7 +140,7 @@ impl Restore {
         (!backup.is_empty()).then_some(Self { backup, timestamp })
     }
 
-    /// As it stands in the store. The spec is that of the cluster that comes of it, as it lies in the store.
+    /// Returns the command as it is stored. `spec` is the restored cluster's etcd spec, as in the store.
     pub fn to_text(&self, spec: &Value) -> String {
         let Self { backup, timestamp } = self;
         let tree = json!({
@@ -146,19 +149,19 @@ impl Restore {
         format!("{tree:#}")
     }
 
-    /// What tells the cluster that comes of it from all others.
+    /// Returns the generation of the restored cluster, which differs from all others.
     pub fn generation(&self) -> String {
         format!("{RESTORED}{}", self.timestamp)
     }
 
-    /// Whether a machine that was made at a moment, in seconds, may have begun with what there was before.
+    /// Reports whether a machine created at `made`, in Unix seconds, may have started before this command.
     pub fn is_after(&self, made: i64) -> bool {
-        // Machines' moments are rounded up.
+        // The creation times of machines are rounded up.
         made <= self.timestamp.div_euclid(1_000_000_000) + 1
     }
 }
 
-/// The command that is still to be carried out: the newest, unless the cluster that there is, or a later one, came of it.
+/// Returns the newest command, unless the present cluster or a later one was restored by it.
 pub fn pending(commands: Vec<Restore>, begun: Option<&Mark>) -> Option<Restore> {
     let came_of = begun.and_then(|begun| begun.generation.strip_prefix(RESTORED)?.parse().ok());
     let newest = commands.into_iter().max_by_key(|command| command.timestamp);
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_etcd_managers() {
+    fn uses_etcd_managers_names() {
         assert_eq!(name(at("2026-11-23T10:00:00.5Z"), "000012"), "2026-11-23T10:00:00Z-000012");
         assert_eq!(moment("2026-11-23T10:00:00Z-000012"), Some(at("2026-11-23T10:00:00Z")));
         assert_eq!(moment("2026-11-23T10:00:00Z"), Some(at("2026-11-23T10:00:00Z")));
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_backups_are_kept_the_older_they_are() {
+    fn keeps_fewer_backups_with_age() {
         let days = |days| Duration::from_secs(days * DAY);
         let retention = Retention { hourly: days(1), daily: days(3) };
         let names: Vec<_> = [
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_command_is_carried_out_once() {
+    fn returns_newest_restore_once() {
         let of = |timestamp: i64| Restore { backup: timestamp.to_string(), timestamp };
         let mark = |generation: &str| Mark { generation: generation.to_owned(), ..Mark::default() };
         let left =
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_etcd_manager_wrote_is_read() {
+    fn parses_etcd_managers_files() {
         let text = br#"{
   "etcdVersion": "3.4.3",
   "timestamp": "1583942400",

@@ -1,4 +1,4 @@
-//! What a machine is started with: whom it asks for its configuration, and by which hash it knows it.
+//! The boot configuration of a machine: the server of its node configuration, and that configuration's hash.
 
 use std::net::IpAddr;
 
@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{CloudName, Cluster, Dns, NodeInputs};
 
-/// Where kops-controller listens.
+/// The port of kops-controller.
 const PORT: u16 = 3988;
 
-/// The document `kube_env.yaml` of a machine's user data. `config` is its group's node configuration: a machine that is
-/// given another one does not start.
+/// Returns the document `kube_env.yaml` of a machine's user data. `config` is the group's node configuration. A machine
+/// that receives another configuration does not start, because the hash differs.
 pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config: &str) -> String {
     let role = group.spec.text("role");
     let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(config.as_bytes()));
@@ -58,12 +58,13 @@ fn serves(group: &Object) -> bool {
     ["ControlPlane", "APIServer"].contains(&group.spec.text("role"))
 }
 
-/// Whether workers find kops-controller: by DNS or the hosts file, or with gossip by a load balancer that passes it on.
+/// Reports whether workers can find kops-controller: by DNS, by the hosts file or, with gossip, by a load balancer that
+/// forwards to it.
 pub(crate) fn asks_kops_controller(cluster: &Object) -> bool {
     cluster.dns() != Dns::Gossip || is_balanced(cluster)
 }
 
-/// Whether the API's load balancer passes kops-controller on.
+/// Reports whether the API's load balancer forwards to kops-controller.
 fn is_balanced(cluster: &Object) -> bool {
     let balancer = cluster.spec.at("api.loadBalancer");
     let aws = cluster.cloud() == CloudName::Aws;
@@ -74,8 +75,7 @@ fn is_balanced(cluster: &Object) -> bool {
     }
 }
 
-/// The addresses that a machine writes into its hosts file, of those that the API has: only such as it can reach from
-/// inside.
+/// Returns the API addresses for a machine's hosts file: only those that it can reach from inside.
 pub(crate) fn addresses(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Vec<String> {
     let cloud = cluster.cloud();
     if !(is_balanced(cluster) && !serves(group) || cloud.is_bare()) {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_told_what_they_can_reach() {
+    fn lists_only_reachable_api_addresses() {
         let mut cluster = Object::new(Kind::Cluster, "a.example.com");
         cluster.spec = json!({
             "cloudProvider": {"aws": {}}, "networking": {"networkCIDR": "10.0.0.0/8", "topology": {"dns": "None"}},
@@ -133,7 +133,7 @@ mod tests {
         ] {
             assert!(boot.contains(part), "{boot}");
         }
-        // The sum of nothing.
+        // The hash of the empty string.
         assert!(
             boot.contains("NodeupConfigHash: 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="),
             "{boot}"

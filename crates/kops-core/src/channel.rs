@@ -1,28 +1,28 @@
-//! A channel: which versions and images are recommended. Upstream publishes `stable` and `alpha`; a file of one's own works
-//! as well.
+//! A channel: the recommended versions and images. Upstream publishes `stable` and `alpha`; users may provide a file of
+//! their own.
 
 use kops_api::Spec;
 use serde_json::Value;
 
 use crate::{Error, Version, VersionRange};
 
-/// A channel's file.
+/// A parsed channel file.
 #[derive(Clone, Debug, Default)]
 pub struct Channel(Value);
 
 impl Channel {
-    /// Reads a channel. `what` names it in errors.
+    /// Parses a channel. `what` names it in errors.
     pub fn read(what: &str, text: &[u8]) -> Result<Self, Error> {
         let tree = api_codec::from_yaml(text)
             .map_err(|e| kops_api::Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
         if !tree.at("spec").is_some_and(Value::is_object) {
-            let cause = "it has no spec: it is no channel".to_owned();
+            let cause = "it has no spec, so it is not a channel".to_owned();
             return Err(kops_api::Error::Yaml { what: what.to_owned(), cause }.into());
         }
         Ok(Self(tree))
     }
 
-    /// The image that machines of a cloud and an architecture start from.
+    /// Returns the image for machines of a cloud, Kubernetes version and architecture.
     pub fn image(&self, cloud: &str, version: &Version, architecture: &str) -> Option<&str> {
         let fits = |image: &&Value| {
             let arch = image.text("architectureID");
@@ -33,14 +33,15 @@ impl Channel {
         self.0.list("spec.images").iter().find(fits).map(|image| image.text("name"))
     }
 
-    /// The version of Kubernetes that a version of kOps makes clusters with.
+    /// Returns the Kubernetes version that a version of kOps uses for new clusters.
     pub fn kubernetes(&self, kops: &Version) -> Option<&str> {
         let found = self.0.list("spec.kopsVersions").iter().find(|v| holds(v.text("range"), kops));
         found.map(|v| v.text("kubernetesVersion")).filter(|version| !version.is_empty())
     }
 }
 
-/// A range that cannot be read holds nothing, so that one mistake does not spoil a channel.
+/// Reports whether a version is in a range. An invalid range contains no version, so that one mistake does not spoil a
+/// channel.
 fn holds(range: &str, version: &Version) -> bool {
     range.is_empty() || range.parse::<VersionRange>().is_ok_and(|range| range.holds(version))
 }
@@ -62,7 +63,7 @@ spec:
 "#;
 
     #[test]
-    fn the_first_that_fits_is_taken() {
+    fn takes_first_matching_entry() {
         let channel = Channel::read("test", TEXT.as_bytes()).unwrap();
         let image = |version: &str, arch| channel.image("aws", &version.parse().unwrap(), arch);
         assert_eq!(image("1.31.5", "amd64"), Some("old"));

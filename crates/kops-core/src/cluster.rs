@@ -1,4 +1,4 @@
-//! What is asked of a cluster's spec again and again.
+//! Common queries on a cluster's spec.
 
 use kops_api::{CLOUD_LABEL, Object, Spec};
 use serde_json::Value;
@@ -10,12 +10,12 @@ pub enum CloudName {
     Gce,
     Metal,
     Local,
-    /// One that nothing is built for.
+    /// A cloud without support.
     Other,
 }
 
 impl CloudName {
-    /// What `--cloud` calls it.
+    /// Returns the cloud's name for `--cloud`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Aws => "aws",
@@ -26,30 +26,30 @@ impl CloudName {
         }
     }
 
-    /// Whether machines are our own: no cloud has controllers for them.
+    /// Reports whether the machines belong to no cloud, so that no cloud controller manages them.
     pub fn is_bare(self) -> bool {
         matches!(self, Self::Metal | Self::Local)
     }
 }
 
-/// How a cluster's names are found.
+/// The way in which a cluster's names are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dns {
     Public,
     Private,
     None,
-    /// The name ends in `.k8s.local`, and records are told from machine to machine.
+    /// Gossip between machines: the cluster's name ends in `.k8s.local`.
     Gossip,
 }
 
-/// Questions to a cluster.
+/// Queries on a cluster.
 pub trait Cluster {
     fn cloud(&self) -> CloudName;
     fn dns(&self) -> Dns;
     fn is_ipv6_only(&self) -> bool;
-    /// The region on AWS, which is that of its subnets' zones without their last letter.
+    /// Returns the region on AWS: the zone of the subnets without its last letter.
     fn region(&self) -> Option<&str>;
-    /// Whether somebody writes DNS records for it.
+    /// Reports whether the cluster's names are published as DNS records.
     fn publishes_dns(&self) -> bool {
         matches!(self.dns(), Dns::Public | Dns::Private)
     }

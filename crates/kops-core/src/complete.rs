@@ -1,4 +1,4 @@
-//! From a cluster's spec to the complete spec, which says everything and leaves no default to anybody.
+//! Completes a cluster's spec: every default is written out, so that no reader applies defaults of its own.
 
 mod builders;
 mod defaults;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::{CloudName, Cluster, Dns, Error, Version, World, assign, ranges};
 
-/// Upstream's builders settle within this many rounds, or never.
+/// The most rounds of builders; upstream's settle within this number or never.
 const ROUNDS: usize = 10;
 
-/// What is known of the machines that run, beside the spec.
+/// Facts about running machines, which the spec does not have.
 #[derive(Clone, Debug, Default)]
 pub struct Machines {
-    /// The newest version that kubelets may have: the control plane's while that has not been updated.
+    /// The newest version allowed for kubelets: that of the control plane until it has been updated.
     pub kubelet: Option<String>,
 }
 
@@ -63,12 +63,12 @@ fn check(what: &str, problems: ErrorList) -> Result<(), Error> {
     }
 }
 
-/// Runs the builders until nothing changes. What the user says goes over what they say, every time.
+/// Runs the builders until nothing changes. In every round the user's values override theirs.
 fn settle(user: &Object, world: &World, machines: &Machines) -> Result<Object, Error> {
     let control_plane: Version = user.spec.text("kubernetesVersion").parse()?;
     let node = machines.kubelet.as_deref().map(str::parse).transpose()?;
     let node = node.unwrap_or_else(|| control_plane.clone());
-    let known = builders::Known { control_plane, node, world };
+    let known = builders::BuildContext { control_plane, node, world };
     let mut current = user.clone();
     for _ in 0..=ROUNDS {
         let mut next = current.clone();
@@ -83,7 +83,7 @@ fn settle(user: &Object, world: &World, machines: &Machines) -> Result<Object, E
     Err(Error::Unsettled(ROUNDS))
 }
 
-/// Writes a tree over another. Lists' items are written over one another by their place, as Go's decoder does it.
+/// Merges `over` into `under`. Items of lists are merged by index, as in Go's decoder.
 pub(crate) fn overlay(under: &mut Value, over: &Value) {
     match (under, over) {
         (_, Value::Null) => {}
@@ -102,7 +102,7 @@ pub(crate) fn overlay(under: &mut Value, over: &Value) {
     }
 }
 
-/// Pods get the upper half of the addresses that are not masqueraded.
+/// Assigns Pods the upper half of the non-masqueraded range.
 fn assign_ranges(spec: &mut Value) -> Result<(), Error> {
     let text = spec.text("networking.nonMasqueradeCIDR").to_owned();
     if text.is_empty() {
@@ -119,7 +119,7 @@ fn assign_ranges(spec: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// How the API is reached: by DNS where its machines are in public subnets, else by a load balancer.
+/// Sets how clients reach the API: by DNS if its machines are in public subnets, otherwise by a load balancer.
 fn complete_api(cluster: &mut Object, groups: &[Object]) {
     let spec = &cluster.spec;
     if !spec.has("api.dns") && !spec.has("api.loadBalancer") {
@@ -159,7 +159,7 @@ fn complete_dns(cluster: &mut Object, world: &World) -> Result<(), Error> {
         let zone = world.zone_of(cluster.name(), private).ok_or_else(|| Error::Unknown {
             what: "one DNS zone for",
             name: cluster.name().to_owned(),
-            remedy: "make it, or name one with --dns-zone, or use --dns none",
+            remedy: "create it, or name one with --dns-zone, or use --dns none",
         })?;
         cluster.spec.set("dnsZone", zone);
     }

@@ -1,4 +1,5 @@
-//! `create cluster`: options become a cluster and its groups, which say what the user wants and leave the rest to completion.
+//! `create cluster`: turns options into a cluster and its groups, with the user's values only. Completion adds the
+//! defaults. Read [`create`] first.
 
 mod etcd;
 mod groups;
@@ -14,7 +15,7 @@ pub(crate) use self::groups::fill;
 pub use self::options::Options;
 use crate::{CloudName, Cluster, Error, Version, World, assign, channel::Channel};
 
-/// Makes a cluster and its groups, settled but not completed, as they are stored.
+/// Creates a cluster and its groups as they are stored: assigned, but not completed.
 pub fn create(
     options: &Options,
     channel: &Channel,
@@ -56,7 +57,7 @@ fn check(options: &mut Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// What does not depend on the network.
+/// Builds the part of a cluster that does not depend on the network.
 fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object, Error> {
     let mut cluster = Object::new(Kind::Cluster, &options.name);
     let spec = &mut cluster.spec;
@@ -112,7 +113,7 @@ fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
             cluster.spec.set("cloudProvider.gce", json!({}));
             cluster.spec.set("cloudConfig", json!({}));
         }
-        // These have no cloud to name: a label says where machines come from.
+        // These have no cloud in the spec; a label says where machines come from.
         "metal" | "local" => {
             cluster.metadata.set("labels", json!({ CLOUD_LABEL: options.cloud }));
         }
@@ -130,7 +131,7 @@ fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     Ok(())
 }
 
-/// `+Name` and `Name` switch a gate on, `-Name` off, in every component.
+/// Sets feature gates in every component: `+Name` and `Name` enable one, `-Name` disables one.
 fn feature_gates(options: &Options, spec: &mut Value) {
     const COMPONENTS: [&str; 5] =
         ["kubelet", "kubeAPIServer", "kubeControllerManager", "kubeProxy", "kubeScheduler"];
@@ -148,7 +149,7 @@ fn feature_gates(options: &Options, spec: &mut Value) {
     }
 }
 
-/// What flags say of single fields, after everything else.
+/// Applies flags for single fields, after everything else.
 fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Result<(), Error> {
     let labels = cloud_labels(&options.cloud_labels)?;
     if !labels.is_empty() {
@@ -187,14 +188,14 @@ fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Res
         };
         cluster.set_field(path, text).map_err(refused)?;
     }
-    // Calico's eBPF does kube-proxy's work, and takes its port.
+    // Calico's eBPF data plane replaces kube-proxy and uses its port.
     if cluster.spec.is("networking.calico.bpfEnabled") && !cluster.spec.has("kubeProxy.enabled") {
         cluster.spec.set("kubeProxy.enabled", false);
     }
     Ok(())
 }
 
-/// `a=b,"c d"=e`: pairs separated by commas, keys and values in quotes where they hold an equals sign.
+/// Parses `a=b,"c d"=e`: pairs separated by commas, with quotes around keys or values that contain an equals sign.
 fn cloud_labels(text: &str) -> Result<BTreeMap<String, String>, Error> {
     let wrong = |pair: &str| Error::value("--cloud-labels", pair, "is not of the form key=value");
     let mut labels = BTreeMap::new();
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cloud_labels_are_pairs() {
+    fn parses_cloud_labels() {
         let labels = cloud_labels("Owner=John Doe,dn=\"cn=John: dc=a\", foo/bar=x+y").unwrap();
         let expected = [("Owner", "John Doe"), ("dn", "cn=John: dc=a"), ("foo/bar", "x+y")];
         assert!(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).eq(expected));

@@ -1,9 +1,11 @@
-//! A model beside what is in AWS already: what is asked, what is there, what differs, and the calls that make it so.
+//! Compares a model with the existing resources in AWS, and plans the calls that make them equal.
 //!
-//! All of it is pure. Whoever calls AWS asks [`questions`] until there are none, reads [`There`] of the answers, and carries
-//! a [`Plan`] out change by change. A resource is known by its kind and by what only one of its kind has (a name, or what it
-//! consists of), so that who was interrupted finds what was made. What is left to do after it was made is a difference like
-//! any other.
+//! The module is pure: the caller makes the calls. The caller answers [`questions`] until there are none, parses the
+//! answers as [`There`], and carries out a [`Plan`] change by change.
+//!
+//! A resource is identified by its kind and by a value that is unique within the kind, such as a name. So an
+//! interrupted run finds the resources it has created. Work left after a creation is a difference like any other. Read
+//! [`Plan`] first.
 
 mod erase;
 mod fields;
@@ -29,11 +31,14 @@ pub use self::{
 };
 use crate::model::aws::{Kind, Ref};
 
-/// A call of an operation, with its parameters under their wire names.
+/// A call of an AWS operation, with its parameters under their wire names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
+    /// The AWS service, such as `ec2`.
     pub service: &'static str,
+    /// The operation's name.
     pub operation: &'static str,
+    /// The operation's parameters.
     pub parameters: Value,
 }
 
@@ -47,22 +52,24 @@ impl Call {
     }
 }
 
-/// What is compared of a resource: tags as `Tags.KEY`. A policy is in one order of its members, a list in order.
+/// The compared fields of a resource: tags as `Tags.KEY`. Policies and lists are in a canonical order.
 pub type Fields = BTreeMap<String, String>;
 
-/// Ids of what is there: ARNs of balancers, names of what has nothing else.
+/// The IDs of existing resources: ARNs of load balancers, names of resources without another ID.
 pub type Ids = BTreeMap<Ref, String>;
 
-/// What is there of a resource.
+/// An existing resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
+    /// Its ID, ARN or name.
     pub id: String,
+    /// Its fields.
     pub fields: Fields,
-    /// Whether it is the cluster's: nothing else is deleted.
+    /// `true` if the cluster owns it. Only owned resources are deleted.
     pub owned: bool,
-    /// What calls about it have to say beside its id.
+    /// Further parameters of calls about it, besides its ID.
     pub around: String,
 }
 
-/// What makes a resource one of its kind.
+/// The identity of a resource: its kind, and a value that is unique within the kind.
 pub type Identity = (Kind, String);

@@ -1,6 +1,8 @@
+//! The errors of creating and completing specs.
+
 use api_meta::CidrError;
 
-/// Why options or a spec come to no complete spec.
+/// An error of creating or completing a spec.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{field}: {value:?} {reason}")]
@@ -11,7 +13,7 @@ pub enum Error {
     Missing { field: String, hint: &'static str },
     #[error("{what} is not supported: {remedy}")]
     Unsupported { what: String, remedy: &'static str },
-    #[error("{what} {name:?} is not there; {remedy}")]
+    #[error("{what} {name:?} does not exist; {remedy}")]
     Unknown { what: &'static str, name: String, remedy: &'static str },
     #[error("no part of {within} is left for {what}: give it a range, or widen spec.networkCIDR")]
     Full { within: String, what: String },

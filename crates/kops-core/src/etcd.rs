@@ -1,17 +1,17 @@
-//! etcd's versions, and the static Pod of upstream's etcd-manager, which runs it on the control planes of clusters that run
-//! upstream's programs.
+//! etcd's versions, and the static Pod of upstream's etcd-manager. It runs etcd on the control planes of clusters that
+//! run upstream's programs.
 
 use kops_api::{Object, Spec, yaml};
 use serde_json::{Value, json};
 
 use crate::{CloudName, Cluster, Error, Version, complete::remap, names, pods};
 
-/// The newest of the two minor versions: up to 1.33, and from 1.34 on.
+/// The latest version of the two supported minor versions: up to 1.33, and from 1.34 on.
 pub(crate) const LATEST: [&str; 2] = ["3.5.31", "3.6.12"];
 
 const MANAGER: &str = "registry.k8s.io/etcd-manager/etcd-manager-slim:v3.0.20260707";
 
-/// Ports on the machine of each cluster's member: clients, peers, the manager's gRPC, clients while it is quarantined.
+/// The ports of each etcd cluster's member: clients, peers, etcd-manager's gRPC, and clients during quarantine.
 const PORTS: [(&str, [u16; 4]); 4] = [
     ("main", [4001, 2380, 3996, 3994]),
     ("events", [4002, 2381, 3997, 3995]),
@@ -19,13 +19,13 @@ const PORTS: [(&str, [u16; 4]); 4] = [
     ("leases", [4004, 2383, 4006, 4005]),
 ];
 
-/// Whether there are programs for a version: each minor version up to its latest patch.
+/// Reports whether a version of etcd is supported: any patch up to the latest of its minor version.
 pub(crate) fn is_supported(version: &str) -> bool {
     let Ok(version) = version.parse::<Version>() else { return false };
     LATEST.iter().any(|latest| patches(latest).any(|patch| patch == version.to_string()))
 }
 
-/// All versions of a minor version up to its latest.
+/// Returns all versions of a minor version up to its latest.
 fn patches(latest: &str) -> impl Iterator<Item = String> {
     let (minor, patch) = latest.rsplit_once('.').unwrap_or((latest, "0"));
     (0..=patch.parse::<u32>().unwrap_or(0)).map(move |patch| format!("{minor}.{patch}"))
@@ -35,15 +35,15 @@ fn dashed(version: &str) -> String {
     version.replace('.', "-")
 }
 
-/// What etcd-manager makes of a new cluster, as it lies in the store.
+/// Returns etcd-manager's spec of a new cluster, as it is stored.
 pub fn etcd_spec(etcd: &Value) -> String {
     let version = etcd.text("version").trim_start_matches('v');
     let members = etcd.list("etcdMembers").len();
     format!("{{\n  \"memberCount\": {members},\n  \"etcdVersion\": \"{version}\"\n}}\n")
 }
 
-/// The Pod that runs the member of one etcd cluster. `api_servers`: whether machines without etcd have API servers, which
-/// then find it by name.
+/// Returns the Pod that runs the member of one etcd cluster. `api_servers` is `true` if machines without etcd run API
+/// servers, which then find etcd by name.
 pub fn etcd_pod(
     cluster: &Object,
     etcd: &Value,
@@ -57,7 +57,7 @@ pub fn etcd_pod(
         return Err(Error::value(
             "spec.etcdClusters.name",
             name,
-            "is none of main, events, leases and cilium",
+            "is not one of main, events, leases and cilium",
         ));
     };
     let own = format!("{name}.etcd.internal.{}", cluster.name());
@@ -103,7 +103,7 @@ pub fn etcd_pod(
     Ok(yaml::to_string(&pod))
 }
 
-/// The Pod's volumes, and where they are mounted: the machine itself, keys, programs and the log.
+/// Returns the Pod's volumes and mounts: the host's root, keys, programs and the log.
 fn volumes(spec: &Value, name: &str, whole: &str) -> (Vec<Value>, Vec<Value>) {
     let mut mounts = vec![
         json!({"name": "rootfs", "mountPath": "/rootfs"}),
@@ -135,7 +135,7 @@ fn volumes(spec: &Value, name: &str, whole: &str) -> (Vec<Value>, Vec<Value>) {
     (volumes, mounts)
 }
 
-/// Since containerd 2.1 and Kubernetes 1.33 images are mounted, and nothing need be copied out of them.
+/// Reports whether etcd's programs are mounted as image volumes, which needs containerd 2.1 and Kubernetes 1.33.
 pub(crate) fn mounts_images(spec: &Value) -> bool {
     let at_least = |field: &str, bound: (u64, u64)| {
         spec.text(field).parse::<Version>().is_ok_and(|v| (v.major, v.minor) >= bound)
@@ -156,7 +156,7 @@ fn programs_mounted(spec: &Value, volumes: &mut Vec<Value>, mounts: &mut Vec<Val
     }
 }
 
-/// Containers that copy etcd's programs to a directory of the Pod, and link older versions to the latest.
+/// Returns containers that copy etcd's programs to a directory of the Pod, and link older versions to the latest.
 fn programs_copied(spec: &Value, kops: &str) -> Vec<Value> {
     let utils = format!("registry.k8s.io/kops/kops-utils-cp:{kops}");
     let container = |name: String, image: String, command: &str, args: Vec<String>| {
@@ -194,7 +194,7 @@ fn programs_copied(spec: &Value, kops: &str) -> Vec<Value> {
     all
 }
 
-/// etcd-manager's flags, in the order of their names.
+/// Returns etcd-manager's flags, sorted by name.
 fn flags(
     cluster: &Object,
     etcd: &Value,

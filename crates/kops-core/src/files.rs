@@ -1,4 +1,4 @@
-//! The programs that machines fetch: where each comes from, and by which hash it is known.
+//! The files that machines download: their URLs and hashes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{CloudName, Cluster, Error, Version};
 
-/// The machines that there are programs for.
+/// The supported architectures.
 pub(crate) const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
 const CNI_131: &str = "1.5.1";
@@ -17,10 +17,10 @@ const NERDCTL: &str = "1.7.4";
 const AWS: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
 const GCP: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
 
-/// SHA-256 sums by address, in hexadecimal. They come from the project's releases, not from code.
+/// SHA-256 sums by URL, in hexadecimal. They come from the projects' releases.
 pub type Hashes = BTreeMap<String, String>;
 
-/// What machines of a group fetch, as `HASH@URL`.
+/// Returns the downloads of a group's machines, as `HASH@URL`.
 pub(crate) fn all(
     cluster: &Object,
     kubelet: &str,
@@ -28,7 +28,7 @@ pub(crate) fn all(
     arch: &str,
 ) -> Result<Vec<String>, Error> {
     if cluster.cloud() == CloudName::Local {
-        // Its machines run what is at hand, which whoever makes the configuration knows by address and hash.
+        // Its machines run the given local programs; the caller knows their URLs and hashes.
         return Ok(hashes.iter().map(|(url, hash)| format!("{hash}@{url}")).collect());
     }
     let version: Version = kubelet.parse()?;
@@ -66,7 +66,7 @@ pub(crate) fn all(
     Ok(found)
 }
 
-/// Networks that bring their own plugins need none.
+/// Reports whether CNI plugins are installed. These networks bring their own.
 pub(crate) fn installs_cni(spec: &Value) -> bool {
     !["amazonVPC", "calico", "cilium"].iter().any(|n| spec.has(&format!("networking.{n}")))
 }
@@ -112,7 +112,7 @@ fn runtime(spec: &Value, hashes: &Hashes, arch: &str) -> Result<Vec<String>, Err
     Ok(found)
 }
 
-/// A program of kOps' own, which has two homes.
+/// Returns a program of kOps itself, which has two mirrors.
 pub(crate) fn released(
     cluster: &Object,
     program: &str,
@@ -129,7 +129,7 @@ pub(crate) fn released(
     asset(&cluster.spec, &urls, hashes)
 }
 
-/// A file by its hash and places; a repository of one's own takes the place of all hosts.
+/// Returns a file as its hash and URLs. A custom file repository replaces all hosts.
 fn asset(spec: &Value, urls: &[String], hashes: &Hashes) -> Result<String, Error> {
     let remedy = "its hash must be known, so that a machine runs nothing else";
     let name = urls.first().cloned().unwrap_or_default();

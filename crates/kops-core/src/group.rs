@@ -1,5 +1,4 @@
-//! An instance group, completed beside its complete cluster: sizes, image, machine type, and all that its machines' kubelet
-//! is told.
+//! Completes an instance group for a complete cluster: sizes, image, machine type and the kubelet's configuration.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +52,7 @@ fn label(group: &mut Object, key: &str, value: &str) {
     group.spec.set("nodeLabels", labels);
 }
 
-/// Machines with a GPU are for those who ask for one.
+/// Labels and taints machines with a GPU, so that only Pods that request one run there.
 fn accelerate(cluster: &Object, group: &mut Object, world: &World) {
     let nvidia = |object: &Object| object.spec.is("containerd.nvidiaGPU.enabled");
     let gpu = world.machine_types.get(group.spec.text("machineType")).is_some_and(|m| m.gpu);
@@ -70,7 +69,8 @@ fn accelerate(cluster: &Object, group: &mut Object, world: &World) {
     }
 }
 
-/// The cluster's settings of its role, the group's over them. Taints of all are joined.
+/// Returns the kubelet's configuration: the cluster's for the role, overridden by the group's. Taints of all are
+/// merged.
 fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool) -> Value {
     let own = group.spec.get("kubelet").cloned().unwrap_or(Value::Null);
     let base = if role == "ControlPlane" { "controlPlaneKubelet" } else { "kubelet" };

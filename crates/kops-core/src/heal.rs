@@ -1,32 +1,35 @@
-//! Which machine another is to take the place of, because its Node is not Ready and does not become so by itself.
+//! Decides which machine to replace because its Node stays not Ready.
 
 use std::time::Duration;
 
 use api_meta::Timestamp;
 
-/// How long a machine has to join: one that never does is replaced, too.
+/// The time for a new machine to join. A machine that never joins is replaced, too.
 const STARTING: Duration = Duration::from_secs(600);
 
-/// A machine, and what its cluster says of it.
+/// A machine with its state in the cluster.
 #[derive(Clone, Debug)]
 pub struct Patient {
+    /// The machine's name.
     pub name: String,
+    /// `true` for a control plane.
     pub control_plane: bool,
-    /// When the machine was made.
+    /// The creation time of the machine.
     pub made: Timestamp,
-    /// When it was last heard of; nothing without a Node.
+    /// The last sign of life of its Node; `None` without a Node.
     pub seen: Option<Timestamp>,
+    /// `true` if its Node is Ready.
     pub ready: bool,
-    /// Since when its Node is or is not Ready.
+    /// The time of the Node's last change to or from Ready.
     pub since: Option<Timestamp>,
-    /// How long that may last; nothing says that it is left alone.
+    /// The time after which a machine that is not ready is replaced; `None` if it is left alone.
     pub repair_after: Option<Duration>,
-    /// Whether its member of etcd answers, on a control plane.
+    /// `true` if the etcd member of a control plane answers.
     pub member_answers: bool,
 }
 
 impl Patient {
-    /// Whether it is this machine that was heard of, and not the one that had its name.
+    /// Reports whether the last sign of life came from this machine, not from an earlier one of the same name.
     fn has_joined(&self) -> bool {
         self.seen.is_some_and(|seen| seen >= self.made)
     }
@@ -35,8 +38,8 @@ impl Patient {
         !self.has_joined() && now.since(self.made) < STARTING
     }
 
-    /// Since when it lacks what it ought to be.
-    fn ill_since(&self) -> Option<Timestamp> {
+    /// Returns the time since which the machine is not ready.
+    fn unready_since(&self) -> Option<Timestamp> {
         match (self.has_joined(), self.ready) {
             (true, true) => None,
             (true, false) => self.since.map(|since| since.max(self.made)),
@@ -47,33 +50,33 @@ impl Patient {
     fn is_due(&self, now: Timestamp) -> bool {
         let Some(allowed) = self.repair_after else { return false };
         let allowed = if self.has_joined() { allowed } else { allowed.max(STARTING) };
-        self.ill_since().is_some_and(|since| now.since(since) >= allowed)
+        self.unready_since().is_some_and(|since| now.since(since) >= allowed)
     }
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Healing {
-    /// Nobody is ill for long enough.
+    /// No machine has been unready for long enough.
     Nothing,
-    /// Somebody is, and waits; says who, and for what.
+    /// A machine is due, but must wait.
     Wait { machine: String, reason: String },
-    /// Another is to take the machine's place, which has been ill for so long.
+    /// Replace the machine, which has been unready for `ill`.
     Replace { machine: String, ill: Duration },
 }
 
-/// One machine at a time; none while too many are ill, because then it is not they; and no control plane that etcd's quorum
-/// would go with.
+/// Decides the next action. One machine is replaced at a time. No machine is replaced if too many are unready, because
+/// the cause is then elsewhere. No control plane is replaced if etcd would lose its quorum.
 pub fn heal(all: &[Patient], now: Timestamp) -> Healing {
     let mut due: Vec<_> = all.iter().filter(|machine| machine.is_due(now)).collect();
-    due.sort_by_key(|machine| (machine.ill_since(), &machine.name));
+    due.sort_by_key(|machine| (machine.unready_since(), &machine.name));
     let Some(first) = due.first() else { return Healing::Nothing };
     let wait = |reason: String| Healing::Wait { machine: first.name.clone(), reason };
-    let ill = all.iter().filter(|machine| machine.ill_since().is_some()).count();
-    // In a small cluster one is over a third by itself.
+    let ill = all.iter().filter(|machine| machine.unready_since().is_some()).count();
+    // In a small cluster, one machine alone may be over a third.
     if ill > (all.len() / 3).max(1) {
         return wait(format!(
-            "{ill} of {} machines are not ready, which is over a third: what ails them is elsewhere",
+            "{ill} of {} machines are not ready, which is over a third: the cause is not a single machine",
             all.len()
         ));
     }
@@ -89,7 +92,7 @@ pub fn heal(all: &[Patient], now: Timestamp) -> Healing {
     match due.iter().find(|machine| !machine.control_plane || kept(machine)) {
         Some(machine) => Healing::Replace {
             machine: machine.name.clone(),
-            ill: machine.ill_since().map(|since| now.since(since)).unwrap_or_default(),
+            ill: machine.unready_since().map(|since| now.since(since)).unwrap_or_default(),
         },
         None => wait("etcd would have no quorum without it".to_owned()),
     }
@@ -129,7 +132,7 @@ mod tests {
         }
     }
 
-    fn said(all: &[Patient]) -> String {
+    fn outcome(all: &[Patient]) -> String {
         match heal(all, at(NOW)) {
             Healing::Nothing => "nothing".to_owned(),
             Healing::Wait { machine, reason } => format!("{machine} waits: {reason}"),
@@ -138,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ill_for_long_enough_is_replaced_one_at_a_time() {
+    fn replaces_unready_machines_one_at_a_time() {
         let (cp, b) = (well("cp", true), well("b", false));
-        assert_eq!(said(&[cp.clone(), b.clone()]), "nothing");
-        assert_eq!(said(&[cp.clone(), ill("a", false, 59)]), "nothing");
-        assert_eq!(said(&[cp.clone(), ill("a", false, 60)]), "a after 60");
+        assert_eq!(outcome(&[cp.clone(), b.clone()]), "nothing");
+        assert_eq!(outcome(&[cp.clone(), ill("a", false, 59)]), "nothing");
+        assert_eq!(outcome(&[cp.clone(), ill("a", false, 60)]), "a after 60");
         let left_alone = Patient { repair_after: None, ..ill("a", false, 6000) };
-        assert_eq!(said(&[cp.clone(), left_alone]), "nothing");
-        // The longest first; two of six are a third, three are more.
+        assert_eq!(outcome(&[cp.clone(), left_alone]), "nothing");
+        // The longest unready one first. Two of six are a third, three are more.
         let six = |third: Patient| {
             [
                 cp.clone(),
@@ -156,19 +159,19 @@ mod tests {
                 ill("y", false, 80),
             ]
         };
-        assert_eq!(said(&six(well("d", false))), "y after 80");
-        assert!(said(&six(ill("d", false, 5))).starts_with("y waits: 3 of 6"));
-        // One that was replaced has to come up first; its Node still is the old machine's.
+        assert_eq!(outcome(&six(well("d", false))), "y after 80");
+        assert!(outcome(&six(ill("d", false, 5))).starts_with("y waits: 3 of 6"));
+        // A replaced machine has to come up first; its Node still is the old machine's.
         let coming = Patient { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
-        assert!(said(&six(coming)).contains("over a third"));
+        assert!(outcome(&six(coming)).contains("over a third"));
         let eight: Vec<_> = ["e", "f", "g"].map(|name| well(name, false)).into();
         let coming = Patient { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
         let all: Vec<_> = six(coming).into_iter().chain(eight).collect();
-        assert!(said(&all).contains("machine d is starting"), "{}", said(&all));
+        assert!(outcome(&all).contains("machine d is starting"), "{}", outcome(&all));
     }
 
     #[test]
-    fn a_machine_that_never_joins_is_tried_again() {
+    fn replaces_machine_that_never_joins() {
         let never = |made: i64| Patient {
             made: at(made),
             seen: None,
@@ -176,19 +179,19 @@ mod tests {
             since: None,
             ..well("a", false)
         };
-        assert_eq!(said(&[well("cp", true), never(NOW - 599)]), "nothing");
-        assert_eq!(said(&[well("cp", true), never(NOW - 600)]), "a after 600");
+        assert_eq!(outcome(&[well("cp", true), never(NOW - 599)]), "nothing");
+        assert_eq!(outcome(&[well("cp", true), never(NOW - 600)]), "a after 600");
     }
 
     #[test]
-    fn a_control_plane_is_replaced_only_while_the_others_are_a_quorum() {
+    fn replaces_control_plane_only_with_quorum() {
         let (a, b) = (well("a", true), well("b", true));
-        assert_eq!(said(&[a.clone(), b.clone(), ill("c", true, 90)]), "c after 90");
-        // Its Node is Ready, and its member does not answer.
+        assert_eq!(outcome(&[a.clone(), b.clone(), ill("c", true, 90)]), "c after 90");
+        // Its Node is Ready, but its member does not answer.
         let silent = Patient { member_answers: false, ..b };
-        assert!(said(&[a, silent, ill("c", true, 90)]).contains("quorum"));
-        assert!(said(&[ill("a", true, 90), well("n", false)]).contains("quorum"));
-        // A worker goes before it.
+        assert!(outcome(&[a, silent, ill("c", true, 90)]).contains("quorum"));
+        assert!(outcome(&[ill("a", true, 90), well("n", false)]).contains("quorum"));
+        // A worker is replaced first.
         let all = [
             well("a", true),
             Patient { member_answers: false, ..well("b", true) },
@@ -196,6 +199,6 @@ mod tests {
         ];
         let more = ["n", "o", "p"].map(|name| well(name, false));
         let all: Vec<_> = all.into_iter().chain(more).chain([ill("w", false, 70)]).collect();
-        assert_eq!(said(&all), "w after 70");
+        assert_eq!(outcome(&all), "w after 70");
     }
 }

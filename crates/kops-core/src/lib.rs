@@ -1,12 +1,14 @@
-//! What kOps makes of what the user says: options become a cluster and its groups ([`create`]), these a complete
-//! spec ([`complete`]) and complete groups ([`complete_group`]), these what machines read ([`node_config`]). Which machines
-//! are replaced, and when, [`roll`] and [`heal`] say.
+//! kOps without its effects: turns the user's options into specs, node configurations, cloud resources and plans.
+//!
+//! Options become a cluster and its groups ([`create`]), then a complete spec ([`complete`]) and complete groups
+//! ([`complete_group`]), then the configuration of machines ([`node_config`]). [`model`] describes the cloud resources
+//! of a cluster. [`roll`] and [`heal`] decide which machines are replaced and when. Read [`complete`] first.
 //!
 //! Invariants:
-//! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
-//! - Each step is upstream's, in upstream's order, because what comes of it is compared, hashed and kept.
-//! - What is only a value (versions, images, limits) stands in `facts/`, not in code.
-//! - What is not built here (other clouds) is refused by name.
+//! - The crate is pure. The contents of clouds, channels and stores are arguments: [`World`] and [`channel::Channel`].
+//! - Each step is upstream's, in upstream's order, because its result is compared, hashed and stored.
+//! - Plain values (versions, images, limits) are in `facts/`, not in code.
+//! - Unsupported features, such as other clouds, are rejected by name.
 
 mod assign;
 pub mod backup;

@@ -1,19 +1,19 @@
-//! What a cluster says of its machines' lives: a Node outlives its machine, and says for a while that it is Ready.
+//! The signs of life of machines in a cluster. A Node outlives its machine, and stays Ready for a while.
 
 use api_meta::Timestamp;
 use kops_api::Spec as _;
 use serde_json::Value;
 
-/// Whether a Node is Ready, and since when it is as it is.
+/// Returns whether a Node is Ready, and the time of the condition's last transition.
 pub fn readiness(node: &Value) -> (bool, Option<Timestamp>) {
     let ready = condition(node);
     let is_ready = ready.is_some_and(|ready| ready.text("status") == "True");
     (is_ready, ready.and_then(|ready| time(ready.text("lastTransitionTime"))))
 }
 
-/// The last moment at which a Node's machine was heard of: when it registered, reported, or renewed its Lease.
+/// Returns the last sign of life of a Node's machine: its registration, its last report, or its Lease's renewal.
 pub fn last_sign(node: &Value, lease: Option<&Value>) -> Option<Timestamp> {
-    // Whoever else writes the condition says that nothing was heard.
+    // Only the control plane writes `Unknown`, when the kubelet is silent.
     let reported = condition(node).filter(|ready| ready.text("status") != "Unknown");
     let signs = [
         Some(node.text("metadata.creationTimestamp")),
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sign_is_the_latest_that_the_machine_itself_gave() {
+    fn last_sign_ignores_the_control_planes_updates() {
         let node = |status: &str| {
             json!({
                 "metadata": {"creationTimestamp": "2026-11-23T10:00:00Z"},
@@ -50,12 +50,12 @@ mod tests {
             })
         };
         let lease = json!({"spec": {"renewTime": "2026-11-23T10:06:00.500000Z"}});
-        let said = |node: &Value, lease| last_sign(node, lease).map(|at| at.exact());
-        assert_eq!(said(&node("True"), Some(&lease)).as_deref(), Some("2026-11-23T10:06:00.5Z"));
-        assert_eq!(said(&node("False"), None).as_deref(), Some("2026-11-23T10:05:00Z"));
-        // The control plane wrote it, because it heard nothing.
-        assert_eq!(said(&node("Unknown"), None).as_deref(), Some("2026-11-23T10:00:00Z"));
-        assert_eq!(said(&json!({}), None), None);
+        let sign = |node: &Value, lease| last_sign(node, lease).map(|at| at.exact());
+        assert_eq!(sign(&node("True"), Some(&lease)).as_deref(), Some("2026-11-23T10:06:00.5Z"));
+        assert_eq!(sign(&node("False"), None).as_deref(), Some("2026-11-23T10:05:00Z"));
+        // The control plane wrote this condition, because the kubelet was silent.
+        assert_eq!(sign(&node("Unknown"), None).as_deref(), Some("2026-11-23T10:00:00Z"));
+        assert_eq!(sign(&json!({}), None), None);
         let (ready, since) = readiness(&node("True"));
         assert!(ready && since == "2026-11-23T10:01:00Z".parse().ok());
         assert!(!readiness(&node("Unknown")).0 && !readiness(&json!({})).0);

@@ -1,5 +1,5 @@
-//! How a member of etcd begins on a control plane's volume. What is not known is not guessed: a cluster that begins anew
-//! beside one whose quorum is away would be another one, empty.
+//! Decides how an etcd member starts on a control plane's volume. If the state is unclear, the member waits or refuses
+//! to start: a new cluster beside one that lost its quorum would be a second, empty cluster.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,25 @@ use serde_json::{Map, Value, json};
 
 use crate::backup::Restore;
 
-/// What a volume says of itself: whose it is. It is written once, before anything else is put on the volume.
+/// The owner of a volume, as recorded on it. It is written once, before anything else on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
+    /// The cluster's name.
     pub cluster: String,
-    /// The etcd cluster, as `main`.
+    /// The etcd cluster, such as `main`.
     pub etcd: String,
+    /// The member's name.
     pub member: String,
-    /// Another for each volume.
+    /// The unique ID of the volume.
     pub id: String,
-    /// Whether etcd may have run on it: without data it has lost what it had promised others.
+    /// `true` if etcd may have run on the volume. A used volume without data has lost its member's votes.
     pub used: bool,
-    /// Which of the clusters that there were one after the other that was: empty for the first, another after each restoration.
+    /// The generation of the etcd cluster: empty for the first cluster, another value after each restoration.
     pub generation: String,
 }
 
 impl Tag {
-    /// Reads what stands on a volume.
+    /// Parses the tag of a volume.
     pub fn read(text: &str) -> Option<Self> {
         let tree: Value = serde_json::from_str(text).ok()?;
         let word = |field: &str| Some(tree.text(field).to_owned()).filter(|text| !text.is_empty());
@@ -38,7 +40,7 @@ impl Tag {
         })
     }
 
-    /// As it stands on a volume.
+    /// Returns the tag as it is written to a volume.
     pub fn to_text(&self) -> String {
         let Self { cluster, etcd, member, id, used, generation } = self;
         json!({
@@ -48,19 +50,19 @@ impl Tag {
     }
 }
 
-/// The store's mark: that a cluster was begun, with what, and with which volumes.
+/// The mark in the store: a cluster was started, from which backup and with which volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// As a [`Tag`] has it.
+    /// The cluster's generation, as in a [`Tag`].
     pub generation: String,
-    /// The backup that it began with; empty if it began with nothing.
+    /// The backup that it was restored from; empty for none.
     pub backup: String,
-    /// The volumes' ids, by members.
+    /// The IDs of the volumes, by member.
     pub members: BTreeMap<String, String>,
 }
 
 impl Mark {
-    /// Reads the mark. Upstream's says no more than that there is one: whoever is not named began nothing.
+    /// Parses the mark. Upstream's mark has no members, so no volume counts as a founder.
     pub fn read(text: &[u8]) -> Option<Self> {
         let tree: Map<String, Value> = serde_json::from_slice(text).ok()?;
         let tree = Value::from(tree);
@@ -73,7 +75,7 @@ impl Mark {
         })
     }
 
-    /// As it lies in the store; the moment, in nanoseconds, is what upstream's says.
+    /// Returns the mark as it is stored. `timestamp` is in nanoseconds, as in upstream's mark.
     pub fn to_text(&self, timestamp: u64) -> String {
         let Self { generation, backup, members } = self;
         json!({"timestamp": timestamp, "generation": generation, "backup": backup, "members": members})
@@ -81,10 +83,10 @@ impl Mark {
     }
 }
 
-/// What lies on a volume.
+/// The content of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing but the tag.
+    /// The tag only.
     Blank,
     /// etcd's data.
     Data,
@@ -92,55 +94,62 @@ pub enum Content {
     Foreign,
 }
 
-/// A member as those know it that have a quorum.
+/// An etcd member, as reported by a quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
+    /// The member's peer URL.
     pub peer_url: String,
-    /// Empty until it has started.
+    /// The member's name; empty until it has started.
     pub name: String,
+    /// `true` for a learner.
     pub learner: bool,
 }
 
-/// All that is looked at.
+/// The inputs of the decision for one volume.
 #[derive(Clone, Debug)]
 pub struct Volume<'a> {
+    /// The cluster's name.
     pub cluster: &'a str,
+    /// The etcd cluster.
     pub etcd: &'a str,
+    /// The member's name.
     pub member: &'a str,
+    /// The member's peer URL.
     pub peer_url: &'a str,
-    /// What its tag says; nothing of one that was never used.
+    /// The volume's tag; `None` if the volume was never used.
     pub tag: Option<&'a Tag>,
+    /// The content of the volume.
     pub content: Content,
-    /// All members that the spec names.
+    /// All members in the spec.
     pub members: &'a [String],
-    /// The members, if a quorum answers.
+    /// The members of the cluster, if a quorum answers.
     pub quorum: Option<&'a [Known]>,
-    /// The store's mark.
+    /// The mark in the store.
     pub begun: Option<&'a Mark>,
-    /// A command to restore a backup that nobody has begun to carry out.
+    /// A pending command to restore a backup.
     pub restore: Option<&'a Restore>,
-    /// The volumes that members have told of, blank ones or those of which nothing is wanted any more: their ids by members.
+    /// The IDs of the volumes that members report as blank or no longer needed, by member.
     pub blank: &'a BTreeMap<String, String>,
-    /// Whether the store holds a backup.
+    /// `true` if the store holds a backup.
     pub backup: bool,
 }
 
-/// What to do.
+/// The decision for a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Run it: its data says the rest.
+    /// Run etcd with the data on the volume.
     Run,
-    /// Run it as a member that is expected and has never run.
+    /// Run etcd as an existing member that has never started.
     Expected,
-    /// Remove the member that it was, if there is one, and have it join as a learner.
+    /// Remove the old member, if any, and join as a learner.
     Join,
-    /// Mark the store: with these volumes a cluster begins.
+    /// Write the mark to the store: these volumes start a cluster.
     Mark(Mark),
-    /// Begin a cluster with what the mark says, and with the other volumes that it names.
+    /// Start a cluster with the mark's backup and the volumes in the mark.
     Begin,
-    /// Not yet; says what is waited for.
+    /// Wait, for this reason.
     Wait(String),
-    /// Never; says why.
+    /// Refuse to start, for this reason.
     Refuse(String),
 }
 
@@ -156,14 +165,14 @@ pub fn start(volume: &Volume<'_>) -> Start {
         ));
     }
     if volume.content == Content::Foreign {
-        let text = "what lies on the volume is neither etcd's nor nothing: move it away";
+        let text = "the volume holds data that is not etcd's: move it away";
         return Start::Refuse(text.to_owned());
     }
     if let Some(restore) = volume.restore {
-        // Whatever the volumes hold, and whoever lives: a restoration begins anew, when nobody is left who runs.
+        // A restoration starts a new cluster whatever the volumes hold, once no member runs any more.
         return gather(volume, restore.generation(), &restore.backup);
     }
-    if volume.content == Content::Data && volume.is_of_now() {
+    if volume.content == Content::Data && volume.is_current() {
         return Start::Run;
     }
     if let Some(quorum) = volume.quorum {
@@ -175,34 +184,34 @@ pub fn start(volume: &Volume<'_>) -> Start {
         return match is_founder && !volume.is_used() {
             true => Start::Begin,
             false => Start::Wait(
-                "the volume is blank, the cluster was begun before, and no quorum of its members answers: if too few are left, \
-                 restore a backup"
+                "the volume is blank, the cluster was started before, and no quorum of its members answers: if too few \
+                 are left, restore a backup"
                     .to_owned(),
             ),
         };
     }
     if volume.backup {
-        let text = "the store holds a backup, and no mark of a cluster: restore it (etcd-manager-ctl restore-backup), or \
-                    move it away to begin anew";
+        let text = "the store holds a backup, but no mark of a cluster: restore it (etcd-manager-ctl restore-backup), \
+                    or move it away to start a new cluster";
         return Start::Refuse(text.to_owned());
     }
     gather(volume, String::new(), "")
 }
 
 impl Volume<'_> {
-    /// Whether what the volume holds is of the cluster that there is now. Without a mark nobody knows of another.
-    fn is_of_now(&self) -> bool {
+    /// Reports whether the volume's content belongs to the present cluster. Without a mark there is only one cluster.
+    fn is_current(&self) -> bool {
         let generation = self.tag.map_or("", |tag| tag.generation.as_str());
         self.begun.is_none_or(|begun| begun.generation == generation)
     }
 
-    /// Whether the volume may have promised something in the cluster that there is now.
+    /// Reports whether etcd may have run on the volume in the present cluster.
     fn is_used(&self) -> bool {
-        self.tag.is_some_and(|tag| tag.used) && self.is_of_now()
+        self.tag.is_some_and(|tag| tag.used) && self.is_current()
     }
 }
 
-/// A cluster begins once the volumes of all members are known.
+/// Starts a cluster once the volumes of all members are known.
 fn gather(volume: &Volume<'_>, generation: String, backup: &str) -> Start {
     let missing: Vec<_> = volume
         .members
@@ -217,19 +226,19 @@ fn gather(volume: &Volume<'_>, generation: String, backup: &str) -> Start {
     let missing = missing.join(", ");
     Start::Wait(match backup {
         "" => format!(
-            "a cluster begins when the volumes of all members are known to be blank; not yet of {missing}"
+            "a cluster starts when the volumes of all members are known to be blank; missing: {missing}"
         ),
         backup => format!(
-            "backup {backup} is restored when all members have ended and their volumes are known; not yet of {missing}"
+            "backup {backup} is restored when all members have stopped and their volumes are known; missing: {missing}"
         ),
     })
 }
 
-/// A blank volume in a cluster that lives.
+/// Decides for a blank volume in a running cluster.
 fn join(volume: &Volume<'_>, quorum: &[Known]) -> Start {
     let own = quorum.iter().find(|member| member.peer_url == volume.peer_url);
     let used = volume.is_used();
-    // A member that was never started has promised nothing: it may still begin as what it is.
+    // A member that never started has given no votes, so it may still start under its identity.
     if own.is_some_and(|own| own.name.is_empty() && !own.learner) && !used {
         return Start::Expected;
     }
@@ -274,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_volume_begins_as_what_is_known_of_it_allows() {
+    fn decides_start_by_volume_and_cluster_state() {
         let members = ["a", "b", "c"].map(str::to_owned);
         let (all, two, none) = (ids(&["a", "b", "c"]), ids(&["a", "b"]), BTreeMap::new());
         let (fresh, used, other) = (tag("a", false), tag("a", true), tag("b", false));
@@ -312,17 +321,17 @@ mod tests {
             (Volume { content: Content::Foreign, ..v() }, "refuse"),
             (Volume { content: Content::Data, tag: Some(&used), ..v() }, "run"),
             (Volume { tag: None, content: Content::Data, ..v() }, "run"),
-            // A cluster begins when all are blank, and only then.
+            // A cluster starts only when all volumes are blank.
             (v(), "mark"),
             (Volume { blank: &two, ..v() }, "wait"),
             (Volume { blank: &none, ..v() }, "wait"),
             (Volume { backup: true, ..v() }, "refuse"),
             (Volume { begun: Some(&founded), backup: true, ..v() }, "begin"),
-            // It was one of those that began, and has lost what it had; it is another volume; it was none of them.
+            // A founder that lost its data, another volume, and a volume that was not a founder.
             (Volume { begun: Some(&founded), tag: Some(&used), ..v() }, "wait"),
             (Volume { begun: Some(&founded), tag: None, ..v() }, "wait"),
             (Volume { begun: Some(&nobody), ..v() }, "wait"),
-            // A living cluster.
+            // A running cluster.
             (Volume { quorum: Some(&others), begun: Some(&founded), ..v() }, "join"),
             (
                 Volume { quorum: Some(&lost), begun: Some(&founded), tag: Some(&used), ..v() },
@@ -332,7 +341,7 @@ mod tests {
             (Volume { quorum: Some(&expected), begun: Some(&founded), ..v() }, "expected"),
             (Volume { quorum: Some(&expected), tag: Some(&used), ..v() }, "join"),
             (Volume { quorum: Some(&busy), ..v() }, "wait"),
-            // A restoration goes before what there is, and waits for all; then each volume begins once.
+            // A restoration overrides the present cluster and waits for all members; then each volume starts once.
             (Volume { restore: Some(&restore), begun: Some(&founded), blank: &two, ..v() }, "wait"),
             (
                 Volume {
@@ -357,10 +366,10 @@ mod tests {
                 Volume { begun: Some(&restored), tag: Some(&again), quorum: Some(&lost), ..v() },
                 "join",
             ),
-            // The mark was lost: who has data has it.
+            // The mark was lost: a volume with data runs.
             (Volume { content: Content::Data, tag: Some(&again), ..v() }, "run"),
         ] {
-            let said = match start(&volume) {
+            let outcome = match start(&volume) {
                 Start::Run => "run",
                 Start::Expected => "expected",
                 Start::Join => "join",
@@ -369,12 +378,12 @@ mod tests {
                 Start::Wait(_) => "wait",
                 Start::Refuse(_) => "refuse",
             };
-            assert_eq!(said, wanted, "{volume:?}");
+            assert_eq!(outcome, wanted, "{volume:?}");
         }
     }
 
     #[test]
-    fn marks_come_back_and_upstreams_names_nobody() {
+    fn marks_round_trip_and_upstreams_has_no_members() {
         let own = mark(&ids(&["a", "b"]), "restored-7", "b");
         assert_eq!(Mark::read(own.to_text(5).as_bytes()), Some(own));
         assert_eq!(Mark::read(br#"{"timestamp": 1583942400}"#), Some(Mark::default()));
@@ -384,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_come_back_and_what_is_none_does_not() {
+    fn tags_round_trip_and_invalid_ones_are_rejected() {
         let own = tag("a", true);
         assert_eq!(Tag::read(&own.to_text()), Some(own));
         for text in [
@@ -398,9 +407,10 @@ mod tests {
         }
     }
 
-    /// Machines and volumes come and go in any order: never do two clusters begin, and no member forgets what it promised.
+    /// Simulates machines and volumes that come and go in any order. Two clusters never start, and no member forgets
+    /// its votes.
     #[test]
-    fn there_is_one_cluster_whatever_happens() {
+    fn never_starts_two_clusters() {
         const NAMES: [&str; 3] = ["a", "b", "c"];
         for seed in 0..3_000 {
             let random = &mut StdRng::seed_from_u64(seed);
@@ -414,9 +424,9 @@ mod tests {
             for moment in 0..60 {
                 let who = random.random_range(0..3);
                 match random.random_range(0..10) {
-                    // The machine ends; its volume stays, or is lost.
+                    // The machine ends; its volume stays or is lost.
                     0 | 1 => runs[who] = false,
-                    // Somebody has a backup restored; machines end when they end.
+                    // A backup is restored; machines end at some time.
                     3 if started_ever && random.random_bool(0.2) => {
                         commands += 1;
                         let timestamp = i64::from(moment) + 1;

@@ -1,4 +1,4 @@
-//! What a complete cluster comes to in a cloud: resources with references, as data. Targets (Terraform, a plan that calls
-//! the cloud) render it or compare it with what is there; none of them adds to it.
+//! Models of a complete cluster's cloud resources, as data with references. Targets (Terraform, direct calls) render a
+//! model or compare it with existing resources; none of them adds to it. Read [`aws`] first.
 
 pub mod aws;

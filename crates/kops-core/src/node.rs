@@ -1,4 +1,4 @@
-//! A group's node configuration: what nodeup reads on its machines.
+//! A group's node configuration, which nodeup reads on its machines.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,39 @@ use crate::{
     files,
 };
 
-/// What a configuration needs beside the complete cluster and the complete group.
+/// The inputs of a node configuration, besides the complete cluster and the complete group.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInputs {
-    /// The version of kOps whose programs old control planes fetch.
+    /// The version of kOps that control planes with upstream's programs download.
     pub kops: String,
+    /// The hashes of downloads.
     pub hashes: files::Hashes,
+    /// The keysets, by name.
     pub keysets: BTreeMap<String, NodeKeyset>,
-    /// Addresses that the API's load balancer has, as far as they are known.
+    /// The known addresses of the API's load balancer.
     pub api_addresses: Vec<String>,
-    /// Images that machines of a warm pool fetch before they are needed.
+    /// The images that a warm pool's machines pull in advance.
     pub warm_images: Vec<String>,
     /// The scheduler's configuration.
     pub scheduler_config: String,
-    /// The newest version that kubelets may have, while the control plane has not been updated.
+    /// The newest version allowed for kubelets until the control plane has been updated; `None` for the spec's.
     pub kubelet: Option<String>,
-    /// Of the secret that objects are encrypted with at rest, if there is one.
+    /// The hash of the encryption-at-rest configuration; empty for none.
     pub encryption_hash: String,
 }
 
-/// A keyset's public half.
+/// The public half of a keyset.
 #[derive(Clone, Debug, Default)]
 pub struct NodeKeyset {
+    /// The ID of the primary key.
     pub primary_id: String,
-    /// All certificates that are not distrusted, in PEM.
+    /// All trusted certificates, in PEM.
     pub certificates: String,
-    /// Likewise the public keys.
+    /// The public keys of all trusted key pairs, in PEM.
     pub public_keys: String,
 }
 
-/// The configuration of a group's machines, as a document. Both objects are complete.
+/// Returns the configuration of a group's machines, as YAML. Both objects must be complete.
 pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Result<String, Error> {
     let (cluster, group) = (&cluster.normalized(), &group.normalized());
     let role = group.spec.text("role");
@@ -63,7 +66,7 @@ pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Res
     Ok(yaml::to_string(&Value::Object(config)))
 }
 
-/// Writes a field if there is something to write.
+/// Sets a field unless the value is empty.
 fn put(config: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
     let empty = |value: &&Value| match value {
         Value::Null => true,
@@ -107,10 +110,10 @@ fn basics(
     let mut assets = Map::new();
     for arch in files::ARCHITECTURES {
         let mut all = files::all(cluster, &kubelet, &inputs.hashes, arch)?;
-        // Workers that learn names by gossip need it, unless they know addresses.
-        let told = !addresses(cluster, group, inputs).is_empty();
-        let asks = role == "ControlPlane" || (gossip && role != "Bastion" && !told);
-        if asks && cluster.cloud() != CloudName::Local {
+        // Workers without known API addresses resolve names by gossip, which protokube provides.
+        let knows_api = !addresses(cluster, group, inputs).is_empty();
+        let runs_protokube = role == "ControlPlane" || (gossip && role != "Bastion" && !knows_api);
+        if runs_protokube && cluster.cloud() != CloudName::Local {
             all.push(files::released(cluster, "protokube", &inputs.kops, &inputs.hashes, arch)?);
         }
         assets.insert(arch.to_owned(), all.into());
@@ -119,7 +122,7 @@ fn basics(
     Ok(config)
 }
 
-/// What is for a role, or for all; which roles it was for is not told.
+/// Returns the items for a role or for all roles, without their `roles` field.
 fn for_role(items: &[Value], role: &str) -> Vec<Value> {
     let meant =
         |item: &&Value| item.list("roles").is_empty() || item.texts("roles").contains(&role);
@@ -136,7 +139,7 @@ struct Part<'a> {
     group: &'a Object,
     inputs: &'a NodeInputs,
     control_plane: bool,
-    /// Whether its machines have an API server.
+    /// `true` if the machines run an API server.
     serves: bool,
 }
 
@@ -148,7 +151,7 @@ impl Part<'_> {
         for field in ["nonMasqueradeCIDR", "serviceClusterIPRange"] {
             own.set_if(field, networking.get(field));
         }
-        // Which network it is, and what machines need to know of it.
+        // The Pod network, with the settings that machines need.
         for provider in ["amazonVPC", "calico", "cilium", "flannel", "kubeRouter", "kindnet"] {
             if networking.has(provider) {
                 own.set(provider, json!({}));
@@ -216,7 +219,7 @@ impl Part<'_> {
         if self.cluster.cloud() != CloudName::Aws {
             return;
         }
-        // The group's warm pool over the cluster's; without either there is none.
+        // The group's warm pool overrides the cluster's; without either there is none.
         let mut pool = spec.at("cloudProvider.aws.warmPool").cloned().unwrap_or(Value::Null);
         overlay(&mut pool, self.group.spec.get("warmPool").unwrap_or(&Value::Null));
         if pool.is_null() || self.control_plane {
@@ -228,7 +231,7 @@ impl Part<'_> {
         put(config, "warmPoolImages", Some(&json!(self.inputs.warm_images)));
     }
 
-    /// The authorities that machines trust, and the keys that they ask for. Bastions have none.
+    /// Sets the trusted authorities, and the key pairs to request. Bastions have none.
     fn keys(&self, config: &mut Map<String, Value>, role: &str) -> Result<(), Error> {
         if role == "Bastion" {
             return Ok(());
@@ -236,7 +239,7 @@ impl Part<'_> {
         let (mut cas, mut ids) = (Map::new(), Map::new());
         let keysets = &self.inputs.keysets;
         let mut load = |name: &str| {
-            let remedy = "keysets are made before configurations";
+            let remedy = "create keysets before node configurations";
             let keyset = keysets.get(name).ok_or(Error::Unknown {
                 what: "keyset",
                 name: name.to_owned(),
@@ -267,20 +270,21 @@ impl Part<'_> {
                 load("etcd-clients-ca")?;
             }
         }
-        let mut asked: Vec<&str> = Vec::new();
+        let mut requested: Vec<&str> = Vec::new();
         if self.serves {
-            asked.push("service-account");
+            requested.push("service-account");
         } else {
-            asked.extend(["kubelet", "kube-proxy", "kube-router"]);
+            requested.extend(["kubelet", "kube-proxy", "kube-router"]);
         }
         if !self.control_plane {
-            asked.push("etcd-client-cilium");
+            requested.push("etcd-client-cilium");
         }
-        for (name, keyset) in asked.into_iter().filter_map(|name| Some((name, keysets.get(name)?)))
+        for (name, keyset) in
+            requested.into_iter().filter_map(|name| Some((name, keysets.get(name)?)))
         {
             ids.insert(name.to_owned(), keyset.primary_id.clone().into());
         }
-        // Workers get the cluster's authority with the address of who configures them.
+        // Workers get the cluster's authority together with the address of kops-controller.
         if self.configured_by_server() {
             cas.remove("kubernetes-ca");
         }
@@ -289,7 +293,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Whether machines ask kops-controller, and hold no key to the store.
+    /// Reports whether machines ask kops-controller for their configuration, and have no access to the store.
     fn configured_by_server(&self) -> bool {
         !self.serves && asks_kops_controller(self.cluster)
     }
@@ -306,7 +310,7 @@ impl Part<'_> {
         if spec.is("api.loadBalancer.useForInternalAPI") {
             api.set("loadBalancer.useForInternalAPI", true);
         }
-        let remedy = "keysets are made before configurations";
+        let remedy = "create keysets before node configurations";
         let name = "service-account".to_owned();
         let signer = self.inputs.keysets.get(&name);
         let signer = signer.ok_or(Error::Unknown { what: "keyset", name, remedy })?;
@@ -319,7 +323,7 @@ impl Part<'_> {
         if let Some(authentication) = spec.get("authentication") {
             let mut authentication = authentication.clone();
             if authentication.has("aws") {
-                // Its settings are the add-on's.
+                // Its settings belong to the add-on.
                 authentication.set("aws", json!({}));
             }
             own.set("Authentication", authentication);
@@ -329,7 +333,9 @@ impl Part<'_> {
         }
         config.insert("APIServerConfig".to_owned(), own);
         put(config, "ApiserverAdditionalIPs", Some(&json!(self.inputs.api_addresses)));
-        let health = json!([{"key": "kube-apiserver-healthcheck", "path": "manifests/static/kube-apiserver-healthcheck.yaml"}]);
+        let health = json!([{
+            "key": "kube-apiserver-healthcheck", "path": "manifests/static/kube-apiserver-healthcheck.yaml",
+        }]);
         config.insert("staticManifests".to_owned(), health);
         Ok(())
     }
@@ -346,7 +352,7 @@ impl Part<'_> {
         let names: Vec<_> = clusters.iter().map(|etcd| etcd.text("name")).collect();
         put(config, "EtcdClusterNames", Some(&json!(names)));
         let group = self.group.name();
-        // On cloud local our own program runs etcd, by what the machine knows of itself.
+        // In cloud local our own protokube runs etcd, from the machine's own state.
         let managed = clusters.iter().filter(|_| self.cluster.cloud() != CloudName::Local);
         let manifests = managed.flat_map(|etcd| {
             let own = etcd

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{CloudName, Cluster, complete::remap};
 
-/// A Pod of one container that the kubelet keeps when it must choose.
+/// Returns a Pod of one container that the kubelet does not evict.
 pub(crate) fn critical(name: &str, priority: &str, container: Value, volumes: Vec<Value>) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -18,7 +18,7 @@ pub(crate) fn critical(name: &str, priority: &str, container: Value, volumes: Ve
     })
 }
 
-/// What programs are told of the way out, and of the region that they are in. In the order of names.
+/// Returns the environment of programs: the proxy and the region, sorted by name.
 pub(crate) fn environment(cluster: &Object) -> Vec<Value> {
     let spec = &cluster.spec;
     let mut all = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn environment(cluster: &Object) -> Vec<Value> {
     all.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
 }
 
-/// The Pod that asks the API server for its health with a certificate, for load balancers, which have none.
+/// Returns the Pod that queries the API server's health with a certificate, for load balancers without one.
 pub fn healthcheck_pod(cluster: &Object, kops: &str) -> String {
     let directory = "/etc/kubernetes/kube-apiserver-healthcheck/secrets";
     let image = format!("registry.k8s.io/kops/kube-apiserver-healthcheck:{kops}");
@@ -62,7 +62,7 @@ pub fn healthcheck_pod(cluster: &Object, kops: &str) -> String {
     }))
 }
 
-/// The Pod that applies the add-ons: the cluster's own channel, then the user's.
+/// Returns the Pod that applies the add-ons: the cluster's own channel, then the user's.
 pub fn channels_pod(cluster: &Object, kops: &str) -> String {
     let kubeconfig = "/var/lib/kops/kubeconfig";
     let spec = &cluster.spec;

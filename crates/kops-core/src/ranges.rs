@@ -1,4 +1,4 @@
-//! Ranges of addresses: splitting them, and finding free ones.
+//! Splits address ranges and allocates free ones.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(crate) fn overlap(a: Cidr, b: Cidr) -> bool {
     a.contains(b.address) || b.contains(a.address)
 }
 
-/// The `2^bits` equal parts of a range; fewer than one address is in none.
+/// Returns the `2^bits` equal parts of a range; empty if a part would be smaller than one address.
 pub(crate) fn split(range: Cidr, bits: u8) -> Vec<Cidr> {
     let prefix = range.prefix.saturating_add(bits);
     let range = range.network();
@@ -25,8 +25,8 @@ pub(crate) fn split(range: Cidr, bits: u8) -> Vec<Cidr> {
     (0..1u128 << bits).filter_map(step).collect()
 }
 
-/// The first range of a size inside another that meets none of those in use, but never the very first: it is easily
-/// taken for the whole.
+/// Allocates the first free range of a size. The very first one is never used, because it is easily mistaken for the
+/// whole range.
 pub(crate) fn allocate(within: Cidr, prefix: u8, used: &mut Vec<Cidr>) -> Option<Cidr> {
     let size = 1u128.checked_shl((within.family().bits().checked_sub(prefix)?).into())?;
     let first = cidr::number(within.network().address);
@@ -43,12 +43,12 @@ pub(crate) fn allocate(within: Cidr, prefix: u8, used: &mut Vec<Cidr>) -> Option
     None
 }
 
-/// The upper half of a range.
+/// Returns the upper half of a range.
 pub(crate) fn upper_half(range: Cidr) -> Option<Cidr> {
     split(range, 1).pop()
 }
 
-/// Service address number `n`.
+/// Returns Service address number `n`.
 pub(crate) fn service_ip(services: &str, n: u128) -> Result<IpAddr, Error> {
     let range = parse("spec.serviceClusterIPRange", services)?;
     range.nth(n).ok_or_else(|| Error::value("spec.serviceClusterIPRange", services, "is too small"))
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_split() {
+    fn splits_ranges() {
         let parts = |range, bits| {
             split(cidr(range), bits).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn free_ranges_are_found() {
+    fn allocates_free_ranges() {
         let mut used = vec![cidr("10.0.16.0/20")];
         assert_eq!(allocate(cidr("10.0.0.0/8"), 20, &mut used), Some(cidr("10.0.32.0/20")));
         assert_eq!(allocate(cidr("10.0.0.0/8"), 14, &mut used), Some(cidr("10.4.0.0/14")));

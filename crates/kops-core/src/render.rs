@@ -1,3 +1,3 @@
-//! Models as documents that other programs carry out.
+//! Renders models as documents for other programs.
 
 pub mod terraform;

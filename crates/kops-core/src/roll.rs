@@ -1,56 +1,57 @@
-//! A rolling update: which machines are replaced next, so that each group keeps as many as it may not do without.
+//! Rolling updates: which machines are replaced next, so that each group keeps the machines it needs.
 //!
-//! What is next follows from what there is alone: an update that was interrupted goes on where it stopped.
+//! The next step depends only on the present machines, so an interrupted update continues where it stopped.
 
 use api_meta::IntOrString;
 use kops_api::{Object, Spec as _};
 use serde_json::Value;
 
-/// How a group's machines are replaced.
+/// The limits on the replacement of a group's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How many more than the group's size there may be.
+    /// The number of machines allowed above the group's size.
     pub surge: usize,
-    /// How many fewer may be at work.
+    /// The number of machines allowed to be unavailable.
     pub unavailable: usize,
-    /// Whether machines are drained and ended, or only taken out of their group.
+    /// `true` to drain and terminate machines; `false` to only detach them from their group.
     pub terminate: bool,
 }
 
-/// A machine.
+/// A machine of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rolled {
+    /// The machine's name.
     pub name: String,
-    /// Whether it is to be replaced.
+    /// `true` if it must be replaced.
     pub outdated: bool,
-    /// Whether it was taken out of its group.
+    /// `true` if it was detached from its group.
     pub detached: bool,
-    /// Whether it is at work.
+    /// `true` if it is ready.
     pub ready: bool,
 }
 
-/// What to do with machines of a group.
+/// The next step for machines of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Take them out of the group, so that others come before they go.
+    /// Detach them from the group, so that replacements come first.
     Detach(Vec<String>),
-    /// Drain and end them; others come in their place.
+    /// Drain and terminate them; replacements come afterwards.
     Replace(Vec<String>),
-    /// Drain and end them; others have come already.
+    /// Drain and terminate them; their replacements have come.
     Release(Vec<String>),
-    /// Nothing may go before more machines are at work.
+    /// Wait until more machines are ready.
     Wait,
 }
 
-/// How the machines of a group are replaced: by what the group says, then by what the cluster says, then by the role.
+/// Returns the limits of a group of `size` machines, from the group, then the cluster, then the role's defaults.
 pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
-    let said = |field: &str| -> Option<&Value> {
+    let setting = |field: &str| -> Option<&Value> {
         let of = |object: &'_ Object| object.spec.has(field);
         if of(group) { group.spec.at(field) } else { cluster.spec.at(field) }
     };
     let total = i64::try_from(size).unwrap_or(i64::MAX);
     let scaled = |field: &str, up: bool| -> Option<usize> {
-        let value = said(field).filter(|value| !value.is_null())?;
+        let value = setting(field).filter(|value| !value.is_null())?;
         let value: IntOrString = serde_json::from_value(value.clone()).ok()?;
         usize::try_from(value.scaled(total, up).ok()?).ok()
     };
@@ -60,16 +61,17 @@ pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
         false => scaled("rollingUpdate.maxSurge", true).unwrap_or(0),
     };
     let unavailable = match scaled("rollingUpdate.maxUnavailable", false) {
-        // A percentage comes to one machine at least.
-        Some(0) if said("rollingUpdate.maxUnavailable").is_some_and(Value::is_string) => 1,
+        // A percentage allows at least one machine.
+        Some(0) if setting("rollingUpdate.maxUnavailable").is_some_and(Value::is_string) => 1,
         Some(unavailable) => unavailable,
         None => usize::from(surge == 0),
     };
-    let terminate = said("rollingUpdate.drainAndTerminate").and_then(Value::as_bool) != Some(false);
+    let terminate =
+        setting("rollingUpdate.drainAndTerminate").and_then(Value::as_bool) != Some(false);
     Pace { surge, unavailable, terminate }
 }
 
-/// What is next with a group of so many machines; `None` if nothing is left to do.
+/// Returns the next step for a group of `size` machines; `None` if nothing is left to do.
 pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
     let names = |which: &[&Rolled]| which.iter().map(|machine| machine.name.clone()).collect();
     let detached: Vec<_> = machines.iter().filter(|machine| machine.detached).collect();
@@ -78,7 +80,7 @@ pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
     if pace.surge + pace.unavailable == 0 {
         return None;
     }
-    // Of none it is known yet that what comes will work: the first is tried alone.
+    // Without a new machine it is unknown whether new ones work, so the first is replaced alone.
     let tried = !new.is_empty();
     let more = pace.surge.min(outdated.len() + detached.len()).saturating_sub(detached.len());
     let more = if tried { more } else { more.min(1) };
@@ -98,14 +100,14 @@ pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
     let most = if tried { pace.surge + pace.unavailable } else { 1 };
     let at_work = machines.iter().filter(|machine| machine.ready).count();
     let spare = (at_work + pace.unavailable).saturating_sub(size);
-    // Nothing is lost with one that does no work.
+    // An unready machine can be replaced without loss.
     let idle = outdated.iter().filter(|machine| !machine.ready);
     let busy = outdated.iter().filter(|machine| machine.ready).take(spare);
     let chosen: Vec<_> = idle.chain(busy).take(most).copied().collect();
     Some(if chosen.is_empty() { Step::Wait } else { Step::Replace(names(&chosen)) })
 }
 
-/// The order in which groups are rolled, by their roles; groups of one role one after the other.
+/// Returns the position of a role's groups in a rolling update. Groups of one role follow one another.
 pub fn rank(role: &str) -> usize {
     ["Bastion", "ControlPlane", "APIServer"].iter().position(|known| *known == role).unwrap_or(3)
 }
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_is_the_groups_then_the_clusters_then_the_roles() {
+    fn takes_pace_from_group_then_cluster_then_role() {
         let plain = cluster("");
         let of = |cluster: &Object, role: &str, update: &str, size| {
             let pace = pace(cluster, &group(role, update), size);
@@ -145,7 +147,7 @@ mod tests {
         let all = cluster("rollingUpdate: {maxSurge: 1, drainAndTerminate: false}");
         assert_eq!(of(&all, "Node", "", 3), (1, 0, false));
         assert_eq!(of(&all, "Node", ", rollingUpdate: {maxSurge: 0}", 3), (0, 1, false));
-        // etcd's members are counted: a control plane goes before another comes.
+        // A control plane is terminated before its replacement comes, because etcd's members are counted.
         assert_eq!(of(&all, "ControlPlane", "", 3), (0, 1, false));
         assert!(rank("ControlPlane") < rank("Node"));
     }
@@ -155,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_goes_alone_and_the_others_as_many_as_may() {
+    fn replaces_first_alone_then_up_to_the_limit() {
         let pace = Pace { surge: 0, unavailable: 2, terminate: true };
         let old = |numbers: std::ops::Range<u32>| numbers.map(|n| machine(n, true, false));
         let all: Vec<_> = old(0..4).collect();
         assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["0".into()])));
         let mut all: Vec<_> = [machine(0, false, false)].into_iter().chain(old(1..4)).collect();
         assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["1".into(), "2".into()])));
-        // A new one is not at work, so that one fewer may go; one that is idle goes first.
+        // A new machine is not ready, so one fewer may be replaced; an unready outdated one is replaced first.
         all[0].ready = false;
         assert_eq!(next(&all, 4, pace), Some(Step::Replace(vec!["1".into()])));
         all[3].ready = false;
@@ -174,10 +176,10 @@ mod tests {
         assert_eq!(next(&all, 4, Pace { unavailable: 0, ..pace }), None);
     }
 
-    /// A group whose machines take a while to come, and an update that may be interrupted at any moment.
+    /// A group whose machines take time to come, and an update that may be interrupted at any time.
     struct World {
         machines: Vec<Rolled>,
-        /// How many moments each machine that is not ready has to go.
+        /// The ticks until each unready machine is ready.
         coming: Vec<u32>,
         size: usize,
         names: u32,
@@ -188,7 +190,7 @@ mod tests {
             for (machine, left) in self.machines.iter_mut().zip(&mut self.coming) {
                 *left = left.saturating_sub(1);
                 machine.ready = machine.ready || (*left == 0);
-                // The world ends machines, too.
+                // Machines may also fail by themselves.
                 if !machine.outdated && random.random_bool(0.01) {
                     (machine.ready, *left) = (false, 3);
                 }
@@ -216,7 +218,7 @@ mod tests {
                 Step::Release(names) => (names, 'r'),
             };
             for name in names {
-                // Interrupted between two machines: what is next is asked again.
+                // The update is interrupted between two machines; the next step is computed again.
                 if random.random_bool(0.1) {
                     return;
                 }
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_roll_ends_and_no_group_falls_below_what_it_may() {
+    fn every_roll_ends_and_keeps_the_limits() {
         for seed in 0..2_000 {
             let random = &mut StdRng::seed_from_u64(seed);
             let size = random.random_range(1..8);
@@ -260,7 +262,7 @@ mod tests {
                     _ => 0,
                 };
                 assert!(ended <= (surge + pace.unavailable).max(1), "seed {seed}: {step:?}");
-                // Whoever carries a release out sees to it before that all members are at work.
+                // The caller checks before a release that all members are ready.
                 if matches!(step, Step::Release(_))
                     && world.machines.iter().any(|m| !m.detached && !m.ready)
                 {

@@ -1,4 +1,4 @@
-//! The scheduler's configuration as machines read it.
+//! The scheduler's configuration on machines.
 
 use kops_api::{Spec as _, documents, yaml};
 use serde_json::json;
@@ -7,11 +7,12 @@ use crate::Error;
 
 const KIND: &str = "KubeSchedulerConfiguration";
 
-/// The user's object among those that lie beside the cluster, or one that says nothing, with the place of the kubeconfig.
+/// Returns the user's configuration among the objects stored with the cluster, or an empty one, with the kubeconfig's
+/// path.
 pub fn scheduler_config(beside: &str) -> Result<String, Error> {
     let mut config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": KIND});
     for document in documents(beside) {
-        let what = "the objects beside the cluster (clusteraddons/default)".to_owned();
+        let what = "the objects stored with the cluster (clusteraddons/default)".to_owned();
         let tree = api_codec::from_yaml(document.as_bytes())
             .map_err(|e| kops_api::Error::Yaml { what, cause: e.to_string() })?;
         if tree.text("kind") == KIND {
@@ -27,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_object_is_taken_and_told_where_the_kubeconfig_is() {
+    fn takes_users_configuration_and_sets_kubeconfig() {
         let usual = scheduler_config("").unwrap();
         assert!(usual.contains("kubeconfig: /var/lib/kube-scheduler/kubeconfig"), "{usual}");
         let beside = "kind: ConfigMap\n---\nkind: KubeSchedulerConfiguration\nparallelism: 3\nclientConnection: {qps: 7}\n";

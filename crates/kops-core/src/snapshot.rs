@@ -1,8 +1,9 @@
-//! A snapshot of etcd, as its maintenance API hands it out, and what has to be made of it for a member to begin with: the
-//! database with the members of now, and the first files of the log and of Raft, by which each member knows the others.
+//! Prepares a snapshot from etcd's maintenance API for the first start of a restored cluster. The result is the
+//! database with the present members, and the first files of the log and of Raft, from which each member knows the
+//! others.
 //!
-//! The database is bbolt's: pages of one size, a tree of them for each bucket. Nothing of it is moved: a few values are written
-//! over, and the members come on a page of their own behind all others.
+//! The database is in bbolt's format: pages of one size, with a tree of pages per bucket. No page is moved. A few
+//! values are overwritten, and the members are appended on a page of their own. Read [`prepare`] first.
 
 mod bolt;
 mod log;
@@ -14,14 +15,14 @@ use sha2::{Digest as _, Sha256};
 
 pub use log::{Founders, log_file, raft_file};
 
-/// The largest database that is restored: what etcd is advised to hold at most.
+/// The largest database that is restored, in bytes: the most that etcd recommends.
 pub const LARGEST: u64 = 8 << 30;
 const SUM: u64 = 32;
 
-/// Why something is no snapshot that a member may begin with.
+/// The reason why a file is not a usable snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("it is no snapshot of etcd: {0}")]
+    #[error("it is not a snapshot of etcd: {0}")]
     Foreign(&'static str),
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
@@ -29,23 +30,24 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// How many bytes a database takes at most, by its first ones: so much of an archive is worth reading, and no more.
+/// Returns the largest size of a snapshot in bytes, from the first bytes of its database. More of an archive need not
+/// be read.
 pub fn size(head: &[u8]) -> Result<u64, Error> {
-    Ok(bolt::Head::of_head(head)?.size() + SUM)
+    Ok(bolt::MetaPage::of_head(head)?.size() + SUM)
 }
 
-/// How many of a database's first bytes say how large it is, whatever the size of its pages.
+/// The number of first bytes that [`size`] needs, for every page size.
 pub const HEAD: usize = 2 * bolt::LARGEST_PAGE;
 
-/// Checks a snapshot by the sum at its end, takes that away, and makes it the database with which the founders begin. Says how
-/// long the file is to be.
+/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the founders' database. Returns
+/// the new length of the file.
 pub fn prepare<F: Read + Write + Seek>(file: &mut F, founders: &Founders) -> Result<u64, Error> {
     let whole = file.seek(SeekFrom::End(0))?;
     let end = whole.checked_sub(SUM).filter(|end| *end > 0 && end % 512 == 0);
-    let end = end.ok_or(Error::Damaged("it ends before the sum that is at the end of each"))?;
+    let end = end.ok_or(Error::Damaged("it ends before the sum at its end"))?;
     check_sum(file, end)?;
     let mut bolt = bolt::Bolt::open(file, end)?;
-    // A log that begins anew begins after the entries by which the founders came in.
+    // The new log starts after the entries that add the founders.
     bolt.set_number("meta", "consistent_index", founders.index())?;
     bolt.set_number("meta", "term", log::TERM)?;
     let members: Vec<_> = founders
@@ -70,11 +72,11 @@ fn check_sum<F: Read + Seek>(file: &mut F, end: u64) -> Result<(), Error> {
             read => sum.update(buffer.get(..read).unwrap_or_default()),
         }
     }
-    let mut said = [0; 32];
-    file.read_exact(&mut said)?;
-    match sum.finalize().as_slice() == said {
+    let mut stored = [0; 32];
+    file.read_exact(&mut stored)?;
+    match sum.finalize().as_slice() == stored {
         true => Ok(()),
-        false => Err(Error::Damaged("its sum is another than the one at its end")),
+        false => Err(Error::Damaged("its sum differs from the one at its end")),
     }
 }
 

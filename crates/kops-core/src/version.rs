@@ -1,26 +1,29 @@
-//! Versions of Kubernetes and kOps, and ranges of them as channels write them.
+//! Versions of Kubernetes and kOps, and version ranges in channels.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use crate::Error;
 
-/// A semantic version. What comes before a release is less than it.
+/// A semantic version. Pre-releases sort before the release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
+    /// The major version.
     pub major: u64,
+    /// The minor version.
     pub minor: u64,
+    /// The patch version.
     pub patch: u64,
-    /// `rc.1` of `1.36.0-rc.1`.
+    /// The pre-release, such as `rc.1` in `1.36.0-rc.1`; empty for a release.
     pub pre: String,
 }
 
 impl Version {
-    /// The first release of a minor version.
+    /// Returns the first release of a minor version.
     pub fn release(major: u64, minor: u64) -> Self {
         Self { major, minor, patch: 0, pre: String::new() }
     }
 
-    /// Whether it comes before a minor version, of which pre-releases count as the release.
+    /// Reports whether the version is before a minor version of Kubernetes 1. Pre-releases count as the release.
     pub(crate) fn is_before(&self, minor: u64) -> bool {
         (self.major, self.minor) < (1, minor)
     }
@@ -30,7 +33,7 @@ impl FromStr for Version {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::value("version", text, "is no version, as 1.36.2 or v1.36.2");
+        let wrong = || Error::value("version", text, "is not a version such as 1.36.2 or v1.36.2");
         let plain = text.trim().trim_start_matches('v');
         let plain = plain.split_once('+').map_or(plain, |(version, _)| version);
         let (numbers, pre) = plain.split_once('-').unwrap_or((plain, ""));
@@ -72,7 +75,7 @@ impl PartialOrd for Version {
     }
 }
 
-/// Numbers are compared as numbers and come before words; the shorter of two that agree comes first.
+/// Compares pre-release identifiers. Numbers compare numerically and sort before words; a prefix sorts first.
 fn identifiers(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<_>, Vec<_>) = (a.split('.').collect(), b.split('.').collect());
     for (a, b) in a.iter().zip(&b) {
@@ -89,7 +92,7 @@ fn identifiers(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len())
 }
 
-/// `>=1.27.0 <1.32.0`, alternatives separated by `||`.
+/// A version range such as `>=1.27.0 <1.32.0`, with alternatives separated by `||`.
 #[derive(Clone, Debug)]
 pub struct VersionRange(Vec<Vec<(String, Version)>>);
 
@@ -103,9 +106,7 @@ impl FromStr for VersionRange {
             let known = ["", "=", "==", ">", ">=", "<", "<=", "!", "!="].contains(&operator);
             match (known, version.parse()) {
                 (true, Ok(version)) => Ok((operator.to_owned(), version)),
-                _ => {
-                    Err(Error::value("range", text, "is no range of versions, as >=1.27.0 <1.32.0"))
-                }
+                _ => Err(Error::value("range", text, "is not a range such as >=1.27.0 <1.32.0")),
             }
         };
         let alternatives = text.split("||");
@@ -117,7 +118,7 @@ impl FromStr for VersionRange {
 }
 
 impl VersionRange {
-    /// Whether a version is in the range: one of its alternatives holds in all of its parts.
+    /// Reports whether a version is in the range: all parts of one alternative hold.
     pub fn holds(&self, version: &Version) -> bool {
         self.0.iter().any(|all| {
             all.iter().all(|(operator, bound)| match operator.as_str() {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_ordered_as_semver_orders_them() {
+    fn orders_versions_as_semver() {
         let order = [
             "1.9",
             "v1.10.0-alpha.1",
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_what_is_between_their_bounds() {
+    fn range_contains_versions_within_bounds() {
         for (range, holds, not) in [
             (">=1.27.0 <1.32.0", "1.31.9", "1.32.0"),
             ("<1.16.0-alpha.1", "1.15.0", "1.16.0-alpha.1"),

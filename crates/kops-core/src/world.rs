@@ -1,78 +1,91 @@
+//! The facts about existing resources, which the caller provides.
+
 use std::collections::BTreeMap;
 
-/// What is there already, of what completion asks for. Adapters fill it in; nothing here calls a cloud.
+/// Existing resources and facts that completion needs. Adapters fill it in; this crate calls no cloud.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    /// Networks by id.
+    /// The networks by ID.
     pub networks: BTreeMap<String, Network>,
+    /// The DNS zones.
     pub zones: Vec<DnsZone>,
+    /// The machine types by name.
     pub machine_types: BTreeMap<String, MachineType>,
-    /// The machine type that a role gets (`ControlPlane`, `Node`, `Bastion`, `APIServer`), where the cloud has it to say.
+    /// The default machine type of a role (`ControlPlane`, `Node`, `Bastion`, `APIServer`), if the cloud defines it.
     pub default_machine_types: BTreeMap<String, String>,
-    /// Whether the cluster has groups of API servers: then control planes say that they are such, too.
+    /// `true` if the cluster has dedicated API servers. Control planes are then labelled as API servers, too.
     pub api_server_nodes: bool,
-    /// Regions of the S3 buckets that the spec names.
+    /// The regions of the S3 buckets in the spec.
     pub bucket_regions: BTreeMap<String, String>,
-    /// Images of AWS, by what specs call them.
+    /// The AWS images, by their names in specs.
     pub images: BTreeMap<String, Image>,
-    /// The account in AWS that the cluster is made in.
+    /// The AWS account of the cluster.
     pub account: String,
-    /// The part of AWS that ARNs name, if it does not follow from the region.
+    /// The AWS partition for ARNs; empty if it follows from the region.
     pub partition: String,
-    /// The project that a GCE cluster is made in, unless its options name one.
+    /// The project of a GCE cluster, unless its options name one.
     pub project: String,
 }
 
-/// A network that is there already.
+/// An existing network.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
+    /// The range.
     pub cidr: String,
+    /// The subnets.
     pub subnets: Vec<Subnet>,
-    /// Its gateways' ids, where it has some.
+    /// The internet gateway's ID; empty for none.
     pub internet_gateway: String,
+    /// The egress-only gateway's ID; empty for none.
     pub egress_only_gateway: String,
 }
 
-/// A subnet of it.
+/// An existing subnet.
 #[derive(Clone, Debug, Default)]
 pub struct Subnet {
+    /// The ID.
     pub id: String,
+    /// The availability zone.
     pub zone: String,
+    /// The range.
     pub cidr: String,
 }
 
 /// A zone of the cloud's DNS.
 #[derive(Clone, Debug, Default)]
 pub struct DnsZone {
+    /// The ID.
     pub id: String,
-    /// With or without the dot at its end.
+    /// The name, with or without a trailing dot.
     pub name: String,
-    /// Where the cloud tells private zones from public ones.
+    /// `true` for a private zone; `None` if the cloud does not distinguish.
     pub private: Option<bool>,
-    /// The networks that ask a private one.
+    /// The networks that use a private zone.
     pub networks: Vec<String>,
 }
 
 /// An image of AWS.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
+    /// The image ID.
     pub id: String,
-    /// What machines that are made of it call their first disk.
+    /// The device name of the root disk.
     pub root_device: String,
 }
 
-/// What a cloud's name for a machine type stands for.
+/// The properties of a cloud's machine type.
 #[derive(Clone, Debug, Default)]
 pub struct MachineType {
     /// `amd64` or `arm64`.
     pub architecture: String,
+    /// `true` if machines have a GPU.
     pub gpu: bool,
-    /// How many disks machines have of their own.
+    /// The number of instance stores.
     pub disks: u8,
 }
 
 impl World {
-    /// The id of the longest zone that holds a name; nothing if two are equally long, since either may be meant.
+    /// Returns the ID of the longest zone that contains a name; `None` if two zones are equally long.
     pub(crate) fn zone_of(&self, name: &str, private: bool) -> Option<&str> {
         let name = format!(".{}", name.trim_end_matches('.'));
         let dotted = |zone: &DnsZone| format!(".{}", zone.name.trim_end_matches('.'));
@@ -93,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_zone_of_the_right_kind_is_found() {
+    fn finds_longest_zone_of_the_right_kind() {
         let zone = |id: &str, name: &str, private| DnsZone {
             id: id.to_owned(),
             name: name.to_owned(),

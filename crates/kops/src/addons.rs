@@ -1,4 +1,4 @@
-//! The add-ons that a cluster has: their manifests, and the channel that lists them.
+//! The add-ons of a cluster: their manifests, and the channel that lists them.
 
 use api_config::kubeconfig::Cluster as Server;
 use bootstrap_core::{
@@ -18,14 +18,14 @@ use crate::{
 };
 
 const CHANNEL: &str = "addons/bootstrap-channel.yaml";
-/// kOps' own: its users tell by the hash whether something changed.
+/// kOps' own version of manifests. Clients detect changes by the hash.
 const VERSION: &str = "9.99.0";
 
-/// The objects of the store: names and contents.
+/// Returns the objects for the store, as names and contents.
 pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
     let shape = Shape::of(cluster);
     let init = shape.init(None);
-    // Pods have the authority where their service account is.
+    // Pods read the authority from their service account's volume.
     let api =
         || Server { server: format!("https://{}:{API_PORT}", shape.api()), ..Server::default() };
     let mut core = access();
@@ -68,10 +68,14 @@ pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
     Ok(kept)
 }
 
-/// What is allowed to whom: kops-controller tells machines that run from those that start, and labels Nodes; whoever keeps
-/// the machines sees which are ill, and tells what it does; the balancer sees where the API is served. They may nothing else.
+/// Returns the RBAC rules of kOps' components. kops-controller reads Nodes and Leases, and labels Nodes. The keeper of
+/// machines reads their health and writes events. The balancer reads where the API is served. They may do nothing else.
 fn access() -> Vec<Value> {
-    let may = |group: &str, resources: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resources], "verbs": verbs});
+    let may = |group: &str, resources: &str, verbs: &[&str]| {
+        json!({
+            "apiGroups": [group], "resources": [resources], "verbs": verbs,
+        })
+    };
     let leases = || may("coordination.k8s.io", "leases", &["get", "list"]);
     let own = |user: &str, namespace: &str, rules: Vec<Value>| {
         let rbac = "rbac.authorization.k8s.io";

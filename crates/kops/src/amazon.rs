@@ -1,5 +1,5 @@
-//! Clusters on AWS whose resources are made by AWS' API (`--target=direct`): what is there is read in bulk, the difference to
-//! the model is a plan, and `--yes` carries out just that.
+//! Clusters on AWS that are managed directly by AWS' API (`--target=direct`). Existing resources are read in bulk, the
+//! difference from the model is a plan, and `--yes` carries out exactly that plan.
 
 mod act;
 mod world;
@@ -19,22 +19,22 @@ use crate::{
     cloud::{self, Built},
     flags::UpdateCluster,
     get,
-    known::Known,
-    model::Kept,
-    plan::{self, Change, Told},
+    known::CloudFacts,
+    model::StoredObject,
+    plan::{self, Change, ResourceChange},
     registry::{self, Registry},
     table,
 };
 
-/// What is to be done: with the store, and with AWS.
+/// A plan for the store and for AWS.
 struct Plan {
     changes: Vec<Change>,
     aws: direct::Plan,
     model: Model,
-    there: There,
+    existing: There,
 }
 
-/// `update cluster`.
+/// Runs `update cluster`.
 pub(crate) async fn update(
     registry: &Registry,
     command: &UpdateCluster,
@@ -45,8 +45,8 @@ pub(crate) async fn update(
     let client = client(user, around)?;
     if !command.yes {
         let plan = plan(registry, command, user, &client, around).await?;
-        keep(command, user.name(), &plan)?;
-        plan::print(&told(&plan.aws), &plan.changes, &plan.aws.outdated, around)?;
+        write_plan(command, user.name(), &plan)?;
+        plan::print(&resource_changes(&plan.aws), &plan.changes, &plan.aws.outdated, around)?;
         writeln!(around.out, "Must specify --yes to apply changes")?;
         return Ok(());
     }
@@ -55,7 +55,7 @@ pub(crate) async fn update(
     let done = registry
         .while_held(&mut lock, &who, async {
             let plan = plan(registry, command, user, &client, around).await?;
-            keep(command, user.name(), &plan)?;
+            write_plan(command, user.name(), &plan)?;
             execute(registry, &client, plan, around).await
         })
         .await;
@@ -64,14 +64,14 @@ pub(crate) async fn update(
     unlocked
 }
 
-/// Machines read no store that is on this machine, and nothing is written beside the one that is locked.
+/// Rejects a store on this machine, or another one than the locked one, because machines could not read it.
 fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
     let wanted = format!("{}/{}", registry.url(), user.name());
     let base = user.normalized().spec.text("configStore.base").trim_end_matches('/').to_owned();
     match registry.is_here() || base != wanted {
         true => Err(Error::Usage(format!(
-            "the cluster's machines read its configuration at {base}, and the state store has it at {wanted}: name the \
-             store in S3 that spec.configBase is in with --state"
+            "the cluster's machines read its configuration at {base}, but the state store has it at {wanted}: set \
+             --state to the S3 store of spec.configBase"
         ))),
         false => Ok(()),
     }
@@ -93,18 +93,18 @@ async fn plan(
     client: &aws::Client,
     around: &Surroundings<'_>,
 ) -> Result<Plan, Error> {
-    let known = Known::read(command.known.as_deref())?;
+    let known = CloudFacts::read(command.known.as_deref())?;
     let groups = registry.groups(user.name())?;
-    let world = world::ask(client, user, &groups, known.world()).await?;
+    let world = world::query(client, user, &groups, known.world()).await?;
     let built = cloud::build(registry, command, user, &known, world, around.now)?;
-    let there = look(client, &Scope::of_model(user.name(), &built.model)).await?;
-    let aws = direct::plan(&built.model, &there)?;
+    let existing = query_resources(client, &Scope::of_model(user.name(), &built.model)).await?;
+    let aws = direct::plan(&built.model, &existing)?;
     let changes = store_changes(registry, user.name(), &built)?;
-    Ok(Plan { changes, aws, model: built.model, there })
+    Ok(Plan { changes, aws, model: built.model, existing })
 }
 
-/// Asks for all that is there.
-async fn look(client: &aws::Client, scope: &Scope) -> Result<There, Error> {
+/// Queries all existing resources.
+async fn query_resources(client: &aws::Client, scope: &Scope) -> Result<There, Error> {
     let mut answers = Answers::default();
     loop {
         let questions = direct::questions(scope, &answers);
@@ -112,17 +112,17 @@ async fn look(client: &aws::Client, scope: &Scope) -> Result<There, Error> {
             return Ok(There::read(scope, &answers));
         }
         for call in questions {
-            // A page of records goes on behind the names that are meant.
-            let asked = match call.operation {
+            // The page after the first one only has records after the wanted names.
+            let result = match call.operation {
                 "ListResourceRecordSets" => client
                     .call(call.service, call.operation, &call.parameters)
                     .await
                     .map(|one| vec![one]),
                 _ => client.pages(call.service, call.operation, &call.parameters).await,
             };
-            let pages = match asked {
+            let pages = match result {
                 Err(error) if error.is_absent() => vec![Value::Null],
-                asked => asked?,
+                result => result?,
             };
             answers.add(call, pages);
         }
@@ -151,37 +151,37 @@ fn store_changes(registry: &Registry, cluster: &str, built: &Built) -> Result<Ve
             return Err(Error::Usage(text));
         };
         let (name, content) = (name.to_owned(), content.clone());
-        kept.push(Kept { name, content, secrecy: Secrecy::Open, kind: "ManagedFile" });
+        kept.push(StoredObject { name, content, secrecy: Secrecy::Open, kind: "ManagedFile" });
     }
     changes.extend(plan::file_changes(registry, cluster, kept)?);
     Ok(changes)
 }
 
-fn told(plan: &direct::Plan) -> Vec<Told> {
-    let told = |change: &direct::Change| Told {
+fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
+    let shown = |change: &direct::Change| ResourceChange {
         kind: change.task(),
         name: change.name.clone(),
         verb: change.verb,
-        told: change.told.clone(),
+        fields: change.told.clone(),
     };
-    plan.changes.iter().map(told).collect()
+    plan.changes.iter().map(shown).collect()
 }
 
-fn keep(command: &UpdateCluster, cluster: &str, plan: &Plan) -> Result<(), Error> {
+fn write_plan(command: &UpdateCluster, cluster: &str, plan: &Plan) -> Result<(), Error> {
     match &command.plan_out {
         None => Ok(()),
-        Some(path) => plan::keep(
+        Some(path) => plan::write_plan(
             path,
             cluster,
             "resources",
-            &told(&plan.aws),
+            &resource_changes(&plan.aws),
             &plan.changes,
             &plan.aws.outdated,
         ),
     }
 }
 
-/// Does just what the plan says. Machines come last: what they read is there by then.
+/// Carries out the plan. Machines come last, because they read the objects written before.
 async fn execute(
     registry: &Registry,
     client: &aws::Client,
@@ -194,7 +194,9 @@ async fn execute(
     let begins =
         plan.aws.changes.iter().any(|one| one.verb == "create" && one.task() == "AutoscalingGroup");
     let count = plan.changes.len() + plan.aws.changes.len();
-    Actor::new(client, &plan.model, &plan.there, plan.aws.ids).carry_out(&plan.aws.changes).await?;
+    Actor::new(client, &plan.model, &plan.existing, plan.aws.ids)
+        .carry_out(&plan.aws.changes)
+        .await?;
     writeln!(around.out, "\n{count} resources were changed.")?;
     plan::print_outdated(&plan.aws.outdated, around)?;
     if begins {
@@ -203,7 +205,7 @@ async fn execute(
     Ok(())
 }
 
-/// `delete cluster`: what is tagged as the cluster's own, and then its objects in the store.
+/// Runs `delete cluster`: deletes the resources tagged as the cluster's own, then its objects in the store.
 pub(crate) async fn delete(
     registry: &Registry,
     user: &Object,
@@ -213,8 +215,8 @@ pub(crate) async fn delete(
     let name = user.name();
     let client = client(user, around)?;
     let scope = world::deletion(&client, registry, user).await?;
-    let mut erasures = direct::erasures(&look(&client, &scope).await?);
-    // What is only a part of another is not told of.
+    let mut erasures = direct::erasures(&query_resources(&client, &scope).await?);
+    // Parts of other resources are not shown.
     let parts =
         ["SecurityGroupRule", "IAMRolePolicy", "EventBridgeTarget", "RouteTableAssociation"];
     let rows =
@@ -231,8 +233,8 @@ pub(crate) async fn delete(
     let who = registry::user(around);
     let work = async {
         act::erase(&client, &erasures).await?;
-        // What came in between, and what was in the way of others, is looked for once more.
-        erasures = direct::erasures(&look(&client, &scope).await?);
+        // A second pass deletes resources that appeared in between or were blocked.
+        erasures = direct::erasures(&query_resources(&client, &scope).await?);
         act::erase(&client, &erasures).await
     };
     let done = registry.while_held(&mut lock, &who, work).await;
@@ -243,7 +245,7 @@ pub(crate) async fn delete(
     Ok(())
 }
 
-/// `get instances`.
+/// Runs `get instances`.
 pub(crate) async fn instances(
     registry: &Registry,
     name: &str,
@@ -252,14 +254,16 @@ pub(crate) async fn instances(
 ) -> Result<(), Error> {
     let user = get::named(registry, name)?;
     let client = client(&user, around)?;
-    let there = look(&client, &Scope::of_name(name)).await?;
+    let existing = query_resources(&client, &Scope::of_name(name)).await?;
     let state = |group: &direct::Group, machine: &direct::Machine| match machine.is_outdated(group)
     {
         true => "NeedsUpdate",
         false => "UpToDate",
     };
-    let all =
-        there.groups.values().flat_map(|group| group.machines.iter().map(move |one| (group, one)));
+    let all = existing
+        .groups
+        .values()
+        .flat_map(|group| group.machines.iter().map(move |one| (group, one)));
     if output == "table" {
         let row = |(group, one): (&direct::Group, &direct::Machine)| {
             let (id, state) = (one.id.clone(), state(group, one).to_owned());
@@ -280,7 +284,7 @@ pub(crate) async fn instances(
     Ok(())
 }
 
-/// Whether a cluster's machines are AWS'.
+/// Reports whether a cluster runs on AWS.
 pub(crate) fn is_aws(cluster: &Object) -> bool {
     cluster.cloud() == kops_core::CloudName::Aws
 }

@@ -1,4 +1,4 @@
-//! The backups of one etcd cluster, and what is to be done with them, as they lie in the state store in etcd-manager's layout.
+//! The backups and commands of one etcd cluster, in the state store in etcd-manager's layout.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,20 +21,20 @@ use crate::{Error, gateway};
 
 /// The only etcd cluster of cloud local.
 pub(crate) const NAME: &str = "main";
-/// How a backup says whose it is: in its archive's comment, which upstream's programs pass over.
+/// The prefix of the owner in an archive's gzip comment, which upstream's programs ignore.
 const OWNER: &str = "kops.k8s.io/cluster=";
-/// No comment of ours is as long.
+/// The longest comment that is read.
 const LONGEST_COMMENT: usize = 1024;
 
-/// Where the backups of one etcd cluster lie.
+/// The location of one etcd cluster's backups.
 #[derive(Clone, Debug)]
 pub(crate) struct Backups {
     pub(crate) store: Store,
-    /// Their directory within the store; empty if that is theirs alone.
+    /// The directory of the backups within the store; empty for the root.
     pub(crate) directory: String,
 }
 
-/// Counts what is written, and knows how much may be.
+/// A writer with a limit on the bytes written.
 struct Bounded<W> {
     inner: W,
     left: u64,
@@ -42,9 +42,10 @@ struct Bounded<W> {
 
 impl<W: Write> Write for Bounded<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| {
-            std::io::Error::other("it is longer than the database in it says that it is")
-        })?;
+        self.left = self
+            .left
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| std::io::Error::other("it is longer than its database says"))?;
         self.inner.write_all(bytes)?;
         Ok(bytes.len())
     }
@@ -55,7 +56,7 @@ impl<W: Write> Write for Bounded<W> {
 }
 
 impl Backups {
-    /// The backups of an etcd cluster of the cluster whose directory a store is.
+    /// Returns the backups of an etcd cluster. `base` is the cluster's directory in the store.
     pub(crate) fn of_base(base: &str) -> Result<Self, Error> {
         Ok(Self { store: gateway::open(base)?, directory: format!("backups/etcd/{NAME}") })
     }
@@ -71,7 +72,7 @@ impl Backups {
         self.path(&format!("control/{inner}"))
     }
 
-    /// The directories right below one in which there is a file of a name.
+    /// Returns the subdirectories that contain a file of this name.
     fn with(&self, directory: &str, file: &str) -> Result<Vec<String>, Error> {
         let directory = self.path(directory);
         let directory = directory.trim_end_matches('/');
@@ -86,7 +87,7 @@ impl Backups {
         Ok(found)
     }
 
-    /// The names of all backups that were finished, the oldest first.
+    /// Returns the names of all complete backups, the oldest first.
     pub(crate) fn list(&self) -> Result<Vec<String>, Error> {
         self.with("", META)
     }
@@ -95,29 +96,29 @@ impl Backups {
         let path = self.path(&format!("{name}/{META}"));
         let (text, _) = self.store.read(&path)?.ok_or_else(|| {
             Error::Usage(format!(
-                "backup {name:?} is not there; etcd-manager-ctl list-backups names those that are"
+                "backup {name:?} does not exist; etcd-manager-ctl list-backups lists the existing ones"
             ))
         })?;
         Info::read(&text).ok_or_else(|| {
-            Error::Usage(format!("{path} of the state store says nothing of a backup"))
+            Error::Usage(format!("{path} of the state store is not the metadata of a backup"))
         })
     }
 
-    /// The commands to restore a backup, by their directories. What is none is passed over.
+    /// Returns the commands to restore a backup, with their directories. Other commands are skipped.
     pub(crate) fn commands(&self) -> Result<Vec<(String, Restore)>, Error> {
         let mut found = Vec::new();
         for name in self.with("control", COMMAND)? {
             let read = self.store.read(&self.control(&format!("{name}/{COMMAND}")))?;
             match read.map(|(text, _)| Restore::read(&text)) {
                 Some(Some(command)) => found.push((name, command)),
-                Some(None) => tracing::warn!(name, "a command for etcd is none that is known"),
+                Some(None) => tracing::warn!(name, "ignoring an unknown command for etcd"),
                 None => {}
             }
         }
         Ok(found)
     }
 
-    /// Has a backup restored.
+    /// Writes a command to restore a backup.
     pub(crate) fn command(&self, backup: &str, now: Timestamp) -> Result<Restore, Error> {
         let timestamp = now.unix().saturating_mul(1_000_000_000) + i64::from(now.nanos());
         let restore = Restore { backup: backup.to_owned(), timestamp };
@@ -132,7 +133,7 @@ impl Backups {
         Ok(self.store.discard(&self.control(&format!("{name}/{COMMAND}")))?)
     }
 
-    /// What the cluster is to be, as update writes it.
+    /// Returns the spec of the etcd cluster, as written by an update.
     pub(crate) fn spec(&self) -> Result<Value, Error> {
         let path = self.control("etcd-cluster-spec");
         let (text, _) = self.store.read(&path)?.ok_or_else(|| {
@@ -142,19 +143,19 @@ impl Backups {
             .map_err(|e| Error::Usage(format!("{path} of the state store: {e}")))
     }
 
-    /// The mark, and which version of it was read.
+    /// Returns the mark of the cluster, with its version in the store.
     pub(crate) fn mark(&self) -> Result<Option<(Mark, Version)>, Error> {
         let path = self.control("etcd-cluster-created");
         let Some((text, version)) = self.store.read(&path)? else { return Ok(None) };
         let mark = Mark::read(&text);
         let mark = mark.ok_or_else(|| {
-            Error::Usage(format!("{path} of the state store is no mark of a cluster"))
+            Error::Usage(format!("{path} of the state store is not the mark of a cluster"))
         })?;
         Ok(Some((mark, version)))
     }
 
-    /// Marks the store, if its mark still is what was read. Of several that do so at once the first is right, and the others
-    /// look again.
+    /// Writes the mark if it has not changed since it was read. If several members write at once, the first wins, and
+    /// the others read again.
     pub(crate) fn set_mark(&self, mark: &Mark, since: &Since, now: Timestamp) -> Result<(), Error> {
         let nanos = now.unix().saturating_mul(1_000_000_000).unsigned_abs();
         let text = mark.to_text(nanos + u64::from(now.nanos()));
@@ -165,18 +166,18 @@ impl Backups {
         }
     }
 
-    /// The command that is still to be carried out.
+    /// Returns the pending command.
     pub(crate) fn pending(&self, mark: Option<&Mark>) -> Result<Option<Restore>, Error> {
         let commands = self.commands()?.into_iter().map(|(_, command)| command);
         Ok(backup::pending(commands.collect(), mark))
     }
 
-    /// Takes away the commands that came to the cluster that there is.
+    /// Deletes the commands that the present cluster has carried out.
     pub(crate) fn forget_commands(&self, mark: &Mark) -> Result<(), Error> {
         for (name, command) in self.commands()? {
             if backup::pending(vec![command], Some(mark)).is_none() {
                 match self.drop_command(&name) {
-                    // Another member was faster.
+                    // Another member deleted it first.
                     Err(error) if self.commands()?.iter().any(|(left, _)| *left == name) => {
                         return Err(error);
                     }
@@ -187,21 +188,21 @@ impl Backups {
         Ok(())
     }
 
-    /// Where members tell of their volumes for the cluster of a generation.
-    pub(crate) fn told(&self, generation: &str, member: &str) -> String {
+    /// Returns the path where a member reports its volume for a generation.
+    pub(crate) fn report_path(&self, generation: &str, member: &str) -> String {
         match generation {
             "" => self.control(&format!("blank/{member}")),
             generation => self.control(&format!("{generation}/{member}")),
         }
     }
 
-    /// An archive that says whose it is.
+    /// Creates an archive that names its owner.
     pub(crate) fn archive<W: Write>(to: W, cluster: &str) -> flate2::write::GzEncoder<W> {
         let owner = format!("{OWNER}{cluster}/{NAME}");
         GzBuilder::new().comment(owner).write(to, Compression::new(6))
     }
 
-    /// Keeps an archive as a backup; what says that it is one comes last. Returns its name.
+    /// Stores an archive as a backup and returns the backup's name. The metadata is written last.
     pub(crate) fn add(&self, archive: &Path, info: &Info, sequence: u32) -> Result<String, Error> {
         let name = backup::name(Timestamp::from_unix(info.timestamp, 0), &format!("{sequence:06}"));
         self.store.keep(&self.path(&format!("{name}/{DATA}")), archive)?;
@@ -210,7 +211,7 @@ impl Backups {
         Ok(name)
     }
 
-    /// Takes away what is kept no longer; says what that was.
+    /// Deletes expired backups and returns their names.
     pub(crate) fn expire(
         &self,
         now: Timestamp,
@@ -219,7 +220,7 @@ impl Backups {
         let names = self.list()?;
         let gone = backup::expired(&names, now, retention);
         for name in &gone {
-            // Without its description it is no backup any more, whoever ends in between.
+            // Delete the metadata first: an interrupted deletion then leaves no listed backup.
             for file in [META, DATA] {
                 let path = self.path(&format!("{name}/{file}"));
                 if self.store.entries(&self.path(name))?.iter().any(|(own, _)| own == file) {
@@ -230,7 +231,7 @@ impl Backups {
         Ok(gone.into_iter().map(str::to_owned).collect())
     }
 
-    /// Makes of a backup the data with which a founder begins, in a directory that is made for it.
+    /// Unpacks a backup into the data directory of a founder, which is created.
     pub(crate) fn unpack(
         &self,
         name: &str,
@@ -243,7 +244,7 @@ impl Backups {
         let wrong = |cause: String| Error::Backup { name: name.to_owned(), cause };
         if !info.etcd_version.starts_with("3.") {
             return Err(wrong(format!(
-                "it is of etcd {}, and only 3 is restored",
+                "it is of etcd {}, but only 3 can be restored",
                 info.etcd_version
             )));
         }
@@ -254,7 +255,7 @@ impl Backups {
         }
         let shown = to.display().to_string();
         fs::set_permissions(to, fs::Permissions::from_mode(0o700))
-            .map_err(Error::file("closing to others", &shown))?;
+            .map_err(Error::file("restricting the permissions of", &shown))?;
         let archive = to.join(DATA);
         if self.store.fetch(&self.path(&format!("{name}/{DATA}")), &archive)?.is_none() {
             return Err(wrong(format!("its {DATA} is missing")));
@@ -272,7 +273,7 @@ impl Backups {
             .and_then(|()| file.sync_all())
             .map_err(Error::file("writing", &shown))?;
         let (log, content) = snapshot::log_file(founders, own)
-            .ok_or_else(|| Error::Usage(format!("{own} is none of the members that begin")))?;
+            .ok_or_else(|| Error::Usage(format!("{own} is not one of the founding members")))?;
         pki::write_file(&wal.join(log), &content, pki::KEY_MODE)?;
         let (raft, content) = snapshot::raft_file(founders);
         pki::write_file(&snap.join(raft), &content, pki::KEY_MODE)?;
@@ -285,7 +286,7 @@ fn room(directory: &Path) -> Result<u64, Error> {
     Ok(used.available)
 }
 
-/// Unpacks an archive of this cluster's, as far as the database in it says that it reaches.
+/// Unpacks an archive of this cluster, bounded by the size in the database's header.
 fn expand(packed: impl Read, cluster: &str, to: &mut File, room: u64) -> Result<(), String> {
     let mut archive = MultiGzDecoder::new(std::io::BufReader::new(packed));
     let mut head = Vec::new();
@@ -301,11 +302,11 @@ fn expand(packed: impl Read, cluster: &str, to: &mut File, room: u64) -> Result<
     let size = snapshot::size(&head).map_err(|e| e.to_string())?;
     if size > snapshot::LARGEST || size > room {
         return Err(format!(
-            "it takes {size} bytes; {} is the most that a database may have, and {room} are free",
+            "it needs {size} bytes; the limit for a database is {}, and {room} are free",
             snapshot::LARGEST
         ));
     }
-    // What is behind the last page in use is not more than these are.
+    // Free pages after the last used one are assumed to be no more than the used ones.
     let mut out = Bounded { inner: to, left: size.saturating_mul(2).max(1 << 20).min(room) };
     out.write_all(&head).map_err(|e| e.to_string())?;
     std::io::copy(&mut archive, &mut out).map_err(|e| format!("its archive is damaged: {e}"))?;
@@ -337,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_backup_of_the_cluster_is_restored() {
+    fn restores_only_backups_of_the_cluster() {
         let dir = tempfile::tempdir().unwrap();
         let backups = backups(dir.path());
         let zeros = packed("c.local", &vec![0; 64 << 20]);
         assert!(zeros.len() < 1 << 20);
         let cut = packed("c.local", &[7; 4096]);
         let none = r#"{"etcdVersion": "2.2.1"}"#;
-        for (name, archive, meta, said) in [
-            ("bomb", &zeros[..], INFO, "does not begin as a database"),
+        for (name, archive, meta, reason) in [
+            ("bomb", &zeros[..], INFO, "does not begin as an etcd database"),
             (
                 "other",
                 &packed("d.local", b"x"),
@@ -355,26 +356,26 @@ mod tests {
             ("cut", &cut[..cut.len() / 2], INFO, "its archive is damaged"),
             ("foreign", b"photo", INFO, "its archive is damaged"),
             ("empty", b"", INFO, "its archive is damaged"),
-            ("old", &cut, none, "only 3 is restored"),
-            ("nothing", &cut, "{}", "says nothing of a backup"),
+            ("old", &cut, none, "only 3 can be restored"),
+            ("nothing", &cut, "{}", "is not the metadata of a backup"),
         ] {
             put(&backups, name, archive, meta);
             let founders = Founders::new("t", [("a", "https://a")]);
             let to = dir.path().join(name);
             let error = backups.unpack(name, "c.local", &founders, "a", &to).unwrap_err();
-            assert!(error.to_string().contains(said), "{name}: {error}");
+            assert!(error.to_string().contains(reason), "{name}: {error}");
             let size = fs::metadata(to.join("member/snap/db")).map_or(0, |meta| meta.len());
             assert!(size <= 1 << 20, "{name}: {size} bytes were written");
         }
         let to = dir.path().join("x");
         let founders = Founders::new("t", [("a", "https://a")]);
         let missing = backups.unpack("missing", "c.local", &founders, "a", &to).unwrap_err();
-        assert!(missing.to_string().contains("is not there"), "{missing}");
+        assert!(missing.to_string().contains("does not exist"), "{missing}");
         assert!(backups.unpack("../../keys", "c.local", &founders, "a", &to).is_err());
     }
 
     #[test]
-    fn commands_are_carried_out_once_and_others_objects_are_passed_over() {
+    fn runs_commands_once_and_skips_foreign_objects() {
         let dir = tempfile::tempdir().unwrap();
         let backups = backups(dir.path());
         let now: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(backups.pending(None).unwrap(), Some(restore.clone()));
         let mark = Mark { generation: restore.generation(), ..Mark::default() };
         backups.set_mark(&mark, &Since::Absent, now).unwrap();
-        // Another member is late.
+        // Another member writes later.
         backups.set_mark(&Mark::default(), &Since::Absent, now).unwrap();
         let (read, _) = backups.mark().unwrap().unwrap();
         assert_eq!((&read, backups.pending(Some(&read)).unwrap()), (&mark, None));
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn backups_are_listed_when_they_are_whole_and_go_when_they_are_old() {
+    fn lists_complete_backups_and_deletes_expired_ones() {
         let dir = tempfile::tempdir().unwrap();
         let backups = backups(dir.path());
         let archive = dir.path().join("a.gz");

@@ -1,4 +1,4 @@
-//! `kops create -f`, `replace` and `delete`.
+//! Runs `kops create -f`, `replace`, `edit` and `delete`.
 
 use std::io::Read as _;
 
@@ -16,12 +16,12 @@ use crate::{
     registry::{self, Registry},
 };
 
-/// The label by which a group says which cluster is its.
+/// The label of a group that names its cluster.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-/// The most bytes that a file of objects has.
+/// The largest file of objects, in bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// An object that is written, once all others have been looked at.
+/// An object to write after all objects have been validated.
 struct Planned {
     cluster: String,
     object: Object,
@@ -64,7 +64,7 @@ pub(crate) fn replace(
     Ok(())
 }
 
-/// Reads and judges all objects of all files. `refuses` says what is wrong with an object that is there, or is not.
+/// Reads and validates all objects of all files. `refuses` returns the reason to reject an object by whether it exists.
 fn plan(
     registry: &Registry,
     files: &[String],
@@ -80,21 +80,21 @@ fn plan(
                 Kind::InstanceGroup => label(&object)?,
                 kind => {
                     let text =
-                        format!("{file}: kind {} is not kept yet; leave it out", kind.name());
+                        format!("{file}: kind {} is not supported yet; remove it", kind.name());
                     return Err(Error::Usage(text));
                 }
             };
-            let one = judge(registry, &planned, cluster, object, around, refuses)?;
+            let one = check_object(registry, &planned, cluster, object, around, refuses)?;
             planned.push(one);
         }
     }
     match planned.is_empty() {
-        true => Err(Error::Usage(format!("{}: no object is in it", files.join(", ")))),
+        true => Err(Error::Usage(format!("{}: no objects found", files.join(", ")))),
         false => Ok(planned),
     }
 }
 
-fn judge(
+fn check_object(
     registry: &Registry,
     planned: &[Planned],
     cluster: String,
@@ -128,7 +128,7 @@ fn judge(
         p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
     };
     if planned.iter().any(same) {
-        return Err(Error::known(kind, object.name(), "is there twice"));
+        return Err(Error::known(kind, object.name(), "is defined twice"));
     }
     let kept = match object.kind {
         Kind::Cluster => registry.cluster(object.name())?,
@@ -146,7 +146,7 @@ fn judge(
         Some((old, version)) => {
             if object.kind == Kind::Cluster {
                 let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
-                let made = registry.is_made(&cluster)?;
+                let made = registry.is_updated(&cluster)?;
                 let created: Vec<_> = etcd.filter(|_| made).collect();
                 check(validate_cluster_update(&object, &old, &created))?;
             }
@@ -182,8 +182,8 @@ fn text(file: &str) -> Result<String, Error> {
     }
 }
 
-/// Keeps a new cluster and its groups, which flags made: all of them, or none where one is wrong.
-pub(crate) fn keep(
+/// Stores a new cluster and its groups, built from flags. If one is invalid, nothing is stored.
+pub(crate) fn store_all(
     registry: &Registry,
     objects: Vec<Object>,
     around: &Surroundings<'_>,
@@ -192,13 +192,13 @@ pub(crate) fn keep(
     let mut planned: Vec<Planned> = Vec::new();
     let name = objects.first().map(|object| object.name().to_owned()).unwrap_or_default();
     for object in objects {
-        let one = judge(registry, &planned, name.clone(), object, around, &refuses)?;
+        let one = check_object(registry, &planned, name.clone(), object, around, &refuses)?;
         planned.push(one);
     }
     planned.iter().try_for_each(|one| registry.write(&one.cluster, &one.object, &one.since))
 }
 
-/// Has the user change an object in their editor, and keeps what comes of it.
+/// Opens an object in the user's editor, and stores the result.
 pub(crate) fn edit(
     registry: &Registry,
     command: &Edit,
@@ -223,7 +223,7 @@ pub(crate) fn edit(
     std::fs::write(file.path(), &text)?;
     let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(around.environment);
     let editor = editor.unwrap_or_else(|| "vi".to_owned());
-    // An editor's variable may hold flags.
+    // The editor's variable may contain flags.
     let status = std::process::Command::new("sh")
         .args(["-c", &format!("{editor} \"$0\"")])
         .arg(file.path())
@@ -241,7 +241,7 @@ pub(crate) fn edit(
     let changed = Object::read(&path, changed.as_bytes())?;
     if changed.kind != object.kind || changed.name() != object.name() {
         let text = format!(
-            "the edited object is {} {:?}, not {} {:?}: an object is not renamed",
+            "the edited object is {} {:?}, not {} {:?}: objects cannot be renamed",
             changed.kind.name(),
             changed.name(),
             object.kind.name(),
@@ -249,8 +249,8 @@ pub(crate) fn edit(
         );
         return Err(Error::Usage(text));
     }
-    let mut one = judge(registry, &[], cluster.to_owned(), changed, around, &|_| None)?;
-    // Made from what was shown, not from what somebody else has written while the editor was open.
+    let mut one = check_object(registry, &[], cluster.to_owned(), changed, around, &|_| None)?;
+    // Compare with the version shown to the user, so that concurrent changes are not lost.
     one.since = Since::Read(version);
     registry.write(&one.cluster, &one.object, &one.since)
 }
@@ -274,9 +274,10 @@ pub(crate) async fn delete(
     if amazon::is_aws(&object) {
         return amazon::delete(registry, &object, yes, around).await;
     }
-    // Only of clusters without a cloud is it known that nothing else of them exists.
+    // Only clusters without a cloud are known to have no other resources.
     if !kops_core::Cluster::cloud(&object).is_bare() {
-        let problem = "may have machines in its cloud, which are not deleted here yet; delete it with upstream's kops";
+        let problem = "may have machines in its cloud, which cannot be deleted here yet; delete it with upstream's \
+                       kops";
         return Err(Error::known("cluster", name, problem));
     }
     let fleet = local::fleet(registry, name);
@@ -318,7 +319,7 @@ fn delete_group(
         return Err(Error::known(
             "instancegroup",
             group,
-            "has a member of etcd; take that out of the cluster first",
+            "has a member of etcd; remove that from the cluster first",
         ));
     }
     if !yes {

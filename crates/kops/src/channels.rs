@@ -1,4 +1,4 @@
-//! `channels`: applies the add-ons that a channel lists, each when its hash is another than the one that was applied last.
+//! `channels`: applies the add-ons of a channel, each if its hash differs from the applied one.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,12 +15,12 @@ use crate::{Error, gateway, nodeup::read_yaml};
 /// Applies add-ons
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Applies what is listed
+    /// Applies the listed add-ons
     #[command(subcommand)]
     Apply(Apply),
 }
 
-/// What `channels apply` takes.
+/// The subcommands of `channels apply`.
 #[derive(clap::Subcommand, Debug)]
 pub enum Apply {
     /// Applies the add-ons of channels
@@ -33,36 +33,36 @@ pub struct Args {
     /// The channels: file:///path
     #[arg(required = true)]
     channels: Vec<String>,
-    /// Apply them, and do not only say what would be
+    /// Apply them instead of only listing them
     #[arg(long)]
     yes: bool,
-    /// Again and again, with this pause
+    /// Repeat with this interval
     #[arg(long)]
     interval: Option<GoDuration>,
-    /// By whose rights
+    /// The kubeconfig to use
     #[arg(long)]
     kubeconfig: PathBuf,
 }
 
 const NAMESPACE: &str = "kube-system";
-/// What the namespace is annotated with: who is applied, in which form.
+/// The prefix of the namespace's annotations that record the applied versions.
 const PREFIX: &str = "addons.k8s.io";
-/// Raised where all add-ons are to be applied anew.
+/// Incremented to reapply all add-ons.
 const GENERATION: i64 = 1;
-/// Until all was applied once it is tried again soon.
-const SOON: Duration = Duration::from_secs(5);
+/// The interval until everything has been applied once.
+const FIRST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An add-on as a channel lists it.
+/// An add-on in a channel.
 #[derive(Clone, Debug, PartialEq)]
 struct Addon {
     name: String,
     id: String,
     hash: String,
-    /// Its manifest's name, from the channel's directory.
+    /// The manifest's name, relative to the channel's directory.
     manifest: String,
 }
 
-/// `channels`: once, or again and again until shutdown.
+/// Runs `channels`, once or repeatedly until shutdown.
 pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
     let Command::Apply(Apply::Channel(args)) = command;
     loop {
@@ -72,7 +72,7 @@ pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
             Ok(()) => interval.to_std(),
             Err(error) => {
                 tracing::warn!(%error, "applying add-ons");
-                SOON
+                FIRST_INTERVAL
             }
         };
         if tasks.shutdown().unless_stopping(tokio::time::sleep(pause)).await.is_none() {
@@ -81,7 +81,7 @@ pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
     }
 }
 
-/// Applies all that is due. One that fails does not keep the others from it.
+/// Applies all due add-ons. One that fails does not block the others.
 async fn apply_all(args: &Args) -> Result<(), Error> {
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "channels/v1.36.2 (windlass)")?;
     let namespace: Value = client.get(&Resource::NAMESPACES, "", NAMESPACE).await?;
@@ -94,13 +94,13 @@ async fn apply_all(args: &Args) -> Result<(), Error> {
                 continue;
             }
             if !args.yes {
-                tracing::info!(addon = addon.name, "would be applied; --yes does it");
+                tracing::info!(addon = addon.name, "would be applied; use --yes to apply");
                 continue;
             }
             match apply(&client, &store, channel, &addon).await {
                 Ok(()) => tracing::info!(addon = addon.name, "applied"),
                 Err(error) => {
-                    tracing::warn!(%error, addon = addon.name, "applying an add-on");
+                    tracing::warn!(%error, addon = addon.name, "could not apply an add-on");
                     failed = Some(error);
                 }
             }
@@ -116,12 +116,12 @@ fn read(store: &Store, name: &str) -> Result<Vec<u8>, Error> {
         .ok_or_else(|| Error::Usage(format!("{name} of the state store is missing")))
 }
 
-/// The add-ons of a channel. One of a name stands for all before it.
+/// Parses a channel. A later add-on replaces an earlier one of the same name.
 fn list(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
     let tree = read_yaml(channel, content)?;
     if tree.text("kind") != "Addons" {
         return Err(Error::Usage(format!(
-            "{channel} is no list of add-ons: its kind is {:?}",
+            "{channel} is not a list of add-ons: its kind is {:?}",
             tree.text("kind")
         )));
     }
@@ -140,7 +140,7 @@ fn list(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
     Ok(all)
 }
 
-/// What was applied of an add-on, by the namespace's annotation.
+/// Reports whether an add-on differs from the applied one, according to the namespace's annotation.
 fn is_due(addon: &Addon, namespace: &Value) -> bool {
     let annotations = namespace.at("metadata.annotations");
     let kept = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
@@ -155,9 +155,9 @@ async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> 
     let content = read(store, &addon.manifest)?;
     let sum = HEXLOWER.encode(&Sha256::digest(&content));
     if sum != addon.hash {
-        // The channel is written last: this is what comes next, or what somebody else has written.
+        // The channel is written last, so the manifest is either newer than the channel or written by another program.
         let text = format!(
-            "the manifest {} is not the one that the channel names: its hash is another",
+            "the manifest {} differs from the one that the channel names: its hash does not match",
             addon.manifest
         );
         return Err(Error::Usage(text));
@@ -185,7 +185,7 @@ mod tests {
                            - {name: a, id: new, manifest: a/new.yaml, manifestHash: \"2\"}\n";
 
     #[test]
-    fn an_add_on_is_due_until_it_is_as_the_channel_says() {
+    fn add_on_is_due_until_applied() {
         let all = list("c", CHANNEL.as_bytes()).unwrap();
         assert_eq!(all.iter().map(|addon| addon.id.as_str()).collect::<Vec<_>>(), ["new"]);
         let due = |kept: Value| {

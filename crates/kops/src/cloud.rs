@@ -1,4 +1,4 @@
-//! A cluster on AWS as a model: what is read of the store and of the user's files for it. What AWS would be asked comes in.
+//! Builds the model of a cluster on AWS from the store and the user's files. Facts about AWS are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,34 +20,34 @@ use crate::{
     Error, KOPS, create,
     flags::UpdateCluster,
     keys::{self, Keyset},
-    known::Known,
+    known::CloudFacts,
     registry::Registry,
 };
 
-/// A cluster's model, and what is to be kept for it.
+/// The model of a cluster, and the objects to store for it.
 pub(crate) struct Built {
     pub(crate) cluster: Object,
     pub(crate) model: Model,
     keysets: Vec<Keyset>,
-    /// The names of those that are made now.
+    /// The names of the newly created keysets.
     pub(crate) new: BTreeSet<String>,
-    /// An SSH key that is to be kept: its name in the store, and the key.
+    /// An SSH key to store: its name in the store, and the key.
     pub(crate) ssh_key: Option<(String, String)>,
 }
 
 impl Built {
-    /// Keysets that are not in the store yet.
+    /// Returns the keysets that are not yet in the store.
     pub(crate) fn new_keysets(&self) -> impl Iterator<Item = &Keyset> {
         self.keysets.iter().filter(|keyset| self.new.contains(&keyset.name))
     }
 }
 
-/// Makes a cluster's model. Nothing is kept.
+/// Builds a cluster's model without storing anything.
 pub(crate) fn build(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    known: &Known,
+    known: &CloudFacts,
     world: World,
     now: SystemTime,
 ) -> Result<Built, Error> {
@@ -62,7 +62,7 @@ pub(crate) fn build(
     let mut node = NodeInputs {
         kops: KOPS.to_owned(),
         hashes: known.hashes(),
-        scheduler_config: scheduler_config(&beside(registry, user.name())?)?,
+        scheduler_config: scheduler_config(&user_objects(registry, user.name())?)?,
         ..NodeInputs::default()
     };
     for keyset in &keysets {
@@ -73,13 +73,13 @@ pub(crate) fn build(
     Ok(Built { cluster, model, keysets, new, ssh_key: ssh_keys.new })
 }
 
-/// The model. Hashes that are not known are all told at once: there are more than a dozen.
+/// Builds the model. All unknown hashes are reported at once, because there are more than a dozen.
 fn model(cluster: &Object, groups: &[Object], mut inputs: AwsInputs) -> Result<Model, Error> {
     let mut missing = Vec::new();
     let model = loop {
         match aws::aws(cluster, groups, &inputs) {
             Err(kops_core::Error::Unknown { what: "file", name, .. }) => {
-                // It stands in for the hash until the next is asked for, and goes nowhere.
+                // A placeholder until the next unknown hash is found; it is not used.
                 inputs.node.hashes.insert(name.clone(), String::new());
                 missing.push(name);
             }
@@ -90,14 +90,14 @@ fn model(cluster: &Object, groups: &[Object], mut inputs: AwsInputs) -> Result<M
         return Ok(model);
     }
     let text = format!(
-        "machines run nothing but files whose hashes are known, and these are not; say them as files in the file of --known, \
-         as upstream's kops get assets -o yaml prints them:\n  {}",
+        "machines run only files with known hashes, and these are unknown; list them under files in the file of \
+         --known, as upstream's kops get assets -o yaml prints them:\n  {}",
         missing.join("\n  ")
     );
     Err(Error::Usage(text))
 }
 
-/// A cluster and its groups, completed.
+/// Returns a cluster and its groups, completed.
 pub(crate) fn completed(
     registry: &Registry,
     user: &Object,
@@ -116,10 +116,10 @@ pub(crate) fn completed(
     Ok((cluster, groups, world))
 }
 
-/// What machines would have to be told and is not known here.
+/// Rejects settings that this implementation could not pass to machines.
 fn refuse(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     let refused = |what: String| {
-        Err(Error::Usage(format!("{what}: clusters on aws do not do this yet; take it out")))
+        Err(Error::Usage(format!("{what}: clusters on aws do not support this yet; remove it")))
     };
     for field in ["encryptionConfig", "serviceAccountIssuerDiscovery.discoveryStore"] {
         let value = cluster.spec.at(field);
@@ -139,7 +139,7 @@ fn refuse(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     }
 }
 
-/// The keysets of a cluster, and the names of those that are made now. Upstream's programs sign with RSA.
+/// Returns a cluster's keysets, and the names of new ones. Upstream's programs sign with RSA.
 fn keysets(
     registry: &Registry,
     cluster: &Object,
@@ -160,11 +160,11 @@ fn keysets(
 
 struct SshKeys {
     kept: Vec<String>,
-    /// One that is to be kept: its name in the store, and the key.
+    /// A key to store: its name in the store, and the key.
     new: Option<(String, String)>,
 }
 
-/// The keys of the store, or the one that is given.
+/// Returns the stored SSH keys, or the given one.
 fn ssh_keys(registry: &Registry, command: &UpdateCluster, cluster: &str) -> Result<SshKeys, Error> {
     let directory = format!("{cluster}/pki/ssh/public/admin");
     let mut kept = Vec::new();
@@ -184,20 +184,20 @@ fn ssh_keys(registry: &Registry, command: &UpdateCluster, cluster: &str) -> Resu
     }
     if kept.len() > 1 {
         let text = format!(
-            "{directory} of the state store may hold one SSH key, and AWS takes no more: delete the others"
+            "{directory} of the state store may hold only one SSH key, AWS' limit: delete the others"
         );
         return Err(Error::Usage(text));
     }
     Ok(SshKeys { kept, new })
 }
 
-/// The user's objects that lie beside the cluster, as they lie there.
-fn beside(registry: &Registry, cluster: &str) -> Result<String, Error> {
+/// Returns the user's additional objects stored with the cluster.
+fn user_objects(registry: &Registry, cluster: &str) -> Result<String, Error> {
     let kept = registry.content(&format!("{cluster}/clusteraddons/default"))?;
     Ok(kept.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()).unwrap_or_default())
 }
 
-/// Add-ons that lie in the state store, where upstream's `kops` has put them.
+/// Returns the add-ons in the state store, where upstream's `kops` put them.
 fn kept_addons(registry: &Registry, cluster: &str) -> Result<BTreeMap<String, String>, Error> {
     let directory = format!("{cluster}/addons/");
     let mut addons = BTreeMap::new();
@@ -211,7 +211,7 @@ fn kept_addons(registry: &Registry, cluster: &str) -> Result<BTreeMap<String, St
     Ok(addons)
 }
 
-/// Add-ons of a directory that is laid out as the store's.
+/// Returns the add-ons of a directory with the store's layout.
 fn addons_of(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
     let mut addons = BTreeMap::new();
     let mut open = vec![directory.to_owned()];
@@ -221,7 +221,7 @@ fn addons_of(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
         for entry in fs::read_dir(&next).map_err(failed())? {
             let entry = entry.map_err(failed())?;
             let path = entry.path();
-            // Links are not followed: they may lead round and round.
+            // Symbolic links are not followed, because they may form a loop.
             let kind = entry.file_type().map_err(failed())?;
             if kind.is_dir() {
                 open.push(path);

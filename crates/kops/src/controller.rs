@@ -1,5 +1,5 @@
-//! kops-controller: lets workers in, each with the certificate of its own name and its group's configuration, and gives
-//! Nodes the labels of their groups, which kubelets may not give themselves.
+//! kops-controller: admits workers, each with a certificate for its own name and the configuration of its group. It
+//! also sets the groups' labels on Nodes, which kubelets may not set themselves.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,22 +27,22 @@ pub(crate) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
 pub(crate) const CONFIG: &str = "/etc/kubernetes/kops-controller/config.json";
 pub(crate) const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 pub(crate) const PATH: &str = "/bootstrap";
-/// As whom it speaks to the API server.
+/// The controller's user name at the API server.
 pub(crate) const USER: &str = "kops-controller";
-/// A request is a few kilobytes.
+/// The largest request in bytes; usual ones are a few kilobytes.
 const LARGEST: usize = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(455 * 86_400);
-const LOOK: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_secs(10);
 
-/// Lets machines join the cluster, and labels their Nodes
+/// Admits machines to the cluster, and labels their Nodes
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Its settings
+    /// The file with settings
     #[arg(long)]
     conf: PathBuf,
 }
 
-/// Why a machine is turned away.
+/// The rejection of a machine.
 struct Refusal(StatusCode, String);
 
 fn refuse<T>(code: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> {
@@ -52,33 +52,33 @@ fn refuse<T>(code: StatusCode, reason: impl Into<String>) -> Result<T, Refusal> 
 struct Controller {
     store: Store,
     authority: Authority,
-    /// Signs the identities of the cluster's machines.
+    /// The authority that signs the machines' identities.
     identities: ClientCa,
     nodes: Arc<dyn Nodes>,
 }
 
-/// A machine, by its identity.
-struct Asking {
+/// A machine that sent a request, by its identity.
+struct RequestingMachine {
     machine: String,
     group: String,
-    /// When it was made: the one before it had ended by then.
+    /// The creation time of the machine. Its predecessor had ended by then.
     made: Timestamp,
 }
 
-/// What it asks the cluster.
+/// The queries to the cluster.
 trait Nodes: Send + Sync {
-    /// When a Node's machine was last heard of, if the Node is there and Ready.
+    /// Returns the last sign of life of a Node's machine, if the Node exists and is Ready.
     fn last_sign<'a>(
         &'a self,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>>;
 }
 
-/// The answer, or nothing where there is no such object.
-async fn found(
-    asked: impl Future<Output = Result<Value, client::Error>>,
+/// Returns the object, or `None` if it does not exist.
+async fn optional(
+    request: impl Future<Output = Result<Value, client::Error>>,
 ) -> Result<Option<Value>, client::Error> {
-    match asked.await {
+    match request.await {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -91,15 +91,15 @@ impl Nodes for Client {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Timestamp>, client::Error>> {
         Box::pin(async move {
-            let node = found(self.get::<Value>(&Resource::NODES, "", name)).await?;
+            let node = optional(self.get::<Value>(&Resource::NODES, "", name)).await?;
             let Some(node) = node.filter(|node| life::readiness(node).0) else { return Ok(None) };
-            let lease = found(self.get(&Resource::LEASES, local::LEASES, name)).await?;
+            let lease = optional(self.get(&Resource::LEASES, local::LEASES, name)).await?;
             Ok(life::last_sign(&node, lease.as_ref()))
         })
     }
 }
 
-/// `kops-controller`: lets workers in and labels their Nodes, until shutdown.
+/// Runs `kops-controller`: admits workers and labels their Nodes, until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
@@ -141,7 +141,7 @@ impl Handler for Controller {
                 (&Method::POST, PATH) => match self.bootstrap(request).await {
                     Ok(tree) => answer(StatusCode::OK, "application/json", tree.to_string()),
                     Err(Refusal(code, reason)) => {
-                        tracing::warn!(%code, reason, "turned a machine away");
+                        tracing::warn!(%code, reason, "rejected a machine");
                         answer(code, "text/plain", reason)
                     }
                 },
@@ -153,55 +153,61 @@ impl Handler for Controller {
 
 impl Controller {
     async fn bootstrap(&self, request: Request<Body>) -> Result<Value, Refusal> {
-        let Asking { machine, group, made } = self.identify(&request)?;
+        let RequestingMachine { machine, group, made } = self.identify(&request)?;
         let body = Limited::new(request.into_body(), LARGEST).collect().boxed().await;
         let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
-            return refuse(StatusCode::BAD_REQUEST, "the request's body is too large, or was cut");
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "the request's body is too large or incomplete",
+            );
         };
-        let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
-            return refuse(StatusCode::BAD_REQUEST, "the request's body is no JSON");
+        let Ok(parameters) = serde_json::from_slice::<Value>(&body) else {
+            return refuse(StatusCode::BAD_REQUEST, "the request's body is not JSON");
         };
-        if asked.text("apiVersion") != API_VERSION {
+        if parameters.text("apiVersion") != API_VERSION {
             return refuse(StatusCode::BAD_REQUEST, "the request is of an unknown apiVersion");
         }
         let Some(config) = self.config(&group)? else {
             return refuse(
                 StatusCode::FORBIDDEN,
-                format!("{group:?} is no instance group of workers"),
+                format!("{group:?} is not an instance group of workers"),
             );
         };
         match self.nodes.last_sign(&machine).await {
-            // Nobody was heard of under that name since this machine was made: the Node is its predecessor's.
+            // The name has shown no sign of life since this machine was created, so the Node is its predecessor's.
             Ok(sign) if sign.is_none_or(|sign| sign < made) => {}
             Ok(_) => {
                 let reason =
-                    format!("node {machine:?} is there and Ready: another machine has that name");
+                    format!("node {machine:?} exists and is Ready: another machine has that name");
                 return refuse(StatusCode::CONFLICT, reason);
             }
-            // Nobody can say whether another machine runs: it waits.
+            // Without the API it is unknown whether another machine runs, so the worker must retry.
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
         let mut certs = Map::new();
-        for (name, asked) in asked.at("certs").and_then(Value::as_object).into_iter().flatten() {
-            let cert = self.sign(name, asked.as_str().unwrap_or_default(), &machine)?;
+        for (name, key) in parameters.at("certs").and_then(Value::as_object).into_iter().flatten() {
+            let cert = self.sign(name, key.as_str().unwrap_or_default(), &machine)?;
             certs.insert(name.clone(), cert.into());
         }
-        tracing::info!(machine, group, "let a machine in");
-        let mut told = json!({"certs": certs});
-        if asked.is("includeNodeConfig") {
-            told.set("nodeConfig.nodeupConfig", config);
+        tracing::info!(machine, group, "admitted a machine");
+        let mut answer = json!({"certs": certs});
+        if parameters.is("includeNodeConfig") {
+            answer.set("nodeConfig.nodeupConfig", config);
         }
-        Ok(told)
+        Ok(answer)
     }
 
-    /// Which machine asks, and of which group it is, by the certificate of whoever makes machines.
-    fn identify(&self, request: &Request<Body>) -> Result<Asking, Refusal> {
+    /// Returns the requesting machine and its group, from the client certificate signed by the creator of machines.
+    fn identify(&self, request: &Request<Body>) -> Result<RequestingMachine, Refusal> {
         let connection = request.extensions().get::<Arc<Connection>>();
         let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
         let verified = match self.identities.verify(chain, rt::now()) {
             Ok(Some(verified)) => verified.identity,
             Ok(None) => {
-                return refuse(StatusCode::FORBIDDEN, "no certificate says which machine asks");
+                return refuse(
+                    StatusCode::FORBIDDEN,
+                    "the request has no client certificate that names the machine",
+                );
             }
             Err(error) => return refuse(StatusCode::FORBIDDEN, error.to_string()),
         };
@@ -210,19 +216,19 @@ impl Controller {
             return refuse(StatusCode::FORBIDDEN, "the machine's certificate cannot be read");
         };
         match &verified.groups[..] {
-            [group] if group_of(&verified.name) == Some(group) => Ok(Asking {
+            [group] if group_of(&verified.name) == Some(group) => Ok(RequestingMachine {
                 machine: verified.name,
                 group: group.clone(),
                 made: instances::made(&shown).into(),
             }),
             _ => refuse(
                 StatusCode::FORBIDDEN,
-                format!("{:?} is no machine of one group", verified.name),
+                format!("{:?} is not a machine of exactly one group", verified.name),
             ),
         }
     }
 
-    /// The configuration of a group of workers.
+    /// Returns the configuration of a group of workers.
     fn config(&self, group: &str) -> Result<Option<String>, Refusal> {
         match self.store.read(&format!("igconfig/node/{group}/nodeupconfig.yaml")) {
             Ok(found) => {
@@ -232,12 +238,12 @@ impl Controller {
         }
     }
 
-    /// Signs what a machine may have: a certificate of its own Node, that says nothing else.
+    /// Signs a certificate for the machine's own Node, without any other content.
     fn sign(&self, name: &str, request: &str, machine: &str) -> Result<String, Refusal> {
         if name != "kubelet" {
             return refuse(
                 StatusCode::BAD_REQUEST,
-                format!("certificate {name:?} is not given here"),
+                format!("certificate {name:?} is not issued by kops-controller"),
             );
         }
         let bad = |error: pki::Error| Refusal(StatusCode::BAD_REQUEST, error.to_string());
@@ -245,8 +251,10 @@ impl Controller {
         let info = request.info().map_err(bad)?;
         let own = Subject::new(format!("system:node:{machine}")).in_group(NODES_GROUP);
         if info.subject != own || !info.alt_names.is_empty() {
-            let reason =
-                format!("the request is for {}, and not for the Node of {machine:?}", info.subject);
+            let reason = format!(
+                "the request is for {}, but must be for the Node of {machine:?}",
+                info.subject
+            );
             return refuse(StatusCode::FORBIDDEN, reason);
         }
         let validity = Validity::starting(rt::now(), PERIOD);
@@ -255,20 +263,20 @@ impl Controller {
     }
 }
 
-/// The group that a machine's name says: what is before its number.
+/// Returns the group in a machine's name: the part before the number.
 fn group_of(machine: &str) -> Option<&str> {
     let (group, number) = machine.rsplit_once('-')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && !group.is_empty()).then_some(group)
 }
 
-/// Looks for Nodes that lack a label of their group, for as long as its task is let run.
+/// Adds missing group labels to Nodes periodically, until the task is aborted.
 async fn keep_labels(client: Client, store: Store) {
     loop {
         if let Err(error) = label_all(&client, &store).await {
-            tracing::warn!(%error, "labelling Nodes");
+            tracing::warn!(%error, "could not label Nodes");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
@@ -305,9 +313,9 @@ mod tests {
 
     use super::*;
 
-    struct Known(Option<Timestamp>);
+    struct FixedSign(Option<Timestamp>);
 
-    impl Nodes for Known {
+    impl Nodes for FixedSign {
         fn last_sign<'a>(
             &'a self,
             _: &'a str,
@@ -316,7 +324,7 @@ mod tests {
         }
     }
 
-    struct Place {
+    struct TestController {
         _dir: tempfile::TempDir,
         controller: Controller,
         fleet: Authority,
@@ -326,7 +334,7 @@ mod tests {
         Validity::starting(rt::now(), Duration::from_secs(3600))
     }
 
-    fn place(sign: Option<Timestamp>) -> Place {
+    fn place(sign: Option<Timestamp>) -> TestController {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("igconfig/node/nodes-a");
         std::fs::create_dir_all(&config).unwrap();
@@ -337,9 +345,9 @@ mod tests {
             store: Store::open(&format!("file://{}", dir.path().display())).unwrap(),
             authority: make("kubernetes-ca"),
             identities: ClientCa::from_pem(fleet.cert().to_pem().as_bytes()).unwrap(),
-            nodes: Arc::new(Known(sign)),
+            nodes: Arc::new(FixedSign(sign)),
         };
-        Place { _dir: dir, controller, fleet }
+        TestController { _dir: dir, controller, fleet }
     }
 
     fn request(signer: &Authority, machine: &str, group: &str, asks_for: &str) -> Request<Body> {
@@ -360,7 +368,7 @@ mod tests {
         request
     }
 
-    async fn code(place: &Place, request: Request<Body>) -> (u16, String) {
+    async fn code(place: &TestController, request: Request<Body>) -> (u16, String) {
         let answer = place.controller.handle(request).await;
         let code = answer.status().as_u16();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -368,24 +376,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_gets_its_own_certificate_and_configuration() {
+    async fn machine_gets_its_certificate_and_configuration() {
         let place = place(None);
         let (code, body) =
             code(&place, request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-1")).await;
         assert_eq!(code, 200, "{body}");
-        let told: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(told.text("nodeConfig.nodeupConfig"), "ClusterName: a\n");
-        let cert = pki::Cert::from_pem(told.text("certs.kubelet")).unwrap();
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(answer.text("nodeConfig.nodeupConfig"), "ClusterName: a\n");
+        let cert = pki::Cert::from_pem(answer.text("certs.kubelet")).unwrap();
         cert.check_signed_by(place.controller.authority.cert()).unwrap();
         assert_eq!(cert.info().unwrap().subject.common_name, "system:node:nodes-a-1");
     }
 
     #[tokio::test]
-    async fn whoever_has_no_right_is_turned_away() {
+    async fn rejects_machines_without_rights() {
         let place = self::place(None);
         let stranger = Authority::create("fleet", KeyAlgorithm::EcdsaP256, hour()).unwrap();
         for (request, wanted) in [
-            // Another authority of the same name, another's Node, another group, a group that is none of workers.
+            // Another authority of the same name, another machine's Node, another group, and a group that is not of
+            // workers.
             (request(&stranger, "nodes-a-1", "nodes-a", "nodes-a-1"), 403),
             (request(&place.fleet, "nodes-a-1", "nodes-a", "nodes-a-2"), 403),
             (request(&place.fleet, "nodes-a-1", "nodes-b", "nodes-a-1"), 403),
@@ -400,7 +409,8 @@ mod tests {
             assert_eq!(code, wanted, "{body}");
             assert!(!body.contains("CERTIFICATE"), "{body}");
         }
-        // The identity says that its machine was made now. Whoever was heard of since has the name; whoever was not, is gone.
+        // The identity is created now. A sign of life since then means that the name is taken; no sign means that it is
+        // free.
         let own = Timestamp::from(rt::now());
         for (sign, wanted) in [
             (own.plus(Duration::from_secs(2)), 409),
@@ -416,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machines_name_says_its_group() {
+    fn parses_group_of_a_machines_name() {
         assert_eq!(group_of("nodes-a-12"), Some("nodes-a"));
         for name in ["nodes", "nodes-", "-1", "nodes-a"] {
             assert_eq!(group_of(name), None, "{name}");

@@ -1,4 +1,4 @@
-//! `kops create cluster`: a cluster and its groups by flags.
+//! Runs `kops create cluster`: builds a cluster and its groups from flags.
 
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use kops_api::{Object, Spec as _, VersionName};
@@ -6,20 +6,20 @@ use kops_core::{World, channel::Channel, create::Options};
 
 use crate::{Error, KOPS, Surroundings, change, flags::UpdateCluster, registry::Registry, update};
 
-/// Upstream's flags.
+/// The flags of `create cluster`, named as upstream's.
 #[derive(clap::Args, Debug)]
 pub(crate) struct CreateCluster {
     cluster: Option<String>,
-    /// Where its machines are: local (this machine) or metal
+    /// The cloud of its machines: local (this machine) or metal
     #[arg(long)]
     cloud: Option<String>,
-    /// A file that says which versions are recommended
+    /// A file with the recommended versions
     #[arg(long, default_value = "stable")]
     channel: String,
-    /// The zones that its machines are in [default with --cloud local: local]
+    /// The zones of its machines [default with --cloud local: local]
     #[arg(long, value_delimiter = ',')]
     zones: Vec<String>,
-    /// The zones of the control planes, if they are others
+    /// The zones of the control planes, if they differ
     #[arg(long, alias = "master-zones", value_delimiter = ',')]
     control_plane_zones: Vec<String>,
     #[arg(long, alias = "master-count", default_value_t = 0)]
@@ -31,7 +31,7 @@ pub(crate) struct CreateCluster {
     /// The Pod network [default: cilium; with --cloud local: cni, which is Windlass' own]
     #[arg(long)]
     networking: Option<String>,
-    /// Its etcd clusters [default: main,events; with --cloud local: main]
+    /// The etcd clusters [default: main,events; with --cloud local: main]
     #[arg(long, value_delimiter = ',')]
     etcd_clusters: Vec<String>,
     #[arg(long, default_value = "RBAC")]
@@ -52,32 +52,36 @@ pub(crate) struct CreateCluster {
     api_public_name: String,
     #[arg(long, value_delimiter = ',')]
     kubernetes_feature_gates: Vec<String>,
-    /// A field of the cluster: path=value
+    /// A field of the cluster to set: path=value
     #[arg(long)]
     set: Vec<String>,
-    /// A field of the cluster that is to go: path
+    /// A field of the cluster to unset: path
     #[arg(long)]
     unset: Vec<String>,
-    /// Show the objects, and keep nothing
+    /// Show the objects, and store nothing
     #[arg(long)]
     dry_run: bool,
     /// yaml or json, with --dry-run
     #[arg(short, long, default_value = "", value_parser = ["", "yaml", "json"])]
     output: String,
-    /// Make its machines, too
+    /// Create its machines, too
     #[arg(short, long)]
     yes: bool,
 }
 
-/// The cluster and its groups that the flags ask for.
-fn made(command: &CreateCluster, state: &str, name: &str) -> Result<(Object, Vec<Object>), Error> {
+/// Builds the cluster and groups that the flags describe.
+fn build_objects(
+    command: &CreateCluster,
+    state: &str,
+    name: &str,
+) -> Result<(Object, Vec<Object>), Error> {
     let name = command.cluster.as_deref().unwrap_or(name);
     let cloud = command.cloud.clone().unwrap_or_default();
     let local = cloud == "local";
     if !["", "local", "metal"].contains(&cloud.as_str()) {
         let text = format!(
-            "--cloud {cloud}: what there is in a cloud is not asked yet, which machine types and subnets follow from; make \
-             the objects with upstream's kops create cluster --dry-run -o yaml, and keep them with create -f"
+            "--cloud {cloud}: clouds are not queried yet, so machine types and subnets are unknown; create the objects \
+             with upstream's kops create cluster --dry-run -o yaml, and store them with create -f"
         );
         return Err(Error::Usage(text));
     }
@@ -122,7 +126,7 @@ fn made(command: &CreateCluster, state: &str, name: &str) -> Result<(Object, Vec
     Ok(kops_core::create::create(&options, &channel, &World::default(), &KOPS.parse()?)?)
 }
 
-/// A channel's file. Upstream's names are not fetched: without them a version must be given.
+/// Reads a channel from a file. Upstream's channels are not downloaded, so `needed` requires a file or a version.
 pub(crate) fn channel(name: &str, needed: bool) -> Result<Channel, Error> {
     let path = name.strip_prefix("file://").unwrap_or(name);
     if path.starts_with('/') || path.starts_with('.') {
@@ -131,7 +135,7 @@ pub(crate) fn channel(name: &str, needed: bool) -> Result<Channel, Error> {
     }
     if needed {
         let text = format!(
-            "channel {name} is not fetched from the network yet: give --kubernetes-version, or a file as --channel /path"
+            "channel {name} cannot be downloaded yet: set --kubernetes-version, or use a file with --channel /path"
         );
         return Err(Error::Usage(text));
     }
@@ -145,7 +149,7 @@ pub(crate) async fn run(
     name: &str,
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
-    let (cluster, groups) = made(command, state, name)?;
+    let (cluster, groups) = build_objects(command, state, name)?;
     let name = cluster.name().to_owned();
     let all: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
     if command.dry_run {
@@ -159,7 +163,7 @@ pub(crate) async fn run(
             format!("cluster {name:?} already exists; use 'kops update cluster' to apply changes");
         return Err(Error::Usage(text));
     }
-    change::keep(registry, all, around)?;
+    change::store_all(registry, all, around)?;
     let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };
     update::run(registry, &update, &name, around).await?;
     if command.yes {

@@ -1,4 +1,4 @@
-//! Emptying a Node: nothing new comes to it, and what is there goes as its budgets allow.
+//! Drains a Node: no new Pods are scheduled to it, and its Pods are evicted as their disruption budgets allow.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
-const LOOK: Duration = Duration::from_millis(500);
-/// Load balancers outside send nothing to a Node that has it.
+const POLL: Duration = Duration::from_millis(500);
+/// External load balancers send no traffic to a Node with this label.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Nothing is to come to a Node that will go soon, if there is another place.
+/// The taint that keeps new Pods off a Node that will be replaced soon, if there is another Node.
 const SCHEDULED: &str = "kops.k8s.io/scheduled-for-update";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
@@ -27,48 +27,48 @@ async fn patch(
     Ok(())
 }
 
-/// Has new Pods rather go elsewhere.
-pub(crate) async fn discourage(client: &Client, node: &Value) -> Result<(), Error> {
+/// Taints a Node, so that new Pods prefer other Nodes.
+pub(crate) async fn taint_for_update(client: &Client, node: &Value) -> Result<(), Error> {
     let mut taints = node.list("spec.taints").to_vec();
     if taints.iter().any(|taint| taint.text("key") == SCHEDULED) {
         return Ok(());
     }
     taints.push(json!({"key": SCHEDULED, "effect": "PreferNoSchedule"}));
-    // Of two that write taints one is told so.
+    // The resourceVersion detects a concurrent change of the taints.
     let version = node.text("metadata.resourceVersion");
     let change = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
     patch(client, node.text("metadata.name"), PatchKind::Merge, &change).await
 }
 
-/// Has nothing new come.
+/// Cordons a Node.
 pub(crate) async fn cordon(client: &Client, node: &str) -> Result<(), Error> {
     let change = json!({"metadata": {"labels": {EXCLUDED: ""}}, "spec": {"unschedulable": true}});
     patch(client, node, PatchKind::Merge, &change).await
 }
 
-/// Whether a Pod is to go before its Node does: static ones and those of DaemonSets belong to the Node.
-fn goes(pod: &Value) -> bool {
+/// Reports whether a Pod must be evicted. Static Pods and those of DaemonSets belong to the Node.
+fn must_evict(pod: &Value) -> bool {
     let annotations = pod.at("metadata.annotations");
     let is_mirror = annotations.is_some_and(|all| all.get(MIRROR).is_some());
     let mut owners = pod.list("metadata.ownerReferences").iter();
     !is_mirror && !owners.any(|owner| owner.is("controller") && owner.text("kind") == "DaemonSet")
 }
 
-/// Evicts what is on a Node, and waits until it is gone. `tell` is told who holds it up, and what holds them.
+/// Evicts a Node's Pods, and waits until they are gone. `report` reports the Pods that remain, with the reasons.
 pub(crate) async fn drain(
     client: &Client,
     node: &str,
     patience: Duration,
-    tell: &dyn Fn(String) -> Result<(), Error>,
+    report: &dyn Fn(String) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let until = Instant::now() + patience;
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     loop {
         let mut unreachable = None;
         let fields = ListOptions::fields(&format!("spec.nodeName={node}"));
         match client.list::<Value>(&Resource::PODS, "", &fields).await {
             Ok(pods) => {
-                let left: Vec<_> = pods.items.into_iter().filter(goes).collect();
+                let left: Vec<_> = pods.items.into_iter().filter(must_evict).collect();
                 if left.is_empty() {
                     return Ok(());
                 }
@@ -79,20 +79,20 @@ pub(crate) async fn drain(
                     }
                 }
                 for (pod, reason) in &held {
-                    if told.get(pod) != Some(reason) {
-                        tell(format!("Pod {pod} stays on node {node:?}: {reason}"))?;
+                    if reported.get(pod) != Some(reason) {
+                        report(format!("Pod {pod} stays on node {node:?}: {reason}"))?;
                     }
                 }
-                told = held;
-                // Those that are about to end have their own time for it.
+                reported = held;
+                // Terminating Pods have their own grace period.
                 left.iter().filter(|pod| pod.has("metadata.deletionTimestamp")).for_each(|pod| {
-                    told.entry(name(pod)).or_insert_with(|| "it is about to end".to_owned());
+                    reported.entry(name(pod)).or_insert_with(|| "it is terminating".to_owned());
                 });
             }
             Err(error) => unreachable = Some(error.to_string()),
         }
         if Instant::now() >= until {
-            let held = told.iter().map(|(pod, reason)| format!("Pod {pod}: {reason}"));
+            let held = reported.iter().map(|(pod, reason)| format!("Pod {pod}: {reason}"));
             let why: Vec<_> = held.chain(unreachable).collect();
             return Err(Error::Usage(format!(
                 "draining node {node:?} took longer than {} s: {}",
@@ -100,7 +100,7 @@ pub(crate) async fn drain(
                 why.join("; ")
             )));
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
 }
 
@@ -108,7 +108,7 @@ fn name(pod: &Value) -> String {
     format!("{}/{}", pod.text("metadata.namespace"), pod.text("metadata.name"))
 }
 
-/// Asks for a Pod's end; comes back with what stands against it.
+/// Evicts a Pod; returns the reason if the eviction is rejected.
 async fn evict(client: &Client, pod: &Value) -> Option<String> {
     if pod.has("metadata.deletionTimestamp") {
         return None;
@@ -120,16 +120,17 @@ async fn evict(client: &Client, pod: &Value) -> Option<String> {
         "deleteOptions": {"preconditions": {"uid": pod.text("metadata.uid")}},
     });
     let pods = &Resource::PODS;
-    let asked = client.create_subresource::<_, Value>(pods, namespace, name, "eviction", &eviction);
-    match asked.await {
+    let result =
+        client.create_subresource::<_, Value>(pods, namespace, name, "eviction", &eviction);
+    match result.await {
         Ok(_) => None,
-        // It went by itself, or another has its name.
+        // The Pod is gone, or another one has its name.
         Err(error) if error.is_not_found() || error.is_conflict() => None,
         Err(error) => Some(refusal(&error)),
     }
 }
 
-/// What stands against an eviction: the budget, by its name, or whatever the server says.
+/// Returns the reason for a rejected eviction: the disruption budget, or the server's message.
 fn refusal(error: &client::Error) -> String {
     let Some(status) = error.status() else { return error.to_string() };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -137,8 +138,8 @@ fn refusal(error: &client::Error) -> String {
     if causes.is_empty() { status.message.clone() } else { causes.join("; ") }
 }
 
-/// Takes a Node away whose machine is about to end: what comes under its name has another.
-pub(crate) async fn forget(client: &Client, node: &str) -> Result<(), Error> {
+/// Deletes the Node of a machine that will end; a later machine of the same name registers a new one.
+pub(crate) async fn delete_node(client: &Client, node: &str) -> Result<(), Error> {
     match client.delete(&Resource::NODES, "", node, &DeleteOptions::default()).await {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(()),
@@ -152,20 +153,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn static_pods_and_those_of_daemon_sets_stay() {
+    fn keeps_static_and_daemon_set_pods() {
         let pod = |extra: Value| {
             let mut pod = json!({"metadata": {"name": "a", "namespace": "b"}});
             pod.set("metadata", extra);
             pod
         };
         let owner = |kind: &str| json!({"ownerReferences": [{"kind": kind, "controller": true}]});
-        assert!(goes(&pod(json!({}))) && goes(&pod(owner("ReplicaSet"))));
-        assert!(!goes(&pod(owner("DaemonSet"))));
-        assert!(!goes(&pod(json!({"annotations": {MIRROR: "hash"}}))));
+        assert!(must_evict(&pod(json!({}))) && must_evict(&pod(owner("ReplicaSet"))));
+        assert!(!must_evict(&pod(owner("DaemonSet"))));
+        assert!(!must_evict(&pod(json!({"annotations": {MIRROR: "hash"}}))));
     }
 
     #[test]
-    fn the_budget_that_holds_a_pod_is_named() {
+    fn names_the_blocking_budget() {
         let status = |details: Value| {
             let text = json!({"code": 429, "reason": "TooManyRequests", "message": "Cannot evict pod", "details": details});
             let status: Status = serde_json::from_value(text).unwrap();

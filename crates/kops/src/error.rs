@@ -1,4 +1,6 @@
-/// Why a command did not do what it was asked to.
+//! The errors of commands.
+
+/// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{0}")]
@@ -28,7 +30,8 @@ pub enum Error {
     #[error("{operation} {path:?}: {source}")]
     File { operation: &'static str, path: String, source: std::io::Error },
     #[error(
-        "restoring backup {name:?}: {cause}; etcd-manager-ctl list-backups names others, delete-command takes the command back"
+        "restoring backup {name:?}: {cause}; etcd-manager-ctl list-backups lists others, delete-command cancels the \
+         command"
     )]
     Backup { name: String, cause: String },
     #[error("{kind} {name:?} {problem}")]

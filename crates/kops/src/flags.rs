@@ -1,4 +1,4 @@
-//! Upstream's commands and flags, and the settings that come from the environment and from `~/.kops.yaml`.
+//! Upstream's commands and flags, and settings from the environment and `~/.kops.yaml`.
 
 use api_codec::from_yaml;
 use clap::Subcommand;
@@ -7,13 +7,13 @@ use kops_api::Spec as _;
 use crate::Error;
 pub(crate) use crate::create::CreateCluster;
 
-/// Where clusters are kept of which nobody says where: those of this machine.
+/// The default state store, on this machine.
 const DEFAULT_STATE: &str = "file:///var/lib/windlass/kops";
 
 /// kOps' commands: clusters in a state store, and their machines on this one (cloud local)
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where clusters are kept: file:///path or s3://bucket/path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
+    /// The state store: file:///path or s3://bucket/path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
     #[arg(long, global = true)]
     state: Option<String>,
     /// The cluster (or KOPS_CLUSTER_NAME)
@@ -22,45 +22,46 @@ pub struct Args {
     /// The file with settings [default: ~/.kops.yaml]
     #[arg(long, global = true)]
     config: Option<String>,
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands that act; others of upstream's are unknown.
+/// The implemented commands; upstream's other commands are unknown.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Keeps new objects, from files or flags
+    /// Stores new objects, from files or flags
     Create(Create),
-    /// Changes an object that is kept in an editor
+    /// Edits a stored object in an editor
     #[command(subcommand)]
     Edit(Edit),
-    /// Brings what there is of a cluster towards what is kept of it
+    /// Applies the stored objects to a cluster
     #[command(subcommand)]
     Update(Update),
-    /// Replaces machines that were made of something else than their group is made of now
+    /// Replaces machines that differ from the configuration of their group
     #[command(subcommand, visible_alias = "rolling-updates")]
     RollingUpdate(RollingUpdate),
-    /// Says whether a cluster is as it is to be
+    /// Reports whether a cluster is healthy
     #[command(subcommand)]
     Validate(Validate),
-    /// Writes what others reach a cluster by
+    /// Writes the access to a cluster
     #[command(subcommand)]
     Export(Export),
-    /// Shows what is kept
+    /// Shows stored objects
     #[command(subcommand)]
     Get(Get),
-    /// Writes objects over those that are kept
+    /// Replaces stored objects
     Replace(Replace),
-    /// Removes what is kept
+    /// Deletes stored objects
     #[command(subcommand)]
     Delete(Delete),
-    /// Has a keypair sign from now on
+    /// Makes a keypair the primary, which signs
     #[command(subcommand)]
     Promote(OfKeypair),
-    /// Has nobody believe keypairs any more
+    /// Distrusts keypairs
     #[command(subcommand)]
     Distrust(OfKeypair),
-    /// Has keypairs believed again
+    /// Trusts distrusted keypairs again
     #[command(subcommand)]
     Trust(OfKeypair),
 }
@@ -73,41 +74,41 @@ pub struct Create {
     #[arg(short, long, value_delimiter = ',')]
     pub(crate) filename: Vec<String>,
     #[command(subcommand)]
-    pub(crate) what: Option<Made>,
+    pub(crate) what: Option<CreateTarget>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Made {
-    /// Makes a cluster and its instance groups by flags
+pub(crate) enum CreateTarget {
+    /// Creates a cluster and its instance groups from flags
     Cluster(Box<CreateCluster>),
     /// Adds a certificate authority and its private key to a keyset
     Keypair(MakeKeypair),
 }
 
-/// What `edit` takes.
+/// The subcommands of `edit`.
 #[derive(Debug, Subcommand)]
 pub enum Edit {
-    /// Changes a cluster
+    /// Edits a cluster
     Cluster { cluster: Option<String> },
-    /// Changes an instance group
+    /// Edits an instance group
     #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
     Group { group: String },
 }
 
-/// What `update` takes.
+/// The subcommands of `update`.
 #[derive(Debug, Subcommand)]
 pub enum Update {
-    /// Shows what would change, and with --yes changes it
+    /// Shows the necessary changes, and with --yes makes them
     Cluster(UpdateCluster),
 }
 
-/// Who changes things.
+/// The program that changes the cloud's resources.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Target {
     /// This program
     #[default]
     Direct,
-    /// Terraform, by a configuration that is written
+    /// Terraform, with a generated configuration
     Terraform,
 }
 
@@ -115,33 +116,33 @@ pub(crate) enum Target {
 #[derive(clap::Args, Debug, Default)]
 pub struct UpdateCluster {
     pub(crate) cluster: Option<String>,
-    /// Change it
+    /// Make the changes
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Write what would change, as JSON, to this file
+    /// Write the changes as JSON to this file
     #[arg(long)]
     pub(crate) plan_out: Option<String>,
     #[arg(long, value_enum, default_value_t)]
     pub(crate) target: Target,
-    /// The directory that the configuration is written to [default: out/terraform]
+    /// The directory for the configuration [default: out/terraform]
     #[arg(long)]
     pub(crate) out: Option<String>,
-    /// For aws: a file that says files with their hashes, and with --target=terraform what AWS would be asked (account, images,
-    /// machineTypes, dnsZones, networks, bucketRegions)
+    /// A file for aws with hashes of files, and with --target=terraform with the facts that AWS would be asked for
+    /// (account, images, machineTypes, dnsZones, networks, bucketRegions)
     #[arg(long)]
     pub(crate) known: Option<String>,
-    /// For aws: a directory with upstream's add-ons, as they lie in a state store [default: those of the store]
+    /// A directory for aws with upstream's add-ons in the layout of a state store [default: those of the store]
     #[arg(long)]
     pub(crate) addons: Option<String>,
-    /// The SSH key that machines are reached with
+    /// The SSH public key for the machines
     #[arg(long)]
     pub(crate) ssh_public_key: Option<String>,
 }
 
-/// What `rolling-update` takes.
+/// The subcommands of `rolling-update`.
 #[derive(Debug, Subcommand)]
 pub enum RollingUpdate {
-    /// Shows which machines are to be replaced, and with --yes replaces them
+    /// Shows the machines to replace, and with --yes replaces them
     Cluster(Box<RollCluster>),
 }
 
@@ -152,50 +153,64 @@ pub struct RollCluster {
     /// Replace them
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Replace all machines, also those that are up to date
+    /// Replace all machines, including those that are up to date
     #[arg(long)]
     pub(crate) force: bool,
-    /// Ask nothing of the cluster: machines are not drained, and it is not looked at
+    /// Do not use the cluster's API: machines are not drained, and the cluster is not validated
     #[arg(long)]
     pub(crate) cloudonly: bool,
-    /// These instance groups only
+    /// Only these instance groups
     #[arg(long, value_delimiter = ',')]
     pub(crate) instance_group: Vec<String>,
-    /// Not these instance groups
+    /// All but these instance groups
     #[arg(long, value_delimiter = ',')]
     pub(crate) exclude_instance_group: Vec<String>,
-    /// Instance groups of these roles only: control-plane, node
+    /// Only instance groups of these roles: control-plane, node
     #[arg(long, value_delimiter = ',')]
     pub(crate) instance_group_roles: Vec<String>,
-    /// End if a Node cannot be drained
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    /// Stop if a Node cannot be drained
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        action = clap::ArgAction::Set
+    )]
     pub(crate) fail_on_drain_error: bool,
-    /// End if the cluster does not validate
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
+    /// Stop if the cluster does not validate
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
     pub(crate) fail_on_validate_error: bool,
-    /// How long a Node's Pods have to go
+    /// The time limit for draining a Node
     #[arg(long, default_value = "15m")]
     pub(crate) drain_timeout: api_config::GoDuration,
-    /// How long to wait after a Node was drained
+    /// The pause after a Node was drained
     #[arg(long, default_value = "5s")]
     pub(crate) post_drain_delay: api_config::GoDuration,
-    /// How long the cluster has to validate
+    /// The time limit for the cluster to validate
     #[arg(long, default_value = "15m")]
     pub(crate) validation_timeout: api_config::GoDuration,
-    /// How many times in a row it has to
+    /// The number of consecutive successful validations
     #[arg(long, default_value_t = 2)]
     pub(crate) validate_count: u32,
-    /// How long to wait after a control plane was ended, before the cluster is looked at
+    /// The pause after a control plane was terminated, before the cluster is validated
     #[arg(long, alias = "master-interval", default_value = "0s")]
     pub(crate) control_plane_interval: api_config::GoDuration,
-    /// How long to wait after a node was ended, before the cluster is looked at
+    /// The pause after a node was terminated, before the cluster is validated
     #[arg(long, default_value = "0s")]
     pub(crate) node_interval: api_config::GoDuration,
 }
 
 #[cfg(test)]
 impl Default for RollCluster {
-    /// What no flag says otherwise.
+    /// Returns the defaults of all flags.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Only {
@@ -206,10 +221,10 @@ impl Default for RollCluster {
     }
 }
 
-/// What `validate` takes.
+/// The subcommands of `validate`.
 #[derive(Debug, Subcommand)]
 pub enum Validate {
-    /// Compares machines, Nodes and Pods with what they are to be
+    /// Compares machines, Nodes and Pods with the specification
     Cluster(ValidateCluster),
 }
 
@@ -217,20 +232,20 @@ pub enum Validate {
 #[derive(clap::Args, Debug)]
 pub struct ValidateCluster {
     pub(crate) cluster: Option<String>,
-    /// How long to wait for it, as 10m
+    /// The time to wait for a valid cluster, such as 10m
     #[arg(long)]
     pub(crate) wait: Option<api_config::GoDuration>,
-    /// How many times in a row it must be valid
+    /// The number of consecutive successful validations
     #[arg(long, default_value_t = 1)]
     pub(crate) count: u32,
     #[arg(short, long, default_value = "table", value_parser = ["table", "yaml", "json"])]
     pub(crate) output: String,
 }
 
-/// What `export` takes.
+/// The subcommands of `export`.
 #[derive(Debug, Subcommand)]
 pub enum Export {
-    /// Puts a cluster's context into a kubeconfig
+    /// Adds a cluster's context to a kubeconfig
     #[command(alias = "kubecfg")]
     Kubeconfig(ExportKubeconfig),
 }
@@ -242,7 +257,7 @@ pub struct ExportKubeconfig {
     /// The file [default: kubectl's own]
     #[arg(long)]
     pub(crate) kubeconfig: Option<std::path::PathBuf>,
-    /// With a new certificate of the cluster's administrator, good for so long [default: 18h]
+    /// Include a new administrator's certificate with this lifetime [default: 18h]
     #[arg(long, num_args = 0..=1, default_missing_value = "18h")]
     pub(crate) admin: Option<api_config::GoDuration>,
 }
@@ -253,12 +268,12 @@ pub struct Replace {
     /// Files with objects; - is the standard input
     #[arg(short, long, required = true, value_delimiter = ',')]
     pub(crate) filename: Vec<String>,
-    /// Also keep objects that are new
+    /// Also create objects that do not exist
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// What `get` shows.
+/// The subcommands of `get`.
 #[derive(Debug, Subcommand)]
 pub enum Get {
     /// Shows clusters
@@ -290,36 +305,36 @@ pub struct ShowKeypairs {
 /// The flags of `create keypair`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MakeKeypair {
-    /// The keyset, or all for one more in each that is rotated
+    /// The keyset, or all to add one to each rotated keyset
     pub(crate) keyset: String,
-    /// A file with the certificate, if it is not to be made
+    /// A file with the certificate, instead of a new one
     #[arg(long)]
     pub(crate) cert: Option<String>,
-    /// A file with the private key, if it is not to be made
+    /// A file with the private key, instead of a new one
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// Sign with it from now on
+    /// Make it the primary, which signs
     #[arg(long)]
     pub(crate) primary: bool,
 }
 
-/// What `promote`, `distrust` and `trust` take.
+/// The subcommands of `promote`, `distrust` and `trust`.
 #[derive(Debug, Subcommand)]
 pub enum OfKeypair {
-    /// Of one or several keypairs of a keyset
+    /// Selects keypairs of a keyset
     Keypair(KeypairNames),
 }
 
-/// Which keypairs are meant.
+/// The selected keypairs.
 #[derive(clap::Args, Debug)]
 pub struct KeypairNames {
     /// The keyset, or all
     pub(crate) keyset: String,
-    /// The keypairs, as get keypairs shows them
+    /// The IDs of the keypairs, as shown by get keypairs
     pub(crate) ids: Vec<String>,
 }
 
-/// What to show, and in which form.
+/// The selected objects, and the output format.
 #[derive(clap::Args, Debug)]
 pub struct Show {
     pub(crate) names: Vec<String>,
@@ -327,21 +342,21 @@ pub struct Show {
     pub(crate) output: String,
 }
 
-/// What `delete` removes.
+/// The subcommands of `delete`.
 #[derive(Debug, Subcommand)]
 pub enum Delete {
-    /// Ends a cluster's machines, and removes it from the state store
+    /// Terminates a cluster's machines, and deletes the cluster from the state store
     Cluster {
         cluster: Option<String>,
-        /// Really remove it
+        /// Confirm the deletion
         #[arg(short, long)]
         yes: bool,
     },
-    /// Removes an instance group, and its machines with the next update
+    /// Deletes an instance group; its machines are terminated by the next update
     #[command(name = "instancegroup", aliases = ["instancegroups", "ig"])]
     Group {
         group: String,
-        /// Really remove it
+        /// Confirm the deletion
         #[arg(short, long)]
         yes: bool,
     },
@@ -349,11 +364,11 @@ pub enum Delete {
 
 pub(crate) struct Settings {
     pub(crate) state: String,
-    /// Empty if no cluster is named.
+    /// The cluster's name; empty if none is given.
     pub(crate) name: String,
 }
 
-/// What flags say goes before the environment, and that before the file.
+/// Returns the settings. Flags override the environment, which overrides the file.
 pub(crate) fn settings(
     args: &Args,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -374,7 +389,7 @@ pub(crate) fn settings(
         Some((path, text)) => {
             let tree = from_yaml(&text)
                 .map_err(|e| kops_api::Error::Yaml { what: path, cause: e.to_string() })?;
-            // Upstream reads both names.
+            // Upstream accepts both names.
             let names = ["kops_state_store", "KOPS_STATE_STORE"];
             names.map(|name| tree.text(name)).concat()
         }

@@ -1,5 +1,5 @@
-//! How control planes reach a state store that is on a server: by one on the machine that they are on, which speaks S3's API and
-//! lets a cluster's key reach that cluster alone. The key to the store itself stays on that machine.
+//! The access of control planes to a state store on a server. A proxy on the host of the machines serves S3's API, with
+//! a key per cluster that reaches only that cluster. The key to the store itself stays on the host.
 
 use std::{
     collections::BTreeMap,
@@ -19,10 +19,10 @@ use crate::{Error, Surroundings, registry::Registry};
 
 const PORT: u16 = 3989;
 const NAME: &str = "store";
-/// By which the store is reached: here with its own key, in control planes with their cluster's.
+/// The file with the access to the store: on the host with its own key, on control planes with the cluster's key.
 const FILE: &str = "store.json";
 const AUTHORITY: &str = "store-ca.crt";
-/// What says how a server of S3 is reached, and by whose right.
+/// The environment variables that configure the access to S3.
 const VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_CA_BUNDLE",
@@ -37,10 +37,10 @@ const VARIABLES: [&str; 12] = [
     "S3_REGION",
     "S3_SECRET_ACCESS_KEY",
 ];
-/// A companion that is started again has another certificate.
+/// The lifetime of the proxy's certificate; a restart creates a new one.
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 
-/// A file that says where a store is, and how it is reached.
+/// Reads a file with the location of a store and the access to it.
 fn settings(path: &Path) -> Result<Option<Value>, Error> {
     let shown = path.display().to_string();
     match std::fs::read(path) {
@@ -53,43 +53,43 @@ fn settings(path: &Path) -> Result<Option<Value>, Error> {
 }
 
 fn variable(settings: &Value, name: &str) -> Option<String> {
-    let told = settings.at("environment").and_then(|all| all.get(name)).and_then(Value::as_str);
-    told.map(str::to_owned)
+    let value = settings.at("environment").and_then(|all| all.get(name)).and_then(Value::as_str);
+    value.map(str::to_owned)
 }
 
-/// Opens a store as whoever runs here may: a control plane as it was told to, others by their environment.
+/// Opens a store: a control plane uses its settings file, other machines their environment.
 pub(crate) fn open(url: &str) -> Result<Store, Error> {
-    let told = match url.starts_with("file:") {
+    let settings = match url.starts_with("file:") {
         true => None,
         false => settings(&Path::new(TOLD).join(FILE))?,
     };
-    Ok(match told {
-        Some(told) => Store::open_in(url, &|name| variable(&told, name))?,
+    Ok(match settings {
+        Some(settings) => Store::open_in(url, &|name| variable(&settings, name))?,
         None => Store::open(url)?,
     })
 }
 
-/// The store of a fleet's cluster, for whoever keeps the fleet; nothing if it is a directory of this machine.
+/// Returns the store of a fleet's cluster; `None` if it is a directory of this machine.
 pub(crate) fn registry(fleet: &Fleet) -> Result<Option<Registry>, Error> {
     let settings = settings(&fleet.root.join(FILE))?;
-    let open = |settings: Value| Registry::open(settings.text("url"), &own(&settings));
+    let open = |settings: Value| Registry::open(settings.text("url"), &environment_of(&settings));
     settings.map(open).transpose()
 }
 
-/// The environment that the cluster was updated in goes before this process'.
-fn own(settings: &Value) -> impl Fn(&str) -> Option<String> + '_ {
+/// Returns an environment in which the stored variables override this process'.
+fn environment_of(settings: &Value) -> impl Fn(&str) -> Option<String> + '_ {
     |name| variable(settings, name).or_else(|| std::env::var(name).ok())
 }
 
-/// The companion by which control planes reach a store that is not on this machine.
+/// Returns the companion process that serves the store to control planes.
 pub(crate) fn companion(fleet: &Fleet) -> Companion {
     let root = fleet.root.display().to_string();
     let args = ["internal", "store", "--root", &root].map(str::to_owned);
     Companion { name: NAME.to_owned(), args: args.into() }
 }
 
-/// Writes down how the store is reached from here, and by which key from control planes.
-pub(crate) fn equip(
+/// Writes the settings for the access to the store, from the host and from control planes.
+pub(crate) fn write_settings(
     registry: &Registry,
     fleet: &Fleet,
     wanted: &Wanted,
@@ -115,22 +115,22 @@ pub(crate) fn equip(
         "environment": environment,
     });
     pki::write_file(&path, own.to_string().as_bytes(), pki::KEY_MODE)?;
-    let told = json!({"environment": {
+    let shared = json!({"environment": {
         "S3_ENDPOINT": format!("https://{}", SocketAddr::new(gateway, PORT)),
         "S3_ACCESS_KEY_ID": id, "S3_SECRET_ACCESS_KEY": secret,
         "AWS_CA_BUNDLE": format!("{TOLD}/{AUTHORITY}"),
     }});
     let authority = fleet.authority()?.cert().to_pem();
     pki::write_file(&fleet.told().join(AUTHORITY), authority.as_bytes(), pki::KEY_MODE)?;
-    let told_to = fleet.told().join(FILE);
-    Ok(pki::write_file(&told_to, told.to_string().as_bytes(), pki::KEY_MODE)?)
+    let path = fleet.told().join(FILE);
+    Ok(pki::write_file(&path, shared.to_string().as_bytes(), pki::KEY_MODE)?)
 }
 
-/// `internal store`: serves control planes what is their cluster's, until shutdown.
+/// Runs `internal store`: serves control planes their cluster's part of the store, until shutdown.
 pub async fn serve_store(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
     let fleet = Fleet::at(root);
     let settings = settings(&fleet.root.join(FILE))?.unwrap_or_default();
-    let (api, address) = made(&settings, &own(&settings))?;
+    let (api, address) = build_server(&settings, &environment_of(&settings))?;
     let spec = LeafSpec {
         subject: Subject::new(NAME),
         alt_names: vec![AltName::Ip(address)],
@@ -147,12 +147,12 @@ pub async fn serve_store(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> 
     Ok(())
 }
 
-/// What is served: the whole bucket by its own names, and one key, which reads its cluster's and writes its backups.
-fn made(settings: &Value, environment: Environment<'_>) -> Result<(Api, IpAddr), Error> {
+/// Builds the server: the whole bucket under its own names, and one key that reads its cluster and writes its backups.
+fn build_server(settings: &Value, environment: Environment<'_>) -> Result<(Api, IpAddr), Error> {
     let url = settings.text("url");
     let wrong = || {
         Error::Usage(format!(
-            "the fleet's {FILE} names no store on a server ({url:?}); kops update cluster --yes writes it"
+            "the fleet's {FILE} names no store on a server ({url:?}); run kops update cluster --yes to write it"
         ))
     };
     let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn told() -> Value {
+    fn complete_settings() -> Value {
         json!({
             "url": "s3://bucket/kops", "cluster": "a.local", "listen": "127.0.0.1", "id": "key", "secret": "hidden",
             "environment": {
@@ -193,11 +193,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_without_the_clusters_key_reaches_the_store_behind() {
-        let told = told();
-        let (api, address) = made(&told, &|name| variable(&told, name)).unwrap();
+    async fn rejects_requests_without_the_clusters_key() {
+        let settings = complete_settings();
+        let (api, address) = build_server(&settings, &|name| variable(&settings, name)).unwrap();
         assert_eq!(address.to_string(), "127.0.0.1");
-        // The store behind does not answer: who were let through would be told so, and late.
+        // The upstream store does not answer, so an admitted request would fail late.
         for authorization in [
             "",
             "AWS4-HMAC-SHA256 Credential=own/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_say_too_little_serve_nothing() {
+    fn rejects_incomplete_settings() {
         for (field, value) in [
             ("url", ""),
             ("url", "file:///state"),
@@ -224,9 +224,12 @@ mod tests {
             ("secret", ""),
             ("listen", "everywhere"),
         ] {
-            let mut told = told();
-            told.set(field, value);
-            assert!(made(&told, &|name| variable(&told, name)).is_err(), "{field} {value}");
+            let mut settings = complete_settings();
+            settings.set(field, value);
+            assert!(
+                build_server(&settings, &|name| variable(&settings, name)).is_err(),
+                "{field} {value}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `kops get`.
+//! Runs `kops get`.
 
 use std::{collections::BTreeSet, io::Write};
 
@@ -70,7 +70,7 @@ fn clusters(
     }
 }
 
-/// The cluster that is named, which must be there.
+/// Returns the named cluster, which must exist.
 pub(crate) fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
     if name.is_empty() {
         return Err(Error::Usage("--name is required".to_owned()));
@@ -79,7 +79,7 @@ pub(crate) fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
     found.map(|(cluster, _)| cluster).ok_or_else(|| Error::known("cluster", name, "was not found"))
 }
 
-/// The objects that are named, in that order; all if none is.
+/// Returns the named objects in order, or all if no name is given.
 fn chosen(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
     if names.is_empty() {
         return Ok(all);

@@ -1,5 +1,5 @@
-//! The process that keeps a cluster's machines on this machine: those that end are made anew by [`instances`], and those whose
-//! Nodes do not become Ready again are ended here, so that they are.
+//! The process that maintains a cluster's machines on this host. [`instances`] replaces machines that have ended. This
+//! module terminates those whose Nodes stay not Ready, so that they are replaced.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -18,51 +18,56 @@ use crate::{
     Error, kubeconfig,
     local::{self, KEEPER},
     registry::Registry,
-    seen::{self, Seen},
+    seen::{self, ClusterState},
 };
 
-const LOOK: Duration = Duration::from_secs(5);
-/// How long a control plane has to say whether its member of etcd answers.
-const ANSWER: Duration = Duration::from_secs(3);
-/// For how long the certificate is good by which it speaks to the API, which is made anew in time.
+const POLL: Duration = Duration::from_secs(5);
+/// The time for a control plane to report its readiness.
+const READY_TIMEOUT: Duration = Duration::from_secs(3);
+/// The lifetime of the keeper's client certificate. It is renewed when half of this time has passed.
 const PERIOD: Duration = Duration::from_secs(30 * 86_400);
 
-/// `internal fleet`: keeps the machines of a cluster, and heals them, until shutdown.
+/// Runs `internal fleet`: maintains and heals the machines of a cluster, until shutdown.
 pub async fn keep(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
     let fleet = Fleet::at(root);
     let (healed, own) = (fleet.clone(), tasks.clone());
     tasks.keep("healing", move || {
         let (fleet, tasks) = (healed.clone(), own.clone());
         async move {
-            if let Err(error) = look_after(&fleet, &tasks).await {
-                tracing::warn!(%error, "healing machines");
+            if let Err(error) = heal_machines(&fleet, &tasks).await {
+                tracing::warn!(%error, "could not heal machines");
             }
         }
     });
     Ok(instances::keep(fleet, tasks).await?)
 }
 
-/// Looks after the machines, for as long as its certificate is good.
-async fn look_after(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
+/// Heals the machines for half the certificate's lifetime.
+async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let wanted = fleet.wanted()?.unwrap_or_default();
     let registry = local::registry(fleet, &wanted)?;
     let subject = Subject::new(KEEPER);
-    let made = kubeconfig::made(&registry, &wanted.cluster, subject, PERIOD, rt::now())?;
+    let made =
+        kubeconfig::issue_kubeconfig(&registry, &wanted.cluster, subject, PERIOD, rt::now())?;
     let client = Client::from_kubeconfig(&made, "kops-instances/v1.36.2 (windlass)")?;
     let recorder = EventRecorder::start(client.clone(), KEEPER, &rt::hostname(), tasks);
     let (until, mut waited) = (Instant::now() + PERIOD / 2, String::new());
     while Instant::now() < until {
-        sleep(LOOK).await;
+        sleep(POLL).await;
         let wanted = fleet.wanted()?.unwrap_or_default();
-        begin_anew(&registry, fleet, &wanted)?;
-        // Out of reach the API says nothing of the machines.
-        let Ok(seen) = Seen::look(&client, fleet, &wanted).await else { continue };
+        restart_for_restore(&registry, fleet, &wanted)?;
+        // Without the API, the health of machines is unknown.
+        let Ok(seen) = ClusterState::observe(&client, fleet, &wanted).await else { continue };
         let patients = patients(&wanted, &seen, &made).await?;
         match heal(&patients, rt::now().into()) {
             Healing::Nothing => waited.clear(),
             Healing::Wait { machine, reason } => {
                 if waited != reason {
-                    tracing::warn!(machine, reason, "is not ready, and is not replaced");
+                    tracing::warn!(
+                        machine,
+                        reason,
+                        "the machine is not ready, but is not replaced"
+                    );
                     recorder.warning(regarding(&seen, &machine), "InstanceNotReplaced", &reason);
                 }
                 waited = reason;
@@ -75,8 +80,9 @@ async fn look_after(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends all control planes at once that began before a command to restore a backup: those that come begin with that.
-fn begin_anew(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
+/// Terminates all control planes that started before a command to restore a backup; their replacements start from that
+/// backup.
+fn restart_for_restore(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     let backups = registry.backups(&wanted.cluster);
     let mark = backups.mark()?.map(|(mark, _)| mark);
     let Some(restore) = backups.pending(mark.as_ref())? else { return Ok(()) };
@@ -86,7 +92,7 @@ fn begin_anew(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(),
             tracing::warn!(
                 machine = name,
                 backup = restore.backup,
-                "ends, because a backup is restored"
+                "terminating the machine, because a backup is restored"
             );
             instances::replace(fleet, &name, &machine.id)?;
         }
@@ -94,10 +100,10 @@ fn begin_anew(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(),
     Ok(())
 }
 
-/// What is known of each machine that counts.
+/// Returns the state of each relevant machine.
 async fn patients(
     wanted: &Wanted,
-    seen: &Seen,
+    seen: &ClusterState,
     access: &api_config::Kubeconfig,
 ) -> Result<Vec<Patient>, Error> {
     let mut all = Vec::new();
@@ -107,7 +113,7 @@ async fn patients(
             let (ready, since) = seen.node(&name).map(life::readiness).unwrap_or_default();
             all.push(Patient {
                 control_plane: group.trusted,
-                made: seen::made(machine),
+                made: seen::created_at(machine),
                 seen: seen.sign(&name),
                 ready,
                 since,
@@ -120,18 +126,18 @@ async fn patients(
     Ok(all)
 }
 
-/// Whether a control plane's API server is ready, which it is not without its member of etcd.
+/// Reports whether a control plane's API server is ready, which requires its etcd member.
 async fn answers(access: &api_config::Kubeconfig, address: IpAddr) -> Result<bool, Error> {
     let mut own = access.clone();
     for cluster in &mut own.clusters {
         cluster.cluster.server = kubeconfig::url(address);
     }
     let client = Client::from_kubeconfig(&own, "kops-instances/v1.36.2 (windlass)")?;
-    let asked = client.call(http::Method::GET, "/readyz", "", Default::default());
-    Ok(matches!(timeout(ANSWER, asked).await, Ok(Ok(_))))
+    let request = client.call(http::Method::GET, "/readyz", "", Default::default());
+    Ok(matches!(timeout(READY_TIMEOUT, request).await, Ok(Ok(_))))
 }
 
-fn regarding(seen: &Seen, machine: &str) -> ObjectRef {
+fn regarding(seen: &ClusterState, machine: &str) -> ObjectRef {
     let node = seen.node(machine);
     ObjectRef {
         api_version: Resource::NODES.api_version(),
@@ -142,30 +148,27 @@ fn regarding(seen: &Seen, machine: &str) -> ObjectRef {
     }
 }
 
-/// Ends a machine that is ill. Whoever else changes the cluster goes first.
+/// Terminates an unready machine, unless another command holds the cluster's lock.
 fn replace(
     registry: &Registry,
     fleet: &Fleet,
-    seen: &Seen,
+    seen: &ClusterState,
     name: &str,
     ill: Duration,
     recorder: &EventRecorder,
 ) -> Result<(), Error> {
     let Some(machine) = seen.machines.get(name) else { return Ok(()) };
-    let lock = match registry.hold(&machine.cluster, KEEPER, rt::now()) {
+    let lock = match registry.lock_as(&machine.cluster, KEEPER, rt::now()) {
         Ok(lock) => lock,
         Err(error) => {
-            tracing::info!(%error, machine = name, "is not replaced now");
+            tracing::info!(%error, machine = name, "the machine is not replaced now");
             return Ok(());
         }
     };
-    let said = format!(
-        "Instance {} was not ready for {} s: another takes its place",
-        machine.id,
-        ill.as_secs()
-    );
-    tracing::warn!(machine = name, said);
-    recorder.warning(regarding(seen, name), "InstanceReplaced", said);
+    let note =
+        format!("Instance {} was not ready for {} s: replacing it", machine.id, ill.as_secs());
+    tracing::warn!(machine = name, said = note);
+    recorder.warning(regarding(seen, name), "InstanceReplaced", note);
     let done = instances::replace(fleet, name, &machine.id);
     registry.unlock(lock)?;
     Ok(done?)

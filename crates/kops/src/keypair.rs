@@ -1,4 +1,4 @@
-//! `kops create|get|promote|distrust|trust keypair`: the rotation of authorities and signing keys, step by step.
+//! Runs `kops create|get|promote|distrust|trust keypair`: the rotation of authorities and signing keys, step by step.
 
 use std::io::Write;
 
@@ -18,10 +18,10 @@ use crate::{
     table,
 };
 
-/// Stands for every keyset that is rotated.
+/// The name for all rotated keysets.
 const ALL: &str = "all";
 
-/// What is done with keypairs.
+/// An operation on keypairs.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Act {
     Promote,
@@ -33,32 +33,36 @@ fn is_rotated(name: &str) -> bool {
     name == "service-account" || name.contains("-ca")
 }
 
-/// The names of a cluster's keysets, as they are kept.
-fn kept(registry: &Registry, cluster: &str) -> Result<Vec<String>, Error> {
+/// Returns the names of a cluster's stored keysets.
+fn stored_keysets(registry: &Registry, cluster: &str) -> Result<Vec<String>, Error> {
     let directory = format!("{cluster}/pki/private");
     let names = registry.entries(&directory)?.into_iter();
     Ok(names.filter(|(_, is_directory)| *is_directory).map(|(name, _)| name).collect())
 }
 
-/// The keysets that a command means.
-fn meant(registry: &Registry, cluster: &str, keyset: &str) -> Result<Vec<String>, Error> {
+/// Returns the keysets that a command selects.
+fn selected_keysets(
+    registry: &Registry,
+    cluster: &str,
+    keyset: &str,
+) -> Result<Vec<String>, Error> {
     if keyset != ALL {
         return Ok(vec![keyset.to_owned()]);
     }
-    Ok(kept(registry, cluster)?.into_iter().filter(|name| is_rotated(name)).collect())
+    Ok(stored_keysets(registry, cluster)?.into_iter().filter(|name| is_rotated(name)).collect())
 }
 
-/// The cluster, if its keypairs may be changed here.
-fn changeable(registry: &Registry, name: &str) -> Result<(), Error> {
+/// Checks that the cluster's keypairs may be changed here.
+fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     if cluster.cloud() == CloudName::Local {
-        let problem = "is of cloud local, whose machines know the primary keypairs alone: they are not rotated yet";
+        let problem = "is of cloud local, whose machines know only the primary keypairs: they are not rotated yet";
         return Err(Error::known("cluster", name, problem));
     }
     Ok(())
 }
 
-/// Reads a keyset, has it changed, and writes both its halves if it was. One that is missing may begin so.
+/// Reads a keyset, changes it, and writes both halves if it changed. With `begins`, a missing keyset is created.
 fn change(
     registry: &Registry,
     cluster: &str,
@@ -75,14 +79,14 @@ fn change(
     };
     let changed = work(&mut keyset)?;
     if changed.any {
-        // The half with the keys is what counts; it goes first, and tells whether somebody else was faster.
+        // The half with the private keys is authoritative. It is written first, and detects a concurrent change.
         let issued = keys::issued_path(cluster, name);
         let since = registry.content(&issued)?.map_or(Since::Absent, |(_, read)| Since::Read(read));
         let private = keyset.document(true)?;
         registry.put(&path, private.as_bytes(), &read, Secrecy::Private)?;
         registry.put(&issued, keyset.document(false)?.as_bytes(), &since, Secrecy::Open)?;
     }
-    for line in changed.told {
+    for line in changed.lines {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -106,14 +110,14 @@ pub(crate) fn create(
     if let Some((flag, _)) = flags.iter().find(|(_, given)| *given && keyset == ALL) {
         return Err(Error::Usage(format!("cannot specify {flag} with \"all\"")));
     }
-    changeable(registry, name)?;
+    check_changeable(registry, name)?;
     let read = |path: &Option<String>| {
         let read =
             |path: &String| std::fs::read_to_string(path).map_err(Error::file("reading", path));
         path.as_ref().map(read).transpose()
     };
     let (cert, key) = (read(&command.cert)?, read(&command.key)?);
-    for own in meant(registry, name, keyset)? {
+    for own in selected_keysets(registry, name, keyset)? {
         let cert = cert.as_deref().map(Cert::from_pem).transpose()?;
         let key = key.as_deref().map(Key::from_pem).transpose()?;
         let now = around.now;
@@ -123,8 +127,8 @@ pub(crate) fn create(
             let used = used.iter().filter_map(|(what, path)| {
                 Some(format!("using user provided {what}: {}", path.as_ref()?))
             });
-            let told = used.chain([format!("Created {own} {id}")]).collect();
-            Ok(Changed { any: true, told })
+            let lines = used.chain([format!("Created {own} {id}")]).collect();
+            Ok(Changed { any: true, lines })
         };
         change(registry, name, &own, true, add, around.out)?;
     }
@@ -151,9 +155,9 @@ pub(crate) fn act(
         _ if keyset == ALL && !ids.is_empty() => return wrong("cannot specify ID with \"all\""),
         _ => {}
     }
-    changeable(registry, name)?;
+    check_changeable(registry, name)?;
     let now = Timestamp::from(around.now);
-    for own in meant(registry, name, keyset)? {
+    for own in selected_keysets(registry, name, keyset)? {
         let work = |keyset: &mut Keyset| match act {
             Act::Promote => keyset.promote(ids.first().map(String::as_str)),
             Act::Distrust => keyset.distrust(ids, now),
@@ -172,7 +176,7 @@ pub(crate) fn show(
 ) -> Result<(), Error> {
     get::named(registry, name)?;
     let mut all = Vec::new();
-    for own in kept(registry, name)? {
+    for own in stored_keysets(registry, name)? {
         if command.show.names.is_empty() || command.show.names.contains(&own) {
             let keyset = keys::read(registry, name, &own)?;
             all.extend(keyset.map(|keyset| keyset.described(command.distrusted)).transpose()?);

@@ -1,7 +1,7 @@
-//! Keysets: the cluster's authorities and signing keys, as they lie in the store.
+//! Keysets: a cluster's authorities and signing keys, in the store.
 //!
-//! `pki/private/NAME/keyset.yaml` has the private halves and is for its owner alone, `pki/issued/NAME/keyset.yaml` has the
-//! rest.
+//! `pki/private/NAME/keyset.yaml` contains the private keys and is readable by its owner only.
+//! `pki/issued/NAME/keyset.yaml` contains the rest.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::{Error, registry::Registry};
 
 const TEN_YEARS: Duration = Duration::from_secs(3650 * 86_400);
-/// Machines whose clocks are behind trust a new authority all the same.
-const BEFORE: Duration = Duration::from_secs(48 * 3600);
+/// The age of a new authority's start of validity, for machines whose clocks are behind.
+const BACKDATED: Duration = Duration::from_secs(48 * 3600);
 
-/// One keyset.
+/// A keyset.
 #[derive(Debug)]
 pub(crate) struct Keyset {
     pub(crate) name: String,
@@ -29,13 +29,13 @@ pub(crate) struct Keyset {
 #[derive(Debug)]
 struct Item {
     id: String,
-    /// Since when nobody is to believe it.
+    /// The time since which the keypair is distrusted.
     distrusted: Option<String>,
     cert: Cert,
     key: Option<Key>,
 }
 
-/// The names of the keysets that a cluster has.
+/// Returns the names of a cluster's keysets.
 pub(crate) fn names(cluster: &Object) -> Vec<String> {
     let mut names: Vec<String> =
         ["kubernetes-ca", "apiserver-aggregator-ca", "etcd-clients-ca", "service-account"]
@@ -59,7 +59,7 @@ pub(crate) fn issued_path(cluster: &str, name: &str) -> String {
     format!("{cluster}/pki/issued/{name}/keyset.yaml")
 }
 
-/// Reads a keyset with its private halves.
+/// Reads a keyset with its private keys.
 pub(crate) fn read(
     registry: &Registry,
     cluster: &str,
@@ -72,39 +72,39 @@ pub(crate) fn read(
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    /// Whether anything was changed.
+    /// `true` if the keyset changed.
     pub(crate) any: bool,
-    pub(crate) told: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
-/// An authority of a key's own.
+/// Creates a self-signed authority for a key.
 fn authority(name: &str, key: Key, now: SystemTime) -> Result<(Cert, Key), Error> {
-    let validity = Validity { not_before: now - BEFORE, not_after: now + TEN_YEARS };
+    let validity = Validity { not_before: now - BACKDATED, not_after: now + TEN_YEARS };
     let made = Authority::create_with(name, key, validity)?;
     Ok((made.cert().clone(), Key::from_pem(&made.key().to_pem()?)?))
 }
 
-/// A new keypair's name, in upstream's form: the moment, and chance for those of the same moment.
+/// Returns a new keypair's ID in upstream's form: the time, and a random part for keypairs of the same time.
 fn id(now: SystemTime) -> String {
     let nanos = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     (nanos << 32 | u128::from(rt::random::<u32>())).to_string()
 }
 
-/// Names of keypairs are numbers, which grow; what is none comes first.
+/// Returns a keypair's ID as a number, by which keypairs are sorted; an invalid ID sorts first.
 fn number(id: &str) -> u128 {
     id.parse().unwrap_or(0)
 }
 
 impl Keyset {
-    /// A new keyset of one authority.
+    /// Creates a keyset with one authority.
     pub(crate) fn make(name: &str, now: SystemTime) -> Result<Self, Error> {
         Self::make_with(name, KeyAlgorithm::EcdsaP256, now)
     }
 
-    /// The same with a key of another algorithm.
+    /// Creates a keyset with a key of the given algorithm.
     pub(crate) fn make_with(
         name: &str,
         algorithm: KeyAlgorithm,
@@ -116,12 +116,12 @@ impl Keyset {
         Ok(Self { name: name.to_owned(), primary: id, items: vec![item] })
     }
 
-    /// A keyset that has nothing in it yet.
+    /// Creates an empty keyset.
     pub(crate) fn empty(name: &str) -> Self {
         Self { name: name.to_owned(), primary: String::new(), items: Vec::new() }
     }
 
-    /// Adds a keypair, which is made as far as it is not given, and tells its name. A certificate without a key signs nothing.
+    /// Adds a keypair and returns its ID. Missing parts are created; a certificate without a key cannot sign.
     pub(crate) fn add(
         &mut self,
         cert: Option<Cert>,
@@ -153,7 +153,7 @@ impl Keyset {
                 (cert, Some(key))
             }
         };
-        // Those without a key come before the primary, as upstream counts them.
+        // Keypairs without a key sort before the primary, as upstream numbers them.
         let free = || (0_u128..).map(|n| n.to_string()).find(|id| self.item(id).is_none());
         let id = match &key {
             Some(_) => id(now),
@@ -171,7 +171,7 @@ impl Keyset {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// Has a keypair sign from now on, or the newest that can. Tells what to say; nothing if nothing was changed.
+    /// Makes a keypair the primary, or the newest one that can sign. Returns the lines to print.
     pub(crate) fn promote(&mut self, id: Option<&str>) -> Result<Changed, Error> {
         let newest = || {
             let able = self.trusted().filter(|item| item.key.is_some());
@@ -191,14 +191,14 @@ impl Keyset {
         };
         if id == self.primary {
             let text = format!("No {name} keypair newer than current primary {id}");
-            return Ok(Changed { any: false, told: vec![text] });
+            return Ok(Changed { any: false, lines: vec![text] });
         }
-        let told = vec![format!("Promoted {name} {id}")];
+        let lines = vec![format!("Promoted {name} {id}")];
         self.primary = id;
-        Ok(Changed { any: true, told })
+        Ok(Changed { any: true, lines })
     }
 
-    /// Has nobody believe keypairs any more, or those that are older than the primary.
+    /// Distrusts the given keypairs, or all that are older than the primary.
     pub(crate) fn distrust(&mut self, ids: &[String], now: Timestamp) -> Result<Changed, Error> {
         let primary = number(&self.primary);
         let older = || {
@@ -213,7 +213,7 @@ impl Keyset {
         self.mark(&ids, "Distrusted", &Some(now))
     }
 
-    /// Has keypairs believed again.
+    /// Trusts keypairs again.
     pub(crate) fn trust(&mut self, ids: &[String]) -> Result<Changed, Error> {
         self.mark(ids, "Trusted", &None)
     }
@@ -224,19 +224,19 @@ impl Keyset {
         verb: &str,
         mark: &Option<String>,
     ) -> Result<Changed, Error> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for id in ids {
             let item = self.items.iter_mut().find(|item| item.id == *id);
             let item = item.ok_or_else(|| Error::known("keypair", id, "not found"))?;
             if item.distrusted.is_some() != mark.is_some() {
                 item.distrusted.clone_from(mark);
-                told.push(format!("{verb} {} {id}", self.name));
+                lines.push(format!("{verb} {} {id}", self.name));
             }
         }
-        Ok(Changed { any: !told.is_empty(), told })
+        Ok(Changed { any: !lines.is_empty(), lines })
     }
 
-    /// Its keypairs as documents, with upstream's fields.
+    /// Returns the keypairs as documents with upstream's fields.
     pub(crate) fn described(&self, distrusted: bool) -> Result<Vec<Value>, Error> {
         let shown = self.items.iter().filter(|item| distrusted || item.distrusted.is_none());
         let described = |item: &Item| {
@@ -287,12 +287,12 @@ impl Keyset {
         }
         let primary = tree.text("spec.primaryID").to_owned();
         if !items.iter().any(|item| item.id == primary) {
-            return Err(wrong(format!("its primary key {primary:?} is not in it")).into());
+            return Err(wrong(format!("its primary key {primary:?} is missing")).into());
         }
         Ok(Self { name: name.to_owned(), primary, items })
     }
 
-    /// As a document, with or without the private halves.
+    /// Returns the keyset as YAML, with or without the private keys.
     pub(crate) fn document(&self, private: bool) -> Result<String, Error> {
         let mut keys = Vec::new();
         for item in &self.items {
@@ -317,17 +317,19 @@ impl Keyset {
         self.items.iter().filter(|item| item.distrusted.is_none())
     }
 
-    /// All certificates that are not distrusted, in PEM.
+    /// Returns all trusted certificates, in PEM.
     pub(crate) fn certificates(&self) -> String {
         self.trusted().map(|item| item.cert.to_pem()).collect()
     }
 
-    /// The key that signs, with its certificate.
+    /// Returns the signing key with its certificate.
     pub(crate) fn primary(&self) -> Result<(&Cert, &Key), Error> {
         let item = self.items.iter().find(|item| item.id == self.primary);
         match item.and_then(|item| Some((&item.cert, item.key.as_ref()?))) {
             Some(found) => Ok(found),
-            None => Err(Error::Usage(format!("keyset {} has no private key here", self.name))),
+            None => {
+                Err(Error::Usage(format!("the private key of keyset {} is missing", self.name)))
+            }
         }
     }
 
@@ -336,7 +338,7 @@ impl Keyset {
         Ok(Authority::from_parts(cert.clone(), Key::from_pem(&key.to_pem()?)?)?)
     }
 
-    /// What machines may know of it.
+    /// Returns the public half for machines.
     pub(crate) fn public(&self) -> Result<NodeKeyset, Error> {
         let keys =
             self.trusted().map(|item| Ok(pki::encode("PUBLIC KEY", &item.cert.public_der()?)));
@@ -353,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keyset_survives_the_store_and_its_public_half_tells_nothing() {
+    fn keyset_round_trips_and_public_half_has_no_keys() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let made = Keyset::make("kubernetes-ca", now).unwrap();
         let private = made.document(true).unwrap();

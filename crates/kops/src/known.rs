@@ -1,4 +1,4 @@
-//! What AWS would be asked, as a table that the user gives: `update cluster --target=terraform` calls no cloud.
+//! The user's table of facts about AWS: `update cluster --target=terraform` calls no cloud.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// The table. Fields that it does not have are refused: a misspelt one would be missed in silence.
+/// The table. Unknown fields are rejected, because a misspelt one would silently be ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(crate) struct Known {
+pub(crate) struct CloudFacts {
     account: String,
-    /// `aws-cn`, as ARNs name it, if it does not follow from the region.
+    /// The partition in ARNs, such as `aws-cn`, if it does not follow from the region.
     partition: String,
     images: BTreeMap<String, KnownImage>,
     machine_types: BTreeMap<String, KnownMachineType>,
-    /// The machine type of each role whose groups name none.
+    /// The default machine types by role.
     default_machine_types: BTreeMap<String, String>,
     networks: BTreeMap<String, KnownNetwork>,
     dns_zones: Vec<KnownZone>,
     bucket_regions: BTreeMap<String, String>,
-    /// What machines fetch, as `kops get assets -o yaml` of upstream's has it.
+    /// The files that machines download, in the format of upstream's `kops get assets -o yaml`.
     files: Vec<KnownFile>,
 }
 
@@ -38,7 +38,7 @@ struct KnownMachineType {
     architecture: String,
     #[serde(default)]
     gpu: bool,
-    /// How many disks a machine has itself.
+    /// The number of instance stores.
     #[serde(default)]
     disks: u8,
 }
@@ -76,17 +76,17 @@ struct KnownZone {
 struct KnownFile {
     canonical: String,
     sha: String,
-    /// Where a copy is, which the spec's own repository says.
+    /// The location of a copy; the spec's own repository determines it.
     #[serde(default, rename = "download")]
     _download: String,
 }
 
-impl Known {
-    /// Reads a table from a file; without one nothing is known.
+impl CloudFacts {
+    /// Reads a table from a file; without a file the table is empty.
     pub(crate) fn read(path: Option<&str>) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let text =
-            std::fs::read(path).map_err(Error::file("reading the table of what is there", path))?;
+        let text = std::fs::read(path)
+            .map_err(Error::file("reading the table of existing resources", path))?;
         Self::parse(path, &text)
     }
 
@@ -94,18 +94,20 @@ impl Known {
         let wrong = |cause: String| kops_api::Error::Yaml { what: what.to_owned(), cause };
         let tree = api_codec::from_yaml(text).map_err(|e| wrong(e.to_string()))?;
         if !tree.is_object() {
-            return Err(wrong("is no table".to_owned()).into());
+            return Err(wrong("is not a table".to_owned()).into());
         }
         let known: Self = serde_json::from_value(tree).map_err(|e| wrong(e.to_string()))?;
         if let Some(file) = known.files.iter().find(|file| !is_sha256(&file.sha)) {
-            let cause =
-                format!("files: {} of {} is no SHA-256 in hexadecimal", file.sha, file.canonical);
+            let cause = format!(
+                "files: {} of {} is not a SHA-256 in hexadecimal",
+                file.sha, file.canonical
+            );
             return Err(wrong(cause).into());
         }
         Ok(known)
     }
 
-    /// Sums of files by where they come from.
+    /// Returns the hashes of files by URL.
     pub(crate) fn hashes(&self) -> Hashes {
         let files = self.files.iter();
         files.map(|file| (file.canonical.clone(), file.sha.to_ascii_lowercase())).collect()
@@ -113,7 +115,7 @@ impl Known {
 
     pub(crate) fn region_of(&self, bucket: &str) -> Result<String, Error> {
         let region = self.bucket_regions.get(bucket).cloned();
-        let problem = "is in no known region; say it as bucketRegions in the file of --known";
+        let problem = "is in no known region; set it under bucketRegions in the file of --known";
         region.ok_or_else(|| Error::known("bucket", bucket, problem))
     }
 
@@ -174,20 +176,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_misspelt_is_not_missed() {
+    fn rejects_misspelt_fields() {
         let good = "account: \"123456789012\"\nimages: {a: {id: ami-1, rootDevice: /dev/sda1}}\nfiles:\n- {canonical: https://x/y, download: https://z, sha: SUM}\n";
-        let known = Known::parse("x", good.replace("SUM", &"A".repeat(64)).as_bytes()).unwrap();
+        let known =
+            CloudFacts::parse("x", good.replace("SUM", &"A".repeat(64)).as_bytes()).unwrap();
         assert_eq!(known.hashes().get("https://x/y"), Some(&"a".repeat(64)));
         assert_eq!(known.world().images["a"].root_device, "/dev/sda1");
-        for (wrong, told) in [
+        for (wrong, reason) in [
             ("acount: x", "unknown field `acount`"),
             ("images: {a: {id: b}}", "missing field `rootDevice`"),
-            ("files: [{canonical: a, sha: '; rm -rf /'}]", "is no SHA-256"),
+            ("files: [{canonical: a, sha: '; rm -rf /'}]", "is not a SHA-256"),
             ("machineTypes: {a: {architecture: amd64, disks: -1}}", "expected u8"),
-            ("[]", "is no table"),
+            ("[]", "is not a table"),
         ] {
-            let error = Known::parse("table.yaml", wrong.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("table.yaml") && error.contains(told), "{wrong}: {error}");
+            let error = CloudFacts::parse("table.yaml", wrong.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("table.yaml") && error.contains(reason), "{wrong}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people reach a cluster by.
+//! The access of administrators to a cluster.
 
 use std::{
     net::IpAddr,
@@ -19,11 +19,11 @@ use crate::{
     registry::Registry,
 };
 
-/// Who may everything, by a certificate that needs no object in the cluster.
+/// The group of administrators, which needs no object in the cluster.
 const MASTERS: &str = "system:masters";
 const COMMAND: Duration = Duration::from_secs(3600);
 
-/// Where the API is reached: at the balancer, if several machines serve it.
+/// Returns the URL of the API: that of the balancer, if several machines serve it.
 fn server(registry: &Registry, cluster: &str) -> Result<String, Error> {
     let wanted = local::fleet(registry, cluster).wanted()?.unwrap_or_default();
     let addresses = local::api_addresses(&wanted);
@@ -48,8 +48,8 @@ fn administrator() -> Subject {
     Subject::new(format!("kubecfg-{}", rt::hostname())).in_group(MASTERS)
 }
 
-/// By which somebody reaches a cluster, for a while.
-pub(crate) fn made(
+/// Returns a kubeconfig with a new client certificate.
+pub(crate) fn issue_kubeconfig(
     registry: &Registry,
     cluster: &str,
     subject: Subject,
@@ -71,14 +71,14 @@ pub(crate) fn made(
     Ok(config)
 }
 
-/// A client with all rights, for the time of one command.
+/// Returns a client with all rights, for the duration of one command.
 pub(crate) fn admin(
     registry: &Registry,
     cluster: &Object,
     now: SystemTime,
 ) -> Result<Client, Error> {
     Ok(Client::from_kubeconfig(
-        &made(registry, cluster.name(), administrator(), COMMAND, now)?,
+        &issue_kubeconfig(registry, cluster.name(), administrator(), COMMAND, now)?,
         "kops/v1.36.2 (windlass)",
     )?)
 }
@@ -91,13 +91,13 @@ pub(crate) fn export(
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     let Some(period) = command.admin else {
-        let text = "--admin is required: there is no other way yet to be known to the cluster";
+        let text = "--admin is required: no other authentication is supported yet";
         return Err(Error::Usage(text.to_owned()));
     };
     write(registry, cluster.name(), command.kubeconfig.clone(), period.to_std(), around)
 }
 
-/// Puts the cluster's context into a kubeconfig, and makes it the current one.
+/// Adds the cluster's context to a kubeconfig, and makes it the current one.
 pub(crate) fn write(
     registry: &Registry,
     cluster: &str,
@@ -105,7 +105,7 @@ pub(crate) fn write(
     period: Duration,
     around: &mut Surroundings<'_>,
 ) -> Result<(), Error> {
-    let own = made(registry, cluster, administrator(), period, around.now)?;
+    let own = issue_kubeconfig(registry, cluster, administrator(), period, around.now)?;
     let home = (around.environment)("HOME").unwrap_or_else(|| "/root".to_owned());
     let usual = || {
         let named = (around.environment)("KUBECONFIG");
@@ -117,7 +117,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// How long upstream's administrators' certificates are good for.
-pub(crate) fn usual_period() -> Duration {
+/// Returns the lifetime of upstream's administrators' certificates.
+pub(crate) fn default_lifetime() -> Duration {
     GoDuration::from_secs(18 * 3600).to_std()
 }

@@ -1,5 +1,6 @@
-//! How a control plane leaves before its machine ends: whoever asks it is sent to the others first, then its member of etcd ends,
-//! which does not lead any more by then. Without that its clients would learn by silence that it is gone.
+//! Shuts a control plane down gracefully before its machine ends. The API server ends first, so that clients move to
+//! the others. Then its etcd member ends, after it has transferred its leadership. Otherwise clients would notice only
+//! by timeouts.
 
 use std::{
     fs,
@@ -21,22 +22,22 @@ use tokio::{
 use crate::{Error, keys::Keyset, model::API_PORT};
 
 const MANIFESTS: &str = "etc/kubernetes/manifests";
-const LOOK: Duration = Duration::from_millis(100);
-/// How long a server that lives has to take a connection.
-const DIAL: Duration = Duration::from_secs(1);
-/// How long one has to end: a Pod's usual time.
-const ENDED: Duration = Duration::from_secs(30);
-/// How long the certificate is good by which etcd is asked.
-const ASKING: Duration = Duration::from_secs(3600);
+const POLL: Duration = Duration::from_millis(100);
+/// The time limit for a connection to a live server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time limit for a server to end: a Pod's default grace period.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The lifetime of the client certificate for etcd.
+const CERTIFICATE_PERIOD: Duration = Duration::from_secs(3600);
 
-/// A client of a member of etcd, by a certificate of its own.
-pub(crate) fn asker(
+/// Returns an etcd client with a certificate of its own.
+pub(crate) fn etcd_client(
     endpoints: &[String],
     who: &str,
     authority: &pki::Authority,
 ) -> Result<Etcd, Error> {
     let spec = LeafSpec { subject: Subject::new(who), alt_names: Vec::new(), usage: Usage::Client };
-    let validity = Validity::starting(rt::now(), ASKING);
+    let validity = Validity::starting(rt::now(), CERTIFICATE_PERIOD);
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
     let tls = TlsMaterial {
         ca: Some(authority.cert().to_pem().into_bytes()),
@@ -47,32 +48,32 @@ pub(crate) fn asker(
     Ok(Etcd::with(endpoints, &tls)?)
 }
 
-/// Has a control plane leave; what does not work of it is told, and the machine ends all the same.
+/// Shuts a control plane down. Failures are reported, and the machine ends anyway.
 pub(crate) async fn leave(
     fleet: &Fleet,
     machine: &Machine,
     clients: Option<Keyset>,
-    tell: &dyn Fn(String) -> Result<(), Error>,
+    report: &dyn Fn(String) -> Result<(), Error>,
 ) -> Result<(), Error> {
     if let Some(clients) = clients
-        && let Err(error) = hand_over(machine.address, &clients).await
+        && let Err(error) = transfer_leadership(machine.address, &clients).await
     {
-        tell(format!("etcd of {:?} cannot hand over its lead: {error}", machine.name))?;
+        report(format!("etcd of {:?} cannot transfer its leadership: {error}", machine.name))?;
     }
     let manifests = fleet.disk(&machine.name).join(MANIFESTS);
     for (name, port) in [("kube-apiserver", API_PORT), ("etcd", ETCD_CLIENT_PORT)] {
         let address = SocketAddr::new(machine.address, port);
         if let Err(error) = end(&manifests.join(format!("{name}.yaml")), address).await {
-            tell(format!("{name} of {:?} does not end by itself: {error}", machine.name))?;
+            report(format!("{name} of {:?} does not end by itself: {error}", machine.name))?;
         }
     }
     Ok(())
 }
 
-/// Has another member lead, if this one does.
-async fn hand_over(address: IpAddr, clients: &Keyset) -> Result<(), Error> {
+/// Transfers the leadership to another member, if this one has it.
+async fn transfer_leadership(address: IpAddr, clients: &Keyset) -> Result<(), Error> {
     let endpoint = format!("https://{}", SocketAddr::new(address, ETCD_CLIENT_PORT));
-    let etcd = asker(&[endpoint], "kops", &clients.authority()?)?;
+    let etcd = etcd_client(&[endpoint], "kops", &clients.authority()?)?;
     let status = etcd.status().await?;
     if !status.leads() {
         return Ok(());
@@ -85,7 +86,7 @@ async fn hand_over(address: IpAddr, clients: &Keyset) -> Result<(), Error> {
     }
 }
 
-/// Takes a static Pod away, and waits until nobody listens where it did.
+/// Removes a static Pod's manifest, and waits until its port is closed.
 async fn end(manifest: &Path, address: SocketAddr) -> Result<(), Error> {
     let shown = manifest.display().to_string();
     match fs::remove_file(manifest) {
@@ -93,13 +94,13 @@ async fn end(manifest: &Path, address: SocketAddr) -> Result<(), Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::file("removing", &shown)(error)),
     }
-    let until = Instant::now() + ENDED;
-    while matches!(timeout(DIAL, TcpStream::connect(address)).await, Ok(Ok(_))) {
+    let until = Instant::now() + SHUTDOWN_TIMEOUT;
+    while matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_))) {
         if Instant::now() > until {
-            let text = format!("{address} still answers after {} s", ENDED.as_secs());
+            let text = format!("{address} still answers after {} s", SHUTDOWN_TIMEOUT.as_secs());
             return Err(Error::Usage(text));
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
     Ok(())
 }
@@ -109,12 +110,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_runs_no_more_is_not_waited_for() {
+    async fn does_not_wait_for_absent_pods() {
         let dir = tempfile::tempdir().unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let manifest = dir.path().join("etcd.yaml");
-        // It was not there: whoever listens is somebody else.
+        // The manifest was absent, so the listener is another program.
         end(&manifest, address).await.unwrap();
         fs::write(&manifest, "").unwrap();
         drop(listener);

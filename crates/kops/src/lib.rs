@@ -1,16 +1,18 @@
-//! The command `kops`: what users say of clusters, kept in their state store in upstream's layout, and the machines that
-//! come of it. Machines of cloud local are [`instances`]; those of AWS are made by its API (`amazon.rs`), or by Terraform, for
-//! which a configuration is written (`terraform.rs`); other clouds' are refused by name.
+//! The command `kops`: stores clusters in upstream's layout, and manages their machines.
 //!
-//! A machine's own side is here, too: [`nodeup`] makes of a machine what its group is to be, [`controller`] lets workers in,
-//! [`channels`] applies the add-ons, and [`protokube`] backs etcd up; [`manager_ctl`] has a backup restored.
+//! Machines of cloud local are [`instances`]. Those of AWS are managed by its API (`amazon.rs`), or by Terraform with a
+//! generated configuration (`terraform.rs`). Other clouds are rejected by name. The pure part is `kops-core`. Read
+//! [`run`] first.
+//!
+//! The machines' own programs are here, too. [`nodeup`] configures a machine for its group, [`controller`] admits
+//! workers, [`channels`] applies the add-ons, [`protokube`] backs up etcd, and [`manager_ctl`] restores a backup.
 //!
 //! Invariants:
-//! - What is written is valid, and was made from what is there: of two users one is told to try again.
-//! - Everything is looked at before anything is written.
-//! - Whoever changes what there is of a cluster holds its lock.
-//! - A cluster's directory loses only what kOps wrote, and a fleet only what is marked as its.
-//! - Private keys are in the store and on control planes, and nowhere else.
+//! - Stored objects are valid, and a write fails if the object has changed since it was read.
+//! - Everything is validated before anything is written.
+//! - A command that changes a cluster's resources holds its lock.
+//! - Only objects that kOps wrote are deleted from a cluster's directory, and only marked machines from a fleet.
+//! - Private keys are in the store and on control planes only.
 
 mod addons;
 mod amazon;
@@ -50,20 +52,22 @@ use std::{io::Write, time::SystemTime};
 
 pub use error::Error;
 pub use flags::{Args, Command};
-use flags::{Export, Get, Made, OfKeypair, RollingUpdate, Update, Validate};
+use flags::{CreateTarget, Export, Get, OfKeypair, RollingUpdate, Update, Validate};
 pub use gateway::serve_store;
 pub use keeping::keep;
 
 use crate::{keypair::Act, registry::Registry};
 
-/// The release of kOps whose behaviour this is.
+/// The kOps release that this implementation follows.
 pub(crate) const KOPS: &str = "1.36.2";
 
-/// What a command has from outside.
+/// The environment of a command.
 pub struct Surroundings<'a> {
+    /// The current time.
     pub now: SystemTime,
+    /// The standard output.
     pub out: &'a mut dyn Write,
-    /// An environment variable's value.
+    /// Returns an environment variable's value.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -75,10 +79,12 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
     let or = |given: &Option<String>| given.clone().unwrap_or_else(|| name.to_owned());
     match &args.command {
         Command::Create(args) => match &args.what {
-            Some(Made::Cluster(command)) => {
+            Some(CreateTarget::Cluster(command)) => {
                 create::run(&registry, command, &settings.state, name, around).await
             }
-            Some(Made::Keypair(command)) => keypair::create(&registry, command, name, around),
+            Some(CreateTarget::Keypair(command)) => {
+                keypair::create(&registry, command, name, around)
+            }
             None => change::create(&registry, args, around),
         },
         Command::Edit(command) => change::edit(&registry, command, name, around),

@@ -24,26 +24,26 @@ use crate::{
     table,
 };
 
-/// Whose signature tells who a machine is, in the store for kops-controller to read.
+/// The authority of machine identities, stored for kops-controller.
 pub(crate) const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
 
-/// As whom whoever keeps the machines speaks to the API.
+/// The user name of the machines' keeper at the API server.
 pub(crate) const KEEPER: &str = "kops-instances";
 /// The namespace of Nodes' Leases.
 pub(crate) const LEASES: &str = "kube-node-lease";
-/// How long a Node of a group may be without being ready before another machine takes its place: an annotation of the group.
+/// The annotation of a group with the time after which a machine with an unready Node is replaced.
 const REPAIR_AFTER: &str = "kops.windlass.local/repair-after";
 const USUAL_REPAIR_AFTER: u64 = 60;
-/// Without a certificate that is good the balancer knows the servers that it began with, which stay.
+/// The lifetime of the balancer's certificate. Without a valid one it keeps its initial servers, which stay the same.
 const BALANCER_PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 
-/// Beside the store, in which nothing but objects is to be.
+/// Returns the fleet's directory, beside the store, which contains only objects.
 pub(crate) fn fleet(registry: &Registry, cluster: &str) -> Fleet {
     let store = registry.directory();
     Fleet::at(PathBuf::from(format!("{}-instances", store.trim_end_matches('/'))).join(cluster))
 }
 
-/// What a spec may say on this cloud: what is not acted on is refused, rather than left undone in silence.
+/// The supported fields of a spec. Other fields are rejected instead of silently ignored.
 const FIELDS: [&str; 17] = [
     "api",
     "authorization",
@@ -63,7 +63,7 @@ const FIELDS: [&str; 17] = [
     "updatePolicy",
     "kubeControllerManager",
 ];
-/// Likewise within a part of the spec.
+/// The supported fields within parts of the spec.
 const PARTS: [(&str, &[&str]); 5] = [
     ("kubelet", &["anonymousAuth"]),
     ("controlPlaneKubelet", &["anonymousAuth"]),
@@ -72,7 +72,7 @@ const PARTS: [(&str, &[&str]); 5] = [
     ("authorization", &["rbac"]),
 ];
 
-/// The settings of an instance group that machines of this cloud act on.
+/// The supported fields of an instance group.
 const GROUP_FIELDS: [&str; 11] = [
     "cloudLabels",
     "fileAssets",
@@ -87,7 +87,7 @@ const GROUP_FIELDS: [&str; 11] = [
     "updatePolicy",
 ];
 
-/// Refuses a cluster or an instance group with a setting that this cloud would ignore, before it is kept.
+/// Rejects a cluster or an instance group with a field that this cloud would ignore, before it is stored.
 pub(crate) fn check_fields(object: &Object) -> Result<(), Error> {
     let (known, parts, of) = match object.kind {
         Kind::Cluster => (&FIELDS[..], &PARTS[..], String::new()),
@@ -110,24 +110,25 @@ pub(crate) fn check_fields(object: &Object) -> Result<(), Error> {
 }
 
 fn refused(what: &str) -> Result<(), Error> {
-    Err(Error::Usage(format!("{what}: cloud local does not do this yet; take it out")))
+    Err(Error::Usage(format!("{what}: cloud local does not do this yet; remove it")))
 }
 
-/// Refuses clusters of other clouds.
+/// Rejects clusters of other clouds.
 pub(crate) fn check_cloud(cluster: &Object) -> Result<(), Error> {
     if cluster.cloud() == CloudName::Local {
         return Ok(());
     }
     let text = format!(
-        "cloud {} is not acted on here yet: all commands work with --cloud local; with aws these do: update cluster, get instances, delete cluster",
+        "cloud {} is not supported yet: all commands work with --cloud local; with aws only update cluster, get \
+         instances and delete cluster",
         cluster.cloud().word()
     );
     Err(Error::Usage(text))
 }
 
-/// Refuses what this cloud does not do, each by its name.
+/// Rejects unsupported settings by name.
 ///
-/// `users` are the objects as they are kept, before completion.
+/// `users` are the stored objects before completion.
 pub(crate) fn check(users: &[&Object], cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     users.iter().try_for_each(|object| check_fields(object))?;
     if !cluster.spec.has("networking.cni") {
@@ -168,7 +169,7 @@ fn is_control_plane(group: &Object) -> bool {
     group.spec.text("role") == "ControlPlane"
 }
 
-/// After how many seconds a group's machines are replaced whose Nodes are not ready; zero says never.
+/// Returns the seconds after which a group's machines with unready Nodes are replaced; `None` for never.
 fn repair_after(group: &Object) -> Result<Option<u64>, Error> {
     let annotations = group.metadata.get("annotations");
     let Some(text) = annotations.and_then(|all| all.get(REPAIR_AFTER)).and_then(Value::as_str)
@@ -177,20 +178,21 @@ fn repair_after(group: &Object) -> Result<Option<u64>, Error> {
     };
     let wrong = |e: &dyn std::fmt::Display| {
         Error::Usage(format!(
-            "metadata.annotations[{REPAIR_AFTER}] of instance group {}: {text:?}: {e}; say how long, as 1m, or 0s for never",
+            "metadata.annotations[{REPAIR_AFTER}] of instance group {}: {text:?}: {e}; set a duration such as 1m, or \
+             0s for never",
             group.name()
         ))
     };
     let period: api_config::GoDuration = text.parse().map_err(|e| wrong(&e))?;
     match period.to_std().as_secs() {
         0 => Ok(None),
-        // A kubelet is heard of every ten seconds, and a machine needs some to come.
+        // A kubelet reports every ten seconds, and a new machine needs some time to start.
         seconds if seconds < 30 => Err(wrong(&"it is less than 30s")),
         seconds => Ok(Some(seconds)),
     }
 }
 
-/// The store that a fleet's cluster is kept in; see [`places`].
+/// Returns the store of a fleet's cluster; see [`wanted_fleet`].
 pub(crate) fn registry(fleet: &Fleet, wanted: &Wanted) -> Result<Registry, Error> {
     if let Some(registry) = gateway::registry(fleet)? {
         return Ok(registry);
@@ -198,15 +200,15 @@ pub(crate) fn registry(fleet: &Fleet, wanted: &Wanted) -> Result<Registry, Error
     let directory = wanted.secret.first();
     let directory = directory.ok_or_else(|| {
         Error::Usage(
-            "the fleet's settings name no state store; kops update cluster --yes writes them"
+            "the fleet's settings name no state store; run kops update cluster --yes to write them"
                 .to_owned(),
         )
     })?;
     Registry::open(&format!("file://{}", directory.display()), &|_| None)
 }
 
-/// What is wanted of a fleet but for its machines' user data: addresses are known before that is made of them.
-pub(crate) fn places(
+/// Returns the wanted fleet without user data, which is built from the machines' addresses.
+pub(crate) fn wanted_fleet(
     fleet: &Fleet,
     old: Option<&Wanted>,
     cluster: &Object,
@@ -249,12 +251,12 @@ pub(crate) fn places(
     Ok(wanted)
 }
 
-/// Where the balancer's files are.
+/// Returns the path of one of the balancer's files.
 fn balancer_file(fleet: &Fleet, name: &str) -> PathBuf {
     fleet.root.join("balancer").join(name)
 }
 
-/// Where several machines serve the API, a balancer stands for them all: one address, by which it is always reached.
+/// Returns the balancer, if several machines serve the API. It gives the API one stable address.
 fn balancer(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<Companion>, Error> {
     if api_addresses(wanted).len() < 2 {
         return Ok(Vec::new());
@@ -271,8 +273,8 @@ fn balancer(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<Companion>, Error> {
     Ok(vec![Companion { name: "balancer".to_owned(), args: args.into() }])
 }
 
-/// What the balancer begins with: the servers, whose signature they have, and as whom it asks for others.
-pub(crate) fn equip_balancer(
+/// Writes the balancer's files: the initial servers, their authority, and its credentials for discovering others.
+pub(crate) fn write_balancer_files(
     registry: &Registry,
     fleet: &Fleet,
     wanted: &Wanted,
@@ -282,7 +284,8 @@ pub(crate) fn equip_balancer(
         return Ok(());
     }
     let subject = pki::Subject::new(KEEPER);
-    let access = kubeconfig::made(registry, &wanted.cluster, subject, BALANCER_PERIOD, now)?;
+    let access =
+        kubeconfig::issue_kubeconfig(registry, &wanted.cluster, subject, BALANCER_PERIOD, now)?;
     let directory = balancer_file(fleet, "");
     let shown = directory.display().to_string();
     std::fs::create_dir_all(&directory).map_err(Error::file("making the directory", &shown))?;
@@ -301,8 +304,8 @@ pub(crate) fn equip_balancer(
     Ok(())
 }
 
-/// Each control plane is a member of etcd, whose members are those that it began with: one more would find no quorum that
-/// knows it, and one less would be missed for ever.
+/// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
+/// it, and a removed one would be missing permanently.
 fn same_control_planes(old: &Wanted, new: &Wanted) -> Result<(), Error> {
     let names = |wanted: &Wanted| -> BTreeSet<String> {
         wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
@@ -311,37 +314,37 @@ fn same_control_planes(old: &Wanted, new: &Wanted) -> Result<(), Error> {
     if had == has {
         return Ok(());
     }
-    let said = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let joined = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
     Err(Error::Usage(format!(
         "the cluster's control planes are {}, and would be {}: cloud local does not change etcd's members yet; \
          make another cluster, or take the change back",
-        said(&had),
-        said(&has)
+        joined(&had),
+        joined(&has)
     )))
 }
 
-/// The addresses of a fleet's control planes, in order.
+/// Returns the addresses of a fleet's control planes, in order.
 pub(crate) fn api_addresses(wanted: &Wanted) -> Vec<String> {
     let groups = wanted.groups.iter().filter(|group| group.trusted);
     let names = groups.flat_map(Group::names);
     names.filter_map(|name| Some(wanted.addresses.get(&name)?.to_string())).collect()
 }
 
-/// Gives each group what its machines are started with.
-pub(crate) fn instruct(wanted: &mut Wanted, machines: &[Machine]) {
+/// Sets the user data of each group.
+pub(crate) fn set_user_data(wanted: &mut Wanted, machines: &[Machine]) {
     for group in &mut wanted.groups {
         let found = machines.iter().find(|machine| machine.group.name() == group.name);
         group.user_data = found.map(|machine| machine.user_data.clone()).unwrap_or_default();
     }
 }
 
-/// The one program that machines run, by its hash, and where they find it.
+/// Returns the URL and the hash of the only program that machines run.
 pub(crate) fn program() -> Result<(String, String), Error> {
     let path = std::env::current_exe()?;
     Ok((format!("file://{}/windlass", instances::PROGRAMS), hash(&path)?))
 }
 
-/// The SHA-256 sum of a file, in hexadecimal.
+/// Returns the SHA-256 sum of a file, in hexadecimal.
 pub(crate) fn hash(path: &Path) -> Result<String, Error> {
     let name = path.display().to_string();
     let mut file = std::fs::File::open(path).map_err(Error::file("reading", &name))?;
@@ -355,7 +358,7 @@ pub(crate) fn hash(path: &Path) -> Result<String, Error> {
     Ok(HEXLOWER.encode(&sum.finalize()))
 }
 
-/// Makes a fleet what is wanted: its programs, its settings, its keeper.
+/// Applies a wanted fleet: its programs, its settings and its keeper.
 pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     fleet.write(wanted)?;
     let (target, own) = (fleet.binary(), std::env::current_exe()?);
@@ -363,7 +366,7 @@ pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     std::fs::create_dir_all(fleet.programs()).map_err(failed("making a directory for"))?;
     let renewed = !target.exists() || hash(&target)? != hash(&own)?;
     if renewed {
-        // Machines run the old one still: it is replaced, not written over.
+        // Machines still run the old binary, so it is replaced instead of overwritten.
         let beside = target.with_extension("new");
         std::fs::copy(&own, &beside).map_err(failed("copying the binary to"))?;
         std::fs::rename(&beside, &target).map_err(failed("putting in place"))?;
@@ -371,7 +374,7 @@ pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
     Ok(instances::start(fleet, renewed)?)
 }
 
-/// Tells what deletion would end.
+/// Prints the machines that a deletion would terminate.
 pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> {
     let Some(wanted) = fleet.wanted()? else { return Ok(()) };
     let rows = wanted.addresses.iter();
@@ -380,7 +383,7 @@ pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> 
     table::print(out, ["TYPE", "NAME", "ID"], rows.collect())
 }
 
-/// `kops get instances`.
+/// Runs `kops get instances`.
 pub(crate) async fn instances(
     registry: &Registry,
     show: &Show,
@@ -390,7 +393,7 @@ pub(crate) async fn instances(
     let cluster = get::named(registry, name)?;
     let fleet = fleet(registry, name);
     let wanted = fleet.wanted()?.unwrap_or_default();
-    // Without an API server machines are there all the same.
+    // Show the machines even without an API server.
     let nodes = match kubeconfig::admin(registry, &cluster, rt::now()) {
         Ok(client) => {
             client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await.ok()
@@ -426,7 +429,7 @@ pub(crate) async fn instances(
     table::print(out, ["ID", "NODE-NAME", "STATUS", "ROLES", "INTERNAL-IP", "INSTANCE-GROUP"], rows)
 }
 
-/// Machines as documents, with upstream's fields.
+/// Prints machines as documents with upstream's fields.
 fn described(rows: &[[String; 6]], output: &str, out: &mut dyn Write) -> Result<(), Error> {
     let rows = rows.iter().map(|[id, node, status, role, address, group]| {
         json!({
@@ -447,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_planes_stay_as_many_as_etcd_has_members() {
+    fn rejects_changes_of_control_planes() {
         let of = |groups: &[(&str, u32, bool)]| Wanted {
             groups: groups
                 .iter()

@@ -1,4 +1,4 @@
-//! `etcd-manager-ctl`: what etcd is to be, its backups, and commands to restore one.
+//! `etcd-manager-ctl`: shows etcd's spec and backups, and writes commands to restore one.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use vfs::Store;
 
 use crate::{Error, backups::Backups};
 
-/// Shows etcd's backups in a state store, and has one restored
+/// Shows etcd's backups in a state store, and restores one
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The backups of one etcd cluster: file:///path/CLUSTER/backups/etcd/main, or s3://bucket/...
@@ -19,16 +19,16 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Shows what the cluster is to be
+    /// Shows the spec of the etcd cluster
     Get,
-    /// Shows the backups that there are
+    /// Lists the backups
     ListBackups,
-    /// Shows the commands that are still to be carried out
+    /// Lists the pending commands
     ListCommands,
-    /// Takes back the commands to restore a backup
+    /// Deletes the commands to restore a backup
     #[command(name = "delete-command")]
     TakeBack { backup: String },
-    /// Has a backup restored: the cluster's control planes end, and begin anew with it
+    /// Restores a backup: all control planes are terminated, and their replacements start from the backup
     RestoreBackup { backup: String },
 }
 
@@ -65,7 +65,7 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
             }
         }
         Command::RestoreBackup { backup } => {
-            // One that is not there would end the cluster for nothing.
+            // A command for a missing backup would stop the cluster for nothing.
             backups.info(backup)?;
             let command = backups.command(backup, now.into())?;
             let timestamp = command.timestamp;

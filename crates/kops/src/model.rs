@@ -1,4 +1,4 @@
-//! What is to be in a cluster's store, from its spec and its keysets.
+//! The objects of a cluster's store, from its spec and its keysets.
 
 use std::net::IpAddr;
 
@@ -16,34 +16,34 @@ use vfs::Secrecy;
 
 use crate::{Error, KOPS, addons, create, keys::Keyset};
 
-/// Says of a manifest of upstream's program that the machine runs ours in its place.
-pub(crate) const RUNS: &str = "kops.windlass.local/runs";
+/// The annotation of an upstream manifest whose program is replaced by ours.
+pub(crate) const PROGRAM_ANNOTATION: &str = "kops.windlass.local/runs";
 /// The API's port on its machines.
 pub(crate) const API_PORT: u16 = 443;
 
-/// An object of the store.
-pub(crate) struct Kept {
-    /// Its name below the cluster's directory.
+/// An object for the store.
+pub(crate) struct StoredObject {
+    /// The object's name below the cluster's directory.
     pub(crate) name: String,
     pub(crate) content: String,
     pub(crate) secrecy: Secrecy,
-    /// What it is, in the plan.
+    /// The kind shown in the plan.
     pub(crate) kind: &'static str,
 }
 
-/// A group's machines.
+/// A group with its machines' user data.
 pub(crate) struct Machine {
     pub(crate) group: Object,
     pub(crate) user_data: String,
 }
 
-/// All that follows from a cluster's spec.
+/// The results of a cluster's spec.
 pub(crate) struct Model {
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<StoredObject>,
     pub(crate) machines: Vec<Machine>,
 }
 
-/// A cluster and its groups, completed.
+/// Completes a cluster and its groups.
 pub(crate) fn completed(
     cluster: &Object,
     groups: &[Object],
@@ -56,7 +56,7 @@ pub(crate) fn completed(
     Ok((whole, groups))
 }
 
-/// What is to be kept, and what machines are started with. Both objects are complete.
+/// Builds the objects to store and the machines' user data. Both objects must be complete.
 pub(crate) fn build(
     cluster: &Object,
     groups: Vec<Object>,
@@ -67,8 +67,12 @@ pub(crate) fn build(
     for keyset in keysets {
         inputs.keysets.insert(keyset.name.clone(), keyset.public()?);
     }
-    let open =
-        |kind, name: String, content: String| Kept { name, content, secrecy: Secrecy::Open, kind };
+    let open = |kind, name: String, content: String| StoredObject {
+        name,
+        content,
+        secrecy: Secrecy::Open,
+        kind,
+    };
     let file = |name: String, content: String| open("ManagedFile", name, content);
     let mut kept = Vec::new();
     let v1alpha2 = VersionName::V1alpha2;
@@ -78,7 +82,7 @@ pub(crate) fn build(
         let name = etcd.text("name");
         kept.push(file(format!("backups/etcd/{name}/control/etcd-cluster-spec"), etcd_spec(etcd)));
     }
-    let channels = ours(&channels_pod(cluster, KOPS), "channels")?;
+    let channels = annotate_program(&channels_pod(cluster, KOPS), "channels")?;
     kept.push(file("manifests/channels/kops-channels.yaml".into(), channels));
     kept.extend(addons::all(cluster)?.into_iter().map(|(name, content)| file(name, content)));
     let mut machines = Vec::new();
@@ -94,20 +98,20 @@ pub(crate) fn build(
     Ok(Model { kept, machines })
 }
 
-/// Marks a manifest of upstream's: a machine runs the program of ours.
-fn ours(manifest: &str, program: &str) -> Result<String, Error> {
+/// Annotates an upstream manifest so that the machine runs our program.
+fn annotate_program(manifest: &str, program: &str) -> Result<String, Error> {
     let mut tree = api_codec::from_yaml(manifest.as_bytes()).map_err(|e| {
         kops_api::Error::Yaml { what: "a manifest".to_owned(), cause: e.to_string() }
     })?;
     let mut annotations = tree.at("metadata.annotations").cloned().unwrap_or_else(|| json!({}));
     if let Value::Object(annotations) = &mut annotations {
-        annotations.insert(RUNS.to_owned(), program.into());
+        annotations.insert(PROGRAM_ANNOTATION.to_owned(), program.into());
     }
     tree.set("metadata.annotations", annotations);
     Ok(yaml::to_string(&tree))
 }
 
-/// What the phases of `init` need to know of a cluster.
+/// The cluster's parameters for the phases of `init`.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,
@@ -129,12 +133,12 @@ impl Shape {
         }
     }
 
-    /// The name by which machines reach the API: their tables of hosts have it.
+    /// Returns the API's name in the machines' hosts files.
     pub(crate) fn api(&self) -> String {
         format!("api.internal.{}", self.name)
     }
 
-    /// The configuration of `init`, of a machine if one is meant.
+    /// Returns the configuration of `init`, for a machine if one is given.
     pub(crate) fn init(&self, machine: Option<(&str, IpAddr)>) -> Init {
         let mut documents = Documents::default();
         let cluster = documents.cluster.get_or_insert_default();

@@ -1,7 +1,7 @@
-//! `nodeup`: makes of a machine what its group is to be. It knows the machine by its identity document, the group by what
-//! the machine is started with, and does nothing where it has done all of it before.
+//! `nodeup`: configures a machine for its group. The machine is identified by its identity document, the group by the
+//! boot configuration. A second run with the same configuration does nothing.
 //!
-//! Control planes read the store; workers ask kops-controller, and never see a private key but their own.
+//! Control planes read the store. Workers ask kops-controller, and receive no private key but their own.
 
 mod control_plane;
 mod member;
@@ -26,26 +26,27 @@ use telemetry::{Progress, Recorder};
 
 use crate::{Error, local};
 
-/// Makes this machine what its instance group is to be
+/// Configures this machine for its instance group
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What the machine was started with
+    /// The boot configuration of the machine
     #[arg(long)]
     conf: PathBuf,
 }
 
-/// Of which configuration this machine has been made.
-pub(crate) const DONE: &str = "/opt/kops/nodeup-done";
-/// That configuration, for whoever wants to know what has changed since.
-pub(crate) const CONFIG: &str = "/opt/kops/nodeupconfig.yaml";
+/// The file with the hash of the applied configuration.
+pub(crate) const APPLIED_HASH: &str = "/opt/kops/nodeup-done";
+/// The file with the applied configuration, from which later differences are shown.
+pub(crate) const APPLIED_CONFIG: &str = "/opt/kops/nodeupconfig.yaml";
 const RUNTIME: &str = "/run/containerd/containerd.sock";
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(50);
-/// The file for recorded steps.
+/// The time limit for containerd to start.
+const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// The directory for recorded steps.
 const HOME: &str = "/var/log/windlass";
 
-/// What a machine is told of itself and of its group.
-struct Known {
+/// The inputs of a machine's configuration.
+struct NodeContext {
     boot: Value,
     config: Value,
     machine: Machine,
@@ -57,7 +58,7 @@ pub(crate) fn read_yaml(what: &str, text: &[u8]) -> Result<Value, Error> {
     Ok(tree)
 }
 
-/// `nodeup`: makes this machine what its boot configuration says. Run again, it changes nothing.
+/// Runs `nodeup`: configures this machine by its boot configuration. A second run changes nothing.
 pub async fn run(args: &Args) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = fs::read(&args.conf).map_err(Error::file("reading", &path))?;
@@ -68,24 +69,24 @@ pub async fn run(args: &Args) -> Result<(), Error> {
         return Err(Error::Usage(text));
     }
     let hash = boot.text("NodeupConfigHash").to_owned();
-    if fs::read_to_string(DONE).is_ok_and(|done| done == hash) {
-        tracing::info!("this machine is what it is to be already");
+    if fs::read_to_string(APPLIED_HASH).is_ok_and(|done| done == hash) {
+        tracing::info!("this machine is configured already");
         return Ok(());
     }
     let machine = Machine::load(&Path::new(machine::DOCUMENT).join("machine.json"))?;
-    // A worker's certificate comes with its configuration.
+    // A worker receives its certificate with its configuration.
     let (text, certificate) = match boot.text("ConfigBase") {
-        "" => worker::ask(&boot, &machine).await?,
+        "" => worker::request_config(&boot, &machine).await?,
         base => (control_plane::config(base, &boot)?, None),
     };
     if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
-        let text = "the node configuration is not the one that this machine was started for (another hash); if the cluster \
-                    was updated since, let a new machine take its place";
+        let text = "the node configuration differs from the one that this machine was created for (its hash does not \
+                    match); if the cluster was updated since, replace the machine";
         return Err(Error::Usage(text.to_owned()));
     }
-    pki::write_file(Path::new(CONFIG), text.as_bytes(), pki::KEY_MODE)?;
+    pki::write_file(Path::new(APPLIED_CONFIG), text.as_bytes(), pki::KEY_MODE)?;
     let config = read_yaml("the node configuration", text.as_bytes())?;
-    let known = Known { boot, config, machine };
+    let known = NodeContext { boot, config, machine };
     check_assets(&known)?;
     write_hosts(&known)?;
     write_files(&known)?;
@@ -100,31 +101,31 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     if let Some(promotion) = promotion {
         promotion.grant().await?;
     }
-    pki::write_file(Path::new(DONE), hash.as_bytes(), pki::PUBLIC_MODE)?;
+    pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
     Ok(())
 }
 
-/// Programs run only if they are the ones that the configuration names by their hash.
-fn check_assets(known: &Known) -> Result<(), Error> {
+/// Checks the programs against their hashes in the configuration.
+fn check_assets(known: &NodeContext) -> Result<(), Error> {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     for asset in known.config.texts(&format!("Assets.{arch}")) {
         let (hash, url) = asset.split_once('@').unwrap_or(("", asset));
         let Some(path) = url.strip_prefix("file://") else {
             return Err(Error::Usage(format!(
-                "asset {url}: only files of this machine are fetched yet"
+                "asset {url}: only files of this machine are supported yet"
             )));
         };
         if local::hash(Path::new(path))? != hash {
             return Err(Error::Usage(format!(
-                "asset {url} is not what the configuration names: its hash is another"
+                "asset {url} differs from the configuration: its hash does not match"
             )));
         }
     }
     Ok(())
 }
 
-/// The names by which this machine reaches the API. The table is a mount: it is written, not replaced.
-fn write_hosts(known: &Known) -> Result<(), Error> {
+/// Writes the names of the API to the hosts file. The file is a mount, so it is overwritten, not replaced.
+fn write_hosts(known: &NodeContext) -> Result<(), Error> {
     const BEGIN: &str = "# Begin host entries managed by nodeup";
     const END: &str = "# End host entries managed by nodeup";
     let path = instances::space::HOSTS;
@@ -136,7 +137,7 @@ fn write_hosts(known: &Known) -> Result<(), Error> {
     let gateway = known.machine.gateway.to_string();
     let (api, controllers) = match known.boot.text("InstanceGroupRole") {
         "ControlPlane" => (vec!["127.0.0.1"], vec!["127.0.0.1"]),
-        // Of several the balancer knows which answers.
+        // With several servers, the balancer selects one.
         _ if servers.len() > 1 => (vec![gateway.as_str()], servers),
         _ => (servers.clone(), servers),
     };
@@ -151,8 +152,8 @@ fn write_hosts(known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// The files that the spec asks for.
-fn write_files(known: &Known) -> Result<(), Error> {
+/// Writes the spec's additional files.
+fn write_files(known: &NodeContext) -> Result<(), Error> {
     for asset in known.config.list("FileAssets") {
         let path = match asset.text("path") {
             "" => PathBuf::from("/srv/kubernetes/assets").join(asset.text("name")),
@@ -177,8 +178,8 @@ fn write_files(known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// How the kubelet registers this machine.
-fn register(known: &Known, init: &mut Init) {
+/// Sets the parameters of the kubelet's registration.
+fn register(known: &NodeContext, init: &mut Init) {
     let machine = &known.machine;
     let registration = &mut init.init.node_registration;
     registration.cri_socket = format!("unix://{RUNTIME}");
@@ -200,7 +201,7 @@ fn register(known: &Known, init: &mut Init) {
         config.cluster_dns = vec![dns.to_owned()];
     }
     kubelet.text("clusterDomain").clone_into(&mut config.cluster_domain);
-    // The disk is the machine's that all machines are on: how full it is says nothing of this one.
+    // The host's disk is shared by all machines, so its usage says nothing about this machine.
     let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
     let signals =
         ["nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"];
@@ -210,7 +211,7 @@ fn register(known: &Known, init: &mut Init) {
     config.image_gc_high_threshold_percent = Some(100);
 }
 
-/// Gives the container runtime its settings, by which it is started, and waits for it.
+/// Writes the container runtime's settings, which starts it, and waits for it.
 async fn runtime(init: &Init) -> Result<(), Error> {
     let text = instances::runtime::config(&instances::runtime::Paths {
         root: Path::new("/var/lib/containerd"),
@@ -222,19 +223,20 @@ async fn runtime(init: &Init) -> Result<(), Error> {
         sandbox: &images::pause(&init.cluster),
     });
     pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::PUBLIC_MODE)?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + CONTAINERD_TIMEOUT;
     while tokio::net::UnixStream::connect(RUNTIME).await.is_err() {
         if tokio::time::Instant::now() > deadline {
-            let text = "containerd did not come up in time; /var/log/containerd.log of the machine says why";
+            let text =
+                "containerd did not start in time; see /var/log/containerd.log of the machine";
             return Err(Error::Usage(text.to_owned()));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
     Ok(())
 }
 
-/// The phases of `init` that make the rest.
-async fn set_up(init: Init, is_control_plane: bool, known: &Known) -> Result<(), Error> {
+/// Runs the remaining phases of `init`.
+async fn set_up(init: Init, is_control_plane: bool, known: &NodeContext) -> Result<(), Error> {
     let endpoint = format!("unix://{RUNTIME}");
     let containers = Arc::new(Runtime::new(&endpoint, Host::default()));
     let mut names = images::all(&init.cluster);

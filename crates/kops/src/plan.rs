@@ -1,4 +1,4 @@
-//! Plans: what differs, told to the user and kept as JSON; and the changes of the store among it.
+//! Plans: differences shown to the user and saved as JSON, including the changes of the store.
 
 use serde_json::{Map, json};
 use vfs::{Secrecy, Since};
@@ -7,22 +7,22 @@ use crate::{
     Error, Surroundings,
     keys::{self, Keyset},
     local,
-    model::Kept,
+    model::StoredObject,
     registry::Registry,
 };
 
-/// Directories of a cluster in which what is not wanted any more is deleted.
+/// The directories of a cluster in which unwanted objects are deleted.
 const OWNED: [&str; 3] = ["igconfig", "manifests", "addons"];
 
-/// One change of the store.
+/// A change of an object in the store.
 pub(crate) struct Change {
     pub(crate) kind: &'static str,
-    /// The object's whole name.
+    /// The object's full name.
     pub(crate) name: String,
-    /// What is to be there; nothing if the object is to go.
+    /// The wanted content; `None` to delete the object.
     pub(crate) content: Option<String>,
     pub(crate) secrecy: Secrecy,
-    /// What was there when the plan was made.
+    /// The state of the object when the plan was made.
     pub(crate) since: Since,
 }
 
@@ -35,7 +35,7 @@ impl Change {
         }
     }
 
-    /// Changes the object, if it still is what the plan was made from.
+    /// Makes the change, if the object has not changed since the plan was made.
     pub(crate) fn carry_out(&self, registry: &Registry) -> Result<(), Error> {
         match (&self.content, &self.since) {
             (Some(content), since) => {
@@ -47,22 +47,23 @@ impl Change {
     }
 }
 
-/// What is told of a change that is none of the store.
-pub(crate) struct Told {
+/// A shown change of a resource outside the store.
+pub(crate) struct ResourceChange {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) verb: &'static str,
-    pub(crate) told: Vec<(String, String)>,
+    /// The changed fields, with the values to print.
+    pub(crate) fields: Vec<(String, String)>,
 }
 
-/// The changes by which a new keyset is kept.
+/// Returns the changes that store a new keyset.
 pub(crate) fn key_changes(
     registry: &Registry,
     cluster: &str,
     keyset: &Keyset,
 ) -> Result<Vec<Change>, Error> {
     let change = |name: String, private: bool| {
-        // The private half is missing: nothing that is there can belong to the new one.
+        // The private half is missing, so an existing public half belongs to another keyset.
         let since = match registry.content(&name)? {
             None => Since::Absent,
             Some((_, version)) => Since::Read(version),
@@ -77,11 +78,11 @@ pub(crate) fn key_changes(
     ])
 }
 
-/// What differs between the objects that are to be there and those that are.
+/// Returns the differences between the wanted and the stored objects.
 pub(crate) fn file_changes(
     registry: &Registry,
     cluster: &str,
-    kept: Vec<Kept>,
+    kept: Vec<StoredObject>,
 ) -> Result<Vec<Change>, Error> {
     let mut changes = Vec::new();
     let mut left = Vec::new();
@@ -99,7 +100,7 @@ pub(crate) fn file_changes(
         let (kind, secrecy) = (one.kind, one.secrecy);
         changes.push(Change { kind, name, content: Some(one.content), secrecy, since });
     }
-    // Written with the machines, whose authority it is.
+    // This object is written together with the machines, whose authority it is.
     left.retain(|name| *name != format!("{cluster}/{}", local::IDENTITY_CA));
     for name in left {
         if let Some((_, version)) = registry.content(&name)? {
@@ -110,12 +111,12 @@ pub(crate) fn file_changes(
     Ok(changes)
 }
 
-/// Writes a plan as JSON. `list` is what its changes beside those of the store are called there.
-pub(crate) fn keep(
+/// Writes a plan as JSON. `list` is the name of its changes outside the store.
+pub(crate) fn write_plan(
     path: &str,
     cluster: &str,
     list: &str,
-    told: &[Told],
+    resources: &[ResourceChange],
     changes: &[Change],
     outdated: &[(String, String)],
 ) -> Result<(), Error> {
@@ -123,24 +124,23 @@ pub(crate) fn keep(
         .iter()
         .map(|change| json!({"action": change.verb(), "kind": change.kind, "name": change.name}))
         .collect();
-    let told: Vec<_> = told
+    let resources: Vec<_> = resources
         .iter()
         .map(|one| {
-            let fields = one.told.iter().map(|(field, value)| (field.clone(), json!(value)));
+            let fields = one.fields.iter().map(|(field, value)| (field.clone(), json!(value)));
             let fields: Map<_, _> = fields.collect();
             json!({"action": one.verb, "kind": one.kind, "name": one.name, "fields": fields})
         })
         .collect();
     let outdated: Vec<_> =
         outdated.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
-    let text =
-        json!({"cluster": cluster, "objects": objects, list: told, "needsRollingUpdate": outdated});
+    let text = json!({"cluster": cluster, "objects": objects, list: resources, "needsRollingUpdate": outdated});
     std::fs::write(path, text.to_string()).map_err(Error::file("writing the plan to", path))
 }
 
-/// Tells the user what would be done.
+/// Prints the changes.
 pub(crate) fn print(
-    told: &[Told],
+    resources: &[ResourceChange],
     changes: &[Change],
     outdated: &[(String, String)],
     around: &mut Surroundings<'_>,
@@ -148,16 +148,16 @@ pub(crate) fn print(
     let out = &mut around.out;
     let mut any = false;
     for verb in ["create", "modify", "delete"] {
-        let told: Vec<_> = told.iter().filter(|change| change.verb == verb).collect();
+        let resources: Vec<_> = resources.iter().filter(|change| change.verb == verb).collect();
         let files: Vec<_> = changes.iter().filter(|change| change.verb() == verb).collect();
-        if told.is_empty() && files.is_empty() {
+        if resources.is_empty() && files.is_empty() {
             continue;
         }
         any = true;
         writeln!(out, "Will {verb} resources:")?;
-        for one in told {
+        for one in resources {
             writeln!(out, "  {}/{}", one.kind, one.name)?;
-            for (field, value) in &one.told {
+            for (field, value) in &one.fields {
                 writeln!(out, "  \t{field:<20}\t{value}")?;
             }
             writeln!(out)?;
@@ -171,7 +171,7 @@ pub(crate) fn print(
         writeln!(out, "No changes need to be applied")?;
     }
     if !outdated.is_empty() {
-        writeln!(out, "Machines that kops rolling-update cluster replaces, and why:")?;
+        writeln!(out, "Machines that kops rolling-update cluster replaces, with the reason:")?;
         for (name, why) in outdated {
             writeln!(out, "  {name}: {why}")?;
         }
@@ -180,7 +180,7 @@ pub(crate) fn print(
     Ok(())
 }
 
-/// Tells of machines that go on as they were made.
+/// Prints the machines that keep their old configuration.
 pub(crate) fn print_outdated(
     outdated: &[(String, String)],
     around: &mut Surroundings<'_>,

@@ -1,5 +1,5 @@
-//! `protokube`: on each control plane, beside its member of etcd. The one whose member leads backs etcd up, and takes away
-//! backups that are kept no longer.
+//! `protokube`: runs on each control plane. The instance whose etcd member leads backs up etcd and deletes expired
+//! backups.
 
 use std::{
     fs::File,
@@ -26,20 +26,20 @@ use crate::{
 
 pub(crate) const DIRECTORY: &str = "/etc/kubernetes/protokube";
 pub(crate) const CONFIG: &str = "/etc/kubernetes/protokube/config.json";
-/// Upstream's.
+/// The default interval of backups, as upstream's.
 const INTERVAL: Duration = Duration::from_secs(15 * 60);
-const LOOK: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Backs etcd up to the state store
+/// Backs up etcd to the state store
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Its settings
+    /// The file with settings
     #[arg(long)]
     conf: PathBuf,
 }
 
-/// What is done, and how often.
+/// The interval and retention of backups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Plan {
     interval: Duration,
@@ -47,7 +47,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// As a cluster's complete spec has it; what is not said is etcd-manager's.
+    /// Reads the plan from a cluster's complete spec; unset values are etcd-manager's defaults.
     fn of(spec: &Value) -> Result<Self, Error> {
         let etcd = spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == NAME);
         let manager = etcd.and_then(|etcd| etcd.at("manager")).cloned().unwrap_or_default();
@@ -72,7 +72,7 @@ impl Plan {
     }
 }
 
-/// A period in etcd-manager's form: Go's, or days or years.
+/// Parses a period in etcd-manager's form: a Go duration, days or years.
 fn period(what: &str, text: &str) -> Result<Duration, Error> {
     let whole = |unit: char, days: u32| {
         let count = text.strip_suffix(unit)?.parse::<u32>().ok()?;
@@ -87,12 +87,12 @@ fn period(what: &str, text: &str) -> Result<Duration, Error> {
         .to_std())
 }
 
-/// Whether another backup is due.
+/// Reports whether another backup is due.
 fn is_due(newest: Option<Timestamp>, now: Timestamp, interval: Duration) -> bool {
     newest.is_none_or(|newest| now.since(newest) >= interval)
 }
 
-/// What is backed up, and where to.
+/// The etcd cluster to back up, and the target.
 struct Protokube {
     cluster: String,
     store: Store,
@@ -101,7 +101,7 @@ struct Protokube {
     sequence: u32,
 }
 
-/// `protokube`: until shutdown.
+/// Runs `protokube` until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
     let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
@@ -124,19 +124,19 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
         etcd: Etcd::with(&[settings.text("etcd").to_owned()], &tls)?,
         sequence: 0,
     };
-    let mut told = String::new();
+    let mut last_error = String::new();
     loop {
-        match own.look().await {
-            Ok(()) => told.clear(),
+        match own.back_up_if_due().await {
+            Ok(()) => last_error.clear(),
             Err(error) => {
                 let error = error.to_string();
-                if told != error {
-                    tracing::warn!(error, "backing etcd up");
+                if last_error != error {
+                    tracing::warn!(error, "could not back up etcd");
                 }
-                told = error;
+                last_error = error;
             }
         }
-        if tasks.shutdown().unless_stopping(tokio::time::sleep(LOOK)).await.is_none() {
+        if tasks.shutdown().unless_stopping(tokio::time::sleep(POLL)).await.is_none() {
             return Ok(());
         }
     }
@@ -148,14 +148,14 @@ impl Protokube {
         let read = self.store.read(NAME)?;
         let (text, _) = read.ok_or_else(|| {
             Error::Usage(format!(
-                "{NAME} of the state store is missing; kops update cluster --yes writes it"
+                "{NAME} of the state store is missing; run kops update cluster --yes to write it"
             ))
         })?;
         Plan::of(&Object::read(NAME, &text)?.spec)
     }
 
-    /// Backs up if that is due, and is this one's to do.
-    async fn look(&mut self) -> Result<(), Error> {
+    /// Takes a backup if one is due and this instance's member leads.
+    async fn back_up_if_due(&mut self) -> Result<(), Error> {
         let status = self.etcd.status().await?;
         if !status.leads() {
             return Ok(());
@@ -169,9 +169,9 @@ impl Protokube {
         let members = i64::try_from(self.etcd.members().await?.len()).unwrap_or(0);
         let info = Info { etcd_version: status.version, members, timestamp: now.unix() };
         let name = self.back_up(&info).await?;
-        tracing::info!(name, "backed etcd up");
+        tracing::info!(name, "backed up etcd");
         for name in self.backups.expire(now, plan.retention)? {
-            tracing::info!(name, "a backup is kept no longer");
+            tracing::info!(name, "deleted an expired backup");
         }
         Ok(())
     }
@@ -198,32 +198,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spec_says_how_often_and_for_how_long() {
+    fn reads_interval_and_retention_from_spec() {
         let of = |manager: Value| {
             Plan::of(&json!({"etcdClusters": [{"name": "main", "manager": manager}]}))
         };
         let plan = of(json!({})).unwrap();
         assert_eq!(plan, Plan { interval: INTERVAL, retention: Retention::default() });
         let env = |name: &str, value: &str| json!({"name": name, "value": value});
-        let said = of(json!({
+        let plan = of(json!({
             "backupInterval": "1h30m", "backupRetentionDays": 90,
             "env": [env("ETCD_MANAGER_HOURLY_BACKUPS_RETENTION", "2d"), env("ETCD_MANAGER_DAILY_BACKUPS_RETENTION", "1y")],
         }));
-        let said = said.unwrap();
-        assert_eq!(said.interval, Duration::from_secs(5400));
-        assert_eq!(said.retention, Retention { hourly: DAY * 2, daily: DAY * 90 });
+        let plan = plan.unwrap();
+        assert_eq!(plan.interval, Duration::from_secs(5400));
+        assert_eq!(plan.retention, Retention { hourly: DAY * 2, daily: DAY * 90 });
         let error = of(json!({"backupInterval": "often"})).unwrap_err().to_string();
         assert!(error.contains("backupInterval of etcd cluster main"), "{error}");
     }
 
     #[test]
-    fn a_backup_is_due_by_the_newest_there_is() {
+    fn next_backup_follows_the_newest() {
         let at = |seconds| Timestamp::from_unix(seconds, 0);
         assert!(is_due(None, at(0), INTERVAL));
         assert!(
             !is_due(Some(at(100)), at(999), INTERVAL) && is_due(Some(at(100)), at(1000), INTERVAL)
         );
-        // The clock of whoever made it is ahead.
+        // The clock of the newest backup's creator is ahead.
         assert!(!is_due(Some(at(2000)), at(1000), INTERVAL));
     }
 }

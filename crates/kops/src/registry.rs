@@ -1,5 +1,5 @@
-//! The state store's layout, which is upstream's: `X/config`, `X/instancegroup/GROUP`. `X/lock` is ours: held by whoever
-//! changes what there is of a cluster.
+//! The layout of the state store, which is upstream's: `X/config`, `X/instancegroup/GROUP`. `X/lock` is our own; a
+//! command that changes a cluster's resources holds it.
 
 use kops_api::{Kind, Object, VersionName};
 use vfs::{Environment, Secrecy, Since, Store, Version};
@@ -9,13 +9,13 @@ use crate::{
     backups::{self, Backups},
 };
 
-/// How long a lock is good for whose holder ended without giving it back. Who needs longer renews it.
-const LOCKED: std::time::Duration = std::time::Duration::from_secs(60);
+/// The lifetime of a lock whose holder has crashed. Longer operations renew it.
+const LOCK_PERIOD: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Beside which the machines are whose store is not on this machine.
-const ELSEWHERE: &str = "/var/lib/windlass/kops";
+/// The parent directory of machines whose store is not on this machine.
+const LOCAL_PARENT: &str = "/var/lib/windlass/kops";
 
-/// What kOps writes of a cluster, beside these directories.
+/// The files and directories that kOps writes for a cluster.
 const FILES: [&str; 5] =
     ["config", "cluster.spec", "cluster-completed.spec", "kops-version.txt", "lock"];
 const DIRECTORIES: [&str; 8] = [
@@ -40,34 +40,34 @@ impl Registry {
         let store = Store::open_in(url, environment)?;
         let directory = match url.split_once("://") {
             Some(("file", path)) => path.to_owned(),
-            Some((scheme, path)) => format!("{ELSEWHERE}-{scheme}/{path}"),
+            Some((scheme, path)) => format!("{LOCAL_PARENT}-{scheme}/{path}"),
             None => url.to_owned(),
         };
         Ok(Self { store, directory, url: url.trim_end_matches('/').to_owned() })
     }
 
-    /// Whether the store is a directory of this machine.
+    /// Reports whether the store is a directory of this machine.
     pub(crate) fn is_here(&self) -> bool {
         self.url.starts_with("file:")
     }
 
-    /// The store's URL.
+    /// Returns the store's URL.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the store lies on this machine or, if it is elsewhere, what would be beside it here.
+    /// Returns the store's directory on this machine or, for a remote store, a local stand-in.
     pub(crate) fn directory(&self) -> String {
         self.directory.clone()
     }
 
-    /// What is backed up of a cluster.
+    /// Returns the backups of a cluster.
     pub(crate) fn backups(&self, cluster: &str) -> Backups {
         let directory = format!("{cluster}/backups/etcd/{}", backups::NAME);
         Backups { store: self.store.clone(), directory }
     }
 
-    /// All clusters, by name.
+    /// Returns all clusters, sorted by name.
     pub(crate) fn clusters(&self) -> Result<Vec<Object>, Error> {
         let entries = self.store.entries("")?;
         let names = entries.into_iter().filter(|(_, directory)| *directory);
@@ -87,7 +87,7 @@ impl Registry {
         self.read(&path(Kind::InstanceGroup, cluster, name), Kind::InstanceGroup, name)
     }
 
-    /// A cluster's groups, by name.
+    /// Returns a cluster's groups, sorted by name.
     pub(crate) fn groups(&self, cluster: &str) -> Result<Vec<Object>, Error> {
         let entries = self.store.entries(&format!("{cluster}/instancegroup"))?;
         let names = entries.into_iter().filter(|(_, directory)| !directory);
@@ -98,11 +98,11 @@ impl Registry {
     fn read(&self, path: &str, kind: Kind, name: &str) -> Result<Option<(Object, Version)>, Error> {
         let Some((content, version)) = self.store.read(path)? else { return Ok(None) };
         let object = Object::read(path, &content)?;
-        // A copied file would otherwise be shown as another, and written over it.
+        // A copied file would otherwise be shown as another object, and later overwrite it.
         if object.kind != kind || object.name() != name {
-            let said = format!("{} {:?}", object.kind.name(), object.name());
+            let actual = format!("{} {:?}", object.kind.name(), object.name());
             let text = format!(
-                "reading {path} of the state store: it is {said}, not {} {name:?}",
+                "reading {path} of the state store: it is {actual}, not {} {name:?}",
                 kind.name()
             );
             return Err(Error::Usage(text));
@@ -110,12 +110,12 @@ impl Registry {
         Ok(Some((object, version)))
     }
 
-    /// Whether a cluster has been updated, so that its etcd clusters may run.
-    pub(crate) fn is_made(&self, cluster: &str) -> Result<bool, Error> {
+    /// Reports whether a cluster has been updated, so that its etcd clusters may run.
+    pub(crate) fn is_updated(&self, cluster: &str) -> Result<bool, Error> {
         Ok(self.store.read(&format!("{cluster}/cluster-completed.spec"))?.is_some())
     }
 
-    /// Writes an object of a cluster.
+    /// Writes a cluster or a group.
     pub(crate) fn write(&self, cluster: &str, object: &Object, since: &Since) -> Result<(), Error> {
         let content = object.to_yaml(VersionName::V1alpha2);
         let path = path(object.kind, cluster, object.name());
@@ -123,7 +123,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Any object of the store.
+    /// Returns any object of the store.
     pub(crate) fn content(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
         Ok(self.store.read(name)?)
     }
@@ -143,38 +143,38 @@ impl Registry {
         Ok(self.store.remove(name, read)?)
     }
 
-    /// The names of what is kept in a directory of a cluster.
+    /// Returns the names of all objects below a directory.
     pub(crate) fn names(&self, directory: &str) -> Result<Vec<String>, Error> {
         Ok(self.store.list(directory)?)
     }
 
-    /// The names right below a directory, and whether each is one.
+    /// Returns the names directly below a directory, and whether each is a directory.
     pub(crate) fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
         Ok(self.store.entries(directory)?)
     }
 
-    /// Holds off everybody else who would change what there is of a cluster.
+    /// Locks a cluster against other commands that change its resources.
     pub(crate) fn lock(
         &self,
         cluster: &str,
         around: &Surroundings<'_>,
     ) -> Result<vfs::Lock, Error> {
-        self.hold(cluster, &user(around), around.now)
+        self.lock_as(cluster, &user(around), around.now)
     }
 
-    /// The same, for somebody whose name is known.
-    pub(crate) fn hold(
+    /// Locks a cluster for a named holder.
+    pub(crate) fn lock_as(
         &self,
         cluster: &str,
         who: &str,
         now: std::time::SystemTime,
     ) -> Result<vfs::Lock, Error> {
         let holder = format!("{who}@{} (process {})", rt::hostname(), std::process::id());
-        Ok(self.store.lock(&format!("{cluster}/lock"), &holder, now.into(), LOCKED)?)
+        Ok(self.store.lock(&format!("{cluster}/lock"), &holder, now.into(), LOCK_PERIOD)?)
     }
 
-    /// Does what may take longer than a lock is good for. One that was lost all the same ends it, and so does Ctrl-C, so
-    /// that the lock is given back.
+    /// Runs `work` while renewing the lock. The work is cancelled if the lock is lost or on Ctrl-C, so that the lock is
+    /// released.
     pub(crate) async fn while_held(
         &self,
         lock: &mut vfs::Lock,
@@ -184,8 +184,8 @@ impl Registry {
         let holder = format!("{who}@{} (process {})", rt::hostname(), std::process::id());
         let renew = async {
             loop {
-                tokio::time::sleep(LOCKED / 4).await;
-                if let Err(error) = self.store.renew(lock, &holder, rt::now().into(), LOCKED) {
+                tokio::time::sleep(LOCK_PERIOD / 4).await;
+                if let Err(error) = self.store.renew(lock, &holder, rt::now().into(), LOCK_PERIOD) {
                     return Error::from(error);
                 }
             }
@@ -194,7 +194,7 @@ impl Registry {
             done = work => done,
             error = renew => Err(error),
             Ok(()) = tokio::signal::ctrl_c() => {
-                Err(Error::Usage("interrupted; the same command goes on where it stopped".to_owned()))
+                Err(Error::Usage("interrupted; run the same command again to continue".to_owned()))
             }
         }
     }
@@ -212,8 +212,8 @@ impl Registry {
         Ok(self.store.remove(&path(Kind::InstanceGroup, cluster, group), read)?)
     }
 
-    /// Removes all that is kept of a cluster, its spec last: who is interrupted can repeat it. Nothing is removed if
-    /// there is something that kOps did not write.
+    /// Deletes all objects of a cluster, its spec last, so that an interrupted deletion can be repeated. If there is an
+    /// object that kOps did not write, nothing is deleted.
     pub(crate) fn remove(&self, cluster: &str) -> Result<(), Error> {
         let mut names = self.check_removable(cluster)?;
         names.sort_by_key(|name| inner(cluster, name) == "config");
@@ -225,7 +225,7 @@ impl Registry {
         Ok(())
     }
 
-    /// All that is kept of a cluster, if kOps wrote all of it.
+    /// Returns all objects of a cluster, if kOps wrote all of them.
     pub(crate) fn check_removable(&self, cluster: &str) -> Result<Vec<String>, Error> {
         let names = self.store.list(cluster)?;
         for name in &names {
@@ -234,7 +234,8 @@ impl Registry {
             if !FILES.contains(&inner.as_str())
                 && !directory.is_some_and(|d| DIRECTORIES.contains(&d))
             {
-                let problem = "is in the cluster's directory and is not kOps'; move it away first";
+                let problem =
+                    "is in the cluster's directory, but kOps did not write it; move it away first";
                 return Err(Error::known("file", name, problem));
             }
         }
@@ -242,12 +243,12 @@ impl Registry {
     }
 }
 
-/// Who asks, as locks name them.
+/// Returns the user's name for locks.
 pub(crate) fn user(around: &Surroundings<'_>) -> String {
     (around.environment)("USER").unwrap_or_else(|| "root".to_owned())
 }
 
-/// An object's name within its cluster's directory.
+/// Returns an object's name within its cluster's directory.
 fn inner(cluster: &str, name: &str) -> String {
     let inner = name.strip_prefix(cluster).and_then(|n| n.strip_prefix('/'));
     inner.unwrap_or_default().to_owned()

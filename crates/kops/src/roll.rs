@@ -1,7 +1,8 @@
-//! `kops rolling-update cluster`: machines that were made of something else than their group is made of now have others take
-//! their places, each only once the cluster is well.
+//! Runs `kops rolling-update cluster`: replaces machines that differ from the configuration of their group, each only
+//! while the cluster is valid.
 //!
-//! What is next is decided by [`kops_core::roll`], from what there is: who was interrupted begins again and goes on.
+//! [`kops_core::roll`] decides the next step from the present machines, so an interrupted update can be repeated and
+//! continues.
 
 use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
@@ -17,29 +18,29 @@ use crate::{
     flags::RollCluster,
     get, keys, kubeconfig, leave, local,
     registry::{self, Registry},
-    seen::Seen,
+    seen::ClusterState,
     table,
     validate::{self, Failure},
 };
 
-const LOOK: Duration = Duration::from_millis(200);
-/// Between two looks at a cluster that is not well, or was so once only.
+const POLL: Duration = Duration::from_millis(200);
+/// The pause between two validations of a cluster that is not valid, or not often enough.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the keeper of the machines has to make another of one that has ended.
-const MADE: Duration = Duration::from_secs(120);
-/// A Node that is to be updated whatever its machine was made of.
+/// The time for the keeper to replace a machine that has ended.
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(120);
+/// The annotation of a Node that is replaced regardless of its configuration.
 const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 
-/// A rolling update under way.
+/// A rolling update in progress.
 struct Roll<'a, 'b> {
     registry: &'a Registry,
     command: &'a RollCluster,
     fleet: Fleet,
     cluster: Object,
     groups: Vec<Object>,
-    /// Nothing with --cloudonly, which asks nobody.
+    /// The client; `None` with --cloudonly, which does not use the API.
     client: Option<Client>,
-    /// The machines that there were to begin with: with --force all of them go, once.
+    /// The machines at the start: with --force all of them are replaced, once.
     old: BTreeSet<String>,
     around: RefCell<&'a mut Surroundings<'b>>,
 }
@@ -82,14 +83,14 @@ pub(crate) async fn run(
         return roll.say("\nMust specify --yes to rolling-update.");
     }
     let user = registry::user(*roll.around.borrow());
-    let mut lock = registry.hold(name, &user, now)?;
+    let mut lock = registry.lock_as(name, &user, now)?;
     let done = registry.while_held(&mut lock, &user, roll.all()).await;
     registry.unlock(lock)?;
     done?;
     roll.say(&format!("\nRolling update completed for cluster {name:?}!"))
 }
 
-/// The groups that are meant, in the order in which they are rolled.
+/// Returns the selected groups in the order of the update.
 fn chosen(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Error> {
     let names = command.instance_group.iter().chain(&command.exclude_instance_group);
     for name in names {
@@ -131,9 +132,9 @@ impl Roll<'_, '_> {
         Ok(around.out.flush()?)
     }
 
-    /// Shows what is to be rolled; whether anything is.
+    /// Prints the machines to replace; returns whether there are any.
     async fn show(&mut self, wanted: &Wanted) -> Result<bool, Error> {
-        let seen = self.look(wanted).await?;
+        let seen = self.observe(wanted).await?;
         let mut needed = false;
         let mut rows = Vec::new();
         for object in &self.groups {
@@ -161,7 +162,7 @@ impl Roll<'_, '_> {
         let header = ["NAME", "STATUS", "NEEDUPDATE", "READY", "MIN", "TARGET", "MAX", "NODES"];
         let out = &mut self.around.borrow_mut().out;
         if self.command.cloudonly {
-            // Nobody was asked for Nodes.
+            // Without the API, the column of Nodes is omitted.
             let rows = rows.into_iter().map(|[a, b, c, d, e, f, g, _]| [a, b, c, d, e, f, g]);
             let [a, b, c, d, e, f, g, _] = header;
             table::print(*out, [a, b, c, d, e, f, g], rows.collect())?;
@@ -171,28 +172,32 @@ impl Roll<'_, '_> {
         Ok(needed)
     }
 
-    async fn look(&self, wanted: &Wanted) -> Result<Seen, Error> {
+    async fn observe(&self, wanted: &Wanted) -> Result<ClusterState, Error> {
         match &self.client {
-            None => Ok(Seen::default()),
-            Some(client) => Seen::look(client, &self.fleet, wanted).await.map_err(|cause| {
+            None => Ok(ClusterState::default()),
+            Some(client) => ClusterState::observe(client, &self.fleet, wanted).await.map_err(|cause| {
                 Error::Usage(format!(
-                    "the cluster cannot be asked: {cause}; --cloudonly replaces machines without asking it"
+                    "the cluster's API does not answer: {cause}; --cloudonly replaces machines without it"
                 ))
             }),
         }
     }
 
-    /// A group's machines as the planner sees them, and as they were made.
-    fn machines(&self, group: &Group, seen: &Seen) -> Result<Vec<(Rolled, Machine)>, Error> {
+    /// Returns a group's machines for the planner, and as they were created.
+    fn machines(
+        &self,
+        group: &Group,
+        seen: &ClusterState,
+    ) -> Result<Vec<(Rolled, Machine)>, Error> {
         let counted: BTreeSet<_> = group.members().collect();
         let mut all = Vec::new();
         for name in group.names() {
             let Some(machine) = self.fleet.machine(&name)? else { continue };
-            let told = seen.joined(&name).and_then(|node| node.at("metadata.annotations"));
-            let told = told.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
+            let marked = seen.joined(&name).and_then(|node| node.at("metadata.annotations"));
+            let marked = marked.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
             let forced = self.command.force && self.old.contains(&machine.id);
             let rolled = Rolled {
-                outdated: machine.version() != group.version() || told || forced,
+                outdated: machine.version() != group.version() || marked || forced,
                 detached: !counted.contains(&name),
                 ready: self.client.is_none() || seen.is_ready(&name),
                 name,
@@ -218,13 +223,13 @@ impl Roll<'_, '_> {
             };
             let size = group.size().try_into().unwrap_or(usize::MAX);
             let pace = roll::pace(&self.cluster, object, size);
-            // Without asking the cluster nobody knows when another may go: each goes alone.
+            // Without the API it is unknown when the next machine may be replaced, so they are replaced one by one.
             let pace = match self.client {
                 Some(_) => pace,
                 None => Pace { surge: 0, unavailable: 1, ..pace },
             };
-            // Who is asked to do nothing waits for nothing.
-            let blind = self.machines(group, &Seen::default())?;
+            // If nothing is to be done, do not wait for the cluster.
+            let blind = self.machines(group, &ClusterState::default())?;
             let planned: Vec<_> = blind.iter().map(|(rolled, _)| rolled.clone()).collect();
             if roll::next(&planned, size, pace).is_none() {
                 return Ok(());
@@ -232,9 +237,9 @@ impl Roll<'_, '_> {
             if !begun {
                 begun = true;
                 self.validate(group, &wanted, 1).await?;
-                self.discourage(group, &wanted).await?;
+                self.taint_for_update(group, &wanted).await?;
             }
-            let seen = self.look(&wanted).await?;
+            let seen = self.observe(&wanted).await?;
             let machines = self.machines(group, &seen)?;
             let planned: Vec<_> = machines.iter().map(|(rolled, _)| rolled.clone()).collect();
             match roll::next(&planned, size, pace) {
@@ -246,13 +251,13 @@ impl Roll<'_, '_> {
         }
     }
 
-    /// Has Pods that are evicted rather go to machines that stay.
-    async fn discourage(&self, group: &Group, wanted: &Wanted) -> Result<(), Error> {
+    /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
+    async fn taint_for_update(&self, group: &Group, wanted: &Wanted) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
-        let seen = self.look(wanted).await?;
+        let seen = self.observe(wanted).await?;
         for (rolled, _) in self.machines(group, &seen)?.iter().filter(|(m, _)| m.outdated) {
             let Some(node) = seen.joined(&rolled.name) else { continue };
-            if let Err(error) = drain::discourage(client, node).await {
+            if let Err(error) = drain::taint_for_update(client, node).await {
                 self.say(&format!("node {:?} cannot be tainted: {error}", rolled.name))?;
             }
         }
@@ -265,7 +270,7 @@ impl Roll<'_, '_> {
         group: &Group,
         wanted: &Wanted,
         machines: &[(Rolled, Machine)],
-        seen: &Seen,
+        seen: &ClusterState,
     ) -> Result<(), Error> {
         let of = |names: Vec<String>| {
             machines.iter().filter(move |(rolled, _)| names.contains(&rolled.name)).map(|(_, m)| m)
@@ -303,7 +308,7 @@ impl Roll<'_, '_> {
         }
     }
 
-    /// Changes a group of the fleet, and has its keeper see it.
+    /// Changes a group of the fleet, and notifies its keeper.
     fn change(
         &self,
         wanted: &Wanted,
@@ -322,8 +327,13 @@ impl Roll<'_, '_> {
         Ok(instances::start(&self.fleet, false)?)
     }
 
-    /// Empties a machine, and takes its Node away.
-    async fn empty(&self, machine: &Machine, group: &Group, seen: &Seen) -> Result<(), Error> {
+    /// Drains a machine, and deletes its Node.
+    async fn empty(
+        &self,
+        machine: &Machine,
+        group: &Group,
+        seen: &ClusterState,
+    ) -> Result<(), Error> {
         let name = machine.name.as_str();
         if let Some(client) = self.client.as_ref().filter(|_| seen.joined(name).is_some()) {
             self.say(&format!("Draining the node: {name:?}."))?;
@@ -339,7 +349,7 @@ impl Roll<'_, '_> {
                 }
                 Ok(()) => sleep(self.command.post_drain_delay.to_std()).await,
             }
-            drain::forget(client, name).await?;
+            drain::delete_node(client, name).await?;
         }
         self.say(&format!(
             "Stopping instance {:?}, node {name:?}, in group {:?} (this may take a while).",
@@ -347,44 +357,49 @@ impl Roll<'_, '_> {
         ))
     }
 
-    /// Has another machine take the place of one, and waits until there is another.
-    async fn replace(&self, machine: &Machine, group: &Group, seen: &Seen) -> Result<(), Error> {
+    /// Replaces a machine, and waits for its replacement.
+    async fn replace(
+        &self,
+        machine: &Machine,
+        group: &Group,
+        seen: &ClusterState,
+    ) -> Result<(), Error> {
         self.empty(machine, group, seen).await?;
         if group.trusted && self.client.is_some() {
             let clients = keys::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
             leave::leave(&self.fleet, machine, clients, &|text| self.say(&text)).await?;
         }
         instances::replace(&self.fleet, &machine.name, &machine.id)?;
-        let until = Instant::now() + MADE;
+        let until = Instant::now() + REPLACEMENT_TIMEOUT;
         let other = || {
             let made = self.fleet.machine(&machine.name)?.filter(|made| made.id != machine.id);
-            let done = crate::nodeup::DONE.trim_start_matches('/');
+            let done = crate::nodeup::APPLIED_HASH.trim_start_matches('/');
             let is_set_up = || self.fleet.disk(&machine.name).join(done).exists();
-            // Without asking the cluster, its own word has to do.
+            // Without the API, rely on the machine's own report.
             Ok::<_, Error>(made.is_some() && (self.client.is_some() || is_set_up()))
         };
         while !other()? {
             if Instant::now() > until {
                 return Err(Error::Usage(format!(
-                    "machine {:?} ended, and no other took its place within {} s; {} says why",
+                    "machine {:?} ended, but was not replaced within {} s; see {}",
                     machine.name,
-                    MADE.as_secs(),
+                    REPLACEMENT_TIMEOUT.as_secs(),
                     self.fleet.root.join("keeper.log").display()
                 )));
             }
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
         Ok(())
     }
 
-    /// Waits until the cluster is well, so many times in a row, as far as it concerns a group.
+    /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
     async fn validate(&self, group: &Group, wanted: &Wanted, count: u32) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
         let patience = self.command.validation_timeout.to_std();
         let until = Instant::now() + patience;
-        let (mut times, mut told) = (0, Vec::new());
+        let (mut times, mut last_messages) = (0, Vec::new());
         loop {
-            let (_, failures) = validate::look(client, &self.fleet, wanted).await;
+            let (_, failures) = validate::validate_once(client, &self.fleet, wanted).await;
             let ours: Vec<_> =
                 failures.into_iter().filter(|f| concerns(f, group, wanted)).collect();
             times = if ours.is_empty() { times + 1 } else { 0 };
@@ -392,15 +407,15 @@ impl Roll<'_, '_> {
                 return self.say("Cluster validated.");
             }
             let messages: Vec<_> = ours.into_iter().map(|failure| failure.message).collect();
-            if !messages.is_empty() && messages != told {
+            if !messages.is_empty() && messages != last_messages {
                 self.say(&format!("Cluster did not validate yet: {}.", messages.join("; ")))?;
-                told = messages;
+                last_messages = messages;
             }
             if Instant::now() > until {
                 let text = format!(
                     "cluster did not validate within {} s: {}",
                     patience.as_secs(),
-                    told.join("; ")
+                    last_messages.join("; ")
                 );
                 return match self.command.fail_on_validate_error {
                     true => Err(Error::Usage(text)),
@@ -412,7 +427,7 @@ impl Roll<'_, '_> {
     }
 }
 
-/// What ails another group of workers does not keep this one from being rolled.
+/// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
 fn concerns(failure: &Failure, group: &Group, wanted: &Wanted) -> bool {
     let Some(other) = &failure.group else { return true };
     *other == group.name || wanted.groups.iter().any(|g| g.name == *other && g.trusted)
@@ -430,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_chosen_by_name_and_role_and_control_planes_come_first() {
+    fn selects_groups_and_puts_control_planes_first() {
         let all = || {
             vec![
                 group("a-nodes", "Node"),
@@ -470,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn other_workers_do_not_hold_a_roll_up() {
+    fn failures_of_other_workers_do_not_block_a_roll() {
         let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
         let wanted = Wanted {
             groups: vec![of("cp", true), of("a", false), of("b", false)],

@@ -1,4 +1,4 @@
-//! What is seen of a cluster's machines: each machine as it was made, and what the cluster says of it.
+//! The observed state of a cluster's machines: each machine as created, with its Node and Lease.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,19 +12,20 @@ use tokio::time::timeout;
 
 use crate::local;
 
-/// How long the API server has to answer one question.
-const ANSWER: Duration = Duration::from_secs(10);
+/// The time limit for one query of the API server.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The Nodes, Leases and machines at one time.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ClusterState {
     pub(crate) nodes: Vec<Value>,
     pub(crate) leases: Vec<Value>,
     pub(crate) machines: BTreeMap<String, Machine>,
 }
 
-impl Seen {
-    /// Looks at the machines that are wanted. What keeps the API from answering comes back as text.
-    pub(crate) async fn look(
+impl ClusterState {
+    /// Queries the wanted machines. An error of the API is returned as text.
+    pub(crate) async fn observe(
         client: &Client,
         fleet: &Fleet,
         wanted: &Wanted,
@@ -40,19 +41,19 @@ impl Seen {
         Ok(Self { nodes, leases, machines })
     }
 
-    /// The Node of a machine, be it still that of one that had its name before.
+    /// Returns a machine's Node, which may still belong to its predecessor of the same name.
     pub(crate) fn node(&self, machine: &str) -> Option<&Value> {
         named(&self.nodes, machine)
     }
 
-    /// When a Node's machine was last heard of.
+    /// Returns the last sign of life of a Node's machine.
     pub(crate) fn sign(&self, machine: &str) -> Option<Timestamp> {
         life::last_sign(self.node(machine)?, named(&self.leases, machine))
     }
 
-    /// The Node that this very machine has registered.
+    /// Returns the Node, if this very machine has registered it.
     pub(crate) fn joined(&self, machine: &str) -> Option<&Value> {
-        let made = made(self.machines.get(machine)?);
+        let made = created_at(self.machines.get(machine)?);
         self.node(machine).filter(|_| self.sign(machine).is_some_and(|sign| sign >= made))
     }
 
@@ -61,7 +62,7 @@ impl Seen {
     }
 }
 
-pub(crate) fn made(machine: &Machine) -> Timestamp {
+pub(crate) fn created_at(machine: &Machine) -> Timestamp {
     Timestamp::from_unix(machine.made, 0)
 }
 
@@ -69,17 +70,17 @@ fn named<'a>(all: &'a [Value], name: &str) -> Option<&'a Value> {
     all.iter().find(|object| object.text("metadata.name") == name)
 }
 
-/// All objects of a kind; a server that is silent is not waited for.
+/// Returns all objects of a resource, with a time limit.
 pub(crate) async fn list(
     client: &Client,
     resource: &Resource,
     namespace: &str,
 ) -> Result<Vec<Value>, String> {
     let options = ListOptions::default();
-    let asked = client.list::<Value>(resource, namespace, &options);
-    match timeout(ANSWER, asked).await {
+    let request = client.list::<Value>(resource, namespace, &options);
+    match timeout(QUERY_TIMEOUT, request).await {
         Ok(Ok(list)) => Ok(list.items),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
+        Err(_) => Err(format!("no answer within {} s", QUERY_TIMEOUT.as_secs())),
     }
 }

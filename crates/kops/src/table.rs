@@ -1,4 +1,4 @@
-//! Tables as upstream prints them: columns that tabs fill up to multiples of eight.
+//! Prints tables as upstream does: columns padded with tabs to multiples of eight.
 
 use std::io::Write;
 

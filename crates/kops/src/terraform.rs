@@ -1,7 +1,7 @@
-//! `kops update cluster --target=terraform`: a cluster on AWS as a configuration that the user's Terraform carries out.
+//! Runs `kops update cluster --target=terraform`: writes a cluster on AWS as a configuration for the user's Terraform.
 //!
-//! Keys are written to the state store at once, as upstream does it, and to nothing else. All else that lies there is made by
-//! Terraform. AWS is not called: what would be looked up comes from the spec and from the table of `--known`.
+//! Keys are written to the state store directly, as upstream does, and nowhere else. Terraform writes all other
+//! objects. AWS is not called: facts come from the spec and the table of `--known`.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{
     Error, Surroundings, cloud,
     flags::UpdateCluster,
     keys::{self, Keyset},
-    known::Known,
+    known::CloudFacts,
     registry::Registry,
 };
 
@@ -51,18 +51,19 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The configuration, and whether the cluster has got its first keys for it. Nothing is kept unless all of it can be made.
+/// Builds the configuration. Returns it, and whether the cluster got its first keys. Nothing is stored unless
+/// everything can be built.
 fn make(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
     around: &Surroundings<'_>,
 ) -> Result<(Files, bool), Error> {
-    let known = Known::read(command.known.as_deref())?;
+    let known = CloudFacts::read(command.known.as_deref())?;
     let built = cloud::build(registry, command, user, &known, known.world(), around.now)?;
     let files = terraform(&built.model, &settings(&built.cluster, &built.model, &known)?)?;
     for keyset in built.new_keysets() {
-        keep(registry, user.name(), keyset)?;
+        store_keyset(registry, user.name(), keyset)?;
     }
     if let Some((path, key)) = &built.ssh_key {
         registry.put(path, key.as_bytes(), &Since::Absent, Secrecy::Open)?;
@@ -70,7 +71,7 @@ fn make(
     Ok((files, !built.new.is_empty()))
 }
 
-fn keep(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(), Error> {
+fn store_keyset(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(), Error> {
     let name = &keyset.name;
     for (path, private) in
         [(keys::private_path(cluster, name), true), (keys::issued_path(cluster, name), false)]
@@ -85,7 +86,7 @@ fn keep(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(), Error
     Ok(())
 }
 
-fn settings(cluster: &Object, model: &Model, known: &Known) -> Result<Settings, Error> {
+fn settings(cluster: &Object, model: &Model, known: &CloudFacts) -> Result<Settings, Error> {
     let mut regions = BTreeSet::new();
     for resource in model.resources.values() {
         if let Body::StoreObject { bucket, .. } = &resource.body {
@@ -95,15 +96,16 @@ fn settings(cluster: &Object, model: &Model, known: &Known) -> Result<Settings, 
     if regions.len() > 1 {
         let all = regions.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!(
-            "the spec's stores are in buckets of several regions ({all}), and the configuration has one provider for them: use one region"
+            "the spec's stores are in buckets of several regions ({all}), but the configuration has one provider for \
+             them: use one region"
         );
         return Err(Error::Usage(text));
     }
     let given = |field: &str| {
         let map = cluster.spec.at(&format!("target.terraform.{field}")).and_then(Value::as_object);
         let members = map.into_iter().flatten();
-        let said = members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?)));
-        said.map(|(name, value)| (name, value.to_owned())).collect()
+        let strings = members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?)));
+        strings.map(|(name, value)| (name, value.to_owned())).collect()
     };
     Ok(Settings {
         cluster: cluster.name().to_owned(),
@@ -113,7 +115,7 @@ fn settings(cluster: &Object, model: &Model, known: &Known) -> Result<Settings, 
     })
 }
 
-/// Writes the configuration, and what it refers to before it.
+/// Writes the configuration, after the files that it refers to.
 fn write(directory: &Path, files: &Files) -> Result<(), Error> {
     let mut all: Vec<(PathBuf, &Vec<u8>)> =
         files.iter().map(|(name, content)| (directory.join(name), content)).collect();

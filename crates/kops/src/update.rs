@@ -1,4 +1,5 @@
-//! `kops update cluster`: what is wanted, what there is, the difference as a plan, and with `--yes` its execution.
+//! Runs `kops update cluster`: computes the difference between the wanted and the present state as a plan, and with
+//! `--yes` carries it out.
 
 use kops_api::Object;
 use kops_core::{NodeInputs, Version as Release};
@@ -10,19 +11,19 @@ use crate::{
     gateway, get,
     keys::{self, Keyset},
     kubeconfig, local,
-    model::{self, Kept},
+    model::{self, StoredObject},
     nodeup,
-    plan::{self, Change, Told, file_changes, key_changes},
+    plan::{self, Change, ResourceChange, file_changes, key_changes},
     registry::Registry,
     terraform, validate,
-    why::{self, Made},
+    why::{self, MachineSource},
 };
 
 struct Plan {
     changes: Vec<Change>,
-    groups: Vec<Told>,
+    groups: Vec<ResourceChange>,
     wanted: instances::Wanted,
-    /// Machines that go on as they were made, and are replaced by a rolling update only: their names, and what differs.
+    /// The machines that keep their old configuration until a rolling update: names and differences.
     outdated: Vec<(String, String)>,
 }
 
@@ -41,9 +42,9 @@ pub(crate) async fn run(
     if amazon::is_aws(&cluster) {
         return amazon::update(registry, command, &cluster, around).await;
     }
-    // Whoever changes things holds off the others from before it looks until it is done.
+    // Hold the lock from before reading the present state until the end.
     let lock = if command.yes { Some(registry.lock(name, around)?) } else { None };
-    let done = look_and_change(registry, command, &cluster, around);
+    let done = plan_and_apply(registry, command, &cluster, around);
     if let Some(lock) = lock {
         let unlocked = registry.unlock(lock);
         done?;
@@ -54,7 +55,7 @@ pub(crate) async fn run(
     done
 }
 
-/// Flags that would do nothing are not taken.
+/// Rejects flags that would have no effect.
 fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     let terraform = command.target == Target::Terraform;
     let aws = amazon::is_aws(cluster);
@@ -73,7 +74,7 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who is older than the one that last changed the cluster would undo what it does not know of.
+/// Rejects an update by an older kOps, which would undo fields that it does not know.
 fn check_release(registry: &Registry, cluster: &str) -> Result<(), Error> {
     let Some((content, _)) = registry.content(&format!("{cluster}/kops-version.txt"))? else {
         return Ok(());
@@ -82,14 +83,14 @@ fn check_release(registry: &Registry, cluster: &str) -> Result<(), Error> {
     let own: Release = KOPS.parse()?;
     if (last.major, last.minor) > (own.major, own.minor) {
         let text = format!(
-            "cluster {cluster:?} was last updated by kOps {last}, and this is {own}: use the newer one"
+            "cluster {cluster:?} was last updated by kOps {last}, but this is {own}: use the newer one"
         );
         return Err(Error::Usage(text));
     }
     Ok(())
 }
 
-fn look_and_change(
+fn plan_and_apply(
     registry: &Registry,
     command: &UpdateCluster,
     cluster: &Object,
@@ -97,7 +98,7 @@ fn look_and_change(
 ) -> Result<(), Error> {
     let plan = plan(registry, cluster, around)?;
     if let Some(path) = &command.plan_out {
-        plan::keep(
+        plan::write_plan(
             path,
             cluster.name(),
             "instanceGroups",
@@ -138,7 +139,7 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
     }
     let fleet = local::fleet(registry, name);
     let old = fleet.wanted()?;
-    let mut wanted = local::places(&fleet, old.as_ref(), &cluster, &groups, registry)?;
+    let mut wanted = local::wanted_fleet(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = local::program()?;
     let inputs = NodeInputs {
         api_addresses: local::api_addresses(&wanted),
@@ -146,88 +147,94 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
         ..NodeInputs::default()
     };
     let built = model::build(&cluster, groups, &keysets, inputs)?;
-    local::instruct(&mut wanted, &built.machines);
+    local::set_user_data(&mut wanted, &built.machines);
     let outdated = outdated(&fleet, &wanted, &built.kept)?;
     changes.extend(file_changes(registry, name, built.kept)?);
     let groups = group_changes(old.as_ref(), &wanted);
     Ok(Plan { changes, groups, wanted, outdated })
 }
 
-/// Machines that were made of something else than their group is to be made of, and what differs.
+/// Returns the machines that differ from the new configuration of their group, with the differences.
 fn outdated(
     fleet: &instances::Fleet,
     wanted: &instances::Wanted,
-    kept: &[Kept],
+    kept: &[StoredObject],
 ) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
     for group in &wanted.groups {
         let config = format!("/{}/nodeupconfig.yaml", group.name);
         let config = kept.iter().find(|one| one.name.ends_with(&config));
-        let new = Made {
+        let new = MachineSource {
             user_data: &group.user_data,
             config: config.map(|config| config.content.as_bytes()),
         };
         for name in group.names() {
             let made = fleet.machine(&name)?;
             if let Some(made) = made.filter(|machine| machine.version() != group.version()) {
-                // The machine has kept it, and is believed by its hash alone.
-                let kept = nodeup::CONFIG.trim_start_matches('/');
+                // The file on the machine is verified by its hash.
+                let kept = nodeup::APPLIED_CONFIG.trim_start_matches('/');
                 let kept = std::fs::read(fleet.disk(&name).join(kept)).ok();
-                let old = Made { user_data: &made.user_data, config: kept.as_deref() };
-                all.push((name, why::why(old, new)));
+                let old = MachineSource { user_data: &made.user_data, config: kept.as_deref() };
+                all.push((name, why::describe_difference(old, new)));
             }
         }
     }
     Ok(all)
 }
 
-fn group_changes(old: Option<&instances::Wanted>, wanted: &instances::Wanted) -> Vec<Told> {
+fn group_changes(
+    old: Option<&instances::Wanted>,
+    wanted: &instances::Wanted,
+) -> Vec<ResourceChange> {
     let before =
         |name: &str| old.and_then(|old| old.groups.iter().find(|group| group.name == name));
     let mut changes = Vec::new();
     for group in &wanted.groups {
-        let (verb, told) = match before(&group.name) {
+        let (verb, fields) = match before(&group.name) {
             Some(old) if old == group => continue,
             None => {
                 ("create", vec![("Size", group.size().to_string()), ("UserData", group.version())])
             }
             Some(old) => {
-                let mut told = Vec::new();
+                let mut fields = Vec::new();
                 if old.size() != group.size() {
-                    told.push(("Size", format!("{} -> {}", old.size(), group.size())));
+                    fields.push(("Size", format!("{} -> {}", old.size(), group.size())));
                 }
                 if old.user_data != group.user_data {
-                    told.push(("UserData", format!("{} -> {}", old.version(), group.version())));
+                    fields.push(("UserData", format!("{} -> {}", old.version(), group.version())));
                 }
                 if old.repair_after != group.repair_after {
-                    let said = |group: &instances::Group| match group.repair_after {
+                    let period_text = |group: &instances::Group| match group.repair_after {
                         Some(seconds) => format!("{seconds}s"),
                         None => "never".to_owned(),
                     };
-                    told.push(("RepairAfter", format!("{} -> {}", said(old), said(group))));
+                    fields.push((
+                        "RepairAfter",
+                        format!("{} -> {}", period_text(old), period_text(group)),
+                    ));
                 }
-                ("modify", told)
+                ("modify", fields)
             }
         };
-        let told = told.into_iter().map(|(field, value)| (field.to_owned(), value));
-        changes.push(Told {
+        let fields = fields.into_iter().map(|(field, value)| (field.to_owned(), value));
+        changes.push(ResourceChange {
             kind: "InstanceGroup",
             name: group.name.clone(),
             verb,
-            told: told.collect(),
+            fields: fields.collect(),
         });
     }
     for group in old.map(|old| old.groups.as_slice()).unwrap_or_default() {
         if !wanted.groups.iter().any(|other| other.name == group.name) {
-            let told = vec![("Size".to_owned(), format!("{} -> 0", group.size()))];
+            let fields = vec![("Size".to_owned(), format!("{} -> 0", group.size()))];
             let (kind, name) = ("InstanceGroup", group.name.clone());
-            changes.push(Told { kind, name, verb: "delete", told });
+            changes.push(ResourceChange { kind, name, verb: "delete", fields });
         }
     }
     changes
 }
 
-/// Changes just what the plan says: each object only if it still is what the plan was made from.
+/// Carries out the plan. Each object is changed only if it has not changed since the plan was made.
 fn execute(
     registry: &Registry,
     cluster: &str,
@@ -240,10 +247,10 @@ fn execute(
     let fleet = local::fleet(registry, cluster);
     fleet.write(&plan.wanted)?;
     publish_identity(registry, cluster, &fleet)?;
-    gateway::equip(registry, &fleet, &plan.wanted, around)?;
-    local::equip_balancer(registry, &fleet, &plan.wanted, around.now)?;
+    gateway::write_settings(registry, &fleet, &plan.wanted, around)?;
+    local::write_balancer_files(registry, &fleet, &plan.wanted, around.now)?;
     local::apply(&fleet, &plan.wanted)?;
-    kubeconfig::write(registry, cluster, None, kubeconfig::usual_period(), around)?;
+    kubeconfig::write(registry, cluster, None, kubeconfig::default_lifetime(), around)?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(around.out, "\n{changed} resources were changed.")?;
     plan::print_outdated(&plan.outdated, around)?;
@@ -253,7 +260,7 @@ fn execute(
     Ok(())
 }
 
-/// kops-controller learns from the store whose signature tells who a machine is.
+/// Stores the authority of machine identities for kops-controller.
 fn publish_identity(
     registry: &Registry,
     cluster: &str,

@@ -1,4 +1,4 @@
-//! `kops validate cluster`: machines, Nodes and the Pods that a cluster cannot do without, beside what they are to be.
+//! Runs `kops validate cluster`: compares machines, Nodes and critical Pods with the specification.
 
 use std::time::Duration;
 
@@ -14,27 +14,27 @@ use crate::{
     flags::ValidateCluster,
     get, kubeconfig, local,
     registry::Registry,
-    seen::{self, Seen},
+    seen::{self, ClusterState},
     table,
 };
 
 const PAUSE: Duration = Duration::from_secs(2);
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
-/// What every control plane runs.
+/// The static Pods of every control plane.
 const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// What is wrong with something.
+/// A failed check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) message: String,
-    /// The group of machines that it is about; without one it is about all of them.
+    /// The group of the affected machines; `None` if all are affected.
     pub(crate) group: Option<String>,
 }
 
 impl ValidateCluster {
-    /// As an update waits for what it has begun.
+    /// Returns the flags with which an update waits for the cluster.
     pub(crate) fn patient() -> Self {
         Self {
             cluster: None,
@@ -77,25 +77,29 @@ pub(crate) async fn run(
     }
 }
 
-/// The cluster's Nodes, and what is wrong.
-pub(crate) async fn look(client: &Client, fleet: &Fleet, wanted: &Wanted) -> (Seen, Vec<Failure>) {
+/// Returns the observed state and the failures.
+pub(crate) async fn validate_once(
+    client: &Client,
+    fleet: &Fleet,
+    wanted: &Wanted,
+) -> (ClusterState, Vec<Failure>) {
     let unreachable =
         |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message, group: None }];
-    let seen = match Seen::look(client, fleet, wanted).await {
+    let seen = match ClusterState::observe(client, fleet, wanted).await {
         Ok(seen) => seen,
-        Err(message) => return (Seen::default(), unreachable(message)),
+        Err(message) => return (ClusterState::default(), unreachable(message)),
     };
     match seen::list(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
-            let failures = judge(wanted, &seen, &pods);
+            let failures = find_failures(wanted, &seen, &pods);
             (seen, failures)
         }
         Err(message) => (seen, unreachable(message)),
     }
 }
 
-/// Compares what there is with what is to be.
-fn judge(wanted: &Wanted, seen: &Seen, pods: &[Value]) -> Vec<Failure> {
+/// Compares the observed state with the wanted one.
+fn find_failures(wanted: &Wanted, seen: &ClusterState, pods: &[Value]) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut fail = |kind, name: &str, message: String, group: Option<&instances::Group>| {
         let group = group.map(|group| group.name.clone());
@@ -103,7 +107,7 @@ fn judge(wanted: &Wanted, seen: &Seen, pods: &[Value]) -> Vec<Failure> {
     };
     for group in &wanted.groups {
         for name in group.names() {
-            // A Node is Ready for a while after its machine's end, and another machine has its name by then.
+            // A Node stays Ready for a while after its machine's end, when another machine may already have its name.
             match seen.joined(&name) {
                 None => {
                     let message = format!("machine {name:?} has not yet joined cluster");
@@ -143,7 +147,7 @@ fn judge(wanted: &Wanted, seen: &Seen, pods: &[Value]) -> Vec<Failure> {
                 fail("Pod", &name, message, group_of(pod));
             }
             _ => {
-                // Its containers say it: a condition is the Node's, too.
+                // Check the containers: the Pod's condition also depends on the Node.
                 let of = pod.list("status.containerStatuses").iter();
                 let waiting: Vec<_> =
                     of.filter(|c| !c.is("ready")).map(|container| container.text("name")).collect();
@@ -159,7 +163,7 @@ fn judge(wanted: &Wanted, seen: &Seen, pods: &[Value]) -> Vec<Failure> {
         pod.at("metadata.labels")
             .is_some_and(|l| l.get("k8s-app").and_then(Value::as_str) == Some("kube-dns"))
     }) {
-        let message = "no Pod of cluster DNS has been made yet".to_owned();
+        let message = "no Pod of cluster DNS exists yet".to_owned();
         fail("Pod", "kube-system/coredns", message, None);
     }
     failures
@@ -179,9 +183,7 @@ fn report(
 ) -> Result<(), Error> {
     let failed = || {
         let count = failures.len();
-        Error::Usage(format!(
-            "Validation failed: {count} of cluster {name}'s parts are not as they are to be"
-        ))
+        Error::Usage(format!("Validation failed: cluster {name} has {count} failures"))
     };
     if output != "table" {
         let failures: Vec<_> = failures
@@ -243,8 +245,8 @@ mod tests {
         Wanted { groups: vec![group("cp", true), group("nodes", false)], ..Wanted::default() }
     }
 
-    /// The machines' Nodes, of which the worker's was made then.
-    fn seen(nodes: &[Value], made: i64) -> Seen {
+    /// Returns the machines' Nodes. The worker's machine was created at `made`.
+    fn seen(nodes: &[Value], made: i64) -> ClusterState {
         let machine = |name: &str, made| {
             let address = "172.29.0.2".parse().unwrap();
             let machine = instances::Machine {
@@ -262,7 +264,7 @@ mod tests {
             (name.to_owned(), machine)
         };
         let machines = [machine("cp-1", 0), machine("nodes-1", made)].into();
-        Seen { nodes: nodes.to_vec(), leases: Vec::new(), machines }
+        ClusterState { nodes: nodes.to_vec(), leases: Vec::new(), machines }
     }
 
     fn node(name: &str, ready: &str) -> Value {
@@ -278,26 +280,28 @@ mod tests {
     }
 
     #[test]
-    fn each_lack_is_named() {
+    fn names_each_failure() {
         let nodes = [node("cp-1", "True"), node("nodes-1", "True")];
         let mut pods: Vec<_> =
             COMPONENTS.iter().map(|c| pod(c, ("component", c), "cp-1", true)).collect();
         pods.push(pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", true));
-        assert_eq!(judge(&wanted(), &seen(&nodes, 0), &pods), []);
-        // Another machine has the name, and nobody has heard of it yet.
-        let waiting = judge(&wanted(), &seen(&nodes, 2_000_000_000), &pods);
+        assert_eq!(find_failures(&wanted(), &seen(&nodes, 0), &pods), []);
+        // Another machine has the name, and has shown no sign of life yet.
+        let waiting = find_failures(&wanted(), &seen(&nodes, 2_000_000_000), &pods);
         assert_eq!(waiting.iter().map(|f| f.group.as_deref()).collect::<Vec<_>>(), [Some("nodes")]);
-        let said = |nodes: &[Value], pods: &[Value]| {
-            let all = judge(&wanted(), &seen(nodes, 0), pods).into_iter().map(|f| f.message);
+        let messages = |nodes: &[Value], pods: &[Value]| {
+            let all =
+                find_failures(&wanted(), &seen(nodes, 0), pods).into_iter().map(|f| f.message);
             all.collect::<Vec<_>>().join("\n")
         };
-        assert!(said(&nodes[..1], &pods).contains("machine \"nodes-1\" has not yet joined"));
+        assert!(messages(&nodes[..1], &pods).contains("machine \"nodes-1\" has not yet joined"));
         assert!(
-            said(&[nodes[0].clone(), node("nodes-1", "Unknown")], &pods).contains("is not ready")
+            messages(&[nodes[0].clone(), node("nodes-1", "Unknown")], &pods)
+                .contains("is not ready")
         );
-        assert!(said(&nodes, &pods[1..]).contains("is missing kube-apiserver pod"));
-        assert!(said(&nodes, &pods[..3]).contains("cluster DNS"));
+        assert!(messages(&nodes, &pods[1..]).contains("is missing kube-apiserver pod"));
+        assert!(messages(&nodes, &pods[..3]).contains("cluster DNS"));
         pods[3] = pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", false);
-        assert!(said(&nodes, &pods).contains("pod \"coredns\" is not ready (c)"));
+        assert!(messages(&nodes, &pods).contains("pod \"coredns\" is not ready (c)"));
     }
 }

@@ -1,31 +1,31 @@
-//! Why a machine is to be replaced: what differs between what it was made of and what its group is made of now.
+//! The reasons to replace a machine: the differences between its configuration and its group's.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kops_api::Spec as _;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// Tells one node configuration from another.
+/// The field with the hash of the node configuration.
 const HASH: &str = "NodeupConfigHash";
-/// As many differences are told, and how many more there are.
-const TOLD: usize = 6;
+/// The most differences listed; the rest are counted.
+const MOST_LISTED: usize = 6;
 const LONGEST: usize = 40;
 
-/// What a machine is made of: its user data, and the node configuration that this names by its hash.
+/// The configuration of a machine: its user data, and the node configuration whose hash the user data contains.
 #[derive(Clone, Copy)]
-pub(crate) struct Made<'a> {
+pub(crate) struct MachineSource<'a> {
     pub(crate) user_data: &'a str,
-    /// Of the past, what is said to be it: by its hash it is known.
+    /// The node configuration. That of the past comes from the machine, and counts only if its hash matches.
     pub(crate) config: Option<&'a [u8]>,
 }
 
-/// The fields that differ.
-pub(crate) fn why(old: Made<'_>, new: Made<'_>) -> String {
+/// Returns the differing fields.
+pub(crate) fn describe_difference(old: MachineSource<'_>, new: MachineSource<'_>) -> String {
     let read = |text: &[u8]| api_codec::from_yaml(text).unwrap_or_default();
     let (before, after) = (read(old.user_data.as_bytes()), read(new.user_data.as_bytes()));
     let mut all = Vec::new();
     differ(&before, &after, "", &mut all);
-    let by_hash = all.iter().position(|told| told.starts_with(HASH));
+    let by_hash = all.iter().position(|field| field.starts_with(HASH));
     if let Some(at) = by_hash {
         all.remove(at);
         let named = |config: &&[u8]| STANDARD.encode(Sha256::digest(config)) == before.text(HASH);
@@ -34,8 +34,8 @@ pub(crate) fn why(old: Made<'_>, new: Made<'_>) -> String {
             _ => all.push("its node configuration".to_owned()),
         }
     }
-    let more = all.len().saturating_sub(TOLD);
-    all.truncate(TOLD);
+    let more = all.len().saturating_sub(MOST_LISTED);
+    all.truncate(MOST_LISTED);
     match more {
         0 => all.join(", "),
         more => format!("{}, and {more} more", all.join(", ")),
@@ -57,7 +57,7 @@ fn differ(old: &Value, new: &Value, path: &str, all: &mut Vec<String>) {
         }
         return;
     }
-    // What is long, or has parts, is only named.
+    // Long or structured values are only named.
     let short = |value: &Value| match value {
         Value::Null => Some("none".to_owned()),
         Value::String(text) if text.chars().count() <= LONGEST => Some(format!("{text:?}")),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_down_to_the_field() {
+    fn names_differing_fields() {
         let data = |config: &str, server: &str| {
             let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
             format!("{HASH}: {hash}\nServer: {server}\n")
@@ -83,18 +83,21 @@ mod tests {
         let old = "Kubelet: {labels: {a: b}, max: 5}\nAssets: [x]\n";
         let new = "Kubelet: {labels: {a: c, d: e}, max: 5}\nAssets: [y]\n";
         let (before, after) = (data(old, "s"), data(new, "s"));
-        let said = |before: &str, kept: &str| {
-            let old = Made { user_data: before, config: Some(kept.as_bytes()) };
-            why(old, Made { user_data: &after, config: Some(new.as_bytes()) })
+        let reason_for = |before: &str, kept: &str| {
+            let old = MachineSource { user_data: before, config: Some(kept.as_bytes()) };
+            describe_difference(
+                old,
+                MachineSource { user_data: &after, config: Some(new.as_bytes()) },
+            )
         };
         assert_eq!(
-            said(&before, old),
+            reason_for(&before, old),
             "Assets, Kubelet.labels.a (\"b\" -> \"c\"), Kubelet.labels.d (none -> \"e\")"
         );
-        // It is another than the machine was made of.
-        assert_eq!(said(&before, new), "its node configuration");
-        assert_eq!(said(&data(new, "t"), new), "Server (\"t\" -> \"s\")");
+        // The file differs from the one that the machine was created with.
+        assert_eq!(reason_for(&before, new), "its node configuration");
+        assert_eq!(reason_for(&data(new, "t"), new), "Server (\"t\" -> \"s\")");
         let many: String = (0..9).map(|n| format!("k{n}: 1\n")).collect();
-        assert!(said(&format!("{many}{after}"), new).ends_with("and 3 more"));
+        assert!(reason_for(&format!("{many}{after}"), new).ends_with("and 3 more"));
     }
 }

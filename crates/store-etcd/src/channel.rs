@@ -1,4 +1,4 @@
-//! Connections to the members, and which of them is asked.
+//! The connections to etcd's members, and the choice of the member for a request.
 
 use std::{
     future::Future,
@@ -17,33 +17,33 @@ use tonic::{
 use crate::{Options, TlsFiles, status};
 
 const CONNECT: Duration = Duration::from_secs(2);
-/// One attempt of a request, a page of large objects over a slow network included.
+/// The time limit of one attempt, which may transfer a page of large objects over a slow network.
 const ATTEMPT: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When a request may be sent once more after it failed.
+/// The condition for repeating a failed request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Doing it twice is as doing it once.
+    /// The request is idempotent.
     Always,
-    /// Only if the first certainly did not arrive.
+    /// Only if the failed request certainly did not reach etcd.
     IfUnsent,
 }
 
-/// A request that no member answered as hoped, and the last that was asked.
+/// The failure of a request, with the last member that was tried.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct RequestFailure {
     pub(crate) status: Status,
     pub(crate) member: String,
 }
 
-/// One lazy connection per member. All requests go to one member until it fails.
+/// A lazy connection per member. All requests go to one member until it fails.
 pub(crate) struct Channels {
     members: Vec<(String, Channel)>,
     current: AtomicUsize,
     patience: Duration,
-    /// Whether TLS is used without a client certificate, the likely cause of a connection that breaks.
+    /// `true` if TLS is used without a client certificate, a likely cause of broken connections.
     is_anonymous: bool,
 }
 
@@ -67,13 +67,13 @@ impl Channels {
         })
     }
 
-    /// The member to ask now.
+    /// Returns the current member.
     pub(crate) fn current(&self) -> (usize, Channel) {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         (at, self.members[at].1.clone())
     }
 
-    /// Turns to the next member, unless another request already did.
+    /// Switches to the next member, unless another request already did.
     pub(crate) fn leave(&self, member: usize) {
         let next = (member + 1) % self.members.len();
         let turned = self
@@ -83,18 +83,18 @@ impl Channels {
         if turned && self.members.len() > 1 {
             tracing::info!(
                 from = %self.members[member].0, to = %self.members[next].0,
-                "turned to another etcd member"
+                "switched to another etcd member"
             );
         }
     }
 
-    pub(crate) fn failed(&self, member: usize, status: Status) -> Failed {
-        let hint = if self.is_anonymous { ", no client certificate being configured" } else { "" };
-        Failed { status, member: format!("{}{hint}", self.members[member].0) }
+    pub(crate) fn failed(&self, member: usize, status: Status) -> RequestFailure {
+        let hint = if self.is_anonymous { " (no client certificate is configured)" } else { "" };
+        RequestFailure { status, member: format!("{}{hint}", self.members[member].0) }
     }
 
-    /// Sends a request until it is answered, is not to be repeated, or patience is over.
-    pub(crate) async fn call<T, F, A>(&self, repeat: Repeat, send: F) -> Result<T, Failed>
+    /// Sends a request until it is answered, must not be repeated, or `patience` is over.
+    pub(crate) async fn call<T, F, A>(&self, repeat: Repeat, send: F) -> Result<T, RequestFailure>
     where
         F: Fn(Channel) -> A,
         A: Future<Output = Result<Response<T>, Status>>,
@@ -146,7 +146,7 @@ fn connect_lazily(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
         }
         (scheme, _) => {
             return Err(bad(format!(
-                "the endpoint {url:?} has scheme {scheme:?}; http and https work"
+                "the endpoint {url:?} has scheme {scheme:?}; use http or https"
             )));
         }
     }

@@ -1,4 +1,4 @@
-//! Between etcd's messages and the store's types.
+//! Conversions between etcd's messages and the store's types.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub(crate) fn revision(header: Option<&ResponseHeader>) -> Revision {
     header.map_or(0, |header| number(header.revision))
 }
 
-/// A range in etcd's words, where a zero byte as the end means no upper bound.
+/// Returns a range in etcd's form, in which a zero byte as the end means no upper bound.
 pub(crate) fn bounds(range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
     let start = if range.start.is_empty() { vec![0] } else { range.start.clone().into_bytes() };
     let end = if range.end.is_empty() { vec![0] } else { range.end.clone().into_bytes() };
@@ -38,11 +38,11 @@ pub(crate) fn change(event: Event) -> Result<Change> {
 fn key(bytes: &[u8]) -> Result<Arc<str>> {
     std::str::from_utf8(bytes).map(Arc::from).map_err(|_| Error::Unavailable {
         operation: "read a key",
-        detail: format!("{} is not UTF-8, so it is not ours", bytes.escape_ascii()),
+        detail: format!("{} is not UTF-8, so no API server wrote it", bytes.escape_ascii()),
     })
 }
 
-/// Revisions and versions are never negative.
+/// Converts a revision or version, which is never negative.
 fn number(wire: i64) -> u64 {
     u64::try_from(wire).unwrap_or(0)
 }

@@ -1,5 +1,5 @@
-//! Leases for keys that expire, shared by many keys as upstream shares them: a lease for each key would
-//! cost etcd far more than the keys.
+//! Leases for keys that expire. Many keys share a lease, as upstream's do, because a lease per key would cost etcd far
+//! more than the key.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,19 +14,19 @@ use crate::{
     status,
 };
 
-/// A lease is granted for a little longer than asked, and takes further keys for that little while.
+/// A lease lasts a little longer than requested, and accepts further keys for that extra time.
 const REUSE_PERCENT: u64 = 5;
 const REUSE_AT_MOST: u64 = 60;
-/// etcd deletes all keys of a lease at once; this bounds that transaction.
+/// The most keys per lease. etcd deletes all keys of a lease in one transaction, which this bounds.
 const KEYS_PER_LEASE: u64 = 1000;
 
 pub(crate) struct Leases {
     clock: Arc<dyn rt::Clock>,
-    last: Mutex<Option<Granted>>,
+    last: Mutex<Option<SharedLease>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Granted {
+struct SharedLease {
     id: i64,
     ends: SystemTime,
     keys: u64,
@@ -37,7 +37,7 @@ impl Leases {
         Self { clock, last: Mutex::new(None) }
     }
 
-    /// A lease that ends after `ttl` seconds, or a little later.
+    /// Returns a lease that ends after `ttl` seconds or a little later.
     pub(crate) async fn get(&self, channels: &Channels, ttl: u64) -> Result<i64> {
         let ttl = ttl.max(1);
         let spare = spare(ttl);
@@ -46,7 +46,7 @@ impl Leases {
             return Ok(id);
         }
         let request = LeaseGrantRequest { ttl: (ttl + spare) as i64, ..Default::default() };
-        // A grant that is repeated leaves at most a lease without keys, which ends by itself.
+        // A repeated grant leaves at most a lease without keys, which expires by itself.
         let granted = channels
             .call(Repeat::Always, |channel| async move {
                 LeaseClient::new(channel).lease_grant(request).await
@@ -54,11 +54,11 @@ impl Leases {
             .await
             .map_err(|failed| status::error("grant a lease", &failed))?;
         let ends = now + Duration::from_secs(ttl + spare);
-        *self.lock() = Some(Granted { id: granted.id, ends, keys: 1 });
+        *self.lock() = Some(SharedLease { id: granted.id, ends, keys: 1 });
         Ok(granted.id)
     }
 
-    /// The last lease, if it ends neither before `ttl` nor too long after.
+    /// Returns the last lease, if it ends neither before `ttl` nor too long after.
     fn take_shared(&self, now: SystemTime, ttl: u64, spare: u64) -> Option<i64> {
         let mut last = self.lock();
         let granted = last.as_mut()?;
@@ -71,12 +71,12 @@ impl Leases {
         Some(granted.id)
     }
 
-    /// Does not hand this lease out again.
+    /// Stops sharing this lease.
     pub(crate) fn forget(&self, id: i64) {
         self.lock().take_if(|granted| granted.id == id);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Granted>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SharedLease>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,12 +94,12 @@ mod tests {
     fn leases(clock: &Arc<ManualClock>, ttl: u64) -> Leases {
         let leases = Leases::new(clock.clone());
         let ends = rt::Clock::now(&**clock) + Duration::from_secs(ttl + spare(ttl));
-        *leases.lock() = Some(Granted { id: 7, ends, keys: 1 });
+        *leases.lock() = Some(SharedLease { id: 7, ends, keys: 1 });
         leases
     }
 
     #[test]
-    fn a_lease_is_shared_while_it_ends_soon_enough_and_late_enough() {
+    fn shares_lease_while_its_end_fits() {
         let clock = Arc::new(ManualClock::new(SystemTime::UNIX_EPOCH));
         let leases = leases(&clock, 3600);
         let take = |ttl| leases.take_shared(rt::Clock::now(&*clock), ttl, spare(ttl));
@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_takes_a_bounded_number_of_keys_and_none_once_forgotten() {
+    fn bounds_keys_per_lease_and_forgets_leases() {
         let clock = Arc::new(ManualClock::new(SystemTime::UNIX_EPOCH));
         let leases = leases(&clock, 3600);
         let take = || leases.take_shared(rt::Clock::now(&*clock), 3600, spare(3600));
         let taken = std::iter::from_fn(take).count();
         assert_eq!(taken as u64, KEYS_PER_LEASE - 1);
-        *leases.lock() = Some(Granted { id: 8, ends: clock_end(), keys: 1 });
+        *leases.lock() = Some(SharedLease { id: 8, ends: clock_end(), keys: 1 });
         leases.forget(7);
         assert_eq!(take(), Some(8));
         leases.forget(8);

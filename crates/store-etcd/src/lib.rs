@@ -1,11 +1,11 @@
-//! The etcd v3 engine: the store's trait over gRPC.
+//! The etcd v3 engine: the store's trait over gRPC. Read [`Etcd`] first.
 //!
-//! It writes what upstream's API server writes: one transaction per write, comparing the key's mod revision,
-//! and leases, shared by many keys, for those that expire.
+//! It writes as upstream's API server does: one transaction per write, which compares the key's mod revision, and
+//! leases shared by many keys for expiry. Encoding and encryption of values are tasks of other crates.
 //!
-//! Invariants: a read goes through the leader's quorum, so it sees every acknowledged write whichever member
-//! answers; a write is sent again only if it certainly was not sent before; a watch that cannot go on ends,
-//! and its consumer resumes from the last revision it saw.
+//! Invariants: a read goes through the leader's quorum, so it returns every acknowledged write whichever member
+//! answers. A write is repeated only if it certainly was not sent before. A watch that cannot continue ends, and its
+//! consumer resumes from the last revision it received.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
-use channel::{Channels, Failed, Repeat};
+use channel::{Channels, Repeat, RequestFailure};
 use lease::Leases;
 use proto::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
@@ -37,36 +37,39 @@ use proto::{
 };
 use watch::Watches;
 
-/// etcd's default limit of a request.
+/// The largest request in bytes: etcd's default limit.
 pub const REQUEST_LIMIT: usize = 1536 * 1024;
 
-/// How many leases a write tries before it gives up on expiry.
+/// The number of leases that a write tries before it fails.
 const LEASES_TRIED: usize = 3;
 
-/// Where etcd is and how to reach it.
+/// The location of etcd and the access to it.
 #[derive(Clone)]
 pub struct Options {
-    /// `http://` or `https://` URLs of the members' client ports.
+    /// The URLs of the members' client ports, with `http://` or `https://`.
     pub endpoints: Vec<String>,
-    /// Needed for `https://` endpoints.
+    /// The TLS files, required for `https://` endpoints.
     pub tls: Option<TlsFiles>,
-    /// For how long members are tried before an operation fails.
+    /// The time for which members are tried before an operation fails.
     pub patience: Duration,
-    /// Longer lists are read in pages of so many keys, so that none takes a member too long.
+    /// The number of keys per page of a list, so that no page takes a member too long.
     pub page: usize,
+    /// The clock for leases.
     pub clock: Arc<dyn rt::Clock>,
 }
 
-/// PEM files, as of kube-apiserver's `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile`.
+/// PEM files, as in kube-apiserver's `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile`.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
+    /// The CA of the servers' certificates.
     pub ca: PathBuf,
-    /// The client's certificate and key.
+    /// The client's certificate and key; `None` for no client certificate.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Options {
-    /// Endpoints are URLs, of which any may answer. A call waits ten seconds, and lists come by 5,000 keys.
+    /// Creates options for endpoints, any of which may answer. Operations fail after ten seconds, and lists are read in
+    /// pages of 5,000 keys.
     pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
         let patience = Duration::from_secs(10);
         Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
@@ -82,15 +85,15 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Reads the TLS files and asks etcd for its version: an error here names the endpoint and the cause.
+    /// Reads the TLS files and queries etcd's version. An error names the endpoint and the cause.
     pub async fn connect(options: Options) -> Result<Self> {
         let channels = Channels::new(&options)?;
         let status = status_of(&channels).await?;
         Ok(Self::of(channels, options, &status))
     }
 
-    /// As [`Self::connect`], but waits for an etcd that has a quorum, however long that takes, and says what it waits
-    /// for. Only settings that cannot be used are an error.
+    /// Connects like [`Self::connect`], but waits without a time limit for an etcd with a quorum, and logs the cause.
+    /// Only unusable settings are an error.
     pub async fn connect_patiently(options: Options) -> Result<Self> {
         let channels = Channels::new(&options)?;
         let status = loop {
@@ -111,8 +114,8 @@ impl Etcd {
         if !ordered {
             tracing::warn!(
                 version = %status.version,
-                "this etcd may report a watch's progress before its changes, so it is not asked to; \
-                 3.4.25, 3.5.8 and later ones are"
+                "this version of etcd may report a watch's progress before its changes, so progress is not requested; \
+                 upgrade to 3.4.25, 3.5.8 or later"
             );
         }
         Self {
@@ -128,19 +131,21 @@ impl Etcd {
         operation: &'static str,
         request: RangeRequest,
     ) -> Result<RangeResponse> {
-        let asked = revision_of(request.revision);
+        let requested = revision_of(request.revision);
         match self.send_range(request).await {
             Ok(response) => Ok(response),
-            Err(failed) if status::is_compacted(&failed.status) => Err(self.compacted(asked).await),
+            Err(failed) if status::is_compacted(&failed.status) => {
+                Err(self.compacted(requested).await)
+            }
             Err(failed) if status::is_future(&failed.status) => {
                 let current = self.current().await?;
-                Err(Error::FutureRevision { requested: asked, current })
+                Err(Error::FutureRevision { requested, current })
             }
             Err(failed) => Err(status::error(operation, &failed)),
         }
     }
 
-    async fn send_range(&self, request: RangeRequest) -> Result<RangeResponse, Failed> {
+    async fn send_range(&self, request: RangeRequest) -> Result<RangeResponse, RequestFailure> {
         self.channels
             .call(Repeat::Always, |channel| {
                 let request = request.clone();
@@ -149,24 +154,23 @@ impl Etcd {
             .await
     }
 
-    /// etcd says that a revision is compacted, but only a watch is told what the oldest is.
+    /// Returns the error for a compacted revision. etcd reports the oldest revision only to a watch.
     async fn compacted(&self, requested: Revision) -> Error {
         let oldest = watch::oldest_revision(&self.channels).await.unwrap_or(0);
         Error::Compacted { requested, oldest }
     }
 
-    /// The newest revision, agreed on by a quorum.
+    /// Returns the newest revision, agreed on by a quorum.
     async fn current(&self) -> Result<Revision> {
         let request = RangeRequest { key: b"/".to_vec(), count_only: true, ..Default::default() };
         let response = self
             .send_range(request)
             .await
-            .map_err(|failed| status::error("ask for the revision", &failed))?;
+            .map_err(|failed| status::error("query the revision", &failed))?;
         Ok(convert::revision(response.header.as_ref()))
     }
 
-    /// Fails unless a consumer that has seen everything up to `after` can be given what follows. etcd
-    /// itself accepts such a watch, and ends it later.
+    /// Fails unless a watch can start after `after`. etcd itself accepts an impossible watch, and ends it later.
     async fn can_follow(&self, after: Revision) -> Result<()> {
         let request = RangeRequest {
             key: b"/".to_vec(),
@@ -177,7 +181,7 @@ impl Etcd {
         self.range_request("watch", request).await.map(drop)
     }
 
-    /// `None`: nothing was written, for the lease ran out between its grant and this write.
+    /// Returns `None` if nothing was written, because the lease expired between its grant and the write.
     async fn put_or_delete(&self, write: &Write) -> Result<Option<Outcome>> {
         let key = write.key.as_bytes().to_vec();
         let (change, lease) = match &write.op {
@@ -209,7 +213,7 @@ impl Etcd {
         }
     }
 
-    async fn transact(&self, request: TxnRequest) -> Result<TxnResponse, Failed> {
+    async fn transact(&self, request: TxnRequest) -> Result<TxnResponse, RequestFailure> {
         self.channels
             .call(Repeat::IfUnsent, |channel| {
                 let request = request.clone();
@@ -219,7 +223,7 @@ impl Etcd {
     }
 }
 
-/// Upstream's shape: on success the change, on failure what is there.
+/// Builds a transaction in upstream's form: the change on success, a read of the key on failure.
 fn transaction(write: &Write, change: Request) -> TxnRequest {
     let key = write.key.as_bytes().to_vec();
     let compare = match write.expected {
@@ -263,11 +267,11 @@ async fn status_of(channels: &Channels) -> Result<proto::StatusResponse> {
             MaintenanceClient::new(channel).status(StatusRequest {}).await
         })
         .await
-        .map_err(|failed| status::error("ask for the status", &failed))
+        .map_err(|failed| status::error("query the status", &failed))
 }
 
 fn client(channel: tonic::transport::Channel) -> KvClient<tonic::transport::Channel> {
-    // Lists are as long as they are; etcd bounds what one request may write.
+    // Lists may be of any size; etcd bounds what one request may write.
     KvClient::new(channel).max_decoding_message_size(usize::MAX)
 }
 
@@ -316,7 +320,7 @@ impl Store for Etcd {
                 if result.items.is_empty() {
                     result.count = u64::try_from(page.count).unwrap_or(0);
                 }
-                // Further pages are of the same revision.
+                // All pages are of the same revision.
                 if result.revision == 0 {
                     result.revision = convert::revision(page.header.as_ref());
                 }
@@ -344,7 +348,7 @@ impl Store for Etcd {
                     return Ok(outcome);
                 }
             }
-            let detail = format!("leases for {} end before it is written", write.key);
+            let detail = format!("leases for {} expired before it was written", write.key);
             Err(Error::Unavailable { operation: "write", detail })
         })
     }
@@ -355,7 +359,7 @@ impl Store for Etcd {
         after: Revision,
     ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
         Box::pin(async move {
-            // Always from a stated revision: a member that lags behind has another idea of 'now'.
+            // Always name the revision: a member that lags behind has an older 'now'.
             let after = if after == 0 { self.current().await? } else { after };
             self.can_follow(after).await?;
             self.watches.open(&self.channels, &range, after).await
@@ -394,7 +398,7 @@ impl Store for Etcd {
         })
     }
 
-    /// Without effect on an etcd that does not order progress after changes.
+    /// Has no effect on an etcd that does not order progress after changes.
     fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.watches.request_progress();

@@ -1,9 +1,9 @@
-//! What etcd's errors mean. etcd tells some of them apart by their words only.
+//! Interprets etcd's errors, some of which differ only in their message.
 
 use store::{Error, Write};
 use tonic::{Code, Status};
 
-use crate::{REQUEST_LIMIT, channel::Failed};
+use crate::{REQUEST_LIMIT, channel::RequestFailure};
 
 pub(crate) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("has been compacted")
@@ -17,18 +17,18 @@ pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
-/// Whether another member, or the same one later, may do better.
+/// Reports whether another member, or the same one later, may succeed.
 pub(crate) fn is_passing(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled)
         || is_broken_connection(status)
 }
 
-/// A connection that breaks under a request is reported as of unknown cause.
+/// Reports whether the connection broke under the request, which tonic reports with an unknown code.
 fn is_broken_connection(status: &Status) -> bool {
     status.code() == Code::Unknown && std::error::Error::source(status).is_some()
 }
 
-/// Whether the request cannot have reached etcd.
+/// Reports whether the request certainly did not reach etcd.
 pub(crate) fn is_unsent(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
@@ -40,7 +40,7 @@ pub(crate) fn is_unsent(status: &Status) -> bool {
     false
 }
 
-pub(crate) fn error(operation: &'static str, failed: &Failed) -> Error {
+pub(crate) fn error(operation: &'static str, failed: &RequestFailure) -> Error {
     let detail = describe(failed);
     let status = &failed.status;
     if status.code() == Code::ResourceExhausted && status.message().contains("space exceeded") {
@@ -49,7 +49,7 @@ pub(crate) fn error(operation: &'static str, failed: &Failed) -> Error {
     Error::Unavailable { operation, detail }
 }
 
-pub(crate) fn write_error(write: &Write, failed: &Failed) -> Error {
+pub(crate) fn write_error(write: &Write, failed: &RequestFailure) -> Error {
     let status = &failed.status;
     let too_large = (status.code() == Code::InvalidArgument
         && status.message().contains("request is too large"))
@@ -65,9 +65,9 @@ pub(crate) fn write_error(write: &Write, failed: &Failed) -> Error {
     error("write", failed)
 }
 
-/// The message with its causes, down to the system's error.
-fn describe(failed: &Failed) -> String {
-    let Failed { status, member } = failed;
+/// Returns the message with all causes, down to the system's error.
+fn describe(failed: &RequestFailure) -> String {
+    let RequestFailure { status, member } = failed;
     let mut text = format!("etcd at {member}: {:?}: {}", status.code(), status.message());
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {

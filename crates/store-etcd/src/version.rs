@@ -1,7 +1,7 @@
-//! What a version of etcd can be relied on for.
+//! Features by version of etcd.
 
-/// Whether progress that was asked for comes after the changes it covers. Older versions could let it
-/// overtake them (etcd issue 15220); upstream draws the same line.
+/// Reports whether requested progress arrives after the changes it covers. In older versions it could overtake them
+/// (etcd issue 15220). Upstream uses the same versions.
 pub(crate) fn has_ordered_progress(version: &str) -> bool {
     let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
@@ -17,7 +17,7 @@ mod tests {
     use super::has_ordered_progress;
 
     #[test]
-    fn the_line_is_upstreams() {
+    fn ordered_progress_starts_at_upstreams_versions() {
         for version in ["3.4.25", "3.4.31", "3.5.8", "3.5.21", "3.6.0", "3.6.0-rc.2", "4.0.0"] {
             assert!(has_ordered_progress(version), "{version}");
         }

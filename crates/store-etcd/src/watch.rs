@@ -1,4 +1,4 @@
-//! Watches: one gRPC stream each, read as fast as its consumer asks, so that none holds up another.
+//! Watches: one gRPC stream per watch, read at its consumer's pace, so that no watch blocks another.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -20,21 +20,22 @@ use crate::{
     status,
 };
 
-/// How long a member may take to accept a watch.
+/// The time limit for a member to accept a watch.
 const ACCEPT: Duration = Duration::from_secs(5);
-/// Room for the request that creates a watch and one for progress; more of those would say nothing new.
+/// The queue's capacity: the request that creates a watch, and one for progress. A second progress request adds
+/// nothing.
 const OUTBOX: usize = 2;
 
-/// The open watches, as far as asking them for progress goes.
+/// The open watches, for progress requests.
 pub(crate) struct Watches {
     outboxes: Mutex<Vec<mpsc::WeakSender<WatchRequest>>>,
-    /// Whether this etcd can be asked for progress.
+    /// `true` if progress may be requested from this etcd.
     ordered: bool,
 }
 
 struct Watch {
     inbound: Streaming<WatchResponse>,
-    /// etcd ends the watch when this is dropped.
+    /// The request queue. etcd ends the watch when it is dropped.
     outbox: mpsc::Sender<WatchRequest>,
 }
 
@@ -55,7 +56,7 @@ impl Watches {
             key,
             range_end,
             start_revision: after as i64 + 1,
-            // Before progress was ordered, etcd could also tell it unasked too early.
+            // Without ordered progress, etcd could also send unrequested progress too early.
             progress_notify: self.ordered,
             ..Default::default()
         };
@@ -73,17 +74,17 @@ impl Watches {
         let outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);
         for outbox in outboxes.iter().filter_map(mpsc::WeakSender::upgrade) {
             let request = RequestUnion::ProgressRequest(WatchProgressRequest {});
-            // A full outbox holds one already.
+            // A full queue already contains such a request.
             let _ = outbox.try_send(WatchRequest { request_union: Some(request) });
         }
     }
 }
 
-/// The oldest revision that can be read, which etcd tells a watch from before it.
+/// Returns the oldest readable revision, which etcd reports to a watch of an older one.
 pub(crate) async fn oldest_revision(channels: &Channels) -> Result<Revision> {
     let create = WatchCreateRequest { key: b"/".to_vec(), start_revision: 1, ..Default::default() };
     let mut watch = create_watch(channels, create).await?;
-    let told = tokio::time::timeout(ACCEPT, async {
+    let oldest = tokio::time::timeout(ACCEPT, async {
         while let Ok(Some(response)) = watch.inbound.message().await {
             if response.compact_revision > 0 {
                 return u64::try_from(response.compact_revision).unwrap_or(0);
@@ -91,7 +92,7 @@ pub(crate) async fn oldest_revision(channels: &Channels) -> Result<Revision> {
         }
         0
     });
-    Ok(told.await.unwrap_or(0))
+    Ok(oldest.await.unwrap_or(0))
 }
 
 async fn create_watch(channels: &Channels, create: WatchCreateRequest) -> Result<Watch> {
@@ -105,13 +106,13 @@ async fn create_watch(channels: &Channels, create: WatchCreateRequest) -> Result
     })
 }
 
-/// Opens a stream and waits until etcd says that the watch exists.
+/// Opens a stream and waits until etcd has created the watch.
 async fn open_stream(channel: Channel, create: WatchCreateRequest) -> Result<Watch, Status> {
     let (outbox, mut requests) = mpsc::channel(OUTBOX);
     let first = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     outbox.try_send(first).map_err(|_| Status::internal("a new queue is full"))?;
     let mut request = Request::new(stream::poll_fn(move |context| requests.poll_recv(context)));
-    // A member that is cut off from the others ends the watch instead of staying silent.
+    // With this header, a member cut off from the others ends the watch instead of staying silent.
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
     let mut client = WatchClient::new(channel).max_decoding_message_size(usize::MAX);
     let mut inbound = client.watch(request).await?.into_inner();
@@ -136,7 +137,7 @@ impl WatchStream for Watch {
                 }
                 Ok(None) => return None,
                 Err(status) => {
-                    tracing::debug!(%status, "a watch of etcd broke off");
+                    tracing::debug!(%status, "a watch of etcd was interrupted");
                     return None;
                 }
             };

@@ -1,27 +1,28 @@
-//! Periodic compaction, in turns with all API servers of a cluster, upstream's included.
+//! Compacts the store periodically, taking turns with all API servers of a cluster, upstream's included.
 //!
-//! Whoever writes the key below first in a turn compacts what was current at its own last turn; the others
-//! see the conflict and wait. So history is kept for at least one interval, however many servers there are.
+//! The server that first writes [`COMPACTION_KEY`] in a turn compacts up to the revision of its own last turn. The
+//! other servers see the conflict and wait. History is kept for at least one interval, regardless of the number of
+//! servers.
 
 use std::sync::Arc;
 
 use crate::{Expected, Op, Outcome, Result, Revision, Store, Write};
 
-/// Upstream's key, outside of its prefix for objects.
+/// The key that servers compete for: upstream's, outside its prefix for objects.
 pub const COMPACTION_KEY: &str = "compact_rev_key";
 
-/// One server's part in compaction.
+/// The compaction state of one server.
 #[derive(Debug, Default)]
 pub struct Compactor {
     /// The mod revision of the key when this server last saw it.
     turn: Revision,
-    /// What was current then.
+    /// The store's revision at that time.
     revision: Revision,
 }
 
 impl Compactor {
-    /// To be called once every interval (upstream's is five minutes). Gives the revision that was
-    /// compacted, if it was this server's turn.
+    /// Takes one turn. The caller calls it once per interval (upstream's is five minutes). Returns the compacted
+    /// revision, if this server won the turn.
     pub async fn step(&mut self, store: &dyn Store) -> Result<Option<Revision>> {
         let value = self.revision.to_string().into();
         let write = Write {
@@ -38,7 +39,7 @@ impl Compactor {
             Outcome::Done { revision, .. } => {
                 let compacted = std::mem::replace(&mut self.revision, revision);
                 self.turn = revision;
-                // The first turn only notes where history stands.
+                // The first turn only records the revision.
                 if compacted == 0 {
                     return Ok(None);
                 }

@@ -1,5 +1,4 @@
-//! Bringing everything from one store into another, whatever their engines: for moving to etcd and back, and for
-//! restoring.
+//! Copies all keys of one store into another of any engine: to migrate to or from etcd, and to restore.
 
 use std::sync::Arc;
 
@@ -10,20 +9,20 @@ use crate::{
     COMPACTION_KEY, Error, Expected, KeyRange, KeyValue, Op, Result, Revision, Store, Write,
 };
 
-/// How many keys are read at once, and how many writes are under way.
+/// The number of keys read per page, and the number of concurrent writes.
 const PAGE: usize = 1000;
 const IN_FLIGHT: usize = 64;
-/// Written until the revision is high enough, then removed.
+/// The key written until the revision is high enough, then deleted.
 const MARK: &str = "/windlass/copy";
 
-/// What the keys of a store mean to who copies it, by their prefixes. The store itself does not know.
+/// The roles of keys in a copy, by prefix. The store itself knows none of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keyspace {
-    /// Keys that others are understood by: they are written first.
+    /// The prefix of keys that other keys depend on. They are copied first; empty for none.
     pub first: &'static str,
-    /// Keys that expire, and after how many seconds.
+    /// Prefixes of keys that expire, with their time to live in seconds.
     pub expiring: &'static [(&'static str, u64)],
-    /// Keys that mean nothing in another place.
+    /// Prefixes of keys that are not copied.
     pub left: &'static [&'static str],
 }
 
@@ -38,33 +37,33 @@ impl Keyspace {
     }
 }
 
-/// What a copy came to.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// How many were copied.
+    /// The number of copied keys.
     pub keys: u64,
-    /// What the source was at.
+    /// The source's revision.
     pub from: Revision,
-    /// What the target is at.
+    /// The target's revision.
     pub to: Revision,
 }
 
 /// Copies every key of `from`, as it is now, into `to`, which must be empty.
 ///
-/// The target's revisions go on from the source's, `bump` further: no client that saw a revision of the source's meets
-/// it again with another meaning. What is older answers that it is compacted, so clients list again.
+/// The target continues at the source's revision plus `bump`, so no client meets a revision of the source with another
+/// meaning. Older revisions are compacted, so clients list again.
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
     bump: u64,
     keyspace: Keyspace,
 ) -> Result<Copied> {
-    let there = to.range(everything(), 1, 0).await?;
-    if there.count > 0 {
-        return Err(Error::NotEmpty { keys: there.count });
+    let existing = to.range(everything(), 1, 0).await?;
+    if existing.count > 0 {
+        return Err(Error::NotEmpty { keys: existing.count });
     }
     let source = from.revision().await?;
-    raise(to, there.revision, source + bump).await?;
+    raise(to, existing.revision, source + bump).await?;
     let first = KeyRange::prefix(keyspace.first);
     let mut keys = 0;
     if !keyspace.first.is_empty() {
@@ -74,8 +73,9 @@ pub async fn copy(
     keys += transfer(from, to, everything(), source, keyspace, rest).await?;
     let arrived = to.range(everything(), 1, 0).await?.count;
     if arrived != keys {
-        let detail =
-            format!("{keys} keys were written and {arrived} are there; empty it and copy again");
+        let detail = format!(
+            "{keys} keys were written, but the target holds {arrived}; empty it and copy again"
+        );
         return Err(Error::Unavailable { operation: "copy", detail });
     }
     Ok(Copied { keys, from: source, to: to.revision().await? })
@@ -85,7 +85,7 @@ pub(crate) fn everything() -> KeyRange {
     KeyRange::prefix("/")
 }
 
-/// Makes writes until the store is at `wanted`, and forgets the revisions up to there.
+/// Writes until the store is at `wanted`, then compacts everything up to there.
 async fn raise(to: &dyn Store, now: Revision, wanted: Revision) -> Result<()> {
     let key: Arc<str> = MARK.into();
     let put = || {
@@ -108,7 +108,7 @@ async fn raise(to: &dyn Store, now: Revision, wanted: Revision) -> Result<()> {
     to.compact(to.revision().await?).await
 }
 
-/// Reads page after page at one revision; see [`copy`].
+/// Copies one range page by page at one revision; see [`copy`].
 async fn transfer(
     from: &dyn Store,
     to: &dyn Store,
@@ -145,6 +145,6 @@ async fn transfer(
 
 async fn create(to: &dyn Store, item: KeyValue, keyspace: Keyspace) -> Result<()> {
     let op = Op::Put { value: item.value, ttl_seconds: keyspace.ttl(&item.key) };
-    // Somebody else's write, such as of an API server that runs already, is found by the count at the end.
+    // A conflict with another writer, such as a running API server, is found by the count at the end.
     to.write(Write { key: item.key, expected: Expected::ModRevision(0), op }).await.map(drop)
 }

@@ -1,8 +1,8 @@
-//! The disk as the embedded engine needs it: one flat directory of files, behind a trait so that tests can
-//! lose power at every step.
+//! The embedded engine's interface to the disk: one flat directory of files, behind a trait, so that tests can simulate
+//! loss of power at every step.
 //!
-//! What a caller may rely on: bytes are durable after `sync_data` of their file, names after `sync`
-//! of the directory, and a rename is atomic. Nothing else.
+//! A caller may rely on three facts only. Bytes are durable after `sync_data` of their file, names are durable after
+//! `sync` of the directory, and a rename is atomic.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,16 +16,16 @@ pub(crate) mod sim;
 
 /// A directory of files.
 pub trait Disk: Send + Sync + 'static {
-    /// The names in the directory, in no particular order.
+    /// Returns the names in the directory, in no particular order.
     fn list(&self) -> Result<Vec<String>>;
     fn open(&self, name: &str) -> Result<Box<dyn DiskFile>>;
-    /// Makes an empty file, replacing one of that name.
+    /// Creates an empty file, replacing an existing one of that name.
     fn create(&self, name: &str) -> Result<Box<dyn DiskFile>>;
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     fn remove(&self, name: &str) -> Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync(&self) -> Result<()>;
-    /// How errors name a file of this directory.
+    /// Returns a file's path for error messages.
     fn path(&self, name: &str) -> String;
 }
 
@@ -41,7 +41,7 @@ pub trait DiskFile: Send {
 
 const LOCK: &str = "LOCK";
 
-/// A directory of the file system, held exclusively while this value lives.
+/// A directory of the file system, locked exclusively while this value lives.
 pub struct RealDisk {
     directory: PathBuf,
     handle: File,
@@ -49,7 +49,7 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Makes the directory if it is not there and takes its lock.
+    /// Creates the directory if it does not exist, and locks it.
     pub fn open(directory: &Path) -> Result<Self> {
         if !directory.is_dir() {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -62,7 +62,7 @@ impl RealDisk {
         Ok(Self { _lock: Some(lock), ..Self::unlocked(directory)? })
     }
 
-    /// A directory that is not a store's, such as one that snapshots are saved to.
+    /// Opens a directory without a lock, such as one for saved snapshots.
     pub(crate) fn unlocked(directory: &Path) -> Result<Self> {
         // The parent of a bare file name is the empty path.
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -71,7 +71,7 @@ impl RealDisk {
     }
 }
 
-/// The lock file names its holder, so that the error can.
+/// Locks `path`. The lock file contains its holder's process ID for the error message.
 fn lock(path: &Path) -> Result<File> {
     let mut file = OpenOptions::new()
         .read(true)

@@ -1,11 +1,11 @@
 //! The embedded engine: an append-only log on disk, an index in memory, one writer thread.
 //!
-//! A write is queued; the writer takes all that wait, checks their conditions, appends them to the log as
-//! one frame, makes it durable with one sync, and only then shows them to readers and watchers and answers.
-//! Reads are served from memory. A snapshot now and then keeps the log, and the time to start, short.
+//! A write is queued. The writer drains the queue, checks the preconditions, appends all writes to the log as one frame
+//! and makes it durable with one sync. Only then does it show them to readers and watchers and reply. Reads are served
+//! from memory. Occasional snapshots keep the log and the start short.
 //!
-//! Invariants: an acknowledged write survives loss of power at any point; a write is seen, by a read or a
-//! watch, only once it is durable; each write has a revision of its own, one above the last.
+//! Invariants: an acknowledged write survives loss of power at any point. A read or watch returns a write only once it
+//! is durable. Each write has a revision of its own, one above the last. Read [`Embedded`] first.
 
 use std::{
     path::Path,
@@ -43,27 +43,28 @@ pub(crate) use log::create_segment;
 use queue::Queue;
 use writer::{Request, Writer};
 
-/// An empty store is at revision 1, as etcd's is: 0 has a meaning of its own in the API.
+/// The revision of an empty store, as in etcd: 0 has a meaning of its own in the API.
 const FIRST_REVISION: Revision = 1;
 
-/// The largest request, as etcd's.
+/// The largest request in bytes, as in etcd.
 pub const REQUEST_LIMIT: usize = 1536 * 1024;
 
 /// The engine's limits and its clock.
 #[derive(Clone)]
 pub struct Options {
-    /// What keys, values and retained history may take before puts are refused.
+    /// The limit for keys, values and retained history, in bytes; beyond it puts are rejected.
     pub quota_bytes: u64,
-    /// What superseded versions may take before the oldest are forgotten.
+    /// The limit for superseded versions, in bytes; beyond it the oldest are discarded.
     pub history_bytes: u64,
-    /// What may wait in one watcher's queue before it is closed.
+    /// The limit for one watcher's queue, in bytes; beyond it the watch is closed.
     pub watch_bytes: u64,
-    /// What may wait for the writer before callers wait to queue.
+    /// The limit for requests queued for the writer, in bytes; beyond it callers wait.
     pub queue_bytes: usize,
-    /// The log's length that calls for a snapshot, if the data is smaller than that.
+    /// The log's length, in bytes, that triggers a snapshot. If the data is larger, its size is the trigger.
     pub snapshot_log_bytes: u64,
-    /// How often expiry, snapshots and progress are looked after when nothing is written.
+    /// The interval of expiry, snapshots and progress when nothing is written.
     pub tick: Duration,
+    /// The clock for expiry.
     pub clock: Arc<dyn rt::Clock>,
 }
 
@@ -81,23 +82,23 @@ impl Default for Options {
     }
 }
 
-/// A store in a directory of this machine. Dropping it waits for what is queued and stops the writer.
+/// A store in a local directory. Dropping it waits for queued requests and stops the writer.
 pub struct Embedded {
     shared: Arc<Shared>,
     runner: Runner,
 }
 
-/// Who gives the writer its turns.
+/// The driver of the writer.
 enum Runner {
-    /// A thread, which is waited for in the end.
+    /// A thread, joined on drop.
     Thread(Option<JoinHandle<()>>),
-    /// Whoever asks for something.
-    Asking(Box<Mutex<Writer>>),
+    /// The callers of the store, in simulations.
+    Caller(Box<Mutex<Writer>>),
 }
 
 struct Shared {
     index: RwLock<Index>,
-    /// Taken before the index where both are.
+    /// Locked before `index` where both are.
     hub: Mutex<Hub>,
     queue: Queue<Request>,
     disk_bytes: AtomicU64,
@@ -105,8 +106,9 @@ struct Shared {
 }
 
 impl Embedded {
-    /// Opens the store in `directory`, which is made if it is not there, and takes it exclusively.
-    /// Reads the whole store: call it where blocking is allowed.
+    /// Opens the store in `directory`, creating it if needed, and locks it.
+    ///
+    /// Reads the whole store and blocks: do not call it on an async runtime's thread.
     pub fn open(directory: &Path, options: Options) -> Result<Self> {
         let disk = RealDisk::open(directory).map_err(|source| Error::Io {
             operation: "open the store's directory",
@@ -116,7 +118,7 @@ impl Embedded {
         Self::open_on(Arc::new(disk), options)
     }
 
-    /// Opens the store on a disk that is this store's alone.
+    /// Opens the store on a disk that no other store uses.
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let (shared, writer) = Self::recovered(disk, options)?;
         let thread = std::thread::Builder::new()
@@ -130,11 +132,11 @@ impl Embedded {
         Ok(Self { shared, runner: Runner::Thread(Some(thread)) })
     }
 
-    /// The same without a thread, whose work no simulated time would wait for: what is asked is done by who asks, and what
-    /// is to be done now and then by [`Embedded::tick`].
+    /// Opens the store without a writer thread, which simulated time could not wait for. Each caller runs the writer
+    /// for its own request; [`Embedded::tick`] runs the periodic work.
     pub fn simulated(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
         let (shared, writer) = Self::recovered(disk, options)?;
-        Ok(Self { shared, runner: Runner::Asking(Box::new(Mutex::new(writer))) })
+        Ok(Self { shared, runner: Runner::Caller(Box::new(Mutex::new(writer))) })
     }
 
     fn recovered(disk: Arc<dyn Disk>, options: Options) -> Result<(Arc<Shared>, Writer)> {
@@ -150,15 +152,15 @@ impl Embedded {
         Ok((shared, writer))
     }
 
-    /// Gives the writer its turn, where no thread does.
+    /// Runs one turn of the writer, if no thread drives it.
     pub fn tick(&self) {
-        if let Runner::Asking(writer) = &self.runner {
+        if let Runner::Caller(writer) = &self.runner {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             writer.turn(self.shared.queue.drain(Duration::ZERO).unwrap_or_default());
         }
     }
 
-    async fn ask<T>(
+    async fn submit<T>(
         &self,
         operation: &'static str,
         bytes: usize,
@@ -176,7 +178,7 @@ impl Embedded {
 }
 
 impl Embedded {
-    /// Everything, as it is now.
+    /// Returns all versions of all keys.
     pub(crate) fn dump(&self) -> index::Dump {
         self.shared.index().dump()
     }
@@ -187,7 +189,7 @@ impl Drop for Embedded {
         self.shared.queue.close();
         match &mut self.runner {
             Runner::Thread(thread) => drop(thread.take().map(JoinHandle::join)),
-            Runner::Asking(_) => self.shared.hub().close(),
+            Runner::Caller(_) => self.shared.hub().close(),
         }
     }
 }
@@ -209,8 +211,8 @@ impl Shared {
         batch::Batch::new(index, &*self.options.clock, self.options.quota_bytes, buffer)
     }
 
-    /// Tells every watcher how far it has seen.
-    fn tell_progress(&self) {
+    /// Sends every watcher a progress message of the newest revision.
+    fn send_progress(&self) {
         let mut hub = self.hub();
         let revision = self.index().revision();
         hub.progress(revision);
@@ -249,7 +251,7 @@ impl Store for Embedded {
             if size > REQUEST_LIMIT {
                 return Err(Error::TooLarge { key: write.key, size, limit: REQUEST_LIMIT });
             }
-            self.ask("write", size, |reply| Request::Write { write, reply }).await
+            self.submit("write", size, |reply| Request::Write { write, reply }).await
         })
     }
 
@@ -267,7 +269,7 @@ impl Store for Embedded {
 
     fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.ask("compact", 0, |reply| Request::Compact { revision, reply }).await
+            self.submit("compact", 0, |reply| Request::Compact { revision, reply }).await
         })
     }
 
@@ -277,7 +279,7 @@ impl Store for Embedded {
 
     fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.shared.tell_progress();
+            self.shared.send_progress();
             Ok(())
         })
     }

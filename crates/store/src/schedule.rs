@@ -1,4 +1,4 @@
-//! Snapshots taken while a store is in use, again and again, of which the newest are kept.
+//! Takes snapshots of a store in use periodically and keeps the newest.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,24 +13,25 @@ use time::{
 
 use crate::{Error, Keyspace, Result, Snapshot, Store};
 
-/// When one could not be taken, the next attempt comes sooner than its turn.
-const AGAIN: Duration = Duration::from_secs(60);
-/// Names sort by time, and are of one length.
+/// The longest wait after a failed snapshot.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// The file name. Names have one length and sort by time.
 const NAME: &[FormatItem<'_>] =
     format_description!("snapshot-[year]-[month]-[day]T[hour]-[minute]-[second]Z");
 
-/// Where snapshots go, how often one is taken, and how many are kept.
+/// The directory, interval and number of snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Made if it is missing; other files in it are left alone.
+    /// The target directory. It is created if missing; other files in it are left alone.
     pub directory: PathBuf,
+    /// The interval between snapshots.
     pub every: Duration,
-    /// How many files; the oldest go.
+    /// The number of snapshots to keep; older ones are deleted.
     pub keep: usize,
 }
 
 impl Schedule {
-    /// Takes one now, and removes those that are too many. Nothing is removed for one that failed.
+    /// Takes a snapshot now and deletes those beyond `keep`. A failed snapshot deletes nothing.
     pub async fn take(
         &self,
         store: &dyn Store,
@@ -40,35 +41,35 @@ impl Schedule {
         std::fs::create_dir_all(&self.directory).map_err(self.failed("make the directory of"))?;
         let name = OffsetDateTime::from(now).format(NAME).unwrap_or_default();
         let taken = Snapshot::save_from(store, keyspace, &self.directory.join(name), now).await?;
-        for name in expendable(self.taken()?, self.keep) {
+        for name in expendable(self.snapshots()?, self.keep) {
             std::fs::remove_file(self.directory.join(name))
                 .map_err(self.failed("remove an old snapshot in"))?;
         }
         Ok(taken)
     }
 
-    /// Takes one whenever it is time, for as long as its task is let run. The first one is due when it would have been
-    /// without a restart in between.
+    /// Takes snapshots at the interval until the task is aborted. The first is due one interval after the newest
+    /// existing snapshot, so a restart does not shift the schedule.
     pub async fn follow(self, store: Arc<dyn Store>, keyspace: Keyspace, clock: Arc<dyn Clock>) {
-        let mut wait = due_in(&self.taken().unwrap_or_default(), self.every, clock.now());
+        let mut wait = due_in(&self.snapshots().unwrap_or_default(), self.every, clock.now());
         loop {
             tokio::time::sleep(wait).await;
             wait = match self.take(&*store, keyspace, clock.now()).await {
                 Ok(taken) => {
                     let directory = self.directory.display();
-                    tracing::info!(%directory, keys = taken.keys, revision = taken.revision, "a snapshot is taken");
+                    tracing::info!(%directory, keys = taken.keys, revision = taken.revision, "saved a snapshot");
                     self.every
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a snapshot could not be taken; trying again");
-                    self.every.min(AGAIN)
+                    tracing::error!(%error, "could not save a snapshot; retrying within 60 seconds");
+                    self.every.min(LONGEST_RETRY)
                 }
             };
         }
     }
 
-    /// The names of what was taken, the oldest first.
-    fn taken(&self) -> Result<Vec<String>> {
+    /// Returns the names of existing snapshots, the oldest first.
+    fn snapshots(&self) -> Result<Vec<String>> {
         let entries =
             std::fs::read_dir(&self.directory).map_err(self.failed("list the snapshots in"))?;
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
@@ -85,7 +86,7 @@ impl Schedule {
     }
 }
 
-/// When the snapshot of this name was taken; files of other names are not ours.
+/// Returns the time in a snapshot's name; `None` for other files.
 fn taken_at(name: &str) -> Option<SystemTime> {
     let at = PrimitiveDateTime::parse(name, NAME).ok()?;
     Some(at.assume_utc().into())
@@ -93,7 +94,7 @@ fn taken_at(name: &str) -> Option<SystemTime> {
 
 fn due_in(taken: &[String], every: Duration, now: SystemTime) -> Duration {
     let last = taken.last().and_then(|name| taken_at(name));
-    // Of one from the future, which a clock that was off has made, nothing is to be waited for.
+    // A snapshot dated in the future comes from a wrong clock; take the next one at once.
     let age = last.and_then(|last| now.duration_since(last).ok());
     age.map_or(Duration::ZERO, |age| every.saturating_sub(age))
 }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_are_kept_and_each_makes_a_new_store() {
+    async fn keeps_newest_snapshots_and_restores_each() {
         let dir = tempfile::tempdir().unwrap();
         let store = Embedded::open(&dir.path().join("store"), Options::default()).unwrap();
         let schedule = Schedule { directory: dir.path().join("snapshots"), every: HOUR, keep: 2 };
@@ -136,7 +137,7 @@ mod tests {
             schedule.take(&store, KEYSPACE, start() + hour * HOUR).await.unwrap();
         }
         std::fs::write(schedule.directory.join("notes"), "of somebody").unwrap();
-        let kept = schedule.taken().unwrap();
+        let kept = schedule.snapshots().unwrap();
         assert_eq!(kept, ["snapshot-2026-11-21T21-33-05Z", "snapshot-2026-11-21T22-33-05Z"]);
         for (name, keys) in kept.iter().zip([3, 4]) {
             let target = dir.path().join(format!("restored-{keys}"));
@@ -145,7 +146,7 @@ mod tests {
             let restored = Embedded::open(&target, Options::default()).unwrap();
             assert!(restored.get("/registry/b/2").await.unwrap().0.is_some());
         }
-        // One that cannot be taken costs none of those that are there.
+        // A failed snapshot deletes no existing one.
         std::fs::remove_dir_all(&schedule.directory).unwrap();
         std::fs::write(&schedule.directory, "a file").unwrap();
         let error = schedule.take(&store, KEYSPACE, start()).await.unwrap_err().to_string();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_neither_hastens_nor_delays_the_next_one() {
+    fn keeps_schedule_across_restarts() {
         let at = |hours: u32| OffsetDateTime::from(start() + hours * HOUR).format(NAME).unwrap();
         let now = start() + 3 * HOUR;
         for (taken, wait) in [
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_taken_for_as_long_as_the_task_runs() {
+    async fn takes_snapshots_until_aborted() {
         let dir = tempfile::tempdir().unwrap();
         let store =
             Arc::new(Embedded::open(&dir.path().join("store"), Options::default()).unwrap());
@@ -178,7 +179,7 @@ mod tests {
         let clock = Arc::new(ManualClock::new(start()));
         let following = tokio::spawn(schedule.clone().follow(store, KEYSPACE, clock.clone()));
         for n in 1..4 {
-            while schedule.taken().unwrap_or_default().len() < n {
+            while schedule.snapshots().unwrap_or_default().len() < n {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             clock.advance(HOUR);

@@ -1,4 +1,4 @@
-//! Saving a store to one file and making a store from one, for offline commands.
+//! Saves a store to one file and creates a store from one, for offline commands.
 
 use std::{
     fs::OpenOptions,
@@ -15,24 +15,26 @@ use crate::{
     embedded::{Dump, Embedded, Index, create_segment, snapshot_file},
 };
 
-/// What a snapshot file holds.
+/// The contents of a snapshot file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What the store was at.
+    /// The store's revision when it was saved.
     pub revision: Revision,
+    /// The number of keys.
     pub keys: u64,
     /// The file's length.
     pub bytes: u64,
 }
 
 impl Snapshot {
-    /// Saves the store as it is now to `path`. The file appears whole or not at all.
+    /// Saves the store's present state to `path`. The file appears whole or not at all.
     pub fn save(store: &Embedded, path: &Path) -> Result<Self> {
         write(&store.dump(), path)?;
         Self::inspect(path)
     }
 
-    /// Saves what any engine's store holds now to `path`, in the same form. Keys that expire begin their time anew.
+    /// Saves the present state of any engine's store to `path`, in the same format. The time to live of expiring keys
+    /// restarts.
     pub async fn save_from(
         store: &dyn Store,
         keyspace: Keyspace,
@@ -46,7 +48,7 @@ impl Snapshot {
             let expires = ttl.map_or(0, |ttl| (now + ttl).as_millis() as u64);
             (item, expires)
         });
-        let dump = Dump::gathered(found.revision, items);
+        let dump = Dump::from_items(found.revision, items);
         let path = path.to_owned();
         let saved = tokio::task::spawn_blocking(move || {
             write(&dump, &path)?;
@@ -57,16 +59,16 @@ impl Snapshot {
         })
     }
 
-    /// Reads and checks a whole snapshot file.
+    /// Reads and verifies a whole snapshot file.
     pub fn inspect(path: &Path) -> Result<Self> {
         Ok(read(path)?.0)
     }
 
-    /// Makes a store in `directory`, which must be empty or absent, from the snapshot at `path`.
+    /// Creates a store in `directory`, which must be empty or absent, from the snapshot at `path`.
     ///
-    /// The store's revision becomes the snapshot's plus `bump`. A bump beyond all that was written after
-    /// the snapshot keeps clients that saw later revisions from mistaking new ones for those; older
-    /// revisions are then compacted, so that they list again.
+    /// The store's revision becomes the snapshot's plus `bump`. Choose a bump larger than the number of writes after
+    /// the snapshot. Then a client that saw later revisions never takes a new revision for one of those. Older
+    /// revisions are compacted, so clients list again.
     pub fn restore(path: &Path, directory: &Path, bump: u64) -> Result<Self> {
         let (found, index) = read(path)?;
         let io = |source| io("restore the snapshot into", directory, source);
@@ -79,7 +81,7 @@ impl Snapshot {
         if bump > 0 {
             dump.bump(bump);
         }
-        // Until both files are there, opening the directory reports that one is missing.
+        // A crash in between is detected: opening a directory with only one of the two files fails.
         create_segment(&disk, 1, dump.revision + 1, 0).map_err(|failure| failure.to_error())?;
         let name = snapshot_file::name(dump.revision);
         snapshot_file::write(&disk, &name, &dump, &AtomicBool::new(false)).map_err(io)?;
@@ -93,7 +95,7 @@ fn write(dump: &Dump, path: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), name) else {
         return Err(io(std::io::Error::new(ErrorKind::InvalidInput, "not the path of a file")));
     };
-    // A bare name is of a file here.
+    // A bare file name is in the current directory.
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let disk = RealDisk::unlocked(parent).map_err(io)?;
     snapshot_file::write(&disk, name, dump, &AtomicBool::new(false)).map_err(io)?;

@@ -1,4 +1,4 @@
-//! What every engine must pass, and the embedded engine's own tests.
+//! The conformance tests of every engine, and the embedded engine's own tests.
 
 pub mod history;
 pub mod model;

@@ -1,9 +1,11 @@
-//! A store by S3's API: a bucket of which each key reaches the part that is its own.
+//! Serves a store by S3's API, as one bucket in which each access key reaches its own part.
+//!
+//! It implements only the operations that [`Store`]'s own client needs. Read [`Api`] first.
 //!
 //! Invariants:
-//! - Nothing is done, and nothing said of what there is, for whoever has not signed the request, or has signed another.
-//! - A key reaches the names below its prefix, and no listing shows others.
-//! - What is not done is refused by its name.
+//! - A request without a valid signature changes nothing and learns nothing.
+//! - An access key reaches only the names below its prefix, and its listings show no others.
+//! - An operation that is not implemented is rejected by its name.
 
 mod request;
 mod signature;
@@ -17,35 +19,35 @@ use quick_xml::escape::escape;
 use serve::{Body, Handler, full};
 use tempfile::NamedTempFile;
 
-use self::request::{Asked, Listing};
+use self::request::{Listing, S3Request};
 use crate::{Error, LARGEST, Listed, Secrecy, Since, Store, Version, body};
 
-/// The most names of a page of a listing, which is S3's.
+/// The most names on a page of a listing: S3's limit.
 const PAGE: usize = 1000;
-/// The largest object that is written by one request: 5 GiB, which is S3's.
+/// The largest object written by one request: 5 GiB, S3's limit.
 const LARGEST_WRITTEN: u64 = 5 << 30;
 
-/// A key, and what it is good for.
+/// An access key and its rights.
 #[derive(Clone)]
 pub struct Right {
-    /// What requests name it by (the access key ID).
+    /// The access key ID.
     pub id: String,
-    /// What they are signed with.
+    /// The secret that signs requests.
     pub secret: String,
-    /// It reaches the names that begin so: a directory with its slash, or nothing for all.
+    /// The prefix of the names that the key reaches: a directory with its slash, or empty for all.
     pub prefix: String,
-    /// Of these it may change those that begin so; none, if this is missing.
+    /// The prefix of the names that the key may change; `None` if it may change none.
     pub writes: Option<String>,
 }
 
-/// A store that is served as a bucket.
+/// A store served as a bucket.
 pub struct Api {
     store: Store,
     bucket: String,
     rights: Vec<Right>,
 }
 
-/// Why a request is refused: S3's code, and what to say beside it.
+/// A rejection: the status, S3's error code and the message.
 #[derive(Debug)]
 struct Refusal(StatusCode, &'static str, String);
 
@@ -68,10 +70,10 @@ impl From<Error> for Refusal {
                 Self(StatusCode::BAD_REQUEST, "InvalidArgument", error.to_string())
             }
             error => {
-                // Where the store lies is nothing that a stranger has to know.
+                // Log the error, but do not reveal the store's location to the client.
                 tracing::warn!(%error, "serving the store");
-                let told = "We encountered an internal error. Please try again.";
-                Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", told.to_owned())
+                let message = "We encountered an internal error. Please try again.";
+                Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
             }
         }
     }
@@ -80,23 +82,23 @@ impl From<Error> for Refusal {
 impl Refusal {
     fn failed(error: &dyn std::fmt::Display) -> Self {
         tracing::warn!(%error, "serving the store");
-        let told = "We encountered an internal error. Please try again.";
-        Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", told.to_owned())
+        let message = "We encountered an internal error. Please try again.";
+        Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
     }
 }
 
 impl Api {
-    /// Serves a store as a bucket of this name. Keys' secrets are for nobody to read.
+    /// Serves a store as a bucket of this name. All objects written through it are private to their owner.
     pub fn new(store: Store, bucket: &str, rights: Vec<Right>) -> Self {
         Self { store, bucket: bucket.to_owned(), rights }
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let (head, body) = request.into_parts();
-        let asked = Asked::read(&head)?;
-        let (right, sum) = signature::verify(&head, &asked, &self.rights, rt::now())?;
-        if asked.bucket != self.bucket {
-            return match asked.bucket.as_str() {
+        let request = S3Request::read(&head)?;
+        let (right, sum) = signature::verify(&head, &request, &self.rights, rt::now())?;
+        if request.bucket != self.bucket {
+            return match request.bucket.as_str() {
                 "" => denied(),
                 _ => refuse(
                     StatusCode::NOT_FOUND,
@@ -105,27 +107,27 @@ impl Api {
                 ),
             };
         }
-        let changes = ![Method::GET, Method::HEAD].contains(&asked.method);
-        if changes && !right.writes.as_ref().is_some_and(|below| asked.key.starts_with(below)) {
+        let changes = ![Method::GET, Method::HEAD].contains(&request.method);
+        if changes && !right.writes.as_ref().is_some_and(|below| request.key.starts_with(below)) {
             return denied();
         }
-        if asked.key.is_empty() {
-            return self.of_bucket(&asked, right).await;
+        if request.key.is_empty() {
+            return self.handle_bucket(&request, right).await;
         }
-        if !asked.key.starts_with(&right.prefix) {
+        if !request.key.starts_with(&right.prefix) {
             return denied();
         }
-        if let Some(other) = asked.query.first() {
-            // The SDKs say which operation they mean.
+        if let Some(other) = request.query.first() {
+            // The SDKs name the operation in the parameter `x-id`.
             if other.0 != "x-id" {
-                let text = format!("{} is not served here", other.0);
+                let text = format!("the parameter {} is not supported", other.0);
                 return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
             }
         }
-        match asked.method {
-            Method::GET | Method::HEAD => self.get(asked).await,
-            Method::DELETE => self.delete(asked).await,
-            Method::PUT => self.put(asked, body, &sum).await,
+        match request.method {
+            Method::GET | Method::HEAD => self.get(request).await,
+            Method::DELETE => self.delete(request).await,
+            Method::PUT => self.put(request, body, &sum).await,
             _ => refuse(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "MethodNotAllowed",
@@ -134,8 +136,8 @@ impl Api {
         }
     }
 
-    /// Does what may wait for a disk or another server where nobody else waits for it.
-    async fn ask<T: Send + 'static>(
+    /// Runs blocking work on a blocking thread.
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
@@ -144,30 +146,34 @@ impl Api {
         done.map_err(|error| Refusal::failed(&error))?
     }
 
-    async fn of_bucket(&self, asked: &Asked, right: &Right) -> Result<Response<Body>, Refusal> {
-        match asked.method {
+    async fn handle_bucket(
+        &self,
+        request: &S3Request,
+        right: &Right,
+    ) -> Result<Response<Body>, Refusal> {
+        match request.method {
             Method::HEAD => return Ok(Response::new(full(""))),
             Method::GET => {}
             _ => {
-                let text = "buckets are not made or changed here";
+                let text = "creating and changing buckets is not supported";
                 return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
             }
         }
-        if asked.value("location").is_some() {
+        if request.value("location").is_some() {
             return Ok(xml(StatusCode::OK, "<LocationConstraint/>"));
         }
-        let listing = Listing::read(asked)?;
+        let listing = Listing::read(request)?;
         if !listing.prefix.starts_with(&right.prefix) {
             return denied();
         }
         let bucket = self.bucket.clone();
-        self.ask(move |store| list(store, &bucket, &listing)).await
+        self.run_blocking(move |store| list(store, &bucket, &listing)).await
     }
 
-    async fn get(&self, asked: Asked) -> Result<Response<Body>, Refusal> {
-        self.ask(move |store| {
-            let (body, length, version) = found(store, &asked.key)?;
-            let is_head = asked.method == Method::HEAD;
+    async fn get(&self, request: S3Request) -> Result<Response<Body>, Refusal> {
+        self.run_blocking(move |store| {
+            let (body, length, version) = open_object(store, &request.key)?;
+            let is_head = request.method == Method::HEAD;
             let mut response = Response::new(if is_head { full("") } else { body });
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_LENGTH, length.into());
@@ -178,13 +184,13 @@ impl Api {
         .await
     }
 
-    async fn delete(&self, asked: Asked) -> Result<Response<Body>, Refusal> {
-        self.ask(move |store| {
-            match (&asked.since, version(store, &asked.key)?) {
-                (Some(Since::Read(read)), Some(_)) => store.remove(&asked.key, read)?,
-                (Some(_), _) => return Err(Error::Conflict { name: asked.key }.into()),
-                (None, Some(_)) => store.discard(&asked.key)?,
-                // As S3 does, what is not there is removed.
+    async fn delete(&self, request: S3Request) -> Result<Response<Body>, Refusal> {
+        self.run_blocking(move |store| {
+            match (&request.since, version(store, &request.key)?) {
+                (Some(Since::Read(read)), Some(_)) => store.remove(&request.key, read)?,
+                (Some(_), _) => return Err(Error::Conflict { name: request.key }.into()),
+                (None, Some(_)) => store.discard(&request.key)?,
+                // Removing an absent object succeeds, as in S3.
                 (None, None) => {}
             }
             let mut response = Response::new(full(""));
@@ -194,52 +200,57 @@ impl Api {
         .await
     }
 
-    async fn put(&self, asked: Asked, body: Body, sum: &str) -> Result<Response<Body>, Refusal> {
+    async fn put(
+        &self,
+        request: S3Request,
+        body: Body,
+        sum: &str,
+    ) -> Result<Response<Body>, Refusal> {
         let cut = || {
-            let told = "You did not provide the number of bytes specified by the Content-Length HTTP header";
-            Refusal(StatusCode::BAD_REQUEST, "IncompleteBody", told.to_owned())
+            let message = "You did not provide the number of bytes specified by the Content-Length HTTP header";
+            Refusal(StatusCode::BAD_REQUEST, "IncompleteBody", message.to_owned())
         };
         let changed = || {
-            let told =
+            let message =
                 "The provided 'x-amz-content-sha256' header does not match what was computed.";
-            Refusal(StatusCode::BAD_REQUEST, "XAmzContentSHA256Mismatch", told.to_owned())
+            Refusal(StatusCode::BAD_REQUEST, "XAmzContentSHA256Mismatch", message.to_owned())
         };
         let sum = sum.to_owned();
-        if asked.length > LARGEST_WRITTEN {
-            let told = "Your proposed upload exceeds the maximum allowed size";
-            return refuse(StatusCode::BAD_REQUEST, "EntityTooLarge", told);
+        if request.length > LARGEST_WRITTEN {
+            let message = "Your proposed upload exceeds the maximum allowed size";
+            return refuse(StatusCode::BAD_REQUEST, "EntityTooLarge", message);
         }
-        if asked.length <= LARGEST as u64 {
+        if request.length <= LARGEST as u64 {
             let content = Limited::new(body, LARGEST).collect().boxed().await;
             let content = content.map_err(|_| cut())?.to_bytes();
-            if content.len() as u64 != asked.length {
+            if content.len() as u64 != request.length {
                 return Err(cut());
             }
             return self
-                .ask(move |store| {
+                .run_blocking(move |store| {
                     if body::sum_of(&content) != sum {
                         return Err(changed());
                     }
-                    written(&write(store, &asked, &content)?)
+                    put_response(&write(store, &request, &content)?)
                 })
                 .await;
         }
-        let file = receive(body, asked.length).await?.ok_or_else(cut)?;
-        self.ask(move |store| {
+        let file = receive(body, request.length).await?.ok_or_else(cut)?;
+        self.run_blocking(move |store| {
             let own = body::sum(file.path()).map_err(|e| Refusal::failed(&e))?;
-            if own != (asked.length, sum) {
+            if own != (request.length, sum) {
                 return Err(changed());
             }
-            match (&asked.since, version(store, &asked.key)?) {
+            match (&request.since, version(store, &request.key)?) {
                 (_, None) | (Some(Since::Absent), _) => {}
-                (None, Some(_)) => store.discard(&asked.key)?,
+                (None, Some(_)) => store.discard(&request.key)?,
                 (Some(Since::Read(_)), Some(_)) => {
-                    let text = "an object as large as this is not replaced under a condition";
+                    let text = "conditional replacement of an object this large is not supported";
                     return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
                 }
             }
-            store.keep(&asked.key, file.path())?;
-            written(&version(store, &asked.key)?.ok_or_else(absent)?)
+            store.keep(&request.key, file.path())?;
+            put_response(&version(store, &request.key)?.ok_or_else(no_such_key)?)
         })
         .await
     }
@@ -256,7 +267,7 @@ impl Handler for Api {
                     escape(&why)
                 );
                 let mut response = xml(status, if is_head { "" } else { &text });
-                // What is left of its body nobody reads.
+                // The rest of the request's body is not read.
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
                 response
@@ -271,34 +282,34 @@ fn xml(status: StatusCode, text: &str) -> Response<Body> {
     serve::answer(status, "application/xml", text)
 }
 
-fn absent() -> Refusal {
-    let told = "The specified key does not exist.";
-    Refusal(StatusCode::NOT_FOUND, "NoSuchKey", told.to_owned())
+fn no_such_key() -> Refusal {
+    let message = "The specified key does not exist.";
+    Refusal(StatusCode::NOT_FOUND, "NoSuchKey", message.to_owned())
 }
 
 fn tag(version: &Version) -> Result<HeaderValue, Refusal> {
     version.0.parse().map_err(|e| Refusal::failed(&e))
 }
 
-fn written(version: &Version) -> Result<Response<Body>, Refusal> {
+fn put_response(version: &Version) -> Result<Response<Body>, Refusal> {
     let mut response = Response::new(full(""));
     response.headers_mut().insert(header::ETAG, tag(version)?);
     Ok(response)
 }
 
-/// An object, its length and its version.
-fn found(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal> {
+/// Returns an object, its length and its version.
+fn open_object(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal> {
     match store.read(key) {
         Ok(Some((content, version))) => {
             let length = content.len() as u64;
             Ok((full(content), length, version))
         }
-        Ok(None) => Err(absent()),
+        Ok(None) => Err(no_such_key()),
         Err(Error::TooMuch { .. }) => {
             let directory = tempfile::tempdir().map_err(|e| Refusal::failed(&e))?;
             let path = directory.path().join("object");
-            let version = store.fetch(key, &path)?.ok_or_else(absent)?;
-            // It is read to its end although it has no name any more.
+            let version = store.fetch(key, &path)?.ok_or_else(no_such_key)?;
+            // Open the file before its name is removed; its content stays readable.
             let file = std::fs::File::open(&path).map_err(|e| Refusal::failed(&e))?;
             let length = file.metadata().map_err(|e| Refusal::failed(&e))?.len();
             Ok((body::of_file(file), length, version))
@@ -308,30 +319,30 @@ fn found(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal> {
 }
 
 fn version(store: &Store, key: &str) -> Result<Option<Version>, Refusal> {
-    match found(store, key) {
+    match open_object(store, key) {
         Ok((_, _, version)) => Ok(Some(version)),
         Err(Refusal(StatusCode::NOT_FOUND, ..)) => Ok(None),
         Err(refusal) => Err(refusal),
     }
 }
 
-/// Writes an object. Without a condition the last of those who write at once is right.
-fn write(store: &Store, asked: &Asked, content: &[u8]) -> Result<Version, Refusal> {
-    if let Some(since) = &asked.since {
-        return Ok(store.write(&asked.key, content, since, Secrecy::Private)?);
+/// Writes an object. Without a condition, the last of several concurrent writers wins.
+fn write(store: &Store, request: &S3Request, content: &[u8]) -> Result<Version, Refusal> {
+    if let Some(since) = &request.since {
+        return Ok(store.write(&request.key, content, since, Secrecy::Private)?);
     }
     let mut tries = 0;
     loop {
         tries += 1;
-        let since = version(store, &asked.key)?.map_or(Since::Absent, Since::Read);
-        match store.write(&asked.key, content, &since, Secrecy::Private) {
+        let since = version(store, &request.key)?.map_or(Since::Absent, Since::Read);
+        match store.write(&request.key, content, &since, Secrecy::Private) {
             Err(Error::Conflict { .. }) if tries < 10 => {}
             done => return Ok(done?),
         }
     }
 }
 
-/// Takes a large body into a file; nothing if it is not as long as was said.
+/// Saves a large body to a file; returns `None` if its length differs from `length`.
 async fn receive(mut body: Body, length: u64) -> Result<Option<NamedTempFile>, Refusal> {
     let mut file = NamedTempFile::new().map_err(|e| Refusal::failed(&e))?;
     let mut left = length;
@@ -344,7 +355,7 @@ async fn receive(mut body: Body, length: u64) -> Result<Option<NamedTempFile>, R
     Ok((left == 0).then_some(file))
 }
 
-/// One page of a listing. It goes on after the last name that was told.
+/// Returns one page of a listing, which starts after the last name of the page before.
 fn list(store: &Store, bucket: &str, listing: &Listing) -> Result<Response<Body>, Refusal> {
     let directory = listing.prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut page: Vec<(String, Option<Listed>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Files as what goes over a connection.
+//! Files as HTTP bodies, and checksums of content.
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 const CHUNK: usize = 256 << 10;
 
-/// A file, from where it is to its end. Whoever asks for a piece waits for the disk.
+/// Returns a body that reads a file from its current position to its end. Polling the body blocks on the disk.
 pub(crate) fn of_file(mut file: File) -> client::Body {
     let chunks = std::iter::from_fn(move || {
         let mut chunk = vec![0; CHUNK];
@@ -26,12 +26,12 @@ pub(crate) fn of_file(mut file: File) -> client::Body {
     StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync()
 }
 
-/// The SHA-256 sum of what an object has, in hexadecimal.
+/// Returns the SHA-256 sum of `content`, in hexadecimal.
 pub(crate) fn sum_of(content: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(content))
 }
 
-/// A file's length, and its SHA-256 sum in hexadecimal.
+/// Returns a file's length and its SHA-256 sum in hexadecimal.
 pub(crate) fn sum(path: &Path) -> std::io::Result<(u64, String)> {
     let (mut file, mut sum, mut length) = (File::open(path)?, Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 20];

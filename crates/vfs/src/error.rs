@@ -1,4 +1,6 @@
-/// Why a state store was not read or written.
+//! The errors of a store.
+
+/// An error of reading or writing a state store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -10,19 +12,19 @@ pub enum Error {
     #[error("object {name:?} of the state store: {reason}")]
     Name { name: String, reason: &'static str },
     #[error(
-        "writing {name:?} to the state store: somebody else has changed it since it was read; read it again, and repeat \
-         the command"
+        "writing {name:?} to the state store: another process has changed it since it was read; read it again and \
+         repeat the command"
     )]
     Conflict { name: String },
     #[error(
-        "the state store's lock {name:?} is held by {holder} until {until}; wait for it, or ask them"
+        "the state store's lock {name:?} is held by {holder} until {until}; wait until then, or ask the holder"
     )]
     Locked { name: String, holder: String, until: String },
     #[error(
-        "reading {name:?} of the state store: it has more than {most} {unit}; something else was put there"
+        "reading {name:?} of the state store: it has more than {most} {unit}; another program wrote it"
     )]
     TooMuch { name: String, most: usize, unit: &'static str },
-    #[error("asking the state store's server {address}: {cause}")]
+    #[error("preparing a request to the state store's server {address}: {cause}")]
     Server { address: String, cause: String },
     #[error("the state store: {0}")]
     Credentials(#[from] aws::Error),
@@ -55,8 +57,8 @@ impl Error {
         move |error| failed(error.source)
     }
 
-    /// Whether the same may succeed in a while.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// Reports whether a retry may succeed.
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::Sent { .. } | Self::Late { .. } => true,
             Self::Answer { status, .. } => status == "nonsense",
@@ -64,7 +66,7 @@ impl Error {
         }
     }
 
-    /// Whether nothing is there.
+    /// Reports whether the object does not exist.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
     }

@@ -15,14 +15,14 @@ use crate::{
     name::{self, UNFINISHED},
 };
 
-/// A store in a directory, which is made by the first write. Names have been looked at.
+/// A store in a directory, which the first write creates. Callers have checked the names.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     pub(crate) base: PathBuf,
 }
 
 impl Directory {
-    /// An object and its version; nothing if there is none.
+    /// Returns an object and its version; `None` if it does not exist.
     pub(crate) fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
         let file = match sys::read_beneath(&self.base, Path::new(name)) {
             Ok(file) => file,
@@ -39,7 +39,7 @@ impl Directory {
         Ok(Some((content, version)))
     }
 
-    /// Copies an object, however large it is, into a file, which is the caller's alone. Says whether there is one.
+    /// Copies an object of any size to a file with mode 0600. Returns its version; `None` if it does not exist.
     pub(crate) fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
         let mut from = match sys::read_beneath(&self.base, Path::new(name)) {
             Ok(file) => file,
@@ -56,13 +56,13 @@ impl Directory {
         copy().map_err(Error::io("copying", name))
     }
 
-    /// Writes a new object, however large it is, from a file. It is for its owner alone.
+    /// Creates an object of any size from a file, readable by its owner only.
     pub(crate) fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
-        let mut from = File::open(from).map_err(Error::io("reading what is to be", name))?;
+        let mut from = File::open(from).map_err(Error::io("reading the file for", name))?;
         self.put_from(name, &mut from, &Since::Absent, Secrecy::Private)
     }
 
-    /// Writes an object, if it still is what the writer made it from.
+    /// Writes an object, if its version is still `since`.
     pub(crate) fn write(
         &self,
         name: &str,
@@ -83,7 +83,7 @@ impl Directory {
     ) -> Result<(), Error> {
         let failed = || Error::io("writing", name);
         sys::make_directories(&self.base, 0o755).map_err(failed())?;
-        let _alone = self.alone().map_err(failed())?;
+        let _lock = self.lock_exclusively().map_err(failed())?;
         self.compare(name, since)?;
         let (directory, own) = name::split(name);
         sys::make_beneath(&self.base, Path::new(directory)).map_err(Error::sys("writing", name))?;
@@ -93,42 +93,42 @@ impl Directory {
         })
     }
 
-    /// Removes an object whatever it is by now.
+    /// Removes an object of any version.
     pub(crate) fn discard(&self, name: &str) -> Result<(), Error> {
-        let _alone = self.alone().map_err(Error::io("removing", name))?;
-        self.take_away(name)
+        let _lock = self.lock_exclusively().map_err(Error::io("removing", name))?;
+        self.delete_file(name)
     }
 
-    /// Removes an object, if it still is what was read.
+    /// Removes an object, if its version is still `read`.
     pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
-        let _alone = self.alone().map_err(Error::io("removing", name))?;
+        let _lock = self.lock_exclusively().map_err(Error::io("removing", name))?;
         self.compare(name, &Since::Read(read.clone()))?;
-        self.take_away(name)
+        self.delete_file(name)
     }
 
-    fn take_away(&self, name: &str) -> Result<(), Error> {
+    fn delete_file(&self, name: &str) -> Result<(), Error> {
         let (directory, own) = name::split(name);
-        let (_held, at) = self.hold(directory)?;
+        let (_handle, at) = self.open_directory(directory)?;
         fs::remove_file(at.join(own)).map_err(Error::io("removing", name))?;
-        // Directories have no meaning of their own: one that is empty now goes too, and so do those around it.
-        let mut around = directory;
-        while !around.is_empty() {
-            let (outer, own) = name::split(around);
-            let (_held, at) = self.hold(outer)?;
+        // Directories exist only for their objects: remove those that are now empty, innermost first.
+        let mut parent = directory;
+        while !parent.is_empty() {
+            let (outer, own) = name::split(parent);
+            let (_handle, at) = self.open_directory(outer)?;
             if fs::remove_dir(at.join(own)).is_err() {
                 break;
             }
-            around = outer;
+            parent = outer;
         }
         Ok(())
     }
 
-    /// All objects below a directory (of the whole store, if it is empty), sorted by name. Links are not followed, and are
-    /// no objects.
+    /// Returns all objects below a directory (of the whole store, if it is empty), sorted by name. Symbolic links are
+    /// neither followed nor listed.
     pub(crate) fn list(&self, directory: &str) -> Result<Vec<Listed>, Error> {
         let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = left.pop() {
-            for (name, metadata) in self.look(&directory)? {
+            for (name, metadata) in self.read_directory(&directory)? {
                 let name = match directory.as_str() {
                     "" => name,
                     directory => format!("{directory}/{name}"),
@@ -137,7 +137,7 @@ impl Directory {
                     left.push(name);
                 } else {
                     let modified =
-                        metadata.modified().map_err(Error::io("looking at", &name))?.into();
+                        metadata.modified().map_err(Error::io("checking", &name))?.into();
                     found.push(Listed { name, size: metadata.len(), modified });
                 }
                 if found.len() + left.len() > MOST {
@@ -150,17 +150,17 @@ impl Directory {
         Ok(found)
     }
 
-    /// The names right below a directory, sorted, and whether each is a directory.
+    /// Returns the names directly below a directory, sorted, and whether each is a directory.
     pub(crate) fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
-        let found = self.look(directory)?;
+        let found = self.read_directory(directory)?;
         let mut names: Vec<_> =
             found.into_iter().map(|(name, metadata)| (name, metadata.is_dir())).collect();
         names.sort();
         Ok(names)
     }
 
-    fn look(&self, directory: &str) -> Result<Vec<(String, fs::Metadata)>, Error> {
-        let (_held, at) = match self.hold(directory) {
+    fn read_directory(&self, directory: &str) -> Result<Vec<(String, fs::Metadata)>, Error> {
+        let (_handle, at) = match self.open_directory(directory) {
             Ok(held) => held,
             Err(error) if error.is_absent() => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -169,10 +169,10 @@ impl Directory {
         let mut found = Vec::new();
         for entry in fs::read_dir(at).map_err(failed())?.take(MOST) {
             let entry = entry.map_err(failed())?;
-            // Of a link it is the link's own.
+            // For a symbolic link, this is the link's own metadata.
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
-                // Somebody has removed it since.
+                // Another process has removed it since.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(failed()(error)),
             };
@@ -185,23 +185,23 @@ impl Directory {
     }
 
     fn compare(&self, name: &str, since: &Since) -> Result<(), Error> {
-        let there = self.read(name)?.map(|(_, version)| version);
+        let present = self.read(name)?.map(|(_, version)| version);
         let as_expected = match since {
-            Since::Absent => there.is_none(),
-            Since::Read(version) => there.as_ref() == Some(version),
+            Since::Absent => present.is_none(),
+            Since::Read(version) => present.as_ref() == Some(version),
         };
         if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
     }
 
-    /// Holds off other writers while an object is compared and replaced; the kernel lets go when the file is closed.
-    fn alone(&self) -> std::io::Result<File> {
+    /// Locks out other writers while an object is compared and replaced. The lock ends when the file is closed.
+    fn lock_exclusively(&self) -> std::io::Result<File> {
         let base = File::open(&self.base)?;
         base.lock()?;
         Ok(base)
     }
 
-    /// A directory that is held open, and a path to it that nobody can lead elsewhere.
-    fn hold(&self, directory: &str) -> Result<(sys::Held, PathBuf), Error> {
+    /// Opens a directory and returns a path to it that no renamed or linked directory can redirect.
+    fn open_directory(&self, directory: &str) -> Result<(sys::Held, PathBuf), Error> {
         let held = sys::hold_beneath(&self.base, Path::new(directory))
             .map_err(Error::sys("opening", directory))?;
         let path = format!("/proc/self/fd/{}", held.as_fd().as_raw_fd()).into();
@@ -215,7 +215,7 @@ impl Directory {
         content: &mut dyn std::io::Read,
         secrecy: Secrecy,
     ) -> Result<(), Error> {
-        let (_held, at) = self.hold(directory)?;
+        let (_handle, at) = self.open_directory(directory)?;
         let mut write = || {
             let mut options = fs::OpenOptions::new();
             options.mode(0o600);
@@ -227,14 +227,14 @@ impl Directory {
             file.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
             file.as_file().sync_all()?;
             file.persist(at.join(own)).map_err(|e| e.error)?;
-            // The new name must be on the disk as well.
+            // Make the new name durable, too.
             File::open(&at)?.sync_all()
         };
         write().map_err(Error::io("writing", own))
     }
 }
 
-/// What an object's content was: its SHA-256 sum.
+/// Returns the version of content: its SHA-256 sum.
 fn version(content: &[u8]) -> Version {
     Version(format!("\"{}\"", body::sum_of(content)))
 }

@@ -1,13 +1,15 @@
-//! kOps' state store, by its URL: a tree of small objects that several people and machines write.
+//! kOps' state store, opened by URL: a tree of small objects that several people and machines write.
+//!
+//! It stores bytes by name, in a directory or an S3 bucket. `kops-core` defines their meaning. Read [`Store`] first.
 //!
 //! Invariants:
-//! - A write says what it was made from. If the object has changed since, the write fails, and nothing is lost.
-//! - A reader sees an object as it was before a write or after it, whatever ends in between.
-//! - No name leads out of the store, neither by what it says nor by a link that lies in the store.
-//! - What the store holds is read within bounds.
-//! - What a lock says of time is an argument.
-//! - A server of a store is told no secret key, is believed nothing that it could not know, and is asked again only for what
-//!   may be done twice.
+//! - A write names the version it was made from. If the object has changed since, the write fails, and nothing is lost.
+//! - A reader sees an object before a write or after it, never in between, even if the writer is killed.
+//! - No name leads out of the store, neither by its parts nor through a symbolic link in the store.
+//! - Every read is bounded.
+//! - The caller passes the current time of a lock.
+//! - An S3 server never receives the secret key, and its answers are verified. Only requests that may be executed twice
+//!   are retried.
 
 use api_meta::Timestamp;
 
@@ -25,40 +27,40 @@ pub use error::Error;
 pub use lock::Lock;
 pub use store::{Environment, Store};
 
-/// The largest object that is read into memory, in bytes: backups go from file to file.
+/// The largest object that is read into memory, in bytes. Larger ones, such as backups, are copied between files.
 const LARGEST: usize = 16 << 20;
-/// The most objects that a listing has.
+/// The largest number of objects in a listing.
 const MOST: usize = 100_000;
 
-/// What an object was when it was read, as HTTP says it (`ETag`).
+/// The version of an object when it was read: its HTTP `ETag`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(String);
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its whole name.
+    /// The object's full name.
     pub name: String,
-    /// Its length in bytes; zero if a server does not say.
+    /// The length in bytes; zero if the server does not report it.
     pub size: u64,
-    /// When it was written last; the epoch if a server does not say.
+    /// The time of the last write; the epoch if the server does not report it.
     pub modified: Timestamp,
 }
 
-/// What a write is made from.
+/// The precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// Nothing was there.
+    /// The object did not exist.
     Absent,
-    /// This was there.
+    /// The object had this version.
     Read(Version),
 }
 
-/// Who may read an object.
+/// The readers of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrecy {
-    /// Whoever may read the store.
+    /// Everyone who may read the store.
     Open,
-    /// Whoever owns the object: private keys.
+    /// Only the owner of the object: private keys.
     Private,
 }

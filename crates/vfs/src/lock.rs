@@ -1,4 +1,4 @@
-//! The lock of those who change a cluster: an object that names its holder and ends by itself.
+//! The lock of a cluster: an object that names its holder and expires.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{Error, Secrecy, Since, Store, Version};
 
-/// A lock that is held. Whoever ends without releasing it holds it until it expires.
+/// A lock that is held. A holder that ends without releasing it keeps it until it expires.
 #[derive(Debug)]
 #[must_use]
 pub struct Lock {
@@ -16,7 +16,7 @@ pub struct Lock {
 }
 
 impl Store {
-    /// Takes a lock for a while. One that has expired is taken over; one that cannot be read is somebody's as well.
+    /// Takes a lock for `period`. An expired lock is taken over; one that cannot be parsed counts as held.
     pub fn lock(
         &self,
         name: &str,
@@ -41,7 +41,7 @@ impl Store {
         Ok(Lock { name: name.to_owned(), version })
     }
 
-    /// Has a lock hold for a while longer; a conflict says that it expired and has another holder.
+    /// Extends a lock by `period`. A conflict means that it expired and has another holder.
     pub fn renew(
         &self,
         lock: &mut Lock,
@@ -67,7 +67,7 @@ impl Store {
         self.write(name, content.as_bytes(), since, Secrecy::Open)
     }
 
-    /// Gives a lock back; a conflict says that it expired and has another holder.
+    /// Releases a lock. A conflict means that it expired and has another holder.
     pub fn unlock(&self, lock: Lock) -> Result<(), Error> {
         self.remove(&lock.name, &lock.version)
     }

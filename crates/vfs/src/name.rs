@@ -1,8 +1,8 @@
-//! Names of objects: parts between slashes, none of which means anything to the file system.
+//! Validates names of objects: parts between slashes, without special meaning to the file system.
 
 use crate::Error;
 
-/// How names of unfinished writes begin. Whoever ended in between leaves such a file, which is no object.
+/// The prefix of unfinished writes. A killed writer leaves such a file; it is not an object.
 pub(crate) const UNFINISHED: &str = ".new-";
 
 const LONGEST_PART: usize = 255;
@@ -22,7 +22,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
             "." | ".." => return wrong("its name leads out of the store"),
             part if part.len() > LONGEST_PART => return wrong("its name is too long"),
             part if part.starts_with(UNFINISHED) => {
-                return wrong("such names are unfinished writes'");
+                return wrong("its name is reserved for unfinished writes");
             }
             _ => {}
         }
@@ -30,7 +30,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The directory that an object is in, and what it is called there.
+/// Splits an object's name into its directory and its last part.
 pub(crate) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }

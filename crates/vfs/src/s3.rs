@@ -1,4 +1,4 @@
-//! A store in a bucket of S3, or of a server that speaks as S3 does.
+//! A store in a bucket of S3, or of a compatible server.
 
 mod answer;
 mod place;
@@ -14,14 +14,14 @@ use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 use self::{
     answer::Page,
-    place::Place,
-    server::{Answer, Call, Payload, Server, To},
+    place::BucketLocation,
+    server::{Answer, Call, Payload, Server, Sink},
 };
 use crate::{Error, LARGEST, Listed, MOST, Since, Version, body, name, store::Environment};
 
-/// The most bytes of one page of a listing, which has a thousand names.
+/// The largest page of a listing, in bytes; a page has up to a thousand names.
 const PAGE: usize = 8 << 20;
-/// The largest object that is written at once, by S3's rules.
+/// The largest object written by one request: S3's limit.
 const LARGEST_WRITTEN: u64 = 5 << 30;
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const ACL: HeaderName = HeaderName::from_static("x-amz-acl");
@@ -33,12 +33,12 @@ pub(crate) struct Bucket {
     prefix: String,
     server: Server,
     acl: Option<String>,
-    /// Whether the bucket encrypts what is written to it without being asked, once that is known.
+    /// `true` if the bucket encrypts new objects by default. Read once, before the first write.
     encrypts: tokio::sync::OnceCell<bool>,
     blocking: Blocking,
 }
 
-/// Where connections live, whoever asks: also tasks of another runtime wait here for answers.
+/// The runtime that drives the store's connections. Callers on other runtimes block on it.
 #[derive(Debug)]
 struct Blocking(Option<Runtime>);
 
@@ -47,24 +47,24 @@ impl Blocking {
         Ok(Self(Some(Builder::new_current_thread().enable_all().build()?)))
     }
 
-    /// Waits on a thread of its own, as a thread of a runtime may not.
+    /// Blocks on `work` in a new thread, because a runtime's own thread must not block.
     fn wait<T: Send>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        let failed = |cause: &str| Err(Error::io("asking for", "")(std::io::Error::other(cause)));
+        let failed = |cause: &str| Err(Error::io("querying", "")(std::io::Error::other(cause)));
         let Some(runtime) = &self.0 else { return failed("the store is closed") };
         let wait = || {
             thread::scope(|scope| {
                 let builder = thread::Builder::new().name("store".to_owned());
                 let waiting = builder.spawn_scoped(scope, || runtime.block_on(work));
-                match waiting.map_err(Error::io("asking for", ""))?.join() {
+                match waiting.map_err(Error::io("querying", ""))?.join() {
                     Ok(done) => done,
                     Err(_) => failed("its thread panicked"),
                 }
             })
         };
-        // Other tasks of the caller's runtime go on, where it has threads for that.
+        // Let the caller's other tasks continue, if its runtime has other threads.
         match Handle::try_current().map(|own| own.runtime_flavor()) {
             Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
             _ => wait(),
@@ -74,7 +74,7 @@ impl Blocking {
 
 impl Drop for Blocking {
     fn drop(&mut self) {
-        // To wait for its end is not allowed in a task.
+        // A task must not block until the runtime has ended.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -82,7 +82,7 @@ impl Drop for Blocking {
 }
 
 impl Bucket {
-    /// `rest` is what follows `s3://` in the URL.
+    /// Opens a bucket. `rest` is the part of the URL after `s3://`.
     pub(crate) fn open(url: &str, rest: &str, environment: Environment<'_>) -> Result<Self, Error> {
         let wrong = |reason| Error::Url { url: url.to_owned(), reason };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -91,7 +91,7 @@ impl Bucket {
             name::check(&prefix)?;
             prefix.push('/');
         }
-        let place = Place::find(bucket, environment).map_err(wrong)?;
+        let place = BucketLocation::find(bucket, environment).map_err(wrong)?;
         Ok(Self {
             prefix,
             server: Server::new(place)?,
@@ -119,7 +119,7 @@ impl Bucket {
 
     async fn get(&self, name: &str, most: usize) -> Result<Option<(Vec<u8>, Version)>, Error> {
         let call = self.call("reading", Method::GET, name);
-        let answer = self.server.send(&call, To::Memory(most)).await?;
+        let answer = self.server.send(&call, Sink::Memory(most)).await?;
         if answer.is_absent() {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl Bucket {
         let mut file = made.map_err(failed())?;
         let call = self.call("copying", Method::GET, name);
         let got = self.blocking.wait(async {
-            let answer = self.server.send(&call, To::File(&mut file, LARGEST_WRITTEN)).await?;
+            let answer = self.server.send(&call, Sink::File(&mut file, LARGEST_WRITTEN)).await?;
             if answer.is_absent() { Ok(None) } else { version(&call, &answer).map(Some) }
         });
         if !matches!(got, Ok(Some(_))) {
@@ -144,7 +144,7 @@ impl Bucket {
     }
 
     pub(crate) fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
-        let failed = || Error::io("reading what is to be", name);
+        let failed = || Error::io("reading the file for", name);
         let (length, sum) = body::sum(from).map_err(failed())?;
         if length > LARGEST_WRITTEN {
             let most = usize::try_from(LARGEST_WRITTEN).unwrap_or(usize::MAX);
@@ -164,7 +164,7 @@ impl Bucket {
     }
 
     async fn put(&self, name: &str, payload: Payload<'_>, since: &Since) -> Result<Version, Error> {
-        // Servers there are that pass over conditions: before theirs is believed, it is looked at what they have.
+        // Some servers ignore conditional headers, so check the present version first.
         if !self.server.is_aws() {
             self.compare(name, since).await?;
         }
@@ -175,40 +175,41 @@ impl Bucket {
         }
         call.headers.extend(self.acl.clone().map(|acl| (ACL, acl)));
         call.payload = payload;
-        let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+        let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
         let has_vanished = answer.is_absent() && *since != Since::Absent;
         if !(answer.is_conflict() || has_vanished) {
             return version(&call, &answer);
         }
-        // What was sent before may have been written although no answer came: then what is there is ours.
+        // A request whose answer was lost may have been written: then the object has this content.
         if answer.is_repeated
             && let Payload::Bytes { content, .. } = &call.payload
-            && let Some((there, version)) = self.get(name, LARGEST).await?
-            && there == *content
+            && let Some((present, version)) = self.get(name, LARGEST).await?
+            && present == *content
         {
             return Ok(version);
         }
         Err(Error::Conflict { name: name.to_owned() })
     }
 
-    /// What is wrong about a question for the bucket's settings says nothing: then it is asked for what upstream asks for.
+    /// Reports whether the bucket encrypts by default. If its settings cannot be read, returns `false`, so that
+    /// encryption is requested explicitly, as upstream does.
     async fn encrypts(&self) -> bool {
-        let asked = async {
-            let mut call = self.call("asking for the encryption of", Method::GET, "");
+        let lookup = async {
+            let mut call = self.call("reading the default encryption of", Method::GET, "");
             call.key = String::new();
             call.query.push(("encryption", String::new()));
-            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await;
+            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await;
             answer.is_ok_and(|answer| {
                 answer.status == StatusCode::OK && answer::encrypts(&answer.body)
             })
         };
-        *self.encrypts.get_or_init(|| asked).await
+        *self.encrypts.get_or_init(|| lookup).await
     }
 
     pub(crate) fn discard(&self, name: &str) -> Result<(), Error> {
         let call = self.call("removing", Method::DELETE, name);
         self.blocking.wait(async {
-            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
             answer.succeeded(&call)
         })
     }
@@ -216,11 +217,11 @@ impl Bucket {
     pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
         let since = Since::Read(read.clone());
         self.blocking.wait(async {
-            // Few servers know a condition of a removal.
+            // Few servers support conditional deletes.
             self.compare(name, &since).await?;
             let mut call = self.call("removing", Method::DELETE, name);
             call.headers.push(condition(&since));
-            let answer = self.server.send(&call, To::Memory(answer::LARGEST)).await?;
+            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
             match answer.is_conflict() || answer.is_absent() && !answer.is_repeated {
                 true => Err(Error::Conflict { name: name.to_owned() }),
                 false if answer.is_absent() => Ok(()),
@@ -230,16 +231,16 @@ impl Bucket {
     }
 
     async fn compare(&self, name: &str, since: &Since) -> Result<(), Error> {
-        let call = self.call("looking at", Method::HEAD, name);
-        let answer = self.server.send(&call, To::Memory(0)).await?;
-        let there = match answer.status {
-            // There is no text with it that would say what is missing.
+        let call = self.call("checking", Method::HEAD, name);
+        let answer = self.server.send(&call, Sink::Memory(0)).await?;
+        let present = match answer.status {
+            // The answer to HEAD has no body, so a missing bucket looks the same as a missing key.
             StatusCode::NOT_FOUND => None,
             _ => Some(version(&call, &answer)?),
         };
         let as_expected = match since {
-            Since::Absent => there.is_none(),
-            Since::Read(version) => there.as_ref() == Some(version),
+            Since::Absent => present.is_none(),
+            Since::Read(version) => present.as_ref() == Some(version),
         };
         if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
     }
@@ -256,8 +257,8 @@ impl Bucket {
         Ok(found.into_iter().map(|(name, listed)| (name, listed.is_none())).collect())
     }
 
-    /// What is below a directory, by names from there; of directories nothing is known. Keys that are no names are no
-    /// objects.
+    /// Returns the names below a directory, relative to it; `None` for a subdirectory. Keys that are not valid names
+    /// are skipped.
     async fn pages(
         &self,
         directory: &str,
@@ -278,7 +279,7 @@ impl Bucket {
                 call.query.push(("delimiter", delimiter.to_owned()));
             }
             call.query.extend(next.map(|token| ("continuation-token", token)));
-            let answer = self.server.send(&call, To::Memory(PAGE)).await?;
+            let answer = self.server.send(&call, Sink::Memory(PAGE)).await?;
             answer.succeeded(&call)?;
             let page = Page::read(&answer.body).map_err(|cause| call.nonsense(cause))?;
             let inner = |key: &str| {
@@ -307,12 +308,11 @@ fn below(directory: &str) -> String {
     if directory.is_empty() { String::new() } else { format!("{directory}/") }
 }
 
-/// Of which version a good answer speaks.
+/// Returns the version in a successful answer.
 fn version(call: &Call<'_>, answer: &Answer) -> Result<Version, Error> {
     answer.succeeded(call)?;
     let tag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
-    tag.map(|tag| Version(tag.to_owned()))
-        .ok_or_else(|| call.nonsense("it says not which version there is (ETag)"))
+    tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.nonsense("it has no ETag"))
 }
 
 fn condition(since: &Since) -> (HeaderName, String) {

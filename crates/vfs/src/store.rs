@@ -1,73 +1,74 @@
-//! A store, wherever it lies.
+//! The state store, independent of its backend.
 
 use std::{path::Path, sync::Arc};
 
 use crate::{Error, Listed, Secrecy, Since, Version, file::Directory, name, s3::Bucket};
 
-/// A state store. Its calls wait for what they do, also where that is asked of a server.
+/// A state store. Its calls block, also on answers of a server.
 #[derive(Clone, Debug)]
-pub struct Store(Place);
+pub struct Store(Backend);
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Backend {
     Directory(Directory),
     Bucket(Arc<Bucket>),
 }
 
-/// An environment variable's value.
+/// A lookup of environment variables.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Store {
-    /// The store at a URL, `file:///path` or `s3://bucket/prefix`. What else has to be known of a server is said by this
-    /// process' environment.
+    /// Opens the store at a URL, `file:///path` or `s3://bucket/prefix`. The environment of this process configures the
+    /// access to a server.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::open_in(url, &|name| std::env::var(name).ok())
     }
 
-    /// The same, by another environment: upstream's variables `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID`,
-    /// `S3_SECRET_ACCESS_KEY`, `KOPS_STATE_S3_ACL` and `AWS_REGION`. Without an endpoint it is AWS, with the credentials that
-    /// AWS' own programs find.
+    /// Opens the store with the given environment: upstream's variables `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID`,
+    /// `S3_SECRET_ACCESS_KEY`, `KOPS_STATE_S3_ACL` and `AWS_REGION`. Without an endpoint, the store is in AWS and uses
+    /// the credentials that AWS' own tools find.
     pub fn open_in(url: &str, environment: Environment<'_>) -> Result<Self, Error> {
         let wrong = |reason| Error::Url { url: url.to_owned(), reason };
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is no URL"))?;
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("it is not a URL"))?;
         match scheme {
             "file" if !rest.starts_with('/') || rest.contains('\0') => {
                 Err(wrong("its path is not absolute"))
             }
-            "file" => Ok(Self(Place::Directory(Directory { base: rest.into() }))),
-            "s3" => Ok(Self(Place::Bucket(Arc::new(Bucket::open(url, rest, environment)?)))),
+            "file" => Ok(Self(Backend::Directory(Directory { base: rest.into() }))),
+            "s3" => Ok(Self(Backend::Bucket(Arc::new(Bucket::open(url, rest, environment)?)))),
             _ => Err(Error::Scheme { url: url.to_owned(), scheme: scheme.to_owned() }),
         }
     }
 
-    /// An object and its version; nothing if there is none.
+    /// Returns an object and its version; `None` if it does not exist.
     pub fn read(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.read(name),
-            Place::Bucket(bucket) => bucket.read(name),
+            Backend::Directory(directory) => directory.read(name),
+            Backend::Bucket(bucket) => bucket.read(name),
         }
     }
 
-    /// Copies an object, however large it is, into a file, which is the caller's alone. Nothing if there is none.
+    /// Copies an object of any size to a file with mode 0600. Returns `None` if the object does not exist.
     pub fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.fetch(name, to),
-            Place::Bucket(bucket) => bucket.fetch(name, to),
+            Backend::Directory(directory) => directory.fetch(name, to),
+            Backend::Bucket(bucket) => bucket.fetch(name, to),
         }
     }
 
-    /// Writes a new object, however large it is, from a file. It is for its owner alone.
+    /// Creates an object of any size from a file, readable by its owner only.
     pub fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.keep(name, from),
-            Place::Bucket(bucket) => bucket.keep(name, from),
+            Backend::Directory(directory) => directory.keep(name, from),
+            Backend::Bucket(bucket) => bucket.keep(name, from),
         }
     }
 
-    /// Writes an object, if it still is what the writer made it from. Who may read a bucket's objects is said by the bucket.
+    /// Writes an object, if its version is still `since`. In a bucket, the bucket's policy decides who may read the
+    /// object.
     pub fn write(
         &self,
         name: &str,
@@ -77,50 +78,50 @@ impl Store {
     ) -> Result<Version, Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.write(name, content, since, secrecy),
-            Place::Bucket(bucket) => bucket.write(name, content, since),
+            Backend::Directory(directory) => directory.write(name, content, since, secrecy),
+            Backend::Bucket(bucket) => bucket.write(name, content, since),
         }
     }
 
-    /// Removes an object whatever it is by now.
+    /// Removes an object of any version.
     pub fn discard(&self, name: &str) -> Result<(), Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.discard(name),
-            Place::Bucket(bucket) => bucket.discard(name),
+            Backend::Directory(directory) => directory.discard(name),
+            Backend::Bucket(bucket) => bucket.discard(name),
         }
     }
 
-    /// Removes an object, if it still is what was read.
+    /// Removes an object, if its version is still `read`.
     pub fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
         name::check(name)?;
         match &self.0 {
-            Place::Directory(directory) => directory.remove(name, read),
-            Place::Bucket(bucket) => bucket.remove(name, read),
+            Backend::Directory(directory) => directory.remove(name, read),
+            Backend::Bucket(bucket) => bucket.remove(name, read),
         }
     }
 
-    /// The names of all objects below a directory (of the whole store, if it is empty), sorted. What is no object of a
-    /// store, as a link, is passed over.
+    /// Returns the names of all objects below a directory (of the whole store, if it is empty), sorted. Other entries,
+    /// such as symbolic links, are skipped.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
         Ok(self.describe(directory)?.into_iter().map(|listed| listed.name).collect())
     }
 
-    /// The same, with what is known of each without reading it.
+    /// Returns all objects below a directory with size and time, without reading them.
     pub fn describe(&self, directory: &str) -> Result<Vec<Listed>, Error> {
         check_directory(directory)?;
         match &self.0 {
-            Place::Directory(held) => held.list(directory),
-            Place::Bucket(bucket) => bucket.list(directory),
+            Backend::Directory(held) => held.list(directory),
+            Backend::Bucket(bucket) => bucket.list(directory),
         }
     }
 
-    /// The names right below a directory, sorted, and whether each is a directory.
+    /// Returns the names directly below a directory, sorted, and whether each is a directory.
     pub fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
         check_directory(directory)?;
         match &self.0 {
-            Place::Directory(held) => held.entries(directory),
-            Place::Bucket(bucket) => bucket.entries(directory),
+            Backend::Directory(held) => held.entries(directory),
+            Backend::Bucket(bucket) => bucket.entries(directory),
         }
     }
 }

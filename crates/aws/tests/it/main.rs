@@ -1,4 +1,4 @@
-//! The client beside a server that says what a test has it say.
+//! Tests of the client against a server with scripted answers.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 
 struct Fake {
     address: String,
-    heard: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fake {
-    /// Says one text after the other, each as the answer to one request.
-    fn start(said: Vec<(u16, String)>) -> Self {
+    /// Starts a server that answers requests with the given texts, in order.
+    fn start(answers: Vec<(u16, String)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
         let address = listener.local_addr().unwrap_or_else(|e| panic!("{e}")).to_string();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let own = heard.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let own = requests.clone();
         let thread = std::thread::spawn(move || {
-            for (status, body) in said {
+            for (status, body) in answers {
                 let Ok((mut stream, _)) = listener.accept() else { return };
-                let request = hear(&mut stream).unwrap_or_default();
+                let request = read_request(&mut stream).unwrap_or_default();
                 own.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                 let length = body.len();
                 let text = format!(
@@ -35,14 +35,14 @@ impl Fake {
                 let _ = stream.write_all(text.as_bytes());
             }
         });
-        Self { address, heard, thread: Some(thread) }
+        Self { address, requests, thread: Some(thread) }
     }
 
-    fn heard(mut self) -> Vec<String> {
+    fn requests(mut self) -> Vec<String> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn client(&self) -> Client {
@@ -54,8 +54,8 @@ impl Fake {
     }
 }
 
-/// A request's head and body.
-fn hear(stream: &mut TcpStream) -> Option<String> {
+/// Reads a request's head and body.
+fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut reader = BufReader::new(stream);
     let mut text = String::new();
     while !text.ends_with("\r\n\r\n") {
@@ -84,40 +84,40 @@ fn problem(status: u16, code: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_call_is_signed_and_waits_while_there_are_too_many() {
+async fn signs_calls_and_retries_when_throttled() {
     let vpc = "<vpcSet><item><vpcId>vpc-1</vpcId></item></vpcSet>";
     let fake = Fake::start(vec![problem(503, "RequestLimitExceeded"), vpcs(vpc)]);
     let client = fake.client();
     let answer = client.call("ec2", "DescribeVpcs", &Value::Null).await.unwrap();
     assert_eq!(answer.pointer("/vpcSet/0/vpcId"), Some(&json!("vpc-1")));
     assert_eq!(client.calls(), 2);
-    let heard = fake.heard();
+    let requests = fake.requests();
     let signed = "Credential=AKID/";
-    assert!(heard.iter().all(|text| text.contains(signed) && text.contains("/eu-west-1/ec2/")));
-    assert!(!heard.concat().contains("hidden"));
+    assert!(requests.iter().all(|text| text.contains(signed) && text.contains("/eu-west-1/ec2/")));
+    assert!(!requests.concat().contains("hidden"));
 }
 
 #[tokio::test]
-async fn what_may_have_been_done_is_not_done_twice() {
+async fn does_not_repeat_calls_with_unknown_outcome() {
     let fake = Fake::start(vec![problem(500, "InternalError")]);
     let error = fake.client().call("ec2", "CreateInternetGateway", &Value::Null).await.unwrap_err();
     assert_eq!(error.code(), "InternalError");
-    assert_eq!(fake.heard().len(), 1);
-    // Who has said that there are too many has done nothing.
+    assert_eq!(fake.requests().len(), 1);
+    // A throttled call has had no effect, so it is repeated.
     let made = "<CreateInternetGatewayResponse><a/></CreateInternetGatewayResponse>".to_owned();
     let fake = Fake::start(vec![problem(503, "Throttling"), (200, made)]);
     fake.client().call("ec2", "CreateInternetGateway", &Value::Null).await.unwrap();
-    // And what only reads may be asked again.
+    // A reading call may be repeated, too.
     let fake = Fake::start(vec![problem(500, "InternalError"), vpcs("")]);
     fake.client().call("ec2", "DescribeVpcs", &Value::Null).await.unwrap();
 }
 
 #[tokio::test]
-async fn pages_end() {
+async fn bounds_the_number_of_pages() {
     let page = |token: &str| vpcs(&format!("<vpcSet/><nextToken>{token}</nextToken>"));
     let fake = Fake::start(vec![page("a b"), vpcs("<vpcSet/>")]);
     assert_eq!(fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap().len(), 2);
-    assert!(fake.heard()[1].ends_with("&NextToken=a%20b"));
+    assert!(fake.requests()[1].ends_with("&NextToken=a%20b"));
     let fake = Fake::start(vec![page("a"), page("a")]);
     let error = fake.client().pages("ec2", "DescribeVpcs", &Value::Null).await.unwrap_err();
     assert!(matches!(error, Error::Nonsense { .. }), "{error}");

@@ -98,7 +98,7 @@ fn a_cluster_whose_authority_is_kept_elsewhere() {
     for (file, ..) in LEAVES {
         assert!(said.contains(&format!("{file}.crt is missing")), "{said}");
     }
-    assert!(said.contains("scheduler.conf is there but cannot be used"), "{said}");
+    assert!(said.contains("scheduler.conf exists but cannot be used"), "{said}");
     assert!(!said.contains("preflight"), "{said}");
 
     for (file, ca, usage) in LEAVES {

@@ -156,7 +156,7 @@ fn a_backup_brings_back_what_no_machine_has_any_more() {
     place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
     let newest = later_backup(&place);
     let unknown = ctl(&place, &["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
-    assert!(unknown.contains("is not there"), "{unknown}");
+    assert!(unknown.contains("does not exist"), "{unknown}");
 
     let control_planes = [1, 2, 3].map(|n| format!("control-plane-local-{n}-1"));
     let worker = "nodes-local-1".to_owned();

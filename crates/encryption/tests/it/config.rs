@@ -6,29 +6,29 @@ use crate::harness::{Bench, of_keys, secrets};
 
 const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n";
 
-/// The errors of entries, with reloading.
-fn told(entries: &str) -> String {
+/// Returns the errors of entries, with reloading enabled.
+fn error_of(entries: &str) -> String {
     let text = format!("{HEAD}resources: {entries}\n");
     let config = EncryptionConfiguration::parse(Path::new("file"), &text).unwrap();
     api_meta::field::aggregate(&config.errors(true))
 }
 
 fn provided(provider: &str) -> String {
-    told(&secrets(provider))
+    error_of(&secrets(provider))
 }
 
 fn named(resources: &str) -> String {
-    told(&format!("[{{resources: [{resources}], providers: [{{identity: {{}}}}]}}]"))
+    error_of(&format!("[{{resources: [{resources}], providers: [{{identity: {{}}}}]}}]"))
 }
 
-/// Words and paths are upstream's.
+/// Messages and paths are upstream's.
 #[test]
-fn what_is_wrong_is_told_in_upstreams_words() {
+fn reports_errors_with_upstreams_messages() {
     let overlap = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked";
     for (found, wanted) in [
-        (told("[]"), "resources: Required value: at least one resources is required".to_owned()),
+        (error_of("[]"), "resources: Required value: at least one resources is required".to_owned()),
         (
-            told("[{}]"),
+            error_of("[{}]"),
             "[resources[0].resources: Required value: at least one resources[0].resources is required, resources[0].providers: Required value: at least one resources[0].providers is required]".to_owned(),
         ),
         (named("'*'"), "resources[0].resources[0]: Invalid value: \"*\": use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources".to_owned()),
@@ -49,7 +49,7 @@ fn what_is_wrong_is_told_in_upstreams_words() {
     ] {
         assert_eq!(found, wanted);
     }
-    // Nobody reads a key in a message.
+    // Messages must not contain keys.
     let both = provided(&format!("{{identity: {{}}, {}", &of_keys("aescbc", &[("a", 1)])[1..]));
     assert_eq!(
         both,
@@ -59,20 +59,20 @@ fn what_is_wrong_is_told_in_upstreams_words() {
 }
 
 #[test]
-fn the_file_is_read_strictly() {
+fn parses_the_file_strictly() {
     let parse = |text: &str| EncryptionConfiguration::parse(Path::new("file"), text);
-    let told = |text: &str| parse(text).unwrap_err().to_string();
-    assert!(told("").ends_with("encryption provider configuration file \"file\" is empty"));
-    assert!(told("kind: Pod\napiVersion: v1\n").contains("no kind \"Pod\" is registered"));
-    let typo = told(&format!("{HEAD}resources: [{{resource: [secrets]}}]\n"));
+    let error_of = |text: &str| parse(text).unwrap_err().to_string();
+    assert!(error_of("").ends_with("encryption provider configuration file \"file\" is empty"));
+    assert!(error_of("kind: Pod\napiVersion: v1\n").contains("no kind \"Pod\" is registered"));
+    let typo = error_of(&format!("{HEAD}resources: [{{resource: [secrets]}}]\n"));
     assert!(typo.contains("strict decoding error: unknown field"), "{typo}");
-    assert!(told(&format!("{HEAD}resources: 3\n")).contains("error decoding"));
-    // A name that old documentation had.
+    assert!(error_of(&format!("{HEAD}resources: 3\n")).contains("error decoding"));
+    // The kind's name in old documentation.
     parse("kind: EncryptionConfig\napiVersion: v1\nresources: []\n").unwrap();
 }
 
 #[tokio::test]
-async fn a_masked_rule_and_kms_v1_stop_the_start() {
+async fn rejects_masked_rules_and_kms_v1() {
     let bench = Bench::new();
     let identity = "providers: [{identity: {}}]";
     for (entries, wanted) in [
@@ -92,7 +92,7 @@ async fn a_masked_rule_and_kms_v1_stop_the_start() {
         ),
     ] {
         bench.configure(&entries);
-        let told = bench.load().await.err().unwrap().to_string();
-        assert_eq!(told, format!("error while building transformers: {wanted}"));
+        let error = bench.load().await.err().unwrap().to_string();
+        assert_eq!(error, format!("error while building transformers: {wanted}"));
     }
 }

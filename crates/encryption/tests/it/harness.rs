@@ -6,10 +6,10 @@ use store::{Expected, KeyValue, Op, Outcome, Store, Write, embedded::Embedded};
 
 pub(crate) const SECRET: &str = "/registry/secrets/default/one";
 
-/// A store with a configuration's file beside it.
+/// A store, with the file of a configuration.
 pub(crate) struct Bench {
     pub(crate) directory: tempfile::TempDir,
-    /// What is on the disk.
+    /// The store without the encryption layer.
     pub(crate) raw: Arc<dyn Store>,
     pub(crate) tasks: rt::Tasks,
     pub(crate) clock: Arc<rt::ManualClock>,
@@ -32,7 +32,7 @@ impl Bench {
         self.directory.path().join("encryption.yaml")
     }
 
-    /// Writes the configuration of these entries, in YAML's flow form.
+    /// Writes a configuration with these entries, in YAML's flow form.
     pub(crate) fn configure(&self, entries: &str) {
         let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n";
         std::fs::write(self.file(), format!("{head}resources: {entries}\n")).unwrap();
@@ -53,7 +53,7 @@ impl Bench {
     }
 }
 
-/// `/registry/<resource>/…` of the core group, `/registry/<group>/<resource>/…` of others.
+/// Parses `/registry/<resource>/…` of the core group, and `/registry/<group>/<resource>/…` of others.
 fn kind(key: &str) -> Option<GroupResource> {
     let mut parts = key.strip_prefix("/registry/")?.split('/');
     let first = parts.next()?.to_owned();
@@ -84,12 +84,12 @@ pub(crate) async fn value(store: &dyn Store, key: &str) -> Result<Vec<u8>, Strin
     store::why_unreadable(&value).map_or(Ok(value.to_vec()), Err)
 }
 
-/// 32 bytes of one number, in base64.
+/// Returns 32 equal bytes in base64.
 pub(crate) fn key(of: u8) -> String {
     data_encoding::BASE64.encode(&[of; 32])
 }
 
-/// One entry for all Secrets.
+/// Returns one entry for all Secrets.
 pub(crate) fn secrets(providers: &str) -> String {
     format!("[{{resources: [secrets], providers: [{providers}]}}]")
 }

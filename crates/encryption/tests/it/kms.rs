@@ -30,10 +30,10 @@ struct Inner {
     decrypted: AtomicUsize,
 }
 
-/// Ends the plugin when it goes.
-pub(crate) struct Served(tokio::task::JoinHandle<()>);
+/// Stops the plugin on drop.
+pub(crate) struct PluginServer(tokio::task::JoinHandle<()>);
 
-impl Drop for Served {
+impl Drop for PluginServer {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -49,12 +49,12 @@ impl Plugin {
         }))
     }
 
-    pub(crate) fn serve(&self, bench: &Bench, name: &str) -> Served {
+    pub(crate) fn serve(&self, bench: &Bench, name: &str) -> PluginServer {
         let socket = bench.socket(name);
         let _ = std::fs::remove_file(&socket);
         let listener = tokio::net::UnixListener::bind(socket).unwrap();
         let service = KeyManagementServiceServer::new(self.clone());
-        Served(tokio::spawn(async move {
+        PluginServer(tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let service = service.clone();
                 let answer = service_fn(move |request| {
@@ -123,11 +123,11 @@ impl KeyManagementService for Plugin {
     }
 }
 
-/// Past what a health check's answer is good for.
+/// A pause after which the result of a health check is no longer reused.
 const LATER: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_plugin_is_asked_once_for_each_seed_and_its_key_can_be_another() {
+async fn decrypts_each_seed_once_and_follows_key_changes() {
     let bench = Bench::new();
     let plugin = Plugin::new("1");
     let _served = plugin.serve(&bench, "plugin");
@@ -138,7 +138,7 @@ async fn a_plugin_is_asked_once_for_each_seed_and_its_key_can_be_another() {
     assert!(value(&*bench.raw, SECRET).await.unwrap().starts_with(b"k8s:enc:kms:v2:plugin:"));
     assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
     assert_eq!(plugin.0.decrypted.load(SeqCst), 0, "its own seed is known");
-    // A server that starts anew has it decrypted, once.
+    // A new server asks the plugin to decrypt it, once.
     let again = bench.wrap(bench.load().await.unwrap());
     for _ in 0..3 {
         assert_eq!(value(&again, SECRET).await.unwrap(), b"plain");
@@ -154,9 +154,9 @@ async fn a_plugin_is_asked_once_for_each_seed_and_its_key_can_be_another() {
     assert!(!store.is_stale(SECRET).await.unwrap());
 }
 
-/// Whoever is not well is not written with for longer than three minutes; what is there is read.
+/// Writes fail after the plugin has been unhealthy for three minutes; existing values can be read.
 #[tokio::test]
-async fn an_ill_plugin_stops_writes_after_a_while_and_no_reads() {
+async fn unhealthy_plugin_blocks_writes_but_not_reads() {
     let bench = Bench::new();
     let plugin = Plugin::new("1");
     let _served = plugin.serve(&bench, "plugin");
@@ -166,13 +166,13 @@ async fn an_ill_plugin_stops_writes_after_a_while_and_no_reads() {
     put(&store, SECRET, "plain").await.unwrap();
     plugin.0.hangs.store(true, SeqCst);
     bench.clock.advance(LATER);
-    let told = encryption.health().await.unwrap_err();
-    assert!(told.starts_with("kms-provider-0: failed to perform status section of the healthz check for KMS Provider plugin, error: "), "{told}");
+    let error = encryption.health().await.unwrap_err();
+    assert!(error.starts_with("kms-provider-0: failed to perform status section of the healthz check for KMS Provider plugin, error: "), "{error}");
     put(&store, SECRET, "still").await.unwrap();
     bench.clock.advance(Duration::from_secs(181));
-    let told = put(&store, SECRET, "late").await.unwrap_err().to_string();
-    assert!(told.contains("encryptedDEKSource with keyID hash \"sha256:"), "{told}");
-    assert!(told.contains("expired at"), "{told}");
+    let error = put(&store, SECRET, "late").await.unwrap_err().to_string();
+    assert!(error.contains("encryptedDEKSource with keyID hash \"sha256:"), "{error}");
+    assert!(error.contains("expired at"), "{error}");
     assert_eq!(value(&store, SECRET).await.unwrap(), b"still");
     plugin.0.hangs.store(false, SeqCst);
     bench.clock.advance(LATER);
@@ -182,7 +182,7 @@ async fn an_ill_plugin_stops_writes_after_a_while_and_no_reads() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_not_there_stops_nothing_else() {
+async fn missing_plugin_affects_only_its_resources() {
     let bench = Bench::new();
     let both = format!("{}, {{identity: {{}}}}", bench.kms("plugin"));
     bench.configure(&format!(
@@ -190,12 +190,12 @@ async fn a_plugin_that_is_not_there_stops_nothing_else() {
     ));
     let encryption = bench.load().await.unwrap();
     let store = bench.wrap(encryption.clone());
-    let told = put(&store, SECRET, "plain").await.unwrap_err().to_string();
-    assert!(told.ends_with("got unexpected nil transformer"), "{told}");
+    let error = put(&store, SECRET, "plain").await.unwrap_err().to_string();
+    assert!(error.ends_with("got unexpected nil transformer"), "{error}");
     put(&*bench.raw, SECRET, "before").await.unwrap();
     assert_eq!(value(&store, SECRET).await.unwrap(), b"before");
     put(&store, "/registry/configmaps/default/one", "open").await.unwrap();
-    // It comes late, and all is well.
+    // The plugin starts late, and everything works.
     let _served = Plugin::new("1").serve(&bench, "plugin");
     bench.clock.advance(LATER);
     encryption.health().await.unwrap();
@@ -204,7 +204,7 @@ async fn a_plugin_that_is_not_there_stops_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_may_not_say() {
+async fn rejects_invalid_answers_of_a_plugin() {
     let bench = Bench::new();
     for (key_id, ill, wanted) in [
         ("", false, "keyID is empty"),
@@ -216,7 +216,7 @@ async fn what_a_plugin_may_not_say() {
         let _served = plugin.serve(&bench, "plugin");
         bench.configure(&secrets(&bench.kms("plugin")));
         let encryption = bench.load().await.unwrap();
-        let told = encryption.health().await.unwrap_err();
-        assert!(told.contains(wanted), "{told}");
+        let error = encryption.health().await.unwrap_err();
+        assert!(error.contains(wanted), "{error}");
     }
 }

@@ -5,9 +5,9 @@ use store::{Expected, KeyRange, Op, Outcome, Store, WatchMessage, Write};
 
 use crate::harness::{Bench, SECRET, get, key, of_keys, put, secrets, value};
 
-/// A value is read back with every provider, and what is stored says by whom it was written.
+/// Every provider decrypts its own values, and the stored prefix names the provider.
 #[tokio::test]
-async fn values_are_stored_behind_their_providers_prefix() {
+async fn stores_values_with_their_providers_prefix() {
     for provider in ["aesgcm", "aescbc", "secretbox"] {
         let bench = Bench::new();
         let store = bench.encrypted(&secrets(&of_keys(provider, &[("key1", 1)]))).await;
@@ -18,17 +18,17 @@ async fn values_are_stored_behind_their_providers_prefix() {
         assert!(!stored.windows(5).any(|part| part == b"plain"), "{provider}");
         assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
         assert!(!store.is_stale(SECRET).await.unwrap());
-        // What nobody speaks of is stored as it is.
+        // A resource without an entry is stored unencrypted.
         put(&store, "/registry/configmaps/default/one", "open").await.unwrap();
         let open = value(&*bench.raw, "/registry/configmaps/default/one").await.unwrap();
         assert_eq!(open, b"open");
     }
 }
 
-/// Keys and providers in another order: all that was written is read, and what another than the first wrote is stale until
-/// it is written again.
+/// All values are readable with keys and providers in another order. Values of other providers than the first are
+/// stale until they are written again.
 #[tokio::test]
-async fn the_first_writes_and_all_read() {
+async fn first_provider_encrypts_and_all_decrypt() {
     let bench = Bench::new();
     let (old, new) = (of_keys("aescbc", &[("a", 1)]), of_keys("aescbc", &[("b", 2), ("a", 1)]));
     let steps = [
@@ -55,7 +55,7 @@ async fn the_first_writes_and_all_read() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_told_in_upstreams_words_and_loses_nothing() {
+async fn wrong_key_gives_upstreams_error_and_keeps_values() {
     let bench = Bench::new();
     for (provider, wrong) in [
         ("aesgcm", "cipher: message authentication failed"),
@@ -65,34 +65,34 @@ async fn a_wrong_key_is_told_in_upstreams_words_and_loses_nothing() {
         put(&bench.encrypted(&right).await, SECRET, "plain").await.unwrap();
         let what = if provider == "secretbox" { "Secretbox" } else { "AES" };
         let other = format!("no matching key was found for the provided {what} transformer");
-        for (providers, told) in [
+        for (providers, error) in [
             (of_keys(provider, &[("key1", 2)]), wrong),
             (of_keys(provider, &[("key2", 1)]), &*other),
             (of_keys("aescbc", &[("key1", 1)]), "no matching prefix found"),
             ("{identity: {}}".to_owned(), "no matching prefix found"),
         ] {
             let store = bench.encrypted(&secrets(&providers)).await;
-            assert_eq!(value(&store, SECRET).await.unwrap_err(), told, "{providers}");
-            // A conflict tells as much, and the value stays.
+            assert_eq!(value(&store, SECRET).await.unwrap_err(), error, "{providers}");
+            // A conflict returns the same error, and the value stays.
             let write =
                 Write { key: SECRET.into(), expected: Expected::ModRevision(0), op: Op::Delete };
             let Outcome::Conflict { current: Some(current) } = store.write(write).await.unwrap()
             else {
                 panic!("nothing was there");
             };
-            assert_eq!(store::why_unreadable(&current.value).as_deref(), Some(told));
+            assert_eq!(store::why_unreadable(&current.value).as_deref(), Some(error));
         }
         assert_eq!(value(&bench.encrypted(&right).await, SECRET).await.unwrap(), b"plain");
-        // Without a configuration it is not taken for an object either.
+        // Without a configuration, the encrypted value is not mistaken for an object.
         let none = bench.wrap(Arc::new(Encryption::none()));
-        let told = value(&none, SECRET).await.unwrap_err();
-        assert_eq!(told, "no matching prefix found");
+        let error = value(&none, SECRET).await.unwrap_err();
+        assert_eq!(error, "no matching prefix found");
     }
 }
 
-/// What names a resource goes before its group, and that before all.
+/// An entry with the resource's name wins over one with its group, and that over one for all resources.
 #[tokio::test]
-async fn wildcards_cover_what_nothing_nearer_does() {
+async fn more_specific_entries_win_over_wildcards() {
     let bench = Bench::new();
     let by = |name| of_keys("aesgcm", &[(name, 1)]);
     let entry =
@@ -121,13 +121,13 @@ async fn wildcards_cover_what_nothing_nearer_does() {
         assert!(stored.starts_with(wanted.as_bytes()), "{key}");
         assert_eq!(value(&store, key).await.unwrap(), b"plain", "{key}");
     }
-    // What is no object is never touched.
+    // Keys that hold no objects are never encrypted.
     put(&store, "compact_rev_key", "7").await.unwrap();
     assert_eq!(get(&*bench.raw, "compact_rev_key").await.value, "7");
 }
 
 #[tokio::test]
-async fn lists_and_watches_are_decrypted() {
+async fn decrypts_lists_and_watches() {
     let bench = Bench::new();
     let store = bench.encrypted(&secrets(&of_keys("secretbox", &[("key1", 1)]))).await;
     let range = KeyRange::prefix("/registry/secrets/");
@@ -147,7 +147,7 @@ async fn lists_and_watches_are_decrypted() {
 }
 
 #[tokio::test]
-async fn another_configuration_takes_over_if_it_is_good() {
+async fn activates_new_configuration_if_valid() {
     let bench = Bench::new();
     bench.configure(&secrets("{identity: {}}"));
     let encryption = bench.load().await.unwrap();

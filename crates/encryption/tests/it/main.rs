@@ -1,4 +1,4 @@
-//! Encryption at rest, seen through the store that it wraps.
+//! Tests of encryption at rest through the store that it wraps.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! What upstream v1.36's code has written can be read. The table's rows are its: provider, key in base64, where the value is
-//! stored, the value, and what is stored in hexadecimal.
+//! Tests that values written by upstream v1.36 can be read. The table's rows are upstream's: provider, key in base64,
+//! storage key, value, and the stored form in hexadecimal.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn entries(row: &Row, bench: &Bench) -> String {
 }
 
 #[tokio::test]
-async fn what_upstream_wrote_is_read_at_its_place_only() {
+async fn reads_upstreams_values_at_their_storage_key_only() {
     let bench = Bench::new();
     let _plugin = Plugin::new("1").serve(&bench, "plugin");
     let rows = rows();
@@ -50,7 +50,7 @@ async fn what_upstream_wrote_is_read_at_its_place_only() {
         let store = bench.encrypted(&entries(&row, &bench)).await;
         put(&*bench.raw, row.place, row.stored.clone()).await.unwrap();
         assert_eq!(value(&store, row.place).await.as_deref(), Ok(row.value.as_bytes()), "{name}");
-        // Copied to another place, it is not read there, where the cipher knows of places.
+        // A copy at another key cannot be read, if the cipher authenticates the storage key.
         let elsewhere = "/registry/secrets/default/other";
         put(&*bench.raw, elsewhere, row.stored).await.unwrap();
         let bound = matches!(row.provider, "aesgcm" | "kms" | "kmskey");
@@ -63,9 +63,9 @@ async fn what_upstream_wrote_is_read_at_its_place_only() {
     }
 }
 
-/// With `WINDLASS_VECTORS` it writes a table of ours, for upstream's code to read.
+/// Checks our stored form. `WINDLASS_VECTORS` writes a table of our values, for upstream's code to read.
 #[tokio::test]
-async fn what_is_written_has_upstreams_form() {
+async fn writes_upstreams_form() {
     let bench = Bench::new();
     let _plugin = Plugin::new("1").serve(&bench, "plugin");
     let mut table = String::new();
@@ -73,7 +73,7 @@ async fn what_is_written_has_upstreams_form() {
         let store = bench.encrypted(&entries(&row, &bench)).await;
         put(&store, row.place, row.value).await.unwrap();
         let stored = value(&*bench.raw, row.place).await.unwrap();
-        // Each is as long as upstream's: prefix, nonce, padding and tag are where they were.
+        // Each value is as long as upstream's, with prefix, nonce, padding and tag in the same positions.
         if row.provider != "kmskey" {
             assert_eq!(stored.len(), row.stored.len(), "{}: {:?}", row.provider, row.value);
             let prefix = row.stored.iter().rposition(|byte| *byte == b':').unwrap_or(0).min(22);
@@ -90,9 +90,9 @@ async fn what_is_written_has_upstreams_form() {
     }
 }
 
-/// Whatever is damaged gives an error, and what is there stays.
+/// Damaged values return errors, and are kept.
 #[tokio::test]
-async fn damaged_values_are_errors_and_stay() {
+async fn damaged_values_return_errors_and_are_kept() {
     let bench = Bench::new();
     let _plugin = Plugin::new("1").serve(&bench, "plugin");
     for row in rows().into_iter().filter(|row| row.value.len() == 1) {
@@ -100,7 +100,7 @@ async fn damaged_values_are_errors_and_stay() {
         for cut in 0..row.stored.len() {
             let damaged = row.stored[..cut].to_vec();
             put(&*bench.raw, row.place, damaged.clone()).await.unwrap();
-            // An empty value is none.
+            // An empty value is not encrypted.
             if cut > 0 {
                 let read = value(&*store, row.place).await;
                 assert!(read.is_err(), "{} cut to {cut}", row.provider);

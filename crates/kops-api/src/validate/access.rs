@@ -1,4 +1,4 @@
-//! Who may what: policies of roles, service accounts' permissions, AWS' authenticator, and the API's load balancer.
+//! Validates policies of roles, service accounts' permissions, AWS' authenticator, and the API's load balancer.
 
 use std::net::Ipv4Addr;
 
@@ -47,7 +47,7 @@ fn statements(role: &str, policy: &str, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(
                 &at.key(role),
                 policy,
-                "policy was not valid JSON: it is no list of statements",
+                "policy was not valid JSON: it is not a list of statements",
             ));
             return;
         }
@@ -113,7 +113,8 @@ fn authenticator(tree: &Value, errors: &mut ErrorList) {
         let arn = mapping.text("arn");
         let fits = |resource: &str| resource.starts_with("role/") || resource.starts_with("user/");
         if !arn_resource(arn).is_some_and(fits) {
-            let detail = "arn must be a valid IAM Role or User ARN such as arn:aws:iam::123456789012:role/KopsExampleRole";
+            let detail = "arn must be a valid IAM Role or User ARN such as \
+                          arn:aws:iam::123456789012:role/KopsExampleRole";
             let at = at.child("identityMappings").index(number).child("arn");
             errors.push(FieldError::invalid(&at, arn, detail));
         }
@@ -139,7 +140,8 @@ fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
     if !balancer.text("sslCertificate").is_empty() && !network {
         forbid(
             "sslCertificate",
-            "sslCertificate requires a network load balancer. See https://github.com/kubernetes/kops/blob/master/permalinks/acm_nlb.md",
+            "sslCertificate requires a network load balancer. See \
+             https://github.com/kubernetes/kops/blob/master/permalinks/acm_nlb.md",
         );
     }
     if balancer.has("sslPolicy") && !network {

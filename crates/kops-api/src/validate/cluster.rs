@@ -1,4 +1,4 @@
-//! The control plane's components, etcd, the runtime and the rest of a cluster's spec.
+//! Validates the control plane's components, etcd, the runtime and the rest of a cluster's spec.
 
 use api_meta::{ErrorList, FieldError, IntOrString, Path};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
     }
     for (number, addon) in tree.list("addons").iter().enumerate() {
         let manifest = addon.text("manifest");
-        // Machines fetch it, and see no files of whoever writes the spec.
+        // Machines download the manifest, and cannot read the user's files.
         if manifest.starts_with("file:") {
             let at = spec("addons").index(number).child("manifest");
             errors.push(FieldError::invalid(
@@ -45,12 +45,13 @@ pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
     if let (Some(ours), Some(theirs)) = (tree.flag("cloudConfig.manageStorageClasses"), blocks)
         && ours != theirs
     {
-        let detail = "Management of storage classes and OpenStack block storage classes are both specified but disagree";
+        let detail = "Management of storage classes and OpenStack block storage classes are both specified but \
+                      disagree";
         errors.push(FieldError::forbidden(&spec("cloudConfig.manageStorageClasses"), detail));
     }
 }
 
-/// An even number of members bears no more failures than one fewer.
+/// Validates the etcd clusters. An even number of members tolerates no more failures than one fewer.
 fn etcd(tree: &Value, errors: &mut ErrorList) {
     let clusters = tree.list("etcdClusters");
     if clusters.is_empty() {
@@ -68,7 +69,8 @@ fn etcd(tree: &Value, errors: &mut ErrorList) {
         if members.is_empty() {
             errors.push(FieldError::required(&at, "No members defined in etcd cluster"));
         } else if members.len() % 2 == 0 {
-            let detail = "Should be an odd number of control-plane-zones for quorum. Use --zones and --control-plane-zones to declare node zones and control-plane zones separately";
+            let detail = "Should be an odd number of control-plane-zones for quorum. Use --zones and \
+                          --control-plane-zones to declare node zones and control-plane zones separately";
             errors.push(FieldError::invalid(&at, members.len(), detail));
         }
         for (number, member) in members.iter().enumerate() {
@@ -120,7 +122,8 @@ fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
     if !server.text("authenticationConfigFile").is_empty() && oidc {
         forbid(
             "authenticationConfigFile",
-            "authenticationConfigFile is mutually exclusive with OIDC options, remove all existing OIDC options to use authenticationConfigFile",
+            "authenticationConfigFile is mutually exclusive with OIDC options, remove all existing OIDC options to \
+             use authenticationConfigFile",
         );
     }
     if server.is("enableBootstrapTokenAuth") {
@@ -150,14 +153,14 @@ fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
     }
     let ports = server.text("serviceNodePortRange");
     if !ports.is_empty() && !is_port_range(ports) {
-        let detail = "must be a range of ports, as 30000-32767";
+        let detail = "must be a range of ports such as 30000-32767";
         errors.push(FieldError::invalid(&at.child("serviceNodePortRange"), ports, detail));
     }
     authorization(tree, server, &at, errors);
     audit(server, &at, errors);
 }
 
-/// `30000-32767`, `30000+2767` or one port.
+/// Reports whether a text is `30000-32767`, `30000+2767` or one port.
 fn is_port_range(text: &str) -> bool {
     let port = |text: &str| text.trim().parse::<u16>().ok();
     if let Some((from, to)) = text.split_once('-') {
@@ -206,7 +209,7 @@ fn audit(server: &Value, at: &Path, errors: &mut ErrorList) {
     errors.push(FieldError::invalid(&at.child("auditWebhookConfigFile"), webhook, detail));
 }
 
-/// The container runtime's settings, a cluster's or a group's.
+/// Validates the container runtime's settings of a cluster or a group.
 pub(super) fn runtime(
     containerd: &Value,
     cluster: &Value,
@@ -282,7 +285,7 @@ fn node_local_dns(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// How many machines may be away, and how many too many, while groups are rolled.
+/// Validates the limits of unavailable and additional machines in rolling updates.
 pub(super) fn rolling_update(
     update: &Value,
     control_plane: bool,
@@ -298,7 +301,7 @@ pub(super) fn rolling_update(
     if let Some(value) = update.get("maxUnavailable").filter(|v| !v.is_null()) {
         let at = at.child("maxUnavailable");
         match scaled(value, 1, false) {
-            // A percentage of one machine rounds to none, also below zero.
+            // A percentage of one machine rounds to zero, also for negative ones.
             Ok(n) if n < 0 || value.as_str().is_some_and(|text| text.starts_with('-')) => {
                 errors.push(FieldError::invalid(&at, value.clone(), "Cannot be negative"));
                 unavailable = n;

@@ -1,4 +1,4 @@
-//! The settings of Kubernetes' components and of the add-ons that kOps manages.
+//! Validates the settings of Kubernetes' components and of the add-ons that kOps manages.
 
 use std::net::IpAddr;
 
@@ -189,7 +189,8 @@ fn check_add_ons(cluster: &Object, errors: &mut ErrorList) {
         && !tree.list("certManager.hostedZoneIDs").is_empty()
         && !tree.is("iam.useServiceAccountExternalPermissions")
     {
-        let detail = "Cert Manager requires that service accounts use external permissions in order to do dns-01 validation";
+        let detail = "Cert Manager requires that service accounts use external permissions in order to do dns-01 \
+                      validation";
         forbid("certManager", detail);
     }
 }
@@ -256,14 +257,15 @@ fn check_permissions(tree: &Value, errors: &mut ErrorList) {
         }
         for arn in policies.as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !arn_resource(arn).is_some_and(|resource| resource.starts_with("policy/")) {
-                let detail = "Policy must be a valid AWS ARN such as arn:aws:iam::123456789012:policy/KopsExamplePolicy";
+                let detail = "Policy must be a valid AWS ARN such as \
+                              arn:aws:iam::123456789012:policy/KopsExamplePolicy";
                 errors.push(FieldError::invalid(&at.child(role), arn, detail));
             }
         }
     }
 }
 
-/// Validates where the issuer of service accounts' tokens publishes its keys.
+/// Validates the location where the service account issuer publishes its keys.
 fn check_issuer(tree: &Value, errors: &mut ErrorList) {
     let Some(discovery) = tree.get("serviceAccountIssuerDiscovery") else { return };
     let at = spec("serviceAccountIssuerDiscovery");
@@ -277,7 +279,7 @@ fn check_issuer(tree: &Value, errors: &mut ErrorList) {
         Some(("s3", rest)) if rest.split('/').next().unwrap_or_default().contains('.') => {
             Some("Bucket name cannot contain dots")
         }
-        // Upstream's tests have stores in memory; completion knows of none that machines could read.
+        // Upstream's tests use stores in memory; completion accepts only stores that machines can read.
         Some(("s3" | "gs" | "memfs", _)) => None,
         Some(_) => Some("S3 is the only supported VFS for discoveryStore"),
         None => Some("not a valid VFS path"),

@@ -1,4 +1,4 @@
-//! Instance groups.
+//! Validates instance groups.
 
 use api_config::GoDuration;
 use api_meta::{ErrorList, FieldError};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{access, arn_resource, cluster, machine, provider::Provider, spec};
 use crate::{Object, Spec as _};
 
-/// AWS replaces machines no sooner than after a day.
+/// AWS' shortest lifetime of machines, in seconds.
 const SHORTEST_LIFE: i64 = 86_400;
 
 pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList) {
@@ -37,7 +37,8 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
     if let Some(arn) = tree.at("iam.profile").and_then(Value::as_str)
         && !arn_resource(arn).is_some_and(|resource| resource.starts_with("instance-profile/"))
     {
-        let detail = "Instance Group IAM Instance Profile must be a valid aws arn such as arn:aws:iam::123456789012:instance-profile/KopsExampleRole";
+        let detail = "Instance Group IAM Instance Profile must be a valid aws arn such as \
+                      arn:aws:iam::123456789012:instance-profile/KopsExampleRole";
         errors.push(FieldError::invalid(&spec("iam.profile"), arn, detail));
     }
     if let Some(update) = tree.get("rollingUpdate") {
@@ -51,7 +52,7 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
         karpenter(tree, of, errors);
     }
     if let Some(of) = of {
-        beside(group, of, errors);
+        check_against_cluster(group, of, errors);
     }
 }
 
@@ -67,7 +68,7 @@ fn sizes(tree: &Value, errors: &mut ErrorList) {
             let detail = "controlPlane InstanceGroup must specify at least one Subnet";
             errors.push(FieldError::required(&spec("subnets"), detail));
         }
-        // A member of etcd is on one machine: there is a group for each.
+        // An etcd member runs on one machine, so each has a group of its own.
         for (field, size, more) in
             [("minSize", least, ""), ("maxSize", most, ", add more InstanceGroups instead")]
         {
@@ -105,14 +106,14 @@ fn labels(group: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// `key[=value]:effect`.
+/// Validates taints of the form `key[=value]:effect`.
 fn taints(tree: &Value, errors: &mut ErrorList) {
     let taints = tree.texts("taints");
     for (number, taint) in taints.iter().enumerate() {
         let at = spec("taints").index(number);
         let (key, effect) = taint.split_once(':').unwrap_or((taint, ""));
         let name = key.split_once('=').map_or(key, |(name, _)| name);
-        // Which effects there are is the kubelet's to say, as upstream leaves it to it.
+        // The effect is not checked, as in upstream: the kubelet validates it.
         if name.is_empty() || key.matches('=').count() > 1 || effect.contains(':') {
             errors.push(FieldError::invalid(&at, *taint, "invalid taint value"));
         }
@@ -196,7 +197,7 @@ fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
         let detail = "must be an AMI id, ssm:PARAMETER, a name or OWNER/NAME";
         errors.push(FieldError::invalid(&spec("image"), image, detail));
     }
-    // The last of several that name the gate counts; without gates of one's own it is on.
+    // The last entry for the gate counts; without any gates it is on.
     let gates = of.map(|of| of.spec.text("karpenter.featureGates")).unwrap_or_default();
     let last = gates
         .split(',')
@@ -209,8 +210,8 @@ fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
     }
 }
 
-/// What a group must be beside its cluster.
-fn beside(group: &Object, of: &Object, errors: &mut ErrorList) {
+/// Validates a group against its cluster.
+fn check_against_cluster(group: &Object, of: &Object, errors: &mut ErrorList) {
     let (tree, cluster) = (&group.spec, &of.spec);
     let provider = Provider::of(of);
     if provider.is("aws") {

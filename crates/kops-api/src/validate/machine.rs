@@ -1,6 +1,6 @@
-//! Settings of machines: hooks, files, kernel parameters, volumes, user data, load balancers and warm pools.
+//! Validates settings of machines: hooks, files, kernel parameters, volumes, user data, load balancers and warm pools.
 //!
-//! A cluster has the first three for all of its machines, an instance group for its own.
+//! The first three exist both for a cluster's machines and for an instance group's.
 
 use api_meta::{ErrorList, FieldError, Path};
 use serde_json::Value;
@@ -111,7 +111,8 @@ fn check_balancer(balancer: &Value, at: &Path, errors: &mut ErrorList) {
     let [kind, name, _] = resource.split('/').collect::<Vec<_>>()[..] else {
         return refuse(
             arn,
-            "Target Group ARN resource must be a valid AWS ARN resource such as \"targetgroup/tg-name/1234567890123456\"",
+            "Target Group ARN resource must be a valid AWS ARN resource such as \
+             \"targetgroup/tg-name/1234567890123456\"",
         );
     };
     if kind != "targetgroup" {

@@ -1,4 +1,4 @@
-//! Ranges of addresses and subnets.
+//! Validates address ranges and subnets.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Object, Spec as _};
 
-/// What the other ranges of a cluster are.
+/// The other ranges of a cluster.
 #[derive(Default)]
 struct Ranges {
     networks: Vec<Cidr>,
@@ -89,7 +89,7 @@ fn ranges(
     let at = spec("networking");
     let mut ranges = Ranges::default();
     let network = networking.text("networkCIDR");
-    // A range that the cloud does not allow is no network of the cluster.
+    // A range that the cloud prohibits is not part of the cluster's network.
     if !network.is_empty() && provider.network_range != NetworkRange::Prohibited {
         ranges.networks.extend(range(&at.child("networkCIDR"), network, errors));
     }
@@ -108,7 +108,7 @@ fn ranges(
         let detail = "IPv6 clusters must have a nonMasqueradeCIDR of \"::/0\"";
         errors.push(FieldError::forbidden(&at.child("nonMasqueradeCIDR"), detail));
     }
-    // Where Pods have addresses of the machines' network the two are one.
+    // If Pods have addresses of the machines' network, the two ranges are the same.
     let shared = networking.has("amazonVPC") || networking.text("cilium.ipam") == "eni";
     let met = masqueraded.filter(|_| !shared);
     for network in
@@ -160,7 +160,7 @@ fn subnets(
     }
     for (number, subnet) in subnets.iter().enumerate() {
         let at = at.index(number);
-        one(subnet, networking, ranges, needs_range, &at, errors);
+        check_subnet(subnet, networking, ranges, needs_range, &at, errors);
         if subnets[..number].iter().any(|s| s.text("name") == subnet.text("name")) {
             errors.push(FieldError::duplicate(&at.child("name"), subnet.text("name")));
         }
@@ -183,7 +183,7 @@ fn subnets(
     }
 }
 
-fn one(
+fn check_subnet(
     subnet: &Value,
     networking: &Value,
     ranges: &Ranges,
@@ -240,7 +240,7 @@ fn ipv4(
     }
 }
 
-/// A range, or `/64#1f`: which part of that size of the network's own range.
+/// Validates a range, or `/64#1f`: the number of a part of that size of the network's own range.
 fn ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
     if text.is_empty() {
         return;
@@ -275,7 +275,8 @@ fn egress(subnet: &Value, at: &Path, errors: &mut ErrorList) {
     }
     let kind = text.split('-').next().unwrap_or_default();
     if !["nat", "eipalloc", "i", "External", "tgw"].contains(&kind) {
-        let detail = "egress must be of type NAT Gateway, NAT Gateway with existing ElasticIP, NAT EC2 Instance, Transit Gateway, or External";
+        let detail = "egress must be of type NAT Gateway, NAT Gateway with existing ElasticIP, NAT EC2 Instance, \
+                      Transit Gateway, or External";
         errors.push(FieldError::invalid(at, text, detail));
     }
     let outward = match subnet.text("type") {
@@ -319,7 +320,8 @@ fn routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) 
             && target.starts_with("pcx-")
             && networks.iter().any(|network| network.contains(own.address))
         {
-            let detail = "target is more specific than a network CIDR block. This route can target only an interface or an instance.";
+            let detail = "target is more specific than a network CIDR block. This route can target only an interface \
+                          or an instance.";
             errors.push(FieldError::forbidden(&at.child("target"), detail));
         }
         let again = routes[..number].iter().any(|other| other.text("cidr") == cidr);

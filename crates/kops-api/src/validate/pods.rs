@@ -1,4 +1,4 @@
-//! The Pod networks' own settings.
+//! Validates the settings of Pod networks.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{provider::Provider, range, spec};
 use crate::{Object, Spec as _};
 
-/// The Pod networks, of which a cluster has one.
+/// The Pod networks; a cluster uses exactly one.
 const NETWORKS: [&str; 15] = [
     "classic",
     "kubenet",
@@ -168,7 +168,7 @@ fn check_calico(tree: &Value, calico: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// `first-found`, `can-reach=ADDRESS`, `interface=REGEX,…`, `skip-interface=REGEX,…`.
+/// Validates `first-found`, `can-reach=ADDRESS`, `interface=REGEX,…` or `skip-interface=REGEX,…`.
 fn detection(text: &str, v6: bool, at: &Path, errors: &mut ErrorList) {
     if text.is_empty() {
         return;

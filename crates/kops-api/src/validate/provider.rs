@@ -1,4 +1,4 @@
-//! The cloud that a cluster names, and the constraints of each cloud.
+//! Validates the cluster's cloud, and the constraints of each cloud.
 
 use api_meta::{ErrorList, FieldError};
 use serde_json::Value;
@@ -126,7 +126,7 @@ const METAL: Provider = Provider {
     ..STRICTEST
 };
 
-/// Machines on this machine, which upstream does not have.
+/// Machines on this host, which upstream does not have.
 const LOCAL: Provider = Provider { name: "local", needs_subnets: false, dns: &[], ..METAL };
 
 const NONE: Provider = Provider {
@@ -137,7 +137,8 @@ const NONE: Provider = Provider {
 };
 
 impl Provider {
-    /// Returns the cloud of a cluster; one without a name and with the fewest constraints if the cluster names none.
+    /// Returns the cloud of a cluster. If the cluster names none, returns one without a name and with the fewest
+    /// constraints.
     pub(super) fn of(cluster: &Object) -> Self {
         let label = cluster.metadata.get("labels").and_then(|labels| labels.get(CLOUD_LABEL));
         match label.and_then(Value::as_str) {
@@ -191,7 +192,7 @@ pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
     }
 }
 
-/// Kubernetes 1.33 and later have no cloud provider in their API server.
+/// The last version of Kubernetes whose API server has a cloud provider.
 const LAST_WITH_SERVER_PROVIDER: [u64; 2] = [1, 32];
 
 fn check_components(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
@@ -227,7 +228,7 @@ fn check_dns(cluster: &Object, provider: &Provider, errors: &mut ErrorList) {
     }
 }
 
-/// Refuses settings that only AWS has.
+/// Rejects settings that only AWS has.
 fn check_aws_only(tree: &Value, errors: &mut ErrorList) {
     let at = spec("api.loadBalancer");
     let balancer = tree.at("api.loadBalancer").unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! What of a cluster must not change once it is there.
+//! Validates updates: the immutable fields of a Cluster.
 
 use api_meta::{ErrorList, FieldError};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::spec;
 use crate::{Object, Spec as _};
 
-/// What is wrong with changing one cluster into another. `created` are the etcd clusters that run: their members' volumes
-/// are where their groups are.
+/// Validates an update of a Cluster and returns the field errors. `created` are the running etcd clusters, whose
+/// members must stay in their groups, where their volumes are.
 pub fn validate_cluster_update(new: &Object, old: &Object, created: &[&str]) -> ErrorList {
     let mut errors = super::validate_cluster(new, false);
     for before in old.spec.list("etcdClusters") {

@@ -1,4 +1,4 @@
-//! How a text is written so that a YAML 1.1 reader takes it for the same text.
+//! Chooses the style of a scalar, so that a YAML 1.1 parser reads the same text.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
@@ -13,7 +13,7 @@ impl Style {
         let shape = Shape::of(text);
         let lines = text.contains('\n');
         if lines && !key {
-            // Only what has neither trailing spaces nor odd characters can stand in a block.
+            // A literal block cannot contain trailing spaces or unprintable characters.
             return if shape.block { Self::Literal } else { Self::Double };
         }
         if is_another_type(text) {
@@ -27,7 +27,7 @@ impl Style {
     }
 }
 
-/// What styles a text can be written in.
+/// The possible styles of a text.
 struct Shape {
     plain: bool,
     single: bool,
@@ -99,7 +99,7 @@ pub(super) fn escaped(c: char) -> String {
     }
 }
 
-/// Whether a YAML 1.1 reader takes a plain text for something else than a string.
+/// Reports whether a YAML 1.1 parser reads a plain text as another type than a string.
 fn is_another_type(text: &str) -> bool {
     const WORDS: [&str; 11] =
         ["y", "yes", "n", "no", "true", "false", "on", "off", "null", "~", ""];
@@ -133,7 +133,7 @@ fn is_number(text: &str) -> bool {
     prefixed || is_float(digits)
 }
 
-/// Digits with at most one point among them, and perhaps an exponent.
+/// Reports whether a text is digits with at most one point, and optionally an exponent.
 fn is_float(text: &str) -> bool {
     let (mantissa, exponent) = match text.find(['e', 'E']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -148,7 +148,7 @@ fn is_float(text: &str) -> bool {
         && exponent.is_none_or(|e| !e.is_empty() && digits(e))
 }
 
-/// Numbers of hours, minutes and seconds, which old readers take for one.
+/// Reports whether a text is a base-60 number such as `1:30:00`, which YAML 1.1 parsers read as a number.
 fn is_base_60(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = text.split(':');
@@ -167,7 +167,7 @@ fn is_base_60(text: &str) -> bool {
     })
 }
 
-/// `2006-1-2` and the forms with a time of day.
+/// Reports whether a text is a date such as `2006-1-2`, optionally with a time.
 fn is_time(text: &str) -> bool {
     let (date, clock) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),

@@ -14,7 +14,7 @@ fn convert(text: &str, version: VersionName) -> String {
 }
 
 #[test]
-fn pairs_of_kops_convert_both_ways() {
+fn converts_kops_pairs_both_ways() {
     let Some(source) = source() else { return };
     let mut missed = Vec::new();
     for pair in PAIRS {
@@ -32,7 +32,7 @@ fn pairs_of_kops_convert_both_ways() {
 }
 
 #[test]
-fn every_document_of_kops_is_written_as_it_was() {
+fn kops_documents_round_trip() {
     let Some(source) = source() else { return };
     let mut missed = Vec::new();
     let mut count = 0;

@@ -1,8 +1,9 @@
-//! Goldens are files of a tree of kOps v1.36.2, which `KOPS_SOURCE` names. Without it, tests that read them say so.
+//! Access to goldens in a source tree of kOps v1.36.2, named by `KOPS_SOURCE`. Without it, tests that need them report
+//! so.
 
 use std::{env, fs, path::PathBuf};
 
-/// The tree, if it is given.
+/// Returns the source tree, if it is given.
 pub(crate) fn source() -> Option<PathBuf> {
     let source = env::var_os("KOPS_SOURCE").map(PathBuf::from);
     if source.is_none() {
@@ -15,7 +16,7 @@ pub(crate) fn read(path: &PathBuf) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The first lines in which two texts differ.
+/// Returns the first lines in which two texts differ.
 pub(crate) fn difference(ours: &str, golden: &str) -> Option<String> {
     if ours == golden {
         return None;

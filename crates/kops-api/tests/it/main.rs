@@ -1,4 +1,4 @@
-//! Reading, converting and writing, beside kOps' own files where they are given and on tables of our own.
+//! Tests of reading, converting and writing, against kOps' own files where available, and with our own tables.
 
 mod conversion;
 mod golden;

@@ -13,7 +13,7 @@ fn problems(tree: Value) -> Vec<String> {
 }
 
 #[test]
-fn what_a_version_does_not_have_is_named_by_its_path() {
+fn names_unknown_fields_by_path() {
     for (spec, expected) in [
         (json!({"chanel": "stable"}), "spec.chanel: Forbidden: unknown field"),
         (
@@ -33,11 +33,11 @@ fn what_a_version_does_not_have_is_named_by_its_path() {
         (json!({"subnets": {"a": 1}}), "spec.subnets: Invalid value: \"{...}\": must be a list"),
         (
             json!({"etcdClusters": [{"cpuRequest": "much"}]}),
-            "spec.etcdClusters[0].cpuRequest: Invalid value: \"much\": must be a quantity, as 100m or 1Gi",
+            "spec.etcdClusters[0].cpuRequest: Invalid value: \"much\": must be a quantity such as 100m or 1Gi",
         ),
         (
             json!({"kubelet": {"streamingConnectionIdleTimeout": "1 h"}}),
-            "spec.kubelet.streamingConnectionIdleTimeout: Invalid value: \"1 h\": must be a duration, as 1m30s",
+            "spec.kubelet.streamingConnectionIdleTimeout: Invalid value: \"1 h\": must be a duration such as 1m30s",
         ),
         (
             json!({"cloudProvider": "nimbus"}),
@@ -53,12 +53,12 @@ fn what_a_version_does_not_have_is_named_by_its_path() {
 }
 
 #[test]
-fn all_problems_of_a_document_are_told() {
+fn reports_all_problems_of_a_document() {
     assert_eq!(problems(cluster(json!({"a": 1, "b": 2, "channel": []}))).len(), 3);
 }
 
 #[test]
-fn foreign_and_broken_documents_are_errors() {
+fn rejects_foreign_and_broken_documents() {
     let deep = format!("{}1{}", "{\"spec\":".repeat(200), "}".repeat(200));
     for document in [
         "",
@@ -71,14 +71,14 @@ fn foreign_and_broken_documents_are_errors() {
         "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nspec:\n  channel: stab",
         deep.as_str(),
     ] {
-        // The last but one is cut inside a value, which a reader of YAML cannot see: its kind and its fields are right.
+        // The last but one is cut inside a value, which a YAML parser cannot detect: its kind and fields are valid.
         let cut = document.ends_with("stab");
         assert_eq!(Object::read("test", document.as_bytes()).is_ok(), cut, "{document:.60}");
     }
 }
 
 #[test]
-fn other_kinds_are_read_and_written() {
+fn reads_and_writes_other_kinds() {
     for (kind, spec) in [
         (
             Kind::Keyset,
@@ -97,7 +97,7 @@ fn other_kinds_are_read_and_written() {
 }
 
 #[test]
-fn opposites_and_roles_are_turned_round() {
+fn converts_negated_fields_and_roles() {
     let tree = cluster(
         json!({"DisableSubnetTags": true, "hooks": [{"name": "h", "disabled": true, "roles": ["Master", "Node"]}]}),
     );

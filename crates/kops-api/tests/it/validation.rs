@@ -41,12 +41,12 @@ fn overlay(under: &mut Value, over: Value) {
     }
 }
 
-fn told(errors: &[FieldError]) -> BTreeSet<String> {
+fn messages(errors: &[FieldError]) -> BTreeSet<String> {
     errors.iter().map(|e| format!("{}::{}", e.kind.words(), e.field)).collect()
 }
 
 #[test]
-fn what_is_wrong_is_told_and_nothing_else() {
+fn reports_exactly_the_expected_errors() {
     let mut missed = Vec::new();
     for row in TABLE.lines().filter(|line| !line.starts_with('#')) {
         let [kind, over, expected] = row.split('\t').collect::<Vec<_>>()[..] else {
@@ -63,15 +63,15 @@ fn what_is_wrong_is_told_and_nothing_else() {
             validate_group(&group, Some(&cluster()))
         };
         let expected = expected.split("; ").filter(|e| *e != "-").map(str::to_owned).collect();
-        if told(&errors) != expected {
-            missed.push(format!("{row}\n  told: {:?}", told(&errors)));
+        if messages(&errors) != expected {
+            missed.push(format!("{row}\n  told: {:?}", messages(&errors)));
         }
     }
     assert!(missed.is_empty(), "{}:\n{}", missed.len(), missed.join("\n"));
 }
 
 #[test]
-fn ranges_tell_what_was_meant() {
+fn suggests_corrected_ranges() {
     for (text, detail) in [
         ("192.168.0.1", "Could not be parsed as a CIDR (did you mean \"192.168.0.1/32\")"),
         ("fd00::1", "Could not be parsed as a CIDR (did you mean \"fd00::1/64\")"),
@@ -86,12 +86,12 @@ fn ranges_tell_what_was_meant() {
 }
 
 #[test]
-fn groups_fit_their_cluster() {
+fn validates_groups_against_their_cluster() {
     let of = |patch: Value, spec: Value| {
         let (mut cluster, mut group) = (cluster(), group());
         overlay(&mut cluster.spec, patch);
         overlay(&mut group.spec, spec);
-        told(&validate_group(&group, Some(&cluster)))
+        messages(&validate_group(&group, Some(&cluster)))
     };
     let karpenter = |gates: &str, size: i64| {
         of(
@@ -134,7 +134,7 @@ fn groups_fit_their_cluster() {
 }
 
 #[test]
-fn names_are_those_of_dns() {
+fn names_must_be_dns_names() {
     for (name, wrong) in [
         ("a.example.com", false),
         ("a", true),
@@ -162,7 +162,7 @@ fn accepts_name_without_dot_if_cluster_has_no_records() {
 }
 
 #[test]
-fn members_of_etcd_stay_where_their_volumes_are() {
+fn rejects_moving_etcd_members() {
     let of = |clusters: Value| {
         let mut cluster = cluster();
         overlay(&mut cluster.spec, json!({"etcdClusters": clusters}));
@@ -191,6 +191,6 @@ fn members_of_etcd_stay_where_their_volumes_are() {
         ),
     ] {
         let errors = validate_cluster_update(&of(new), old, &[created]);
-        assert_eq!(told(&errors), expected.map(str::to_owned).into_iter().collect());
+        assert_eq!(messages(&errors), expected.map(str::to_owned).into_iter().collect());
     }
 }

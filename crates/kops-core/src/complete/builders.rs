@@ -1,4 +1,4 @@
-//! Upstream's option builders, in their order: what each fills in by the table, and what it computes.
+//! Upstream's option builders, in their order: fixed defaults from the table, and computed values.
 
 use kops_api::{Object, Spec};
 use serde_json::{Value, json};
@@ -8,21 +8,21 @@ use crate::{CloudName, Cluster, Error, Version, World, assign::items, etcd, name
 
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
-/// The ports of etcd clusters on their machines, and what the API server keeps in each.
+/// The client URL of the main etcd cluster, and the API server's overrides for the others.
 const ETCD_MAIN: &str = "https://127.0.0.1:4001";
 const ETCD_OVERRIDES: [(&str, &str); 2] = [
     ("events", "/events#https://127.0.0.1:4002"),
     ("leases", "coordination.k8s.io/leases#https://127.0.0.1:4004"),
 ];
 
-/// What builders know beside the spec.
-pub(super) struct Known<'w> {
+/// The inputs of builders besides the spec.
+pub(super) struct BuildContext<'w> {
     pub(super) control_plane: Version,
     pub(super) node: Version,
     pub(super) world: &'w World,
 }
 
-type Builder = fn(&mut Object, &Known) -> Result<(), Error>;
+type Builder = fn(&mut Object, &BuildContext) -> Result<(), Error>;
 
 const BUILDERS: &[(&str, Builder)] = &[
     ("Defaults", nothing),
@@ -50,7 +50,7 @@ const BUILDERS: &[(&str, Builder)] = &[
     ("Karpenter", nothing),
 ];
 
-pub(super) fn run(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+pub(super) fn run(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
     for (name, build) in BUILDERS {
         defaults::fill(cluster, known, name);
         build(cluster, known)?;
@@ -58,19 +58,19 @@ pub(super) fn run(cluster: &mut Object, known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn nothing(_: &mut Object, _: &Known) -> Result<(), Error> {
+fn nothing(_: &mut Object, _: &BuildContext) -> Result<(), Error> {
     Ok(())
 }
 
-fn etcd_version(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+fn etcd_version(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
     let [old, new] = etcd::LATEST;
     let version = if known.control_plane.is_before(34) { old } else { new };
     items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.default("version", version));
     Ok(())
 }
 
-fn etcd_manager(cluster: &mut Object, known: &Known) -> Result<(), Error> {
-    // etcd's programs are mounted as images, which is a gate before 1.36.
+fn etcd_manager(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
+    // etcd's programs are mounted as image volumes, which need a feature gate before 1.36.
     if etcd::mounts_images(&cluster.spec) && known.control_plane.is_before(36) {
         cluster.spec.default("controlPlaneKubelet.featureGates.ImageVolume", "true");
     }
@@ -81,28 +81,28 @@ fn etcd_manager(cluster: &mut Object, known: &Known) -> Result<(), Error> {
         let version = etcd.text("version").trim_start_matches('v').to_owned();
         if !etcd::is_supported(&version) {
             let latest = etcd::LATEST.join(" or ");
-            let reason = format!(
-                "is no version of etcd that there are programs for: use {latest}, or leave it out"
-            );
+            let reason =
+                format!("is not a supported version of etcd: use {latest}, or leave it out");
             return Err(Error::value("spec.etcdClusters.version", version, reason));
         }
     }
     Ok(())
 }
 
-/// A component's image, from the registry that the spec names.
+/// Returns a component's image, from the registry in the spec.
 fn image(spec: &Value, component: &str) -> String {
     let version = spec.text("kubernetesVersion");
     remap(spec, format!("registry.k8s.io/{component}:v{version}"))
 }
 
-/// The place that an image is taken from: a proxy keeps the path, a registry has everything at one level.
+/// Returns the location of an image behind the spec's proxy or registry. A proxy keeps the path; in a registry all
+/// images are on one level.
 pub(crate) fn remap(spec: &Value, image: String) -> String {
     let mut image = image;
     if let Some(proxy) = spec.at("assets.containerProxy").and_then(Value::as_str) {
         let proxy = proxy.trim_end_matches('/');
         let (host, path) = image.split_once('/').unwrap_or(("", &image));
-        // A name without a host is Docker Hub's.
+        // A name without a host is on Docker Hub.
         let hub = !host.contains(['.', ':']) && !path.contains('/');
         image = if hub { format!("{proxy}/{image}") } else { format!("{proxy}/{path}") };
     }
@@ -115,7 +115,7 @@ pub(crate) fn remap(spec: &Value, image: String) -> String {
     image
 }
 
-fn api_server(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn api_server(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let spec = &mut cluster.spec;
     let count = |spec: &Value, name: &str| {
         let found = spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == name);
@@ -147,13 +147,13 @@ fn api_server(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn containerd(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn containerd(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let pause = remap(&cluster.spec, PAUSE.to_owned());
     cluster.spec.default("containerd.sandboxImage", pause);
     Ok(())
 }
 
-fn networking(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn networking(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     if cluster.spec.has("networking.classic") {
         let what = "networking.classic".to_owned();
         return Err(Error::Unsupported {
@@ -164,12 +164,12 @@ fn networking(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where cluster DNS is asked: Service address number 10.
+/// Returns the address of cluster DNS: number 10 of the Service range.
 fn dns_ip(spec: &Value) -> Result<String, Error> {
     Ok(ranges::service_ip(spec.text("networking.serviceClusterIPRange"), 10)?.to_string())
 }
 
-fn kube_dns(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn kube_dns(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let ip = dns_ip(&cluster.spec)?;
     cluster.spec.default("kubeDNS.serverIP", ip);
     let domain = cluster.spec.text("clusterDNSDomain").to_owned();
@@ -177,7 +177,7 @@ fn kube_dns(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn kubelet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn kubelet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let spec = &mut cluster.spec;
     let dns = match spec.is("kubeDNS.nodeLocalDNS.enabled") {
         true => spec.text("kubeDNS.nodeLocalDNS.localIP").to_owned(),
@@ -195,7 +195,7 @@ fn kubelet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn controller_manager(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn controller_manager(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let name = cluster.name().to_owned();
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
@@ -208,20 +208,20 @@ fn controller_manager(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     let pods = spec.text("kubeControllerManager.clusterCIDR").to_owned();
     if pods.contains(':') {
         let range = ranges::parse("spec.kubeControllerManager.clusterCIDR", &pods)?;
-        // Nodes share the bits evenly with their Pods, but take no more than 16.
+        // Nodes and their Pods share the bits evenly, but nodes get at most 16.
         let node = (range.host_bits() / 2).min(16);
         spec.set("kubeControllerManager.nodeCIDRMaskSize", range.prefix + node);
     }
     Ok(())
 }
 
-fn scheduler(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn scheduler(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let image = image(&cluster.spec, "kube-scheduler");
     cluster.spec.default("kubeScheduler.image", image);
     Ok(())
 }
 
-fn kube_proxy(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn kube_proxy(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
     spec.set("kubeProxy.image", image(spec, "kube-proxy"));
@@ -236,7 +236,7 @@ fn kube_proxy(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn kindnet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn kindnet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
     if spec.has("networking.kindnet") && !v6 && !spec.has("networking.kindnet.masquerade") {
@@ -251,7 +251,7 @@ fn kindnet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn discovery(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+fn discovery(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
     let issuer = match cluster.spec.at("kubeAPIServer.serviceAccountIssuer").and_then(Value::as_str)
     {
         Some(issuer) => issuer.to_owned(),
@@ -262,8 +262,8 @@ fn discovery(cluster: &mut Object, known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who says that a service account's token is good: a public store, a service, or the API server by a name that those who
-/// ask can resolve.
+/// Returns the issuer of service account tokens: a public store, a service, or the API server by a name that the
+/// verifiers can resolve.
 fn issuer(cluster: &Object, world: &World) -> Result<String, Error> {
     let spec = &cluster.spec;
     let store = spec.text("serviceAccountIssuerDiscovery.discoveryStore");
@@ -286,7 +286,7 @@ fn issuer(cluster: &Object, world: &World) -> Result<String, Error> {
     })
 }
 
-/// The address that a store's objects are read from without credentials.
+/// Returns the URL at which a store's objects are readable without credentials.
 fn store_url(store: &str, v6: bool, world: &World) -> Result<String, Error> {
     let (scheme, path) = store.split_once("://").unwrap_or(("", store));
     let path = path.trim_end_matches('/');
@@ -294,19 +294,19 @@ fn store_url(store: &str, v6: bool, world: &World) -> Result<String, Error> {
     let slash = if key.is_empty() { "" } else { "/" };
     match scheme {
         "s3" => {
-            let remedy = "its region must be known: is it there, and may it be asked?";
+            let remedy = "its region must be known: check that it exists and that you may read it";
             let region = world.bucket_regions.get(bucket);
             let region =
                 region.ok_or(Error::Unknown { what: "bucket", name: bucket.to_owned(), remedy })?;
             let stack = if v6 { "dualstack." } else { "" };
-            // A bucket with dots is none of the names that the certificate is for.
+            // The wildcard certificate does not cover bucket names with dots.
             Ok(match bucket.contains('.') {
                 true => format!("https://s3.{stack}{region}.amazonaws.com/{bucket}{slash}{key}"),
                 false => format!("https://{bucket}.s3.{stack}{region}.amazonaws.com{slash}{key}"),
             })
         }
         "gs" => Ok(format!("https://storage.googleapis.com/{path}")),
-        // Stores in memory are those of tests, upstream's too.
+        // Stores in memory exist only in tests, including upstream's.
         "memfs" => Ok(format!("https://{path}")),
         _ => Err(Error::value(
             "spec.serviceAccountIssuerDiscovery.discoveryStore",
@@ -316,7 +316,7 @@ fn store_url(store: &str, v6: bool, world: &World) -> Result<String, Error> {
     }
 }
 
-fn cloud_controller_manager(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+fn cloud_controller_manager(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let cloud = cluster.cloud();
     let name = match cloud {
         CloudName::Aws => cluster.name().to_owned(),

@@ -1,18 +1,19 @@
-//! The table of what builders fill in, `facts/defaults.tsv`.
+//! The table of the builders' defaults, `facts/defaults.tsv`.
 //!
-//! A line without a tab names a builder. Its rows: conditions that must all hold, a path in the hub's spec, a value.
-//! `=` before a path writes over what is there; without it the value is written only where nothing is. `*` is both
-//! kubelets. A value of `null` takes the field away.
+//! A line without a tab names a builder. Its rows have conditions that must all hold, a path in the hub version's spec,
+//! and a value. `=` before a path overwrites an existing value; otherwise the value is set only if the path is unset.
+//! `*` stands for both kubelet configurations. A value of `null` removes the field.
 //!
-//! Conditions: `has:PATH`, `is:PATH` (true), `text:PATH=TEXT`, `cloud:NAME`, `bare` (no cloud), `ipv4`, `ipv6`, `k8s<1.34` (the control plane's
-//! version; `>=` and `=` likewise), `node<1.34` (the kubelets'); `!` before one turns it round.
+//! Conditions: `has:PATH`, `is:PATH` (true), `text:PATH=TEXT`, `cloud:NAME`, `bare` (no cloud), `ipv4`, `ipv6`,
+//! `k8s<1.34` (the control plane's version; `>=` and `=` likewise), `node<1.34` (the kubelets' version). `!` before a
+//! condition negates it.
 
 use std::sync::LazyLock;
 
 use kops_api::{Object, Spec};
 use serde_json::Value;
 
-use super::builders::Known;
+use super::builders::BuildContext;
 use crate::{Cluster, Version};
 
 const FACTS: &str = include_str!("../../facts/defaults.tsv");
@@ -52,8 +53,8 @@ fn parse(facts: &'static str) -> Vec<Row> {
     rows
 }
 
-/// Fills in what a builder's rows say.
-pub(super) fn fill(cluster: &mut Object, known: &Known, builder: &str) {
+/// Applies the rows of a builder.
+pub(super) fn fill(cluster: &mut Object, known: &BuildContext, builder: &str) {
     for row in ROWS.iter().filter(|row| row.builder == builder) {
         if !row.conditions.iter().all(|condition| holds(condition, cluster, known)) {
             continue;
@@ -80,7 +81,7 @@ fn is_unset(spec: &Value, path: &str) -> bool {
     }
 }
 
-fn holds(condition: &str, cluster: &Object, known: &Known) -> bool {
+fn holds(condition: &str, cluster: &Object, known: &BuildContext) -> bool {
     if let Some(opposite) = condition.strip_prefix('!') {
         return !holds(opposite, cluster, known);
     }
@@ -97,7 +98,7 @@ fn holds(condition: &str, cluster: &Object, known: &Known) -> bool {
     }
 }
 
-fn version_holds(condition: &str, known: &Known) -> Option<bool> {
+fn version_holds(condition: &str, known: &BuildContext) -> Option<bool> {
     let (version, rest) = match condition.strip_prefix("node") {
         Some(rest) => (&known.node, rest),
         None => (&known.control_plane, condition.strip_prefix("k8s")?),
@@ -122,7 +123,7 @@ mod tests {
     use crate::World;
 
     #[test]
-    fn every_row_can_be_read_and_names_fields_that_there_are() {
+    fn every_row_parses_and_names_existing_fields() {
         let lines = FACTS.lines().filter(|line| line.starts_with('\t')).count();
         assert_eq!(ROWS.len(), lines);
         for row in ROWS.iter() {
@@ -140,8 +141,11 @@ mod tests {
                     _ => {
                         let version = Version::release(1, 34);
                         let world = World::default();
-                        let known =
-                            Known { node: version.clone(), control_plane: version, world: &world };
+                        let known = BuildContext {
+                            node: version.clone(),
+                            control_plane: version,
+                            world: &world,
+                        };
                         version_holds(plain, &known).is_some()
                     }
                 };

@@ -1,4 +1,4 @@
-//! The etcd clusters: a member on each control-plane group.
+//! Creates the etcd clusters, with one member per control-plane group.
 
 use kops_api::{Object, Spec};
 use serde_json::json;
@@ -34,7 +34,7 @@ pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: 
     cluster.spec.set("etcdClusters", clusters.collect::<Vec<_>>());
 }
 
-/// What tells groups' names apart: volumes are named by it, and their names have limits.
+/// Shortens group names to the part that distinguishes them: volume names contain it, and their length is limited.
 fn short(groups: &[&str]) -> Vec<String> {
     let plain = |name: &&str| {
         let name = name.strip_prefix("control-plane-").unwrap_or(name);
@@ -42,7 +42,7 @@ fn short(groups: &[&str]) -> Vec<String> {
     };
     let names: Vec<String> = groups.iter().map(plain).collect();
     let first: Vec<char> = names.first().map(|name| name.chars().collect()).unwrap_or_default();
-    // Of the first name something is left, and so of all that begin as it does.
+    // Keep at least one character of the first name, and so of all names that share its beginning.
     let shared = (0..first.len().saturating_sub(1))
         .take_while(|&i| names.iter().all(|name| name.chars().nth(i) == Some(first[i])))
         .count();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_named_by_what_tells_their_groups_apart() {
+    fn names_members_by_distinct_part_of_group_names() {
         for (groups, names) in [
             (&["control-plane-us-test-1a"][..], &["a"][..]),
             (&["control-plane-us-test-1a", "control-plane-us-test-1b"], &["a", "b"]),

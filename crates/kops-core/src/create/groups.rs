@@ -1,4 +1,4 @@
-//! The instance groups.
+//! Creates the instance groups.
 
 use kops_api::{Kind, Object, Spec};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{CloudName, Cluster, Error, Version, World, channel::Channel};
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
-/// Each is a group and a member of every etcd cluster.
+/// The most control planes: each is a group and a member of every etcd cluster.
 const MOST_CONTROL_PLANES: usize = 99;
 
 fn group(name: &str, role: &str, count: usize) -> Object {
@@ -18,14 +18,14 @@ fn group(name: &str, role: &str, count: usize) -> Object {
     group
 }
 
-/// Machines of GCE's groups are spread over zones by the group, as its subnet is the region's.
+/// Sets a group's zone on GCE, where the subnet spans the region.
 fn set_zone(cluster: &Object, group: &mut Object, zone: &str) {
     if cluster.cloud() == CloudName::Gce {
         group.spec.set("zones", json!([zone]));
     }
 }
 
-/// Several sizes are alternatives, which AWS chooses from.
+/// Sets the machine types. On AWS, several sizes are alternatives.
 fn set_sizes(cluster: &Object, group: &mut Object, sizes: &[String]) {
     if let Some(first) = sizes.first() {
         group.spec.set("machineType", first.clone());
@@ -41,7 +41,7 @@ fn set_image(group: &mut Object, image: &str) {
     }
 }
 
-/// One group a machine, in the zones by turns.
+/// Creates one group per control-plane machine, alternating among the zones.
 pub(super) fn control_planes(
     options: &Options,
     cluster: &Object,
@@ -61,7 +61,8 @@ pub(super) fn control_planes(
         }
         count if count > MOST_CONTROL_PLANES => {
             let reason = format!(
-                "is more than {MOST_CONTROL_PLANES}: etcd is slower with each member, and bears enough failures with seven"
+                "is more than {MOST_CONTROL_PLANES}: etcd gets slower with each member, and seven \
+                 tolerate enough failures"
             );
             return Err(Error::value("--control-plane-count", count.to_string(), reason));
         }
@@ -88,7 +89,7 @@ pub(super) fn control_planes(
     Ok((0..count).map(make).collect())
 }
 
-/// How many machines each zone gets of a number of them: the first ones get one more where it does not come out even.
+/// Distributes `count` machines evenly over zones; the first zones get the remainder.
 fn shares(zones: &[String], count: usize) -> impl Iterator<Item = (&String, usize)> {
     let (each, rest) = (count / zones.len().max(1), count % zones.len().max(1));
     zones.iter().enumerate().map(move |(number, zone)| (zone, each + usize::from(number < rest)))
@@ -115,7 +116,7 @@ pub(super) fn nodes(
     let make = |(zone, count): (&String, usize)| {
         let mut group = group(&format!("nodes-{zone}"), "Node", count);
         let all = subnets.of(zone);
-        // Where there are additional subnets the first may be small.
+        // With additional subnets, the first one may be small.
         let own = if all.len() > 1 { &all[1..] } else { all };
         group.spec.set("subnets", own);
         set_zone(cluster, &mut group, zone);
@@ -128,7 +129,7 @@ pub(super) fn nodes(
 
 fn karpenter(options: &Options, cluster: &mut Object) -> Result<Vec<Object>, Error> {
     if options.discovery_store.is_empty() {
-        let hint = ": Karpenter proves who it is by it";
+        let hint = ": Karpenter authenticates by it";
         return Err(Error::Missing { field: "--discovery-store".into(), hint });
     }
     cluster.spec.set("karpenter.enabled", true);
@@ -174,7 +175,7 @@ fn names(spec: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     subnets.filter(|s| is_wanted(s.text("type"))).map(|s| s.text("name").to_owned()).collect()
 }
 
-/// What options leave open, and the labels.
+/// Completes a group that options leave partly unset, and adds the labels.
 pub(super) fn finish(
     options: &Options,
     cluster: &Object,
@@ -188,7 +189,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// Machine type, image and subnets, where the group does not say them.
+/// Sets the machine type, image and subnets that the group does not name.
 pub(crate) fn fill(
     cluster: &Object,
     group: &mut Object,
@@ -235,13 +236,13 @@ fn set_subnets(cluster: &Object, group: &mut Object, role: &str) -> Result<(), E
         if found.is_empty() { names(&cluster.spec, |kind| kind != "Utility") } else { found };
     if found.is_empty() {
         let field = format!("spec.subnets of instance group {}", group.name());
-        return Err(Error::Missing { field, hint: ": the cluster has none that it could be in" });
+        return Err(Error::Missing { field, hint: ": the cluster has no suitable subnet" });
     }
     group.spec.set("subnets", found);
     Ok(())
 }
 
-/// What flags say of groups of a role.
+/// Applies the flags for groups of a role.
 pub(super) fn extras(options: &Options, group: &mut Object) {
     let o = options;
     let (size, kind, tenancy, security) = match group.spec.text("role") {

@@ -1,4 +1,4 @@
-//! Subnets, the Pod network, the topology, and how the API is reached.
+//! Creates the subnets, the Pod network, the topology and the access to the API.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Options;
 use crate::{CloudName, Cluster, Dns, Error, World};
 
-/// Which subnets each zone has, the main one first.
+/// The names of the subnets in each zone, the main one first.
 #[derive(Default)]
 pub(super) struct Subnets(BTreeMap<String, Vec<String>>);
 
@@ -19,7 +19,7 @@ impl Subnets {
 }
 
 impl Options {
-    /// Workers' and control planes' zones, in order of their names.
+    /// Returns the zones of workers and control planes, sorted by name.
     pub(super) fn all_zones(&self) -> Vec<String> {
         let mut zones: Vec<_> =
             self.zones.iter().chain(&self.control_plane_zones).cloned().collect();
@@ -29,7 +29,7 @@ impl Options {
     }
 }
 
-/// Makes the subnets: one a zone, or on GCE one for the region.
+/// Creates the subnets: one per zone, or on GCE one for the region.
 pub(super) fn zones(
     options: &Options,
     cluster: &mut Object,
@@ -71,11 +71,11 @@ fn network_of<'w>(world: &'w World, subnet: &str) -> Result<&'w str, Error> {
     let holds =
         |(_, network): &(&String, &crate::Network)| network.subnets.iter().any(|s| s.id == subnet);
     let found = world.networks.iter().find(holds).map(|(id, _)| id.as_str());
-    let remedy = "name one that is there, or leave --subnets out to have them made";
+    let remedy = "name an existing one, or leave --subnets out to create them";
     found.ok_or(Error::Unknown { what: "subnet", name: subnet.to_owned(), remedy })
 }
 
-/// Subnets that are there already, by zone.
+/// Returns the existing subnets with these IDs, by zone.
 fn shared_subnets(
     world: &World,
     network: &str,
@@ -88,7 +88,7 @@ fn shared_subnets(
         let subnet = subnets.iter().find(|s| s.id == *id);
         let subnet = subnet.ok_or(Error::Unknown { what: "subnet", name: id.clone(), remedy })?;
         if let Some(other) = found.insert(subnet.zone.clone(), id.clone()) {
-            let reason = format!("is in the same zone as {other}: give one subnet a zone");
+            let reason = format!("is in the same zone as {other}: give one subnet per zone");
             return Err(Error::value("--subnets", id, reason));
         }
     }
@@ -106,14 +106,18 @@ fn add(cluster: &mut Object, subnet: Value) {
 fn gce_zones(options: &Options, cluster: &mut Object) -> Result<Subnets, Error> {
     if options.subnet_ids.len() > 1 {
         let count = options.subnet_ids.len().to_string();
-        return Err(Error::value("--subnets", count, "subnets: a cluster on GCE is in one"));
+        return Err(Error::value(
+            "--subnets",
+            count,
+            "is more than one subnet, but a cluster on GCE has exactly one",
+        ));
     }
     let mut subnets = Subnets::default();
     for zone in options.all_zones() {
-        let (region, _) = zone
-            .rsplit_once('-')
-            .filter(|(region, _)| region.contains('-'))
-            .ok_or_else(|| Error::value("--zones", &zone, "is no zone of GCE, as us-east1-b"))?;
+        let (region, _) =
+            zone.rsplit_once('-').filter(|(region, _)| region.contains('-')).ok_or_else(|| {
+                Error::value("--zones", &zone, "is not a zone of GCE such as us-east1-b")
+            })?;
         let mut subnet = json!({"name": region, "region": region});
         if let Some(id) = options.subnet_ids.first() {
             subnet.set("id", id.clone());
@@ -143,7 +147,7 @@ fn zonal(options: &Options, cluster: &mut Object, shared: &BTreeMap<String, Stri
     for zone in options.all_zones() {
         make(zone.clone(), &zone, None);
     }
-    // Each additional range is a subnet of its own, in the zones by turns.
+    // Each additional range becomes a subnet of its own, alternating among the zones.
     for (number, cidr) in options.network_cidrs.iter().skip(1).enumerate() {
         let zone = &options.zones[number % options.zones.len()];
         make(format!("{zone}-{}", number + 1), zone, Some(cidr));
@@ -151,7 +155,7 @@ fn zonal(options: &Options, cluster: &mut Object, shared: &BTreeMap<String, Stri
     subnets
 }
 
-/// The Pod network.
+/// Sets the Pod network.
 pub(super) fn provider(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     let (field, settings) = match options.networking.as_str() {
         "kubenet" => ("kubenet", json!({})),
@@ -168,9 +172,9 @@ pub(super) fn provider(options: &Options, cluster: &mut Object) -> Result<(), Er
         "cilium-eni" => ("cilium", json!({"enableNodePort": true, "ipam": "eni"})),
         "gcp" | "gce" => ("gcp", json!({})),
         "kindnet" => ("kindnet", json!({})),
-        other => return Err(Error::value("--networking", other, "is no network that is known")),
+        other => return Err(Error::value("--networking", other, "is not a known network")),
     };
-    // These do kube-proxy's work.
+    // These replace kube-proxy.
     if ["cilium", "kubeRouter"].contains(&field) {
         cluster.spec.set("kubeProxy.enabled", false);
     }
@@ -188,7 +192,11 @@ pub(super) fn topology(
         ("" | "public", _) => "Public",
         ("private", _) => "Private",
         _ => {
-            return Err(Error::value("--dns", &options.dns, "is none of public, private and none"));
+            return Err(Error::value(
+                "--dns",
+                &options.dns,
+                "is not one of public, private and none",
+            ));
         }
     };
     cluster.spec.set("networking.topology.dns", dns);
@@ -203,7 +211,7 @@ pub(super) fn topology(
     if options.ipv6 {
         if cluster.cloud() != CloudName::Aws {
             let what = format!("IPv6 on {:?}", options.cloud);
-            return Err(Error::Unsupported { what, remedy: "IPv6 alone is for AWS" });
+            return Err(Error::Unsupported { what, remedy: "IPv6-only clusters run only on AWS" });
         }
         cluster.spec.set("networking.nonMasqueradeCIDR", "::/0");
         cluster.spec.set("cloudControllerManager", json!({}));
@@ -220,7 +228,7 @@ fn set_type(cluster: &mut Object, kind: &str) {
     crate::assign::items(&mut cluster.spec, "networking.subnets").for_each(|s| s.set("type", kind));
 }
 
-/// Private subnets, each with one beside it that the world reaches: for load balancers and the ways out.
+/// Makes the subnets private, and adds a utility subnet to each zone for load balancers and NAT.
 fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(), Error> {
     if cluster.spec.has("networking.kubenet") {
         return Err(Error::value("--networking", "kubenet", "does not work in a private topology"));
@@ -260,7 +268,7 @@ fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(),
     Ok(())
 }
 
-/// A load balancer, unless the machines are public and their addresses are published.
+/// Adds a load balancer, unless the machines are public and their addresses are published.
 pub(super) fn api(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     let wanted =
         !options.api_load_balancer_type.is_empty() || !options.api_ssl_certificate.is_empty();

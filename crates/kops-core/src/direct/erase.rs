@@ -1,4 +1,4 @@
-//! How what is there is deleted.
+//! Plans the deletion of a cluster's resources.
 
 use kops_api::Spec as _;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Call, Found, Identity, There, make::permission, plan::task};
 use crate::model::aws::Kind;
 
-/// The order in which a cluster's things go: what hangs on others first. What goes with others is not among them.
+/// The order of deletion: dependents first. Resources that vanish with others are not listed.
 const ORDER: [Kind; 23] = [
     Kind::LifecycleHook,
     Kind::ScalingGroup,
@@ -32,16 +32,16 @@ const ORDER: [Kind; 23] = [
     Kind::Subnet,
     Kind::RouteTable,
 ];
-/// And then these, which are single.
+/// The kinds that are deleted after `ORDER`.
 const LAST: [Kind; 4] = [Kind::InternetGateway, Kind::Vpc, Kind::DhcpOptions, Kind::Role];
 
-/// When one of a kind goes.
+/// Returns a kind's position in the order of deletion.
 pub(super) fn rank(kind: Kind) -> usize {
     let mut all = ORDER.iter().chain(&LAST);
     all.position(|own| *own == kind).unwrap_or(ORDER.len())
 }
 
-/// One thing that is deleted, and how.
+/// The deletion of one resource.
 #[derive(Clone, Debug)]
 pub struct Erasure {
     identity: Identity,
@@ -50,33 +50,33 @@ pub struct Erasure {
 }
 
 impl Erasure {
-    /// What upstream calls its kind.
+    /// Returns upstream's name of the kind.
     pub fn task(&self) -> &'static str {
         task(self.identity.0)
     }
 
-    /// What it is known by.
+    /// Returns the identifying value of the resource.
     pub fn name(&self) -> &str {
         &self.identity.1
     }
 
-    /// What AWS calls it.
+    /// Returns the resource's ID in AWS.
     pub fn id(&self) -> &str {
         &self.found.id
     }
 
-    /// The calls that delete it.
+    /// Returns the calls that delete the resource.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 }
 
-/// What is a cluster's own, in the order in which it is deleted.
-pub fn erasures(there: &There) -> Vec<Erasure> {
+/// Returns the deletions of a cluster's own resources, in order.
+pub fn erasures(existing: &There) -> Vec<Erasure> {
     let mut all = Vec::new();
     for kind in ORDER.into_iter().chain(LAST) {
         for (identity, found) in
-            there.all.iter().filter(|((own, _), one)| *own == kind && one.owned)
+            existing.all.iter().filter(|((own, _), one)| *own == kind && one.owned)
         {
             let calls = erase(identity, found);
             if !calls.is_empty() {
@@ -88,7 +88,7 @@ pub fn erasures(there: &There) -> Vec<Erasure> {
     all
 }
 
-/// The calls that delete one.
+/// Returns the calls that delete one resource.
 pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
     let (kind, name) = identity;
     let (id, around) = (found.id.as_str(), found.around.as_str());
@@ -97,12 +97,12 @@ pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
     let one = |service, operation, parameters| vec![Call::new(service, operation, parameters)];
     match kind {
         Kind::ScalingGroup => {
-            let asked = json!({"AutoScalingGroupName": id, "ForceDelete": true});
-            one("autoscaling", "DeleteAutoScalingGroup", asked)
+            let request = json!({"AutoScalingGroupName": id, "ForceDelete": true});
+            one("autoscaling", "DeleteAutoScalingGroup", request)
         }
         Kind::LifecycleHook => {
-            let asked = json!({"AutoScalingGroupName": around, "LifecycleHookName": id});
-            one("autoscaling", "DeleteLifecycleHook", asked)
+            let request = json!({"AutoScalingGroupName": around, "LifecycleHookName": id});
+            one("autoscaling", "DeleteLifecycleHook", request)
         }
         Kind::LaunchTemplate => ec2("DeleteLaunchTemplate", "LaunchTemplateId"),
         Kind::Listener => one("elbv2", "DeleteListener", json!({"ListenerArn": id})),
@@ -114,8 +114,8 @@ pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
         Kind::InstanceProfile => {
             let mut calls = Vec::new();
             if !around.is_empty() {
-                let asked = json!({"InstanceProfileName": id, "RoleName": around});
-                calls.push(iam("RemoveRoleFromInstanceProfile", asked));
+                let request = json!({"InstanceProfileName": id, "RoleName": around});
+                calls.push(iam("RemoveRoleFromInstanceProfile", request));
             }
             calls.push(iam("DeleteInstanceProfile", json!({"InstanceProfileName": id})));
             calls
@@ -142,8 +142,8 @@ pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
         Kind::InternetGateway => {
             let mut calls = ec2("DeleteInternetGateway", "InternetGatewayId");
             if !around.is_empty() {
-                let asked = json!({"InternetGatewayId": id, "VpcId": around});
-                calls.insert(0, Call::ec2("DetachInternetGateway", asked));
+                let request = json!({"InternetGatewayId": id, "VpcId": around});
+                calls.insert(0, Call::ec2("DetachInternetGateway", request));
             }
             calls
         }
@@ -167,8 +167,8 @@ pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
                 );
             }
             let change = json!({"Action": "DELETE", "ResourceRecordSet": set});
-            let asked = json!({"Id": record.text("zone"), "ChangeBatch": {"Changes": {"Change": [change]}}});
-            one("route53", "ChangeResourceRecordSets", asked)
+            let request = json!({"Id": record.text("zone"), "ChangeBatch": {"Changes": {"Change": [change]}}});
+            one("route53", "ChangeResourceRecordSets", request)
         }
         _ => Vec::new(),
     }

@@ -1,4 +1,4 @@
-//! What is compared: texts by name, of what is wanted and of what is there alike.
+//! The compared fields of resources: text by name, in one form for wanted and existing ones.
 
 use kops_api::Spec as _;
 use serde_json::Value;
@@ -6,15 +6,16 @@ use serde_json::Value;
 use super::{Fields, Ids, machines, network, serve};
 use crate::model::aws::{Body, Kind, Ref, Resource, Tags};
 
-/// The prefix of fields that are tags.
+/// The prefix of tags among the fields.
 pub(super) const TAG: &str = "Tags.";
 
-/// The id of what is referred to. What is not there yet has no id, and what has none differs from all that is there.
+/// Returns the ID of a referenced resource. A resource that does not exist yet gets a placeholder, which differs from
+/// every ID.
 pub(super) fn id(ids: &Ids, to: &Ref) -> String {
     ids.get(to).cloned().unwrap_or_else(|| format!("new {:?} {}", to.kind, to.name))
 }
 
-/// Several ids, in an order of their own.
+/// Returns several IDs as one sorted text.
 pub(super) fn id_list(ids: &Ids, all: &[Ref]) -> String {
     sorted(all.iter().map(|to| id(ids, to)).collect())
 }
@@ -25,7 +26,7 @@ pub(super) fn sorted(mut texts: Vec<String>) -> String {
     texts.join(",")
 }
 
-/// Fields of pairs that say something.
+/// Collects fields from pairs.
 pub(super) fn fields<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> Fields {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -34,7 +35,7 @@ pub(super) fn put_tags(fields: &mut Fields, tags: &Tags) {
     fields.extend(tags.iter().map(|(key, value)| (format!("{TAG}{key}"), value.clone())));
 }
 
-/// Tags of an answer, whose members begin with small letters in EC2 alone.
+/// Parses tags of an answer. Their members are in lower case only in EC2.
 pub(super) fn tags(list: &[Value]) -> Tags {
     let pair = |tag: &Value| {
         let either = |small: &str, large: &str| match tag.text(small) {
@@ -46,12 +47,12 @@ pub(super) fn tags(list: &[Value]) -> Tags {
     list.iter().map(pair).collect()
 }
 
-/// Whether tags say that something is a cluster's own.
+/// Reports whether tags mark a resource as the cluster's own.
 pub(super) fn is_owned(tags: &Tags, cluster: &str) -> bool {
     tags.get(&format!("kubernetes.io/cluster/{cluster}")).is_some_and(|owner| owner == "owned")
 }
 
-/// A document in one order of its members, however it was written. What is no document is itself.
+/// Returns a JSON document with sorted members, or the text itself if it is not JSON.
 pub(super) fn document(text: &str) -> String {
     fn ordered(value: &Value, into: &mut String) {
         match value {
@@ -87,7 +88,7 @@ pub(super) fn document(text: &str) -> String {
     }
 }
 
-/// What a resource is to be.
+/// Returns the wanted fields of a resource.
 pub(super) fn wanted(resource: &Resource, ids: &Ids) -> Fields {
     let mut fields = match resource.kind() {
         Kind::LaunchTemplate | Kind::ScalingGroup | Kind::LifecycleHook => {
@@ -116,7 +117,7 @@ pub(super) fn wanted(resource: &Resource, ids: &Ids) -> Fields {
     fields
 }
 
-/// Whether a resource's tags are read where it is read: of others they are written once.
+/// Reports whether a resource's tags are compared. Tags of other kinds are only written at creation.
 fn has_tags(resource: &Resource) -> bool {
     !matches!(
         resource.body,

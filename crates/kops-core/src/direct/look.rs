@@ -1,4 +1,4 @@
-//! What is asked of AWS, in bulk, and what is read of the answers.
+//! The bulk queries about a cluster in AWS, and the parsed answers.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use super::{Call, Found, Group, Identity, Scope, machines, network, serve};
 use crate::model::aws::Kind;
 
-/// As many resources' tags are told at once.
+/// The most resources in one query for tags.
 const TAGGED: usize = 20;
 
-/// Calls and what they were answered with, a value for each page.
+/// Calls and their answers, one value per page.
 #[derive(Debug, Default)]
 pub struct Answers(Vec<(Call, Vec<Value>)>);
 
 impl Answers {
-    /// Keeps an answer. What is not there is answered with nothing.
+    /// Stores an answer. `pages` is empty if the resource does not exist.
     pub fn add(&mut self, call: Call, pages: Vec<Value>) {
         self.0.push((call, pages));
     }
 
     fn has(&self, call: &Call) -> bool {
-        self.0.iter().any(|(asked, _)| asked == call)
+        self.0.iter().any(|(request, _)| request == call)
     }
 
     pub(super) fn of(&self, operation: &str) -> impl Iterator<Item = (&Value, &Value)> {
@@ -30,7 +30,7 @@ impl Answers {
         found.flat_map(|(call, pages)| pages.iter().map(move |page| (&call.parameters, page)))
     }
 
-    /// What all answers to an operation list.
+    /// Returns the items of a list in all answers to an operation.
     pub(super) fn each<'a>(
         &'a self,
         operation: &str,
@@ -39,14 +39,14 @@ impl Answers {
         self.of(operation).flat_map(move |(_, page)| page.list(list))
     }
 
-    /// The answer about one thing that was asked about.
+    /// Returns the answer to the call with this parameter.
     pub(super) fn about(&self, operation: &str, parameter: &str, id: &str) -> Option<&Value> {
         let mut found = self.of(operation);
         found.find(|(parameters, _)| parameters.text(parameter) == id).map(|(_, page)| page)
     }
 }
 
-/// What is to be asked next; nothing once all is known.
+/// Returns the next queries; empty once everything is known.
 pub fn questions(scope: &Scope, answers: &Answers) -> Vec<Call> {
     let mut all = first(scope);
     if all.iter().all(|call| answers.has(call)) {
@@ -59,7 +59,7 @@ pub fn questions(scope: &Scope, answers: &Answers) -> Vec<Call> {
     all
 }
 
-/// What can be asked by the cluster's name.
+/// Returns the queries by the cluster's name.
 fn first(scope: &Scope) -> Vec<Call> {
     let tag = format!("tag:kubernetes.io/cluster/{}", scope.cluster);
     let tagged = || json!({"Filter": [{"Name": tag, "Value": ["owned", "shared"]}]});
@@ -99,10 +99,10 @@ fn first(scope: &Scope) -> Vec<Call> {
     if !scope.issuer.is_empty() {
         all.push(Call::new("iam", "ListOpenIDConnectProviders", json!({})));
     }
-    // What is asked for begins with a name, and a page has a hundred records from there on.
+    // The listing starts at the name, and would return a hundred records after it.
     for name in &scope.names {
-        let asked = json!({"Id": scope.zone, "name": name, "maxitems": "10"});
-        all.push(Call::new("route53", "ListResourceRecordSets", asked));
+        let request = json!({"Id": scope.zone, "name": name, "maxitems": "10"});
+        all.push(Call::new("route53", "ListResourceRecordSets", request));
     }
     if scope.zone_is_private {
         all.push(Call::new("route53", "GetHostedZone", json!({"Id": scope.zone})));
@@ -110,12 +110,12 @@ fn first(scope: &Scope) -> Vec<Call> {
     all
 }
 
-/// What is asked about single things.
+/// Returns the queries about single resources of the first answers.
 fn second(scope: &Scope, answers: &Answers) -> Vec<Call> {
     let mut all = Vec::new();
     for one in answers.each("DescribeVpcs", "vpcSet") {
-        let asked = json!({"VpcId": one.text("vpcId"), "Attribute": "enableDnsHostnames"});
-        all.push(Call::ec2("DescribeVpcAttribute", asked));
+        let request = json!({"VpcId": one.text("vpcId"), "Attribute": "enableDnsHostnames"});
+        all.push(Call::ec2("DescribeVpcAttribute", request));
     }
     let balancers = answers.each("DescribeLoadBalancers", "LoadBalancers");
     let balancers = balancers.map(|one| one.text("LoadBalancerArn"));
@@ -125,105 +125,105 @@ fn second(scope: &Scope, answers: &Answers) -> Vec<Call> {
         all.push(Call::new("elbv2", "DescribeTags", json!({"ResourceArns": some})));
     }
     for one in answers.each("DescribeAutoScalingGroups", "AutoScalingGroups") {
-        // Hooks are told of one group only, and those of a cluster without them are not asked for.
+        // Hooks are queried per group, and only clusters with a queue have them.
         if !scope.queue.is_empty() {
-            let asked = json!({"AutoScalingGroupName": one.text("AutoScalingGroupName")});
-            all.push(Call::new("autoscaling", "DescribeLifecycleHooks", asked));
+            let request = json!({"AutoScalingGroupName": one.text("AutoScalingGroupName")});
+            all.push(Call::new("autoscaling", "DescribeLifecycleHooks", request));
         }
     }
     for (_, page) in answers.of("GetQueueUrl").filter(|(_, page)| page.has("QueueUrl")) {
         let names = ["MessageRetentionPeriod", "Policy", "QueueArn"];
-        let asked = json!({"QueueUrl": page.text("QueueUrl"), "AttributeNames": names});
-        all.push(Call::new("sqs", "GetQueueAttributes", asked));
+        let request = json!({"QueueUrl": page.text("QueueUrl"), "AttributeNames": names});
+        all.push(Call::new("sqs", "GetQueueAttributes", request));
         if scope.erases {
             all.push(Call::new("sqs", "ListQueueTags", json!({"QueueUrl": page.text("QueueUrl")})));
         }
     }
     if scope.erases {
         for rule in answers.each("ListRules", "Rules") {
-            let asked = json!({"ResourceARN": rule.text("Arn")});
-            all.push(Call::new("events", "ListTagsForResource", asked));
+            let request = json!({"ResourceARN": rule.text("Arn")});
+            all.push(Call::new("events", "ListTagsForResource", request));
         }
     }
     let issuer = scope.issuer.trim_start_matches("https://");
     for one in answers.each("ListOpenIDConnectProviders", "OpenIDConnectProviderList") {
         let arn = one.text("Arn");
         if arn.split_once(":oidc-provider/").is_some_and(|(_, name)| name == issuer) {
-            let asked = json!({"OpenIDConnectProviderArn": arn});
-            all.push(Call::new("iam", "GetOpenIDConnectProvider", asked));
+            let request = json!({"OpenIDConnectProviderArn": arn});
+            all.push(Call::new("iam", "GetOpenIDConnectProvider", request));
         }
     }
     all
 }
 
-/// What is asked about balancers that are the cluster's, and about its queue.
+/// Returns the queries about the cluster's load balancers, target groups and queue.
 fn third(scope: &Scope, answers: &Answers) -> Vec<Call> {
     let mut all = Vec::new();
     for arn in serve::owned_arns(answers, scope) {
         if arn.contains(":loadbalancer/") {
             all.push(Call::new("elbv2", "DescribeListeners", json!({"LoadBalancerArn": arn})));
-            let asked = json!({"LoadBalancerArn": arn});
-            all.push(Call::new("elbv2", "DescribeLoadBalancerAttributes", asked));
+            let request = json!({"LoadBalancerArn": arn});
+            all.push(Call::new("elbv2", "DescribeLoadBalancerAttributes", request));
         } else {
-            let asked = json!({"TargetGroupArn": arn});
-            all.push(Call::new("elbv2", "DescribeTargetGroupAttributes", asked));
+            let request = json!({"TargetGroupArn": arn});
+            all.push(Call::new("elbv2", "DescribeTargetGroupAttributes", request));
         }
     }
     for (_, page) in answers.of("GetQueueAttributes") {
-        let asked = json!({"TargetArn": page.text("Attributes.QueueArn")});
-        all.push(Call::new("events", "ListRuleNamesByTarget", asked));
+        let request = json!({"TargetArn": page.text("Attributes.QueueArn")});
+        all.push(Call::new("events", "ListRuleNamesByTarget", request));
     }
     all
 }
 
-/// What is there of a cluster.
+/// The existing resources of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct There {
     pub(super) all: BTreeMap<Identity, Found>,
-    /// Identities that two things have.
+    /// Identities shared by two resources, with the ID of the first one.
     pub(super) doubled: Vec<(Identity, String)>,
-    /// Its groups of machines, by their scaling groups' names.
+    /// The scaling groups with their machines, by name.
     pub groups: BTreeMap<String, Group>,
 }
 
 impl There {
-    /// Reads the answers to all questions.
+    /// Parses the answers to all queries.
     pub fn read(scope: &Scope, answers: &Answers) -> Self {
         let mut found = Vec::new();
-        network::found(answers, &scope.cluster, &mut found);
-        machines::found(answers, &scope.cluster, &mut found);
-        serve::found(answers, scope, &mut found);
-        let mut there = Self { groups: machines::groups(answers), ..Self::default() };
+        network::collect(answers, &scope.cluster, &mut found);
+        machines::collect(answers, &scope.cluster, &mut found);
+        serve::collect(answers, scope, &mut found);
+        let mut existing = Self { groups: machines::groups(answers), ..Self::default() };
         for (identity, one) in found {
             let id = one.id.clone();
-            // What is another's may be called what the cluster's is called.
+            // A resource of another owner may have the name of one of the cluster's.
             let named = [Kind::Vpc, Kind::Subnet, Kind::SecurityGroup].contains(&identity.0);
             if named && !one.owned {
                 continue;
             }
-            if let Some(other) = there.all.insert(identity.clone(), one)
+            if let Some(other) = existing.all.insert(identity.clone(), one)
                 && other.id != id
             {
-                there.doubled.push((identity.clone(), other.id.clone()));
-                // A deletion finds both.
+                existing.doubled.push((identity.clone(), other.id.clone()));
+                // A deletion must find both.
                 let (kind, name) = identity;
-                there.all.insert((kind, format!("{name} {}", other.id)), other);
+                existing.all.insert((kind, format!("{name} {}", other.id)), other);
             }
         }
-        there
+        existing
     }
 
-    /// What is there, by what makes it one of its kind.
+    /// Returns the resource with this identity.
     pub fn find(&self, identity: &Identity) -> Option<&Found> {
         self.all.get(identity)
     }
 
-    /// How many things there are.
+    /// Returns the number of resources.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is nothing.
+    /// Reports whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Launch templates, scaling groups, and the machines that these have.
+//! Launch templates, scaling groups and their machines.
 
 use std::collections::BTreeMap;
 
@@ -18,40 +18,48 @@ use crate::model::aws::{
     SpotOptions,
 };
 
-/// A machine of a group.
+/// A machine of a scaling group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
+    /// The instance ID.
     pub id: String,
+    /// The availability zone.
     pub zone: String,
-    /// `InService` and other words of AWS.
+    /// AWS' lifecycle state, such as `InService`.
     pub state: String,
+    /// `true` if AWS reports the machine as healthy.
     pub healthy: bool,
-    /// The version of its group's launch template that it was made of; zero if it is not known.
+    /// The version of the launch template that the machine was created from; zero if unknown.
     pub version: u64,
 }
 
 /// A scaling group with its machines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// The scaling group's name, and the instance group's by its tag.
+    /// The scaling group's name.
     pub name: String,
+    /// The instance group's name, from the tag.
     pub instance_group: String,
+    /// The smallest size.
     pub min: String,
+    /// The largest size.
     pub max: String,
+    /// The desired size.
     pub desired: String,
-    /// The latest version of its launch template.
+    /// The latest version of the launch template.
     pub latest: u64,
+    /// The machines of the group.
     pub machines: Vec<Machine>,
 }
 
 impl Machine {
-    /// Whether it was made of something else than its group's machines are now.
+    /// Reports whether the machine was created from an older launch template.
     pub fn is_outdated(&self, group: &Group) -> bool {
         self.version != group.latest
     }
 }
 
-/// The groups of a cluster, by their scaling groups' names.
+/// Returns a cluster's scaling groups by name.
 pub(super) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let latest: BTreeMap<&str, u64> = answers
@@ -84,7 +92,7 @@ pub(super) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
     all
 }
 
-/// Where a scaling group names its launch template.
+/// Returns the path of the launch template's ID in a scaling group.
 fn template_path(one: &Value) -> &'static str {
     match one.has("MixedInstancesPolicy.LaunchTemplate") {
         true => "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification.LaunchTemplateId",
@@ -92,7 +100,7 @@ fn template_path(one: &Value) -> &'static str {
     }
 }
 
-pub(super) fn found(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
+pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
     let versions: BTreeMap<&str, &Value> = answers
         .each("DescribeLaunchTemplateVersions", "launchTemplateVersionSet")
         .map(|one| (one.text("launchTemplateId"), one))
@@ -109,7 +117,7 @@ pub(super) fn found(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Fo
     }
     for one in answers.each("DescribeAutoScalingGroups", "AutoScalingGroups") {
         let name = one.text("AutoScalingGroupName").to_owned();
-        // One that is being deleted has its name until it is gone.
+        // A scaling group keeps its name until its deletion is complete.
         if !one.text("Status").is_empty() {
             continue;
         }
@@ -146,7 +154,7 @@ pub(super) fn wanted(resource: &Resource, ids: &Ids) -> Fields {
     }
 }
 
-/// A short text that tells one content from another.
+/// Returns a short digest of content.
 fn digest(content: &[u8]) -> String {
     let sum = HEXLOWER.encode(&Sha256::digest(content));
     format!("sha256:{}", sum.get(..16).unwrap_or_default())
@@ -190,24 +198,24 @@ fn spot_text(spot: &SpotOptions) -> String {
 
 fn template_wanted(own: &Resource, template: &LaunchTemplate, ids: &Ids) -> Fields {
     let metadata = &template.metadata;
-    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text_or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
     let flag = |flag: Option<bool>| flag.map(|flag| flag.to_string()).unwrap_or_default();
     let ipv6 = if metadata.ipv6 { "enabled" } else { "disabled" };
     let devices: Vec<_> = template.devices.iter().map(device_text).collect();
     fields([
         ("Image", template.image.clone()),
-        ("MachineType", said(&template.machine_type)),
+        ("MachineType", text_or_empty(&template.machine_type)),
         ("Profile", id(ids, &template.profile)),
         ("Key", template.key.as_ref().map(|key| id(ids, key)).unwrap_or_default()),
         ("Devices", devices.join("; ")),
         ("Optimized", flag(template.optimized)),
-        ("CPUCredits", said(&template.cpu_credits)),
+        ("CPUCredits", text_or_empty(&template.cpu_credits)),
         ("Monitoring", template.monitoring.to_string()),
         ("Metadata", format!("{} {} {ipv6}", metadata.hops, metadata.tokens)),
         ("PublicAddress", flag(template.public_address)),
         ("IPv6Addresses", template.ipv6_addresses.to_string()),
         ("SecurityGroups", id_list(ids, &template.security_groups)),
-        ("Tenancy", said(&template.tenancy)),
+        ("Tenancy", text_or_empty(&template.tenancy)),
         ("Spot", template.spot.as_ref().map(spot_text).unwrap_or_default()),
         ("UserData", digest(&template.user_data)),
         ("MachineTags", tag_text(&own.tags)),
@@ -259,18 +267,18 @@ fn template_fields(data: &Value) -> Fields {
     ])
 }
 
-/// Where a group's machines come from: the template, and what is mixed.
+/// Returns the template and the instance mixture of a group as one text.
 fn mixture_text(template: &str, mixed: Option<&Distribution>) -> String {
     let Some(mixed) = mixed else { return template.to_owned() };
     let number = |number: Option<i64>| number.map(|n| n.to_string()).unwrap_or_default();
-    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text_or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
     [
         template.to_owned(),
         mixed.types.join(","),
         number(mixed.on_demand_base),
         number(mixed.on_demand_above_base),
-        said(&mixed.on_demand_strategy),
-        said(&mixed.spot_strategy),
+        text_or_empty(&mixed.on_demand_strategy),
+        text_or_empty(&mixed.spot_strategy),
         number(mixed.spot_pools),
         mixed.spot_price.clone(),
     ]
@@ -336,7 +344,7 @@ fn group_fields(one: &Value) -> Fields {
     ])
 }
 
-/// What makes a resource one of its kind.
+/// Returns the identifying value of a resource; `None` if it depends on one that does not exist.
 pub(super) fn identity(resource: &Resource, ids: &Ids) -> Option<String> {
     match &resource.body {
         Body::LifecycleHook { group, hook, .. } => Some(format!("{}/{hook}", ids.get(group)?)),
@@ -344,7 +352,7 @@ pub(super) fn identity(resource: &Resource, ids: &Ids) -> Option<String> {
     }
 }
 
-/// A launch template's data, as calls have it.
+/// Returns a launch template's data in the form of calls.
 pub(super) fn template_data(
     template: &LaunchTemplate,
     tags: &BTreeMap<String, String>,
@@ -401,11 +409,11 @@ fn device_data(device: &BlockDevice) -> Value {
     }
 }
 
-/// A scaling group's parameters, which are told when it is made and when it is changed.
+/// Returns the parameters shared by the creation and the update of a scaling group.
 pub(super) fn group_call(name: &str, group: &ScalingGroup, ids: &Ids) -> Value {
     let subnets: Vec<_> = group.subnets.iter().map(|to| id(ids, to)).collect();
     let template = json!({"LaunchTemplateId": id(ids, &group.template), "Version": "$Latest"});
-    let mut asked = json!({
+    let mut request = json!({
         "AutoScalingGroupName": name,
         "MinSize": group.min,
         "MaxSize": group.max,
@@ -415,7 +423,7 @@ pub(super) fn group_call(name: &str, group: &ScalingGroup, ids: &Ids) -> Value {
         "CapacityRebalance": group.rebalanced,
     });
     match &group.mixed {
-        None => asked.set("LaunchTemplate", template),
+        None => request.set("LaunchTemplate", template),
         Some(mixed) => {
             let types: Vec<_> =
                 mixed.types.iter().map(|name| json!({"InstanceType": name})).collect();
@@ -430,13 +438,13 @@ pub(super) fn group_call(name: &str, group: &ScalingGroup, ids: &Ids) -> Value {
                     "SpotMaxPrice": mixed.spot_price,
                 },
             });
-            asked.set("MixedInstancesPolicy", policy);
+            request.set("MixedInstancesPolicy", policy);
         }
     }
-    asked
+    request
 }
 
-/// What changes a scaling group.
+/// Returns the calls that update a scaling group.
 pub(super) fn group_changes(
     own: &Resource,
     group: &ScalingGroup,
@@ -453,10 +461,10 @@ pub(super) fn group_changes(
         calls.push(call("UpdateAutoScalingGroup", group_call(name, group, ids)));
     }
     if has("Metrics") {
-        let asked = json!({"AutoScalingGroupName": name, "Granularity": "1Minute", "Metrics": group.metrics});
-        calls.push(call("EnableMetricsCollection", asked));
+        let request = json!({"AutoScalingGroupName": name, "Granularity": "1Minute", "Metrics": group.metrics});
+        calls.push(call("EnableMetricsCollection", request));
     }
-    // What is to go, and what is to come.
+    // The items to remove and the items to add.
     let both = |field: &str, wanted: &[String]| {
         let old = found
             .fields
@@ -477,8 +485,8 @@ pub(super) fn group_changes(
         let (gone, new) = both("Suspended", &group.suspended);
         for (operation, some) in [("ResumeProcesses", gone), ("SuspendProcesses", new)] {
             if !some.is_empty() {
-                let asked = json!({"AutoScalingGroupName": name, "ScalingProcesses": some});
-                calls.push(call(operation, asked));
+                let request = json!({"AutoScalingGroupName": name, "ScalingProcesses": some});
+                calls.push(call(operation, request));
             }
         }
     }
@@ -489,8 +497,8 @@ pub(super) fn group_changes(
             [("AttachLoadBalancerTargetGroups", new), ("DetachLoadBalancerTargetGroups", gone)]
         {
             if !some.is_empty() {
-                let asked = json!({"AutoScalingGroupName": name, "TargetGroupARNs": some});
-                calls.push(call(operation, asked));
+                let request = json!({"AutoScalingGroupName": name, "TargetGroupARNs": some});
+                calls.push(call(operation, request));
             }
         }
     }

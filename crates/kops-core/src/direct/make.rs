@@ -1,4 +1,4 @@
-//! The calls that make and change resources.
+//! The calls that create and update resources.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kops_api::Spec as _;
@@ -16,17 +16,19 @@ use crate::{
     model::aws::{Balancer, Body, Kind, Ref, Resource, Tags},
 };
 
-/// How something is made, and what is left to do then.
+/// The creation of a resource, and the work left after it.
 #[derive(Clone, Debug)]
 pub struct Making {
+    /// The call that creates the resource.
     pub call: Call,
     id: &'static str,
-    /// The fields that are set once it is there.
+    /// The fields that are set after the creation.
     pub later: Vec<String>,
 }
 
 impl Making {
-    /// What is known of what was made, by the answer to its call: its id, and what else has a reference.
+    /// Records the ID in the answer to the creation under the resource's reference, and under further references that
+    /// depend on it. Returns the ID.
     pub fn learn(&self, resource: &Resource, answer: &Value, ids: &mut Ids) -> String {
         let own = Ref::new(resource.kind(), resource.name.clone());
         let first = answer.list(self.id).first().unwrap_or(&Value::Null);
@@ -39,7 +41,7 @@ impl Making {
             }
             Body::TargetGroup(_) => first.text("TargetGroupArn").to_owned(),
             Body::Listener(_) => first.text("ListenerArn").to_owned(),
-            // The queue's own policy names it.
+            // A queue's own policy contains its ARN.
             Body::Queue { policy, .. } => {
                 let policy: Value = serde_json::from_str(policy).unwrap_or_default();
                 let statement = policy.list("Statement").first().unwrap_or(&Value::Null);
@@ -53,7 +55,7 @@ impl Making {
     }
 }
 
-/// Refuses what is not made by calls.
+/// Rejects resources that direct calls do not support.
 pub(super) fn check(resource: &Resource) -> Result<(), Error> {
     let (what, remedy) = match &resource.body {
         Body::ClassicBalancer(_) => {
@@ -63,7 +65,7 @@ pub(super) fn check(resource: &Resource) -> Result<(), Error> {
         Body::Subnet(subnet) if !subnet.ipv6.is_empty() => {
             ("a subnet with a range of IPv6", "use --target=terraform")
         }
-        Body::Zone => ("making a DNS zone", "make it, and name its id as spec.dnsZone"),
+        Body::Zone => ("creating a DNS zone", "create it, and set its ID as spec.dnsZone"),
         Body::ScalingGroup(group) if group.warm_pool.is_some() => {
             ("a warm pool", "take spec.warmPool out")
         }
@@ -80,19 +82,19 @@ fn pairs(tags: &Tags) -> Vec<Value> {
     tags.iter().map(|(key, value)| json!({"Key": key, "Value": value})).collect()
 }
 
-/// Tags that a resource of EC2 is made with.
+/// Returns the tag specification of a new EC2 resource.
 fn tagged(kind: &str, tags: &Tags) -> Value {
     json!([{"ResourceType": kind, "Tag": pairs(tags)}])
 }
 
-fn has_tags(mut parameters: Value, kind: &str, tags: &Tags) -> Value {
+fn with_tags(mut parameters: Value, kind: &str, tags: &Tags) -> Value {
     if !tags.is_empty() {
         parameters.set("TagSpecification", tagged(kind, tags));
     }
     parameters
 }
 
-/// How a resource is made.
+/// Returns the creation of a resource.
 pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Error> {
     let (name, tags) = (resource.name.as_str(), &resource.tags);
     let id = |to: &Ref| id(ids, to);
@@ -102,8 +104,8 @@ pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Err
     };
     match &resource.body {
         Body::Vpc { cidr } => {
-            let asked = json!({"CidrBlock": cidr, "AmazonProvidedIpv6CidrBlock": true});
-            ec2("CreateVpc", has_tags(asked, "vpc", tags), "vpc.vpcId", &["DNSHostnames"])
+            let request = json!({"CidrBlock": cidr, "AmazonProvidedIpv6CidrBlock": true});
+            ec2("CreateVpc", with_tags(request, "vpc", tags), "vpc.vpcId", &["DNSHostnames"])
         }
         Body::VpcCidr { vpc, cidr } => {
             ec2("AssociateVpcCidrBlock", json!({"VpcId": id(vpc), "CidrBlock": cidr}), "", &[])
@@ -111,76 +113,77 @@ pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Err
         Body::DhcpOptions { domain, servers } => {
             let all = [("domain-name", json!([domain])), ("domain-name-servers", json!(servers))];
             let all = all.map(|(key, value)| json!({"Key": key, "Value": value}));
-            let asked = has_tags(json!({"DhcpConfiguration": all}), "dhcp-options", tags);
-            // Servers there are that pass over the tags of this call.
+            let request = with_tags(json!({"DhcpConfiguration": all}), "dhcp-options", tags);
+            // Some servers ignore the tags of this call, so set them afterwards.
             let later = tags.keys().map(|key| format!("{TAG}{key}")).collect();
-            let call = Call::ec2("CreateDhcpOptions", asked);
+            let call = Call::ec2("CreateDhcpOptions", request);
             Ok(Making { call, id: "dhcpOptions.dhcpOptionsId", later })
         }
         Body::DhcpOptionsAssociation { vpc, options } => {
-            let asked = json!({"VpcId": id(vpc), "DhcpOptionsId": id(options)});
-            ec2("AssociateDhcpOptions", asked, "", &[])
+            let request = json!({"VpcId": id(vpc), "DhcpOptionsId": id(options)});
+            ec2("AssociateDhcpOptions", request, "", &[])
         }
         Body::InternetGateway { .. } => {
-            let asked = has_tags(json!({}), "internet-gateway", tags);
-            ec2("CreateInternetGateway", asked, "internetGateway.internetGatewayId", &["VPC"])
+            let request = with_tags(json!({}), "internet-gateway", tags);
+            ec2("CreateInternetGateway", request, "internetGateway.internetGatewayId", &["VPC"])
         }
         Body::Subnet(subnet) => {
-            let asked = json!({"VpcId": id(&subnet.vpc), "CidrBlock": subnet.cidr, "AvailabilityZone": subnet.zone});
+            let request = json!({"VpcId": id(&subnet.vpc), "CidrBlock": subnet.cidr, "AvailabilityZone": subnet.zone});
             let later: &[&str] = if subnet.named_by_id { &["NamedByID"] } else { &[] };
-            ec2("CreateSubnet", has_tags(asked, "subnet", tags), "subnet.subnetId", later)
+            ec2("CreateSubnet", with_tags(request, "subnet", tags), "subnet.subnetId", later)
         }
         Body::RouteTable { vpc, .. } => {
-            let asked = has_tags(json!({"VpcId": id(vpc)}), "route-table", tags);
-            ec2("CreateRouteTable", asked, "routeTable.routeTableId", &[])
+            let request = with_tags(json!({"VpcId": id(vpc)}), "route-table", tags);
+            ec2("CreateRouteTable", request, "routeTable.routeTableId", &[])
         }
         Body::RouteTableAssociation { table, subnet } => {
-            let asked = json!({"RouteTableId": id(table), "SubnetId": id(subnet)});
-            ec2("AssociateRouteTable", asked, "associationId", &[])
+            let request = json!({"RouteTableId": id(table), "SubnetId": id(subnet)});
+            ec2("AssociateRouteTable", request, "associationId", &[])
         }
         Body::Route { .. } => ec2("CreateRoute", route(resource, ids), "", &[]),
         Body::ElasticIp => {
-            let asked = has_tags(json!({"Domain": "vpc"}), "elastic-ip", tags);
-            ec2("AllocateAddress", asked, "allocationId", &[])
+            let request = with_tags(json!({"Domain": "vpc"}), "elastic-ip", tags);
+            ec2("AllocateAddress", request, "allocationId", &[])
         }
         Body::NatGateway { address, subnet } => {
-            let mut asked = has_tags(json!({"SubnetId": id(subnet)}), "natgateway", tags);
+            let mut request = with_tags(json!({"SubnetId": id(subnet)}), "natgateway", tags);
             if let Some(address) = address {
-                asked.set("AllocationId", id(address));
+                request.set("AllocationId", id(address));
             }
-            ec2("CreateNatGateway", asked, "natGateway.natGatewayId", &[])
+            ec2("CreateNatGateway", request, "natGateway.natGatewayId", &[])
         }
         Body::SecurityGroup { vpc, description } => {
-            let asked =
+            let request =
                 json!({"VpcId": id(vpc), "GroupName": name, "GroupDescription": description});
-            ec2("CreateSecurityGroup", has_tags(asked, "security-group", tags), "groupId", &[])
+            ec2("CreateSecurityGroup", with_tags(request, "security-group", tags), "groupId", &[])
         }
         Body::SecurityGroupRule(one) => {
-            let call = permission("Authorize", &rule(ids, one)).ok_or_else(|| lost(resource))?;
+            let call =
+                permission("Authorize", &rule(ids, one)).ok_or_else(|| internal_error(resource))?;
             Ok(Making { call, id: "", later: Vec::new() })
         }
         Body::Volume { zone, ebs } => {
-            let mut asked = json!({"AvailabilityZone": zone, "Size": ebs.size, "VolumeType": ebs.class,
+            let mut request = json!({"AvailabilityZone": zone, "Size": ebs.size, "VolumeType": ebs.class,
                 "Encrypted": ebs.encrypted, "Iops": ebs.iops, "Throughput": ebs.throughput});
-            asked.set_if("KmsKeyId", ebs.key.as_deref().map(Value::from).as_ref());
-            ec2("CreateVolume", has_tags(asked, "volume", tags), "volumeId", &[])
+            request.set_if("KmsKeyId", ebs.key.as_deref().map(Value::from).as_ref());
+            ec2("CreateVolume", with_tags(request, "volume", tags), "volumeId", &[])
         }
         Body::SshKey { public } => {
-            let asked = json!({"KeyName": name, "PublicKeyMaterial": STANDARD.encode(public)});
-            ec2("ImportKeyPair", has_tags(asked, "key-pair", tags), "keyName", &[])
+            let request = json!({"KeyName": name, "PublicKeyMaterial": STANDARD.encode(public)});
+            ec2("ImportKeyPair", with_tags(request, "key-pair", tags), "keyName", &[])
         }
         Body::LaunchTemplate(template) => {
             let data = template_data(template, tags, ids);
-            let asked = json!({"LaunchTemplateName": name, "LaunchTemplateData": data});
-            let asked = has_tags(asked, "launch-template", tags);
-            ec2("CreateLaunchTemplate", asked, "launchTemplate.launchTemplateId", &[])
+            let request = json!({"LaunchTemplateName": name, "LaunchTemplateData": data});
+            let request = with_tags(request, "launch-template", tags);
+            ec2("CreateLaunchTemplate", request, "launchTemplate.launchTemplateId", &[])
         }
-        _ => made_elsewhere(resource, ids, region),
+        _ => make_outside_ec2(resource, ids, region),
     }
 }
 
-/// How what is not of EC2 is made.
-fn made_elsewhere(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Error> {
+/// Returns the creation of a resource outside EC2.
+fn make_outside_ec2(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Error> {
     let (name, tags) = (resource.name.as_str(), &resource.tags);
     let id = |to: &Ref| id(ids, to);
     let made = |service, operation, parameters, id, later: &[&str]| {
@@ -189,21 +192,21 @@ fn made_elsewhere(resource: &Resource, ids: &Ids, region: &str) -> Result<Making
     };
     match &resource.body {
         Body::ScalingGroup(group) => {
-            let mut asked = group_call(name, group, ids);
+            let mut request = group_call(name, group, ids);
             let all = pairs(tags).into_iter().map(|tag| group_tag(name, tag));
-            asked.set("Tags", all.collect::<Vec<_>>());
+            request.set("Tags", all.collect::<Vec<_>>());
             if !group.target_groups.is_empty() {
                 let arns: Vec<_> = group.target_groups.iter().map(id).collect();
-                asked.set("TargetGroupARNs", arns);
+                request.set("TargetGroupARNs", arns);
             }
             let later: &[&str] =
                 if group.suspended.is_empty() { &["Metrics"] } else { &["Metrics", "Suspended"] };
-            made("autoscaling", "CreateAutoScalingGroup", asked, "", later)
+            made("autoscaling", "CreateAutoScalingGroup", request, "", later)
         }
         Body::LifecycleHook { group, hook, result, heartbeat, transition } => {
-            let asked = json!({"AutoScalingGroupName": id(group), "LifecycleHookName": hook,
+            let request = json!({"AutoScalingGroupName": id(group), "LifecycleHookName": hook,
                 "DefaultResult": result, "HeartbeatTimeout": heartbeat, "LifecycleTransition": transition});
-            made("autoscaling", "PutLifecycleHook", asked, "", &[])
+            made("autoscaling", "PutLifecycleHook", request, "", &[])
         }
         Body::NetworkBalancer(one) => {
             let mut later = vec!["CrossZone"];
@@ -211,66 +214,68 @@ fn made_elsewhere(resource: &Resource, ids: &Ids, region: &str) -> Result<Making
             made("elbv2", "CreateLoadBalancer", balancer(one, tags, ids), "LoadBalancers", &later)
         }
         Body::TargetGroup(one) => {
-            let mut asked = json!({"Name": name, "VpcId": id(&one.vpc), "Port": one.port, "Protocol": one.protocol,
+            let mut request = json!({"Name": name, "VpcId": id(&one.vpc), "Port": one.port, "Protocol": one.protocol,
                 "TargetType": "instance", "Tags": pairs(tags)});
-            health(&mut asked, one.health.protocol, one.health.path);
-            made("elbv2", "CreateTargetGroup", asked, "TargetGroups", &["Delay", "Termination"])
+            health(&mut request, one.health.protocol, one.health.path);
+            made("elbv2", "CreateTargetGroup", request, "TargetGroups", &["Delay", "Termination"])
         }
         Body::Listener(_) => {
             made("elbv2", "CreateListener", listener(resource, ids), "Listeners", &[])
         }
         Body::Role { assumed, boundary, .. } => {
-            let mut asked =
+            let mut request =
                 json!({"RoleName": name, "AssumeRolePolicyDocument": assumed, "Tags": pairs(tags)});
-            asked.set_if("PermissionsBoundary", boundary.as_deref().map(Value::from).as_ref());
-            made("iam", "CreateRole", asked, "", &[])
+            request.set_if("PermissionsBoundary", boundary.as_deref().map(Value::from).as_ref());
+            made("iam", "CreateRole", request, "", &[])
         }
         Body::RolePolicy { role, document } => {
-            let asked =
+            let request =
                 json!({"RoleName": role.name, "PolicyName": name, "PolicyDocument": document});
-            made("iam", "PutRolePolicy", asked, "", &[])
+            made("iam", "PutRolePolicy", request, "", &[])
         }
         Body::RolePolicyAttachment { role, policy } => {
-            let asked = json!({"RoleName": role.name, "PolicyArn": policy});
-            made("iam", "AttachRolePolicy", asked, "", &[])
+            let request = json!({"RoleName": role.name, "PolicyArn": policy});
+            made("iam", "AttachRolePolicy", request, "", &[])
         }
         Body::InstanceProfile { .. } => {
-            let asked = json!({"InstanceProfileName": name, "Tags": pairs(tags)});
-            made("iam", "CreateInstanceProfile", asked, "", &["Role"])
+            let request = json!({"InstanceProfileName": name, "Tags": pairs(tags)});
+            made("iam", "CreateInstanceProfile", request, "", &["Role"])
         }
         Body::OidcProvider { url, audiences, thumbprints } => {
-            let asked = json!({"Url": url, "ClientIDList": audiences, "ThumbprintList": thumbprints, "Tags": pairs(tags)});
-            made("iam", "CreateOpenIDConnectProvider", asked, "OpenIDConnectProviderArn", &[])
+            let request = json!({
+                "Url": url, "ClientIDList": audiences, "ThumbprintList": thumbprints, "Tags": pairs(tags),
+            });
+            made("iam", "CreateOpenIDConnectProvider", request, "OpenIDConnectProviderArn", &[])
         }
         Body::Queue { retention, policy } => {
             let set = json!({"MessageRetentionPeriod": retention.to_string(), "Policy": policy});
-            let asked = json!({"QueueName": name, "Attributes": set, "tags": tags});
-            made("sqs", "CreateQueue", asked, "QueueUrl", &[])
+            let request = json!({"QueueName": name, "Attributes": set, "tags": tags});
+            made("sqs", "CreateQueue", request, "QueueUrl", &[])
         }
         Body::EventRule { pattern } => {
-            let asked = json!({"Name": name, "EventPattern": pattern, "Tags": pairs(tags)});
-            made("events", "PutRule", asked, "", &[])
+            let request = json!({"Name": name, "EventPattern": pattern, "Tags": pairs(tags)});
+            made("events", "PutRule", request, "", &[])
         }
         Body::EventTarget { rule, queue } => {
-            let asked = json!({"Rule": rule.name, "Targets": [{"Id": "1", "Arn": id(queue)}]});
-            made("events", "PutTargets", asked, "", &[])
+            let request = json!({"Rule": rule.name, "Targets": [{"Id": "1", "Arn": id(queue)}]});
+            made("events", "PutTargets", request, "", &[])
         }
         Body::Record { .. } => {
             made("route53", "ChangeResourceRecordSets", record(resource, ids), "", &[])
         }
         Body::ZoneAssociation { zone, vpc } => {
             let vpc = json!({"VPCId": id(vpc), "VPCRegion": region});
-            let asked = json!({"Id": id(zone).trim_start_matches("/hostedzone/"), "VPC": vpc});
-            made("route53", "AssociateVPCWithHostedZone", asked, "", &[])
+            let request = json!({"Id": id(zone).trim_start_matches("/hostedzone/"), "VPC": vpc});
+            made("route53", "AssociateVPCWithHostedZone", request, "", &[])
         }
-        _ => Err(lost(resource)),
+        _ => Err(internal_error(resource)),
     }
 }
 
-fn lost(resource: &Resource) -> Error {
+fn internal_error(resource: &Resource) -> Error {
     Error::Unsupported {
         what: format!("{:?} {:?} with --target=direct", resource.kind(), resource.name),
-        remedy: "this is a mistake of ours; please report it",
+        remedy: "this is a bug; please report it",
     }
 }
 
@@ -282,7 +287,7 @@ fn route(resource: &Resource, ids: &Ids) -> Value {
     json!({"RouteTableId": id(ids, table), destination: to, parameter: target})
 }
 
-/// A rule's call, `Authorize` or `Revoke`, by what the rule is known by.
+/// Parses a rule's identity and returns its call; `verb` is `Authorize` or `Revoke`.
 pub(super) fn permission(verb: &str, rule: &str) -> Option<Call> {
     let mut parts = rule.split(' ');
     let (group, protocol, ports, direction, peer) =
@@ -310,10 +315,10 @@ pub(super) fn permission(verb: &str, rule: &str) -> Option<Call> {
 
 fn balancer(one: &Balancer, tags: &Tags, ids: &Ids) -> Value {
     let mapping = |mapping: &crate::model::aws::Mapping| {
-        let mut asked = json!({"SubnetId": id(ids, &mapping.subnet)});
-        asked.set_if("AllocationId", mapping.allocation.as_deref().map(Value::from).as_ref());
-        asked.set_if("PrivateIPv4Address", mapping.address.as_deref().map(Value::from).as_ref());
-        asked
+        let mut request = json!({"SubnetId": id(ids, &mapping.subnet)});
+        request.set_if("AllocationId", mapping.allocation.as_deref().map(Value::from).as_ref());
+        request.set_if("PrivateIPv4Address", mapping.address.as_deref().map(Value::from).as_ref());
+        request
     };
     let groups: Vec<_> = one.security_groups.iter().map(|to| id(ids, to)).collect();
     json!({
@@ -327,24 +332,26 @@ fn balancer(one: &Balancer, tags: &Tags, ids: &Ids) -> Value {
     })
 }
 
-fn health(asked: &mut Value, protocol: &str, path: Option<&str>) {
-    asked.set("HealthCheckProtocol", protocol);
-    asked.set_if("HealthCheckPath", path.map(Value::from).as_ref());
-    asked.set("HealthyThresholdCount", 2);
-    asked.set("UnhealthyThresholdCount", 2);
-    asked.set("HealthCheckIntervalSeconds", 10);
+fn health(request: &mut Value, protocol: &str, path: Option<&str>) {
+    request.set("HealthCheckProtocol", protocol);
+    request.set_if("HealthCheckPath", path.map(Value::from).as_ref());
+    request.set("HealthyThresholdCount", 2);
+    request.set("UnhealthyThresholdCount", 2);
+    request.set("HealthCheckIntervalSeconds", 10);
 }
 
 fn listener(resource: &Resource, ids: &Ids) -> Value {
     let Body::Listener(one) = &resource.body else { return Value::Null };
     let action = json!([{"Type": "forward", "TargetGroupArn": id(ids, &one.group)}]);
-    let mut asked = json!({"LoadBalancerArn": id(ids, &one.balancer), "Port": one.port, "Protocol": "TCP", "DefaultActions": action});
+    let mut request = json!({
+        "LoadBalancerArn": id(ids, &one.balancer), "Port": one.port, "Protocol": "TCP", "DefaultActions": action,
+    });
     if let Some((certificate, policy)) = &one.tls {
-        asked.set("Protocol", "TLS");
-        asked.set("Certificates", json!([{"CertificateArn": certificate}]));
-        asked.set("SslPolicy", policy.as_str());
+        request.set("Protocol", "TLS");
+        request.set("Certificates", json!([{"CertificateArn": certificate}]));
+        request.set("SslPolicy", policy.as_str());
     }
-    asked
+    request
 }
 
 fn record(resource: &Resource, ids: &Ids) -> Value {
@@ -366,7 +373,7 @@ fn group_tag(name: &str, mut tag: Value) -> Value {
     tag
 }
 
-/// The calls that change fields of what is there. What cannot be changed is refused.
+/// Returns the calls that change fields of an existing resource. Fields that cannot be changed are rejected.
 pub(super) fn changes(
     resource: &Resource,
     found: &Found,
@@ -415,7 +422,7 @@ fn change_calls(
         Some(field) => {
             let what = format!("{:?} {}: {field}", resource.kind(), resource.name);
             let reason =
-                "cannot be changed while it is there: take the change back, or delete it first";
+                "cannot be changed in place: revert the change, or delete the resource first";
             Err(Error::value(&what, found.fields.get(*field).cloned().unwrap_or_default(), reason))
         }
     };
@@ -425,41 +432,41 @@ fn change_calls(
     match &resource.body {
         Body::Vpc { .. } => {
             fixed(&["DNSHostnames"])?;
-            let asked = json!({"VpcId": own, "EnableDnsHostnames": {"Value": true}});
-            Ok(vec![Call::ec2("ModifyVpcAttribute", asked)])
+            let request = json!({"VpcId": own, "EnableDnsHostnames": {"Value": true}});
+            Ok(vec![Call::ec2("ModifyVpcAttribute", request)])
         }
         Body::InternetGateway { vpc } => {
-            // One that another VPC has is not taken from it.
+            // A gateway attached to another VPC is not taken from it.
             if !found.around.is_empty() {
                 fixed(&[])?;
             }
-            let asked = json!({"InternetGatewayId": own, "VpcId": id(ids, vpc)});
-            Ok(vec![Call::ec2("AttachInternetGateway", asked)])
+            let request = json!({"InternetGatewayId": own, "VpcId": id(ids, vpc)});
+            Ok(vec![Call::ec2("AttachInternetGateway", request)])
         }
         Body::Subnet(_) => {
             fixed(&["NamedByID"])?;
-            // The one that is looked at is set last: it stands for both.
+            // The compared attribute is set last, because it stands for both.
             let set = [
                 json!({"SubnetId": own, "PrivateDnsHostnameTypeOnLaunch": "resource-name"}),
                 json!({"SubnetId": own, "EnableResourceNameDnsARecordOnLaunch": {"Value": true}}),
             ];
-            Ok(set.map(|asked| Call::ec2("ModifySubnetAttribute", asked)).into())
+            Ok(set.map(|request| Call::ec2("ModifySubnetAttribute", request)).into())
         }
         Body::RouteTableAssociation { table, .. } => {
-            let asked = json!({"AssociationId": own, "RouteTableId": id(ids, table)});
-            Ok(vec![Call::ec2("ReplaceRouteTableAssociation", asked)])
+            let request = json!({"AssociationId": own, "RouteTableId": id(ids, table)});
+            Ok(vec![Call::ec2("ReplaceRouteTableAssociation", request)])
         }
         Body::Route { .. } => Ok(vec![Call::ec2("ReplaceRoute", route(resource, ids))]),
         Body::Volume { ebs, .. } => {
             fixed(&["Size", "Type", "IOPS", "Throughput"])?;
-            let asked = json!({"VolumeId": own, "Size": ebs.size, "VolumeType": ebs.class,
+            let request = json!({"VolumeId": own, "Size": ebs.size, "VolumeType": ebs.class,
                 "Iops": ebs.iops, "Throughput": ebs.throughput});
-            Ok(vec![Call::ec2("ModifyVolume", asked)])
+            Ok(vec![Call::ec2("ModifyVolume", request)])
         }
         Body::LaunchTemplate(template) => {
             let data = template_data(template, &resource.tags, ids);
-            let asked = json!({"LaunchTemplateId": own, "LaunchTemplateData": data});
-            Ok(vec![Call::ec2("CreateLaunchTemplateVersion", asked)])
+            let request = json!({"LaunchTemplateId": own, "LaunchTemplateData": data});
+            Ok(vec![Call::ec2("CreateLaunchTemplateVersion", request)])
         }
         Body::ScalingGroup(group) => {
             Ok(super::machines::group_changes(resource, group, found, ids, fields))
@@ -467,14 +474,14 @@ fn change_calls(
         Body::Role { assumed, boundary, .. } => {
             let mut calls = Vec::new();
             if has("Assumed") {
-                let asked = json!({"RoleName": own, "PolicyDocument": assumed});
-                calls.push(Call::new("iam", "UpdateAssumeRolePolicy", asked));
+                let request = json!({"RoleName": own, "PolicyDocument": assumed});
+                calls.push(Call::new("iam", "UpdateAssumeRolePolicy", request));
             }
             if has("Boundary") {
                 calls.push(match boundary {
                     Some(arn) => {
-                        let asked = json!({"RoleName": own, "PermissionsBoundary": arn});
-                        Call::new("iam", "PutRolePermissionsBoundary", asked)
+                        let request = json!({"RoleName": own, "PermissionsBoundary": arn});
+                        Call::new("iam", "PutRolePermissionsBoundary", request)
                     }
                     None => {
                         Call::new("iam", "DeleteRolePermissionsBoundary", json!({"RoleName": own}))
@@ -484,25 +491,25 @@ fn change_calls(
             Ok(calls)
         }
         Body::InstanceProfile { role: Some(role) } => {
-            // One with another role is somebody's.
+            // A profile with another role belongs to another owner.
             if !found.around.is_empty() {
                 fixed(&[])?;
             }
-            let asked = json!({"InstanceProfileName": resource.name, "RoleName": role.name});
-            iam("AddRoleToInstanceProfile", asked)
+            let request = json!({"InstanceProfileName": resource.name, "RoleName": role.name});
+            iam("AddRoleToInstanceProfile", request)
         }
         Body::NetworkBalancer(_) | Body::TargetGroup(_) | Body::Listener(_) => {
             balancer_changes(resource, found, ids, fields, &fixed)
         }
         Body::Queue { retention, policy } => {
             let set = json!({"MessageRetentionPeriod": retention.to_string(), "Policy": policy});
-            let asked = json!({"QueueUrl": found.around, "Attributes": set});
-            Ok(vec![Call::new("sqs", "SetQueueAttributes", asked)])
+            let request = json!({"QueueUrl": found.around, "Attributes": set});
+            Ok(vec![Call::new("sqs", "SetQueueAttributes", request)])
         }
-        // It is put as it is made: whoever puts it again changes it. Tags are given to new rules alone.
+        // Putting a rule again replaces it. AWS applies tags only to new rules.
         Body::EventRule { pattern } => {
-            let asked = json!({"Name": own, "EventPattern": pattern});
-            Ok(vec![Call::new("events", "PutRule", asked)])
+            let request = json!({"Name": own, "EventPattern": pattern});
+            Ok(vec![Call::new("events", "PutRule", request)])
         }
         Body::DhcpOptionsAssociation { .. }
         | Body::LifecycleHook { .. }
@@ -533,14 +540,14 @@ fn balancer_changes(
             fixed(&["Subnets", "SecurityGroups", "CrossZone", "Log"])?;
             let whole = balancer(one, &Tags::new(), ids);
             if has("Subnets") {
-                let asked =
+                let request =
                     json!({"LoadBalancerArn": own, "SubnetMappings": whole.at("SubnetMappings")});
-                calls.push(call("SetSubnets", asked));
+                calls.push(call("SetSubnets", request));
             }
             if has("SecurityGroups") {
-                let asked =
+                let request =
                     json!({"LoadBalancerArn": own, "SecurityGroups": whole.at("SecurityGroups")});
-                calls.push(call("SetSecurityGroups", asked));
+                calls.push(call("SetSecurityGroups", request));
             }
             if has("CrossZone") || has("Log") {
                 let mut pairs =
@@ -550,28 +557,28 @@ fn balancer_changes(
                     pairs.push(("access_logs.s3.bucket", bucket.clone()));
                     pairs.extend(prefix.clone().map(|prefix| ("access_logs.s3.prefix", prefix)));
                 }
-                let asked = json!({"LoadBalancerArn": own, "Attributes": set(pairs)});
-                calls.push(call("ModifyLoadBalancerAttributes", asked));
+                let request = json!({"LoadBalancerArn": own, "Attributes": set(pairs)});
+                calls.push(call("ModifyLoadBalancerAttributes", request));
             }
         }
         Body::TargetGroup(one) => {
             fixed(&["Health", "Thresholds", "Delay", "Termination"])?;
             if has("Health") || has("Thresholds") {
-                let mut asked = json!({"TargetGroupArn": own});
-                health(&mut asked, one.health.protocol, one.health.path);
-                calls.push(call("ModifyTargetGroup", asked));
+                let mut request = json!({"TargetGroupArn": own});
+                health(&mut request, one.health.protocol, one.health.path);
+                calls.push(call("ModifyTargetGroup", request));
             }
             if has("Delay") || has("Termination") {
                 let pairs = vec![(DELAY, "30".to_owned()), (TERMINATION, "true".to_owned())];
-                let asked = json!({"TargetGroupArn": own, "Attributes": set(pairs)});
-                calls.push(call("ModifyTargetGroupAttributes", asked));
+                let request = json!({"TargetGroupArn": own, "Attributes": set(pairs)});
+                calls.push(call("ModifyTargetGroupAttributes", request));
             }
         }
         _ => {
-            let mut asked = listener(resource, ids);
-            asked.remove("LoadBalancerArn");
-            asked.set("ListenerArn", own);
-            calls.push(call("ModifyListener", asked));
+            let mut request = listener(resource, ids);
+            request.remove("LoadBalancerArn");
+            request.set("ListenerArn", own);
+            calls.push(call("ModifyListener", request));
         }
     }
     Ok(calls)

@@ -1,4 +1,4 @@
-//! What EC2 has of a cluster beside machines: the network, the firewall, disks and keys.
+//! EC2 resources of a cluster other than machines: network, firewall, volumes and keys.
 
 use kops_api::Spec as _;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::aws::{Body, Kind, Peer, Ref, Resource, Rule, Via};
 
-/// Those of EC2 that have a tag `Name`, by their list in an answer, and what their ids are called.
+/// The EC2 resources with a tag `Name`: their list in an answer, and the name of their IDs.
 const NAMED: [(Kind, &str, &str, &str); 9] = [
     (Kind::Vpc, "DescribeVpcs", "vpcSet", "vpcId"),
     (Kind::DhcpOptions, "DescribeDhcpOptions", "dhcpOptionsSet", "dhcpOptionsId"),
@@ -23,8 +23,8 @@ const NAMED: [(Kind, &str, &str, &str); 9] = [
     (Kind::SecurityGroup, "DescribeSecurityGroups", "securityGroupInfo", "groupId"),
 ];
 
-/// Whatever EC2 said of a cluster.
-pub(super) fn found(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
+/// Collects the EC2 resources in the answers.
+pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
     for (kind, operation, list, id) in NAMED {
         for one in answers.each(operation, list) {
             let gone = ["deleting", "deleted", "failed"].contains(&one.text("state"));
@@ -54,7 +54,7 @@ pub(super) fn found(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Fo
     }
 }
 
-/// What a deletion has to say beside an id.
+/// Returns the further parameters of a deletion.
 fn around(kind: Kind, one: &Value) -> String {
     match kind {
         Kind::InternetGateway => one
@@ -82,13 +82,16 @@ fn fields_of(kind: Kind, one: &Value, answers: &Answers) -> Fields {
             ])
         }
         Kind::DhcpOptions => {
-            let said = |key: &str| {
+            let option = |key: &str| {
                 let all = one.list("dhcpConfigurationSet").iter();
                 let values =
                     all.filter(|set| set.text("key") == key).flat_map(|set| set.list("valueSet"));
                 sorted(values.map(|value| value.text("value").to_owned()).collect())
             };
-            fields([("DomainName", said("domain-name")), ("Servers", said("domain-name-servers"))])
+            fields([
+                ("DomainName", option("domain-name")),
+                ("Servers", option("domain-name-servers")),
+            ])
         }
         Kind::InternetGateway => fields([("VPC", around(kind, one))]),
         Kind::Subnet => fields([
@@ -123,7 +126,7 @@ fn fields_of(kind: Kind, one: &Value, answers: &Answers) -> Fields {
     }
 }
 
-/// What is told together with another.
+/// Collects the resources that are described within another one.
 fn parts(kind: Kind, one: &Value, name: &str, owned: bool, to: &mut Vec<(Identity, Found)>) {
     let mut put = |kind, identity: String, id: String, fields: Fields, around: &str| {
         let around = around.to_owned();
@@ -173,7 +176,7 @@ fn parts(kind: Kind, one: &Value, name: &str, owned: bool, to: &mut Vec<(Identit
     }
 }
 
-/// Where a route may lead, in answers and in requests.
+/// The targets of a route: their names in answers and in requests.
 pub(super) const VIAS: [(&str, &str); 6] = [
     ("gatewayId", "GatewayId"),
     ("natGatewayId", "NatGatewayId"),
@@ -183,7 +186,7 @@ pub(super) const VIAS: [(&str, &str); 6] = [
     ("egressOnlyInternetGatewayId", "EgressOnlyInternetGatewayId"),
 ];
 
-/// Where a route is to lead: the parameter, and its value.
+/// Returns the wanted target of a route: the parameter and its value.
 pub(super) fn via(ids: &Ids, via: &Via) -> (&'static str, String) {
     match via {
         Via::Internet(to) => ("GatewayId", id(ids, to)),
@@ -198,7 +201,7 @@ pub(super) fn via(ids: &Ids, via: &Via) -> (&'static str, String) {
     }
 }
 
-/// A rule is what it says: group, direction, protocol, ports and whom it is about.
+/// Returns the texts that identify the rules of an entry: group, direction, protocol, ports and peer.
 fn rules(group: &str, egress: bool, entry: &Value) -> Vec<String> {
     let protocol = entry.text("ipProtocol");
     let ports = match (protocol, entry.text("fromPort"), entry.text("toPort")) {
@@ -221,7 +224,7 @@ fn rule_text(group: &str, egress: bool, protocol: &str, ports: &str, peer: &str)
     format!("{group} {protocol} {ports} {direction} {peer}")
 }
 
-/// The rule that is wanted, as one that is there would say it.
+/// Returns the text that identifies a wanted rule, in the form of [`rules`].
 pub(super) fn rule(ids: &Ids, rule: &Rule) -> String {
     let peer = match &rule.peer {
         Peer::Group(group) => id(ids, group),
@@ -229,7 +232,7 @@ pub(super) fn rule(ids: &Ids, rule: &Rule) -> String {
     };
     let (protocol, ports) = match (&rule.protocol, rule.ports) {
         (None, _) => ("-1", "all".to_owned()),
-        // Protocols without ports have none, and of others all are meant.
+        // A protocol without ports covers all of them.
         (Some(protocol), None) if protocol.parse::<u8>().is_ok() => {
             (protocol.as_str(), "all".to_owned())
         }
@@ -241,7 +244,7 @@ pub(super) fn rule(ids: &Ids, rule: &Rule) -> String {
     rule_text(&id(ids, &rule.group), rule.egress, protocol, &ports, &peer)
 }
 
-/// What makes a resource of the network one of its kind; nothing while it hangs on what is not there.
+/// Returns the identifying value of a network resource; `None` while it depends on one that does not exist.
 pub(super) fn identity(resource: &Resource, ids: &Ids) -> Option<String> {
     let known = |to: &Ref| ids.get(to).cloned();
     match &resource.body {

@@ -1,4 +1,4 @@
-//! The difference between a model and what is there.
+//! The difference between a model and the existing resources.
 
 use std::collections::BTreeSet;
 
@@ -13,35 +13,38 @@ use crate::{
     model::aws::{Body, Kind, Model, Ref, Resource},
 };
 
-/// Values that are longer are not told, only that they differ.
+/// The longest values shown; longer ones are shown as changed only.
 const LONGEST: usize = 60;
 
-/// What is done with one resource.
+/// A change of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// `create`, `modify` or `delete`.
     pub verb: &'static str,
+    /// The resource's kind.
     pub kind: Kind,
+    /// The resource's name.
     pub name: String,
-    /// What is told of it: fields, and their values or what becomes of them.
+    /// The fields to show, with their values or differences.
     pub told: Vec<(String, String)>,
-    /// The fields that differ; of what is new and of what goes, none.
+    /// The differing fields; empty for creations and deletions.
     pub fields: Vec<String>,
-    /// How what goes is deleted.
+    /// The calls of a deletion; empty for other changes.
     pub calls: Vec<Call>,
 }
 
-/// What is done to make a model of what is there, in this order.
+/// The ordered changes that turn the existing resources into a model.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
+    /// The changes, in order.
     pub changes: Vec<Change>,
-    /// The ids of what is there.
+    /// The IDs of the existing resources.
     pub ids: Ids,
-    /// Machines that were made of something else than their group's are made of then, and what differs.
+    /// The outdated machines by ID, with the difference from their group.
     pub outdated: Vec<(String, String)>,
 }
 
-/// What a new model no longer has and is deleted without being asked: all else may hold what somebody needs.
+/// The kinds that are deleted when the model no longer has them. Other kinds may hold data.
 const STALE: [Kind; 6] = [
     Kind::ScalingGroup,
     Kind::LifecycleHook,
@@ -50,7 +53,7 @@ const STALE: [Kind; 6] = [
     Kind::RolePolicyAttachment,
     Kind::SecurityGroupRule,
 ];
-/// The ports whose rules are the cluster's to take away: others are the cloud controller's, too.
+/// The ports of the rules that only kOps manages; rules of other ports may be the cloud controller's.
 const OWN_PORTS: [&str; 3] = ["22-22", "443-443", "8443-8443"];
 
 fn identity(resource: &Resource, ids: &Ids) -> Option<Identity> {
@@ -68,13 +71,13 @@ fn identity(resource: &Resource, ids: &Ids) -> Option<Identity> {
 }
 
 impl Change {
-    /// What upstream calls the kind when it tells of it.
+    /// Returns upstream's name of the kind.
     pub fn task(&self) -> &'static str {
         task(self.kind)
     }
 }
 
-/// What upstream calls a kind.
+/// Returns upstream's name of a kind.
 pub(super) fn task(kind: Kind) -> &'static str {
     match kind {
         Kind::Vpc => "VPC",
@@ -113,8 +116,8 @@ pub(super) fn task(kind: Kind) -> &'static str {
     }
 }
 
-/// Compares a model with what is there. What cannot be changed in place is refused.
-pub fn plan(model: &Model, there: &There) -> Result<Plan, Error> {
+/// Compares a model with the existing resources. Changes that are impossible in place are rejected.
+pub fn plan(model: &Model, existing: &There) -> Result<Plan, Error> {
     let (mut plan, mut met) = (Plan::default(), BTreeSet::new());
     for (to, resource) in ordered(model) {
         if let Some(id) = &resource.shared {
@@ -127,10 +130,10 @@ pub fn plan(model: &Model, there: &There) -> Result<Plan, Error> {
         make::check(resource)?;
         let identity = identity(resource, &plan.ids);
         if let Some(identity) = &identity {
-            single(there, identity)?;
+            single(existing, identity)?;
             met.insert(identity.clone());
         }
-        match identity.and_then(|identity| there.find(&identity)) {
+        match identity.and_then(|identity| existing.find(&identity)) {
             None => plan.changes.push(created(resource, &plan.ids)),
             Some(found) => {
                 plan.ids.insert(to.clone(), found.id.clone());
@@ -141,12 +144,12 @@ pub fn plan(model: &Model, there: &There) -> Result<Plan, Error> {
             }
         }
     }
-    stale(there, &met, &mut plan);
-    plan.outdated = outdated(model, there, &plan);
+    stale(existing, &met, &mut plan);
+    plan.outdated = outdated(model, existing, &plan);
     Ok(plan)
 }
 
-/// Resources in an order in which each comes after those that it refers to.
+/// Returns the resources in an order in which each follows those it refers to.
 fn ordered(model: &Model) -> Vec<(&Ref, &Resource)> {
     fn visit<'a>(
         model: &'a Model,
@@ -170,48 +173,46 @@ fn ordered(model: &Model) -> Vec<(&Ref, &Resource)> {
     all
 }
 
-fn single(there: &There, identity: &Identity) -> Result<(), Error> {
-    let other = there.doubled.iter().find(|(doubled, _)| doubled == identity);
-    let (Some((_, other)), Some(found)) = (other, there.find(identity)) else { return Ok(()) };
-    let reason = format!(
-        "is the name of two in AWS, {} and {other}; delete the one that is unused",
-        found.id
-    );
+fn single(existing: &There, identity: &Identity) -> Result<(), Error> {
+    let other = existing.doubled.iter().find(|(doubled, _)| doubled == identity);
+    let (Some((_, other)), Some(found)) = (other, existing.find(identity)) else { return Ok(()) };
+    let reason =
+        format!("names two resources in AWS, {} and {other}; delete the unused one", found.id);
     Err(Error::value(&format!("{:?}", identity.0), &identity.1, reason))
 }
 
 fn created(resource: &Resource, ids: &Ids) -> Change {
-    let told = wanted(resource, ids).into_iter();
-    let told = told.filter(|(name, value)| {
+    let fields = wanted(resource, ids).into_iter();
+    let shown = fields.filter(|(name, value)| {
         !name.starts_with(TAG) && !value.is_empty() && value.len() <= LONGEST
     });
     Change {
         verb: "create",
         kind: resource.kind(),
         name: resource.name.clone(),
-        told: told.collect(),
+        told: shown.collect(),
         fields: Vec::new(),
         calls: Vec::new(),
     }
 }
 
 fn modified(resource: &Resource, found: &Found, ids: &Ids) -> Result<Option<Change>, Error> {
-    let (mut told, mut fields) = (Vec::new(), Vec::new());
+    let (mut shown, mut fields) = (Vec::new(), Vec::new());
     for (name, value) in wanted(resource, ids) {
         let old = found.fields.get(&name).map_or("", String::as_str);
         if old == value {
             continue;
         }
-        told.push((name.clone(), difference(old, &value)));
+        shown.push((name.clone(), difference(old, &value)));
         fields.push(name);
     }
     if fields.is_empty() {
         return Ok(None);
     }
-    // What cannot be done is said before anything is done.
+    // Reject impossible changes before any call is made.
     make::changes(resource, found, ids, &fields)?;
     let (kind, name) = (resource.kind(), resource.name.clone());
-    Ok(Some(Change { verb: "modify", kind, name, told, fields, calls: Vec::new() }))
+    Ok(Some(Change { verb: "modify", kind, name, told: shown, fields, calls: Vec::new() }))
 }
 
 fn difference(old: &str, new: &str) -> String {
@@ -221,21 +222,21 @@ fn difference(old: &str, new: &str) -> String {
     }
 }
 
-/// The calls that change fields of what is there.
+/// Returns the calls that change fields of an existing resource.
 pub fn changes(
     resource: &Resource,
     id: &str,
-    there: &There,
+    existing: &There,
     ids: &Ids,
     fields: &[String],
 ) -> Result<Vec<Call>, Error> {
-    let found = identity(resource, ids).and_then(|identity| there.find(&identity).cloned());
+    let found = identity(resource, ids).and_then(|identity| existing.find(&identity).cloned());
     let found = found.unwrap_or_else(|| Found { id: id.to_owned(), ..Found::default() });
     make::changes(resource, &found, ids, fields)
 }
 
-fn stale(there: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
-    let mut all: Vec<_> = there.all.iter().collect();
+fn stale(existing: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
+    let mut all: Vec<_> = existing.all.iter().collect();
     all.sort_by_key(|(identity, _)| rank(identity.0));
     for (identity, found) in all {
         let (kind, name) = identity;
@@ -250,11 +251,11 @@ fn stale(there: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
     }
 }
 
-fn outdated(model: &Model, there: &There, plan: &Plan) -> Vec<(String, String)> {
+fn outdated(model: &Model, existing: &There, plan: &Plan) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for resource in model.of_kind(Kind::ScalingGroup) {
         let (Body::ScalingGroup(body), Some(group)) =
-            (&resource.body, there.groups.get(&resource.name))
+            (&resource.body, existing.groups.get(&resource.name))
         else {
             continue;
         };
@@ -264,15 +265,15 @@ fn outdated(model: &Model, there: &There, plan: &Plan) -> Vec<(String, String)> 
                 && change.verb == "modify"
         });
         let differs = change.map(|change| {
-            let told = change.told.iter().filter(|(name, _)| !name.starts_with(TAG));
-            told.map(|(name, value)| format!("{name} ({value})")).collect::<Vec<_>>().join(", ")
+            let fields = change.told.iter().filter(|(name, _)| !name.starts_with(TAG));
+            fields.map(|(name, value)| format!("{name} ({value})")).collect::<Vec<_>>().join(", ")
         });
         let differs = differs.filter(|text| !text.is_empty());
         for machine in &group.machines {
             let why = match &differs {
                 Some(text) => text.clone(),
                 None if machine.is_outdated(group) => format!(
-                    "made of version {} of its launch template, of which {} is the latest",
+                    "created from version {} of its launch template; the latest is {}",
                     machine.version, group.latest
                 ),
                 None => continue,

@@ -1,32 +1,35 @@
-//! Where a cluster's things are looked for, beside those that its tag leads to.
+//! The scope of queries for a cluster, beyond the resources that carry its tag.
 
 use std::collections::BTreeSet;
 
 use crate::model::aws::{Body, Kind, Model, names};
 
-/// What is asked about.
+/// The scope of queries about a cluster in AWS.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
+    /// The cluster's name.
     pub cluster: String,
+    /// The queue's name; empty without one.
     pub queue: String,
-    /// What the names of its event rules begin with.
+    /// The prefix of its event rules' names.
     pub rules: String,
-    /// The zone in Route 53 with the cluster's names, and those names; empty without one.
+    /// The Route 53 zone of the cluster's names; empty without one.
     pub zone: String,
+    /// The cluster's names in the zone.
     pub names: BTreeSet<String>,
-    /// Whether a private zone is to be asked who uses it.
+    /// `true` if the VPCs of a private zone are queried.
     pub zone_is_private: bool,
-    /// The issuer that is an OIDC provider, if there is one.
+    /// The service account issuer with an OIDC provider; empty without one.
     pub issuer: String,
-    /// Whether it is for a deletion: then it is asked whose things are that have no tags where they are listed.
+    /// `true` for a deletion, which also queries the owners of resources whose listings have no tags.
     pub erases: bool,
 }
 
-/// The names that a cluster has in its zone.
+/// The names of a cluster in its zone.
 const NAMES: [&str; 4] = ["api", "api.internal", "bastion", "kops-controller.internal"];
 
 impl Scope {
-    /// What belongs to a cluster by its name alone.
+    /// Returns the scope given by a cluster's name alone.
     pub fn of_name(cluster: &str) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -36,7 +39,7 @@ impl Scope {
         }
     }
 
-    /// All that a deletion looks for. `zone` is empty if no names are published, and so is `issuer` of who has none.
+    /// Returns the scope of a deletion. `zone` and `issuer` are empty if the cluster has none.
     pub fn of_deletion(cluster: &str, zone: &str, issuer: &str) -> Self {
         let names = match zone {
             "" => BTreeSet::new(),
@@ -51,7 +54,7 @@ impl Scope {
         }
     }
 
-    /// What a model is compared with.
+    /// Returns the scope for a comparison with a model.
     pub fn of_model(cluster: &str, model: &Model) -> Self {
         let mut scope = Self::of_name(cluster);
         if model.of_kind(Kind::Queue).next().is_none() {

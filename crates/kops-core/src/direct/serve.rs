@@ -1,4 +1,4 @@
-//! Balancers, rights, names and events.
+//! Load balancers, IAM, DNS records and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::model::aws::{Body, Kind, Ref, Resource, Tags};
 
-/// The tags of balancers and target groups, by ARN.
+/// Returns the tags of load balancers and target groups, by ARN.
 fn balancer_tags(answers: &Answers) -> BTreeMap<&str, Tags> {
     let all = answers.each("DescribeTags", "TagDescriptions");
     all.map(|one| (one.text("ResourceArn"), tags(one.list("Tags")))).collect()
 }
 
-/// The ARNs of balancers and target groups that are the cluster's.
+/// Returns the ARNs of the cluster's load balancers and target groups.
 pub(super) fn owned_arns(answers: &Answers, scope: &Scope) -> Vec<String> {
     let tags = balancer_tags(answers);
-    // A Service's balancer is the cloud controller's, and goes with the cluster only.
+    // A Service's load balancer belongs to the cloud controller; only a deletion includes it.
     let own = |tags: &Tags| {
         let of_service = tags.contains_key("kubernetes.io/service-name");
         is_owned(tags, &scope.cluster) && (scope.erases || !of_service)
@@ -29,7 +29,7 @@ pub(super) fn owned_arns(answers: &Answers, scope: &Scope) -> Vec<String> {
     tags.into_iter().filter(|(_, tags)| own(tags)).map(|(arn, _)| arn.to_owned()).collect()
 }
 
-pub(super) fn found(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+pub(super) fn collect(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
     balancers(answers, scope, to);
     rights(answers, scope, to);
     events(answers, scope, to);
@@ -128,13 +128,13 @@ fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) 
     }
 }
 
-/// Attributes of a target group.
+/// The attributes of a target group.
 pub(super) const DELAY: &str = "deregistration_delay.timeout_seconds";
 pub(super) const TERMINATION: &str = "deregistration_delay.connection_termination.enabled";
 
-/// A document as IAM tells it: escaped for a URL.
-fn told(text: &str) -> String {
-    // A plus is a plus there.
+/// Decodes a document from IAM, which escapes it for a URL.
+fn decode_document(text: &str) -> String {
+    // IAM does not escape spaces as plus signs.
     let decoded = api_meta::query_decode(&text.replace('+', "%2B"));
     document(&decoded.unwrap_or_else(|| text.to_owned()))
 }
@@ -148,7 +148,7 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         }
         own.insert(name);
         let boundary = one.text("PermissionsBoundary.PermissionsBoundaryArn").to_owned();
-        let assumed = told(one.text("AssumeRolePolicyDocument"));
+        let assumed = decode_document(one.text("AssumeRolePolicyDocument"));
         let mut all = fields([("Assumed", assumed), ("Boundary", boundary)]);
         put_tags(&mut all, &tags);
         let arn = one.text("Arn").to_owned();
@@ -160,7 +160,7 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
             to.push(((kind, format!("{name}/{id}")), found));
         };
         for policy in one.list("RolePolicyList") {
-            let all = fields([("Document", told(policy.text("PolicyDocument")))]);
+            let all = fields([("Document", decode_document(policy.text("PolicyDocument")))]);
             put(Kind::RolePolicy, policy.text("PolicyName"), all);
         }
         for policy in one.list("AttachedManagedPolicies") {
@@ -170,7 +170,7 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
     for one in answers.each("ListInstanceProfiles", "InstanceProfiles") {
         let name = one.text("InstanceProfileName").to_owned();
         let role = one.list("Roles").first().map(|role| role.text("RoleName")).unwrap_or_default();
-        // One without a role was left by who was interrupted, and is known by its name.
+        // An interrupted run may leave a profile without a role; it is identified by its name.
         let owned = own.contains(role) || (role.is_empty() && own.contains(name.as_str()));
         let all = fields([("Role", role.to_owned())]);
         let found = Found { id: name.clone(), fields: all, owned, around: role.to_owned() };
@@ -231,15 +231,15 @@ fn events(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
     }
 }
 
-/// A name of DNS in one form.
+/// Normalizes a DNS name.
 pub(super) fn dns(name: &str) -> String {
     name.trim_end_matches('.').replace("\\052", "*").to_lowercase()
 }
 
 fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
     let pages = answers.of("ListResourceRecordSets");
-    for (asked, one) in pages.flat_map(|(asked, page)| {
-        page.list("ResourceRecordSets").iter().map(move |one| (asked, one))
+    for (parameters, one) in pages.flat_map(|(parameters, page)| {
+        page.list("ResourceRecordSets").iter().map(move |one| (parameters, one))
     }) {
         let (name, class) = (dns(one.text("Name")), one.text("Type"));
         if !scope.names.iter().any(|own| dns(own) == name) || !["A", "AAAA"].contains(&class) {
@@ -252,9 +252,9 @@ fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         );
         let all = fields([("Alias", alias)]);
         let identity = format!("{name} {class}");
-        // A deletion says what it deletes, and where.
+        // A deletion needs the whole record and its zone.
         let mut whole = one.clone();
-        whole.set("zone", asked.text("Id"));
+        whole.set("zone", parameters.text("Id"));
         let around = whole.to_string();
         let found = Found { id: identity.clone(), fields: all, owned: true, around };
         to.push(((Kind::Record, identity), found));
@@ -268,7 +268,7 @@ fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
     }
 }
 
-/// What makes a resource one of its kind; nothing while it hangs on what is not there.
+/// Returns the identifying value of a resource; `None` while it depends on one that does not exist.
 pub(super) fn identity(resource: &Resource, ids: &Ids) -> Option<String> {
     let known = |to: &Ref| ids.get(to);
     match &resource.body {
@@ -343,7 +343,7 @@ pub(super) fn wanted(resource: &Resource, ids: &Ids) -> Fields {
     }
 }
 
-/// What a balancer is called in DNS, and the zone of that: under a reference of its own, because it is no id.
+/// Returns a load balancer's DNS name and hosted zone. They are stored under a reference of their own.
 pub(super) fn alias(ids: &Ids, to: &Ref) -> String {
     match ids.get(&alias_of(to)) {
         Some(alias) => {
@@ -354,7 +354,7 @@ pub(super) fn alias(ids: &Ids, to: &Ref) -> String {
     }
 }
 
-/// The reference under which a balancer's name in DNS is kept.
+/// Returns the reference under which a load balancer's DNS name is stored.
 pub(super) fn alias_of(to: &Ref) -> Ref {
     Ref::new(Kind::Record, format!("alias of {}", to.name))
 }

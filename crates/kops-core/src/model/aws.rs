@@ -1,8 +1,10 @@
-//! A cluster's resources in AWS, under upstream's names and tags: clusters that kOps made are the same to both.
+//! A cluster's resources in AWS, under upstream's names and tags, so that clusters created by upstream's kOps look the
+//! same.
 //!
-//! One [`Resource`] is one thing in AWS. What is there already, and is not the cluster's to make or delete, is in the model
-//! with its id, so that a reference need not know which of both it is. Each part of the model is made by one function of the
-//! complete cluster, which adds to the [`Model`]; [`Model::check`] then says whether every reference leads somewhere.
+//! One [`Resource`] is one resource in AWS. A resource that already exists and that the cluster neither creates nor
+//! deletes is in the model with its ID. So references work the same for both. Each part of the model is built by one
+//! function of the complete cluster, which adds to the [`Model`]. `Model::check` then verifies that every reference has
+//! a target. Read [`aws`] first.
 
 mod access;
 mod balancer;
@@ -38,7 +40,7 @@ pub use self::{
 };
 use crate::Error;
 
-/// Makes the model of a complete cluster and its complete groups. What it does not know is refused by name.
+/// Builds the model of a complete cluster and its complete groups. Unsupported fields are rejected by name.
 pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Model, Error> {
     let cluster = cluster.normalized();
     unknown::check(&cluster, groups)?;

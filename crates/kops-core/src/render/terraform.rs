@@ -1,5 +1,5 @@
-//! A model as a configuration of Terraform: `kubernetes.tf`, and under `data/` what is not of one line. Names, order and
-//! layout are upstream's, so that who comes from its `kops` sees nothing change.
+//! Renders a model as a Terraform configuration: `kubernetes.tf`, and multi-line content under `data/`. Names, order
+//! and layout are upstream's, so that switching from upstream's `kops` shows no changes. Read [`terraform`] first.
 
 mod aws;
 mod hcl;
@@ -15,42 +15,45 @@ use self::{
 };
 use crate::{Error, model::aws::Model};
 
-/// What the configuration says beside the resources.
+/// The settings of the configuration besides the resources.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
+    /// The cluster's name.
     pub cluster: String,
-    /// The user's arguments for the provider, and for the one that writes the state store.
+    /// The user's arguments for the provider.
     pub provider: BTreeMap<String, String>,
+    /// The user's arguments for the provider that writes the state store.
     pub files_provider: BTreeMap<String, String>,
-    /// The region of the bucket that is the state store.
+    /// The region of the state store's bucket.
     pub files_region: String,
 }
 
 /// Files by their names within the configuration's directory.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Writes a model. What Terraform cannot say is refused by name.
+/// Renders a model. Resources that Terraform does not support are rejected by name.
 pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
     let mut writer = Writer { model, files: Files::new(), outputs: Outputs::default() };
     let mut resources: BTreeMap<(&str, &str, String), Block> = BTreeMap::new();
     writer.outputs.one("cluster_name", Expr::text(&settings.cluster));
     writer.outputs.one("region", Expr::text(&model.region));
     for resource in model.resources.values() {
-        writer.tell(resource);
+        writer.add_outputs(resource);
         for written in writer.resource(resource)? {
             let key = (written.keyword, written.kind, names::label(&written.name)?);
             if let Some((keyword, kind, label)) =
                 resources.insert(key.clone(), written.block).map(|_| key)
             {
-                let reason =
-                    format!("is the name of two: Terraform knows both as {keyword} {kind} {label}");
+                let reason = format!(
+                    "names two resources: Terraform knows both as {keyword} {kind} {label}"
+                );
                 return Err(Error::value(kind, &resource.name, reason));
             }
         }
     }
     let mut text = writer.outputs.written()?;
     text.push_str(&providers(model, settings)?);
-    // Resources come before what is only looked up.
+    // Resources come before data sources.
     for keyword in ["resource", "data"] {
         for ((_, kind, label), block) in resources.iter().filter(|((of, ..), _)| *of == keyword) {
             text.push_str(&block.written(0, &format!("{keyword} \"{kind}\" \"{label}\"")));
@@ -69,8 +72,8 @@ struct Writer<'a> {
     outputs: Outputs,
 }
 
-/// A block at the configuration's top.
-struct Written {
+/// A top-level block.
+struct TopLevelBlock {
     keyword: &'static str,
     kind: &'static str,
     name: String,
@@ -78,7 +81,7 @@ struct Written {
 }
 
 impl Writer<'_> {
-    /// Puts content into a file of its own, and refers to it.
+    /// Adds a file with this content, and returns an expression that reads it.
     fn file(
         &mut self,
         kind: &str,
@@ -114,7 +117,7 @@ fn providers(model: &Model, settings: &Settings) -> Result<String, Error> {
     Ok(text)
 }
 
-/// The version of Terraform, and of its provider.
+/// Returns the required versions of Terraform and of its provider.
 fn requirements() -> String {
     let provider = [
         ("configuration_aliases", Expr::List(vec![Expr::Token("aws.files".to_owned())])),

@@ -1,4 +1,4 @@
-//! bbolt's file format, as far as a snapshot of etcd is looked at and changed.
+//! bbolt's file format, as far as it is needed to read and change an etcd snapshot.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -8,58 +8,58 @@ const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 pub(super) const LARGEST_PAGE: usize = 64 << 10;
 const SMALLEST_PAGE: usize = 1 << 10;
-/// Of a page: its number, kind, count of elements, and how many pages more it takes.
+/// The size of a page's header: number, kind, count of elements, count of overflow pages.
 const PAGE_HEADER: usize = 16;
 const ELEMENT: usize = 16;
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
-/// A leaf's element that is a bucket.
+/// The flag of a leaf's element that is a bucket.
 const BUCKET: u32 = 0x01;
-/// Where the sum of a meta page is, from the page's header on.
+/// The offset of a meta page's checksum after the page's header.
 const META_SUM: usize = 56;
-/// No tree of etcd's buckets is as deep.
+/// The deepest tree that is followed; etcd's buckets are shallower.
 const DEEPEST: usize = 32;
-/// The largest page that is read, with those that belong to it: the buckets that are looked at here have small values.
+/// The largest page that is read, with its overflow pages. The buckets read here have small values.
 const LARGEST_READ: usize = 1 << 20;
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, Error> {
     let part = bytes.get(at..at + 2).and_then(|part| part.try_into().ok());
-    part.map(u16::from_le_bytes).ok_or(CUT)
+    part.map(u16::from_le_bytes).ok_or(TRUNCATED_PAGE)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Error> {
     let part = bytes.get(at..at + 4).and_then(|part| part.try_into().ok());
-    part.map(u32::from_le_bytes).ok_or(CUT)
+    part.map(u32::from_le_bytes).ok_or(TRUNCATED_PAGE)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Error> {
     let part = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
-    part.map(u64::from_le_bytes).ok_or(CUT)
+    part.map(u64::from_le_bytes).ok_or(TRUNCATED_PAGE)
 }
 
-/// A length or a place within a page, of which none is as large as this machine's addresses.
+/// Reads a length or offset within a page.
 fn place(bytes: &[u8], at: usize) -> Result<usize, Error> {
-    usize::try_from(u32_at(bytes, at)?).map_err(|_| CUT)
+    usize::try_from(u32_at(bytes, at)?).map_err(|_| TRUNCATED_PAGE)
 }
 
-const CUT: Error = Error::Damaged("a page ends before what is on it");
+const TRUNCATED_PAGE: Error = Error::Damaged("a page ends before its elements");
 
 fn fnv(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
 }
 
-/// What a meta page says.
+/// The contents of a meta page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct MetaPage {
     page_size: usize,
     root: u64,
-    /// The first page that is not used.
+    /// The first unused page.
     next: u64,
     turn: u64,
 }
 
-impl Head {
+impl MetaPage {
     fn read(page: &[u8]) -> Option<Self> {
         let meta = page.get(PAGE_HEADER..PAGE_HEADER + META_SUM + 8)?;
         let page_size = place(meta, 8).ok()?;
@@ -76,7 +76,7 @@ impl Head {
         })
     }
 
-    /// The later of the two meta pages, by the file's first bytes.
+    /// Returns the newer of the two meta pages, from the file's first bytes.
     pub(super) fn of_head(head: &[u8]) -> Result<Self, Error> {
         let mut sizes = (10..17).map(|power| 1_usize << power);
         let second = |size: usize| {
@@ -88,7 +88,7 @@ impl Head {
             None => sizes.find_map(second),
         };
         let later = first.into_iter().chain(other).max_by_key(|meta| meta.turn);
-        later.ok_or(Error::Foreign("it does not begin as a database of etcd's"))
+        later.ok_or(Error::Foreign("it does not begin as an etcd database"))
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -96,17 +96,17 @@ impl Head {
     }
 }
 
-/// An element of a leaf: its kind, its value, and where that is in the file.
+/// An element of a leaf: its flags, its value, and the value's offset in the file.
 struct Element {
     kind: u32,
     at: u64,
     value: Vec<u8>,
 }
 
-/// A database whose values are written over.
+/// A database open for changes.
 pub(super) struct Bolt<'a, F> {
     file: &'a mut F,
-    meta: Head,
+    meta: MetaPage,
     end: u64,
 }
 
@@ -115,11 +115,11 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         file.seek(SeekFrom::Start(0))?;
         let mut head = Vec::new();
         Read::take(&mut *file, (2 * LARGEST_PAGE) as u64).read_to_end(&mut head)?;
-        let meta = Head::of_head(&head)?;
+        let meta = MetaPage::of_head(&head)?;
         if meta.size() > end {
-            return Err(Error::Damaged("it is shorter than it says"));
+            return Err(Error::Damaged("it is shorter than its header says"));
         }
-        // Pages behind the last one in use are of no use to anybody.
+        // Pages after the last used one are not needed.
         Ok(Self { file, meta, end: meta.size() })
     }
 
@@ -138,10 +138,10 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         Ok(self.file.write_all(bytes)?)
     }
 
-    /// A page with those that belong to it, and where it is in the file.
+    /// Returns a page with its overflow pages, and its offset in the file.
     fn page(&mut self, number: u64) -> Result<(u64, Vec<u8>), Error> {
         let size = self.meta.page_size;
-        let at = number.checked_mul(size as u64).ok_or(CUT)?;
+        let at = number.checked_mul(size as u64).ok_or(TRUNCATED_PAGE)?;
         let header = self.read(at, PAGE_HEADER)?;
         let more = place(&header, 12)?;
         let length = more.checked_add(1).and_then(|pages| pages.checked_mul(size));
@@ -150,7 +150,7 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         Ok((at, self.read(at, length)?))
     }
 
-    /// A key's element in the tree that begins at a page.
+    /// Finds a key's element in the tree below a page.
     fn find(&mut self, root: u64, key: &[u8]) -> Result<Option<Element>, Error> {
         let mut number = root;
         for _ in 0..DEEPEST {
@@ -161,10 +161,10 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
                     Some(next) => number = next,
                     None => return Ok(None),
                 },
-                _ => return Err(Error::Damaged("a page of a bucket is of another kind")),
+                _ => return Err(Error::Damaged("a page of a bucket has the wrong kind")),
             }
         }
-        Err(Error::Damaged("a bucket's pages lead in a circle"))
+        Err(Error::Damaged("a bucket's pages form a cycle"))
     }
 
     fn bucket(&mut self, name: &str) -> Result<Option<Element>, Error> {
@@ -172,13 +172,13 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         Ok(found.filter(|element| element.kind & BUCKET != 0))
     }
 
-    /// Writes a number over the one that a key of a bucket has; nothing if it has none.
+    /// Overwrites the number of a key in a bucket, if the key exists.
     pub(super) fn set_number(&mut self, bucket: &str, key: &str, number: u64) -> Result<(), Error> {
-        let bucket = self.bucket(bucket)?.ok_or(Error::Foreign("etcd's buckets are not there"))?;
+        let bucket = self.bucket(bucket)?.ok_or(Error::Foreign("etcd's buckets are missing"))?;
         let found = match u64_at(&bucket.value, 0)? {
-            // A small bucket is a page within its own value.
+            // A small bucket is stored inline, as a page within its own value.
             0 => {
-                let page = bucket.value.get(16..).ok_or(CUT)?;
+                let page = bucket.value.get(16..).ok_or(TRUNCATED_PAGE)?;
                 leaf(page, bucket.at + 16, key.as_bytes())?
             }
             root => self.find(root, key.as_bytes())?,
@@ -188,11 +188,11 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
             Some(element) if element.value.len() == 8 => {
                 self.write(element.at, &number.to_be_bytes())
             }
-            Some(_) => Err(Error::Damaged("a number of etcd's is not as long as all are")),
+            Some(_) => Err(Error::Damaged("a number has the wrong length")),
         }
     }
 
-    /// Has a bucket hold these keys and no others, on a page behind all that there are. One that is not there is left out.
+    /// Replaces the contents of a bucket, on a page after all others. A missing bucket is skipped.
     pub(super) fn replace_bucket(
         &mut self,
         name: &str,
@@ -226,7 +226,7 @@ impl<'a, F: Read + Write + Seek> Bolt<'a, F> {
         Ok(())
     }
 
-    /// Has the meta page that counts say what there is now; says how long the file is.
+    /// Updates the current meta page, and returns the length of the file.
     pub(super) fn finish(self) -> Result<u64, Error> {
         for number in 0..2_u64 {
             let at = number * self.meta.page_size as u64 + PAGE_HEADER as u64;
@@ -259,35 +259,35 @@ fn put(bytes: &mut [u8], at: usize, number: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// A key on a leaf that is at a place in the file.
+/// Finds a key on a leaf page at offset `at` of the file.
 fn leaf(page: &[u8], at: u64, key: &[u8]) -> Result<Option<Element>, Error> {
     if u16_at(page, 8)? != LEAF {
-        return Err(Error::Damaged("a page of a bucket is of another kind"));
+        return Err(Error::Damaged("a page of a bucket has the wrong kind"));
     }
     for index in 0..usize::from(u16_at(page, 10)?) {
         let element = PAGE_HEADER + index * ELEMENT;
-        let begin = element.checked_add(place(page, element + 4)?).ok_or(CUT)?;
-        let middle = begin.checked_add(place(page, element + 8)?).ok_or(CUT)?;
-        let end = middle.checked_add(place(page, element + 12)?).ok_or(CUT)?;
-        if page.get(begin..middle).ok_or(CUT)? == key {
+        let begin = element.checked_add(place(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
+        let middle = begin.checked_add(place(page, element + 8)?).ok_or(TRUNCATED_PAGE)?;
+        let end = middle.checked_add(place(page, element + 12)?).ok_or(TRUNCATED_PAGE)?;
+        if page.get(begin..middle).ok_or(TRUNCATED_PAGE)? == key {
             return Ok(Some(Element {
                 kind: u32_at(page, element)?,
                 at: at + middle as u64,
-                value: page.get(middle..end).ok_or(CUT)?.to_vec(),
+                value: page.get(middle..end).ok_or(TRUNCATED_PAGE)?.to_vec(),
             }));
         }
     }
     Ok(None)
 }
 
-/// The page below a branch on which a key is, if it is anywhere.
+/// Returns the child of a branch page that may contain a key.
 fn branch(page: &[u8], key: &[u8]) -> Result<Option<u64>, Error> {
     let mut found = None;
     for index in 0..usize::from(u16_at(page, 10)?) {
         let element = PAGE_HEADER + index * ELEMENT;
-        let begin = element.checked_add(place(page, element)?).ok_or(CUT)?;
-        let end = begin.checked_add(place(page, element + 4)?).ok_or(CUT)?;
-        if found.is_some() && page.get(begin..end).ok_or(CUT)? > key {
+        let begin = element.checked_add(place(page, element)?).ok_or(TRUNCATED_PAGE)?;
+        let end = begin.checked_add(place(page, element + 4)?).ok_or(TRUNCATED_PAGE)?;
+        if found.is_some() && page.get(begin..end).ok_or(TRUNCATED_PAGE)? > key {
             break;
         }
         found = Some(u64_at(page, element + 8)?);

@@ -1,13 +1,13 @@
-//! The first files of a member that begins with a database: the log (WAL) with the entries by which the founders came in, and
-//! Raft's snapshot right behind them. Who joins later, and has nothing, is sent the database, because the log does not reach back
-//! to before it.
+//! The first files of a member that starts from a database: the log (WAL) with the entries that add the founders, and
+//! Raft's snapshot directly after them. A member that joins later is sent the database, because the log does not reach
+//! back before the snapshot.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 pub(super) const TERM: u64 = 1;
 
-/// A member that begins a cluster.
+/// A founding member of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Founder {
     pub(super) id: u64,
@@ -15,7 +15,7 @@ pub(super) struct Founder {
     pub(super) peer_url: String,
 }
 
-/// All members that begin a cluster; each of them knows them by the same numbers.
+/// All founding members of a cluster. Every member assigns them the same IDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founders {
     cluster: u64,
@@ -30,13 +30,13 @@ fn number(parts: &[&[u8]]) -> u64 {
     }
     let sum = sum.finalize();
     let first = sum.get(..8).and_then(|part| part.try_into().ok()).unwrap_or([1; 8]);
-    // Zero is nobody.
+    // Raft reserves zero for no member.
     u64::from_be_bytes(first).max(1)
 }
 
 impl Founders {
-    /// The founders by names and peer URLs. The token is another for each cluster, so that members of one that was never take
-    /// themselves for these.
+    /// Creates the founders from names and peer URLs. The token is unique per cluster, so members of an earlier cluster
+    /// are never mistaken for these.
     pub fn new<'a>(token: &str, all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let founder = |(name, peer_url): (&str, &str)| Founder {
             id: number(&[token.as_bytes(), peer_url.as_bytes()]),
@@ -53,7 +53,7 @@ impl Founders {
         self.all.iter()
     }
 
-    /// How many entries the log begins with: one for each.
+    /// Returns the number of entries at the start of the log: one per founder.
     pub(super) fn index(&self) -> u64 {
         self.all.len() as u64
     }
@@ -63,7 +63,7 @@ impl Founders {
     }
 }
 
-/// A message of protobuf's.
+/// A protobuf message.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -90,7 +90,7 @@ impl Message {
     }
 }
 
-/// Castagnoli's sum, which goes on from one record to the next.
+/// Returns the CRC-32C of `bytes`, continued from an earlier sum.
 pub(super) fn sum(before: u32, bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82F6_3B78 * (sum & 1)))
@@ -111,7 +111,7 @@ impl Log {
         if let Some(data) = data {
             record = record.bytes(3, data);
         }
-        // Records begin at multiples of eight; the length says how many bytes were added for that.
+        // Records are padded to multiples of eight; the length field encodes the padding.
         let length = record.0.len() as u64;
         let added = (8 - length % 8) % 8;
         let mark = if added > 0 { (0x80 | added) << 56 } else { 0 };
@@ -128,7 +128,7 @@ const SUM: u64 = 4;
 const SNAPSHOT: u64 = 5;
 const CHANGE_OF_MEMBERS: u64 = 1;
 
-/// The log of one of the founders: its name below `member/wal`, and its content. Nothing if it is none of them.
+/// Returns the log of a founder: its name below `member/wal` and its content. `None` for other members.
 pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8>)> {
     let own = founders.all.iter().find(|founder| founder.name == name)?;
     let mut log = Log::default();
@@ -137,7 +137,7 @@ pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8
     log.record(METADATA, Some(&metadata.0));
     log.record(SNAPSHOT, Some(&Message::default().number(1, 0).number(2, 0).0));
     for (founder, index) in founders.all.iter().zip(1..) {
-        // Adding a member is kind zero.
+        // Kind zero adds a member.
         let change = Message::default()
             .number(1, 0)
             .number(2, 0)
@@ -158,7 +158,7 @@ pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8
     Some(("0000000000000000-0000000000000000.wal", log.bytes))
 }
 
-/// Raft's snapshot: its name below `member/snap`, and its content, which is the members in the form of etcd's second version.
+/// Returns Raft's snapshot: its name below `member/snap` and its content, the members in etcd's v2 format.
 pub fn raft_file(founders: &Founders) -> (String, Vec<u8>) {
     let metadata =
         Message::default().bytes(1, &founders.state()).number(2, founders.index()).number(3, TERM);

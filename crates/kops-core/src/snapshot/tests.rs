@@ -1,3 +1,5 @@
+//! Tests of snapshots built byte by byte.
+
 use std::io::Cursor;
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
@@ -47,7 +49,7 @@ fn meta(number: u64, turn: u64) -> Vec<u8> {
     page
 }
 
-/// As etcd hands one out: with a small bucket within its parent's page, one with a page of its own, and the sum.
+/// Returns a snapshot as etcd creates it: with an inline bucket, a bucket on a page of its own, and the sum.
 fn snapshot() -> Vec<u8> {
     let old: Vec<(u32, &[u8], Vec<u8>)> = vec![(0, b"aa", b"old".to_vec())];
     let numbers: Vec<(u32, &[u8], Vec<u8>)> =
@@ -82,11 +84,11 @@ fn prepared(snapshot: Vec<u8>) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn a_snapshot_becomes_the_database_of_other_members() {
+fn prepares_snapshot_for_other_members() {
     let snapshot = snapshot();
     assert_eq!(size(&snapshot).unwrap(), snapshot.len() as u64);
     let database = prepared(snapshot).unwrap();
-    // Two pages more, one for each bucket that has another content now.
+    // Two more pages, one for each replaced bucket.
     assert_eq!(database.len(), 7 * PAGE);
     assert_eq!(size(&database).unwrap(), 7 * PAGE as u64 + 32);
     let behind = |text: &[u8]| {
@@ -98,34 +100,34 @@ fn a_snapshot_becomes_the_database_of_other_members() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_told_from_one_that_is_damaged() {
-    let said = |bytes: Vec<u8>| prepared(bytes).unwrap_err().to_string();
+fn distinguishes_foreign_from_damaged_files() {
+    let error_of = |bytes: Vec<u8>| prepared(bytes).unwrap_err().to_string();
     let whole = snapshot();
-    assert!(said(Vec::new()).contains("ends before the sum"));
-    assert!(said(whole[..whole.len() - 1].to_vec()).contains("ends before the sum"));
-    assert!(said(whole[..whole.len() - 512].to_vec()).contains("its sum is another"));
-    assert!(said(summed(vec![0; 8 * PAGE])).contains("does not begin as a database"));
-    // The sum is right, and the database is shorter than it says.
+    assert!(error_of(Vec::new()).contains("ends before the sum"));
+    assert!(error_of(whole[..whole.len() - 1].to_vec()).contains("ends before the sum"));
+    assert!(error_of(whole[..whole.len() - 512].to_vec()).contains("its sum differs"));
+    assert!(error_of(summed(vec![0; 8 * PAGE])).contains("does not begin as an etcd database"));
+    // The sum is right, but the database is shorter than its header says.
     let cut = whole[..3 * PAGE].to_vec();
-    assert!(said(summed(cut)).contains("shorter than it says"));
-    // A database of somebody else's.
+    assert!(error_of(summed(cut)).contains("shorter than its header says"));
+    // A bbolt database of another program.
     let mut other = whole[..5 * PAGE].to_vec();
     for (index, window) in whole[..5 * PAGE].windows(4).enumerate() {
         if window == b"meta" {
             other[index] = b'n';
         }
     }
-    assert!(said(summed(other)).contains("etcd's buckets are not there"));
+    assert!(error_of(summed(other)).contains("etcd's buckets are missing"));
 }
 
 #[test]
-fn no_snapshot_is_followed_out_of_bounds() {
+fn corrupt_snapshots_do_not_read_out_of_bounds() {
     let whole = snapshot();
     for seed in 0..5_000 {
         let random = &mut StdRng::seed_from_u64(seed);
         let mut bytes = whole[..5 * PAGE].to_vec();
         for _ in 0..random.random_range(1..6) {
-            // Where pages say what is on them.
+            // Bytes in the pages' headers and elements.
             let at = random.random_range(0..5) * PAGE + random.random_range(0..200);
             bytes[at] = random.random();
         }
@@ -137,21 +139,21 @@ fn no_snapshot_is_followed_out_of_bounds() {
 }
 
 #[test]
-fn the_log_is_each_founders_own_and_of_one_cluster() {
+fn writes_one_log_per_founder_of_a_cluster() {
     let founders = founders();
     let (name, a) = log_file(&founders, "a").unwrap();
     let (_, b) = log_file(&founders, "b").unwrap();
     assert!(
         name.ends_with(".wal") && a != b && a.len() % 8 == 0 && log_file(&founders, "c").is_none()
     );
-    // Another token makes others of the same members.
+    // Another token gives the same members other IDs.
     let other = Founders::new("other", [("a", "https://a:2380"), ("b", "https://b:2380")]);
     assert_ne!(raft_file(&other).1, raft_file(&founders).1);
     assert_eq!(raft_file(&founders).0, "0000000000000001-0000000000000002.snap");
 }
 
 #[test]
-fn castagnolis_sum_is_the_known_one() {
+fn computes_crc32c() {
     assert_eq!(log::sum(0, b"123456789"), 0xE306_9283);
     assert_eq!(log::sum(log::sum(0, b"1234"), b"56789"), 0xE306_9283);
 }

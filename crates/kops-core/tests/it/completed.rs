@@ -1,17 +1,19 @@
+//! Tests of completed specs against upstream's goldens.
+
 use kops_api::{Kind, Object, Spec as _, VersionName, documents, is_ours, validate_group};
 use kops_core::{Machines, complete};
 use serde_json::Value;
 
 use crate::{
     golden::{difference, read, source},
-    mock::{COMPLETED, cases, judge, world},
+    mock::{COMPLETED, assert_missed, cases, world},
 };
 
-/// Cases whose completed spec is not upstream's, and why.
+/// Cases whose completed spec differs from upstream's, with the reason.
 const MISSED: &[(&str, &str)] = &[];
 
-/// Fields of inputs that v1alpha2 does not have: case, kind, field of the spec, or of its etcd clusters. Upstream drops
-/// them, we refuse them: the test takes them away.
+/// Fields of inputs that v1alpha2 does not have: case, kind, field of the spec or of its etcd clusters. Upstream drops
+/// them, but we reject them, so the test removes them.
 const UNKNOWN: &[(&str, &str, &str)] = &[
     ("complex", "Cluster", "serviceOIDCProvider"),
     ("minimal_gce_plb", "Cluster", "type"),
@@ -21,10 +23,10 @@ const UNKNOWN: &[(&str, &str, &str)] = &[
     ("minimal_gce_plb", "InstanceGroup", "rootVolume"),
 ];
 
-/// Takes away what is listed for a case, and checks that it was refused.
+/// Removes the fields listed for a case, and checks that they were rejected.
 fn without_unknown(case: &str, tree: &mut Value) {
     let kind = tree.text("kind").to_owned();
-    // One case is another's with API servers of its own.
+    // This case is another one's with dedicated API servers.
     let case = case.trim_end_matches("_apiserver");
     let listed = UNKNOWN.iter().filter(|(name, of, _)| *name == case && *of == kind);
     let refused = Object::from_tree("golden", tree.clone());
@@ -52,7 +54,7 @@ pub(crate) fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::E
     Ok(objects)
 }
 
-/// A group's image is filled in from the channel where it has none.
+/// Fills in a group's image, as the channel would.
 fn with_image(group: &Object) -> Object {
     let mut group = group.clone();
     group.spec.default("image", "ami-12345678");
@@ -64,7 +66,7 @@ fn completed(case: &str, input: &str) -> Result<String, String> {
     let at = objects.iter().position(|o| o.kind == Kind::Cluster).ok_or("no cluster")?;
     let cluster = objects.remove(at);
     let world = world(cluster.spec.has("cloudProvider.gce"));
-    // What upstream accepts is not refused.
+    // Specs that upstream accepts must not be rejected.
     for group in objects.iter().filter(|object| object.kind == Kind::InstanceGroup) {
         let refused = validate_group(&with_image(group), Some(&cluster));
         assert!(refused.is_empty(), "{case} {}: {refused:?}", group.name());
@@ -74,7 +76,7 @@ fn completed(case: &str, input: &str) -> Result<String, String> {
 }
 
 #[test]
-fn specs_are_completed_as_upstream_completes_them() {
+fn completes_specs_as_upstream_does() {
     let Some(source) = source() else { return };
     let (mut missed, mut count) = (Vec::new(), 0);
     for (name, case) in cases(&source) {
@@ -85,5 +87,5 @@ fn specs_are_completed_as_upstream_completes_them() {
         };
         missed.extend(why.map(|why| (name, why)));
     }
-    judge("completed specs", count, &missed, MISSED);
+    assert_missed("completed specs", count, &missed, MISSED);
 }

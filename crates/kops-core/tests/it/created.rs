@@ -1,3 +1,5 @@
+//! Tests of `create cluster` against upstream's goldens.
+
 use kops_api::{Spec as _, VersionName, validate_group};
 use kops_core::{
     MachineType, Machines, Version,
@@ -9,13 +11,13 @@ use serde_json::Value;
 
 use crate::{
     golden::{difference, read, source},
-    mock::{judge, world},
+    mock::{assert_missed, world},
 };
 
-/// Cases that come out otherwise, and why.
+/// Cases that differ from upstream's, with the reason.
 const MISSED: &[(&str, &str)] = &[];
 
-/// The options by the names of upstream's test files, in any case.
+/// Parses the options of upstream's test files, ignoring case.
 fn options(tree: &Value) -> Options {
     let mut options = Options { store: "memfs://tests".to_owned(), ..Options::default() };
     for (key, value) in tree.as_object().into_iter().flatten() {
@@ -68,7 +70,7 @@ fn options(tree: &Value) -> Options {
     options
 }
 
-/// The mock cloud as `create cluster`'s tests leave it.
+/// Returns the mock cloud after the setup of upstream's `create cluster` tests.
 fn mock(gce: bool) -> kops_core::World {
     let mut world = world(gce);
     let network = world.networks.entry("vpc-12345678".to_owned()).or_default();
@@ -90,7 +92,7 @@ fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
     let kops: Version = "1.36.2".parse().map_err(|e: kops_core::Error| e.to_string())?;
     let (mut cluster, mut groups) =
         create(&options, channel, &world, &kops).map_err(|e| e.to_string())?;
-    // What is created is valid, and can be completed.
+    // The created cluster is valid, and can be completed.
     let problems = groups.iter().flat_map(|group| validate_group(group, Some(&cluster)));
     if let Some(problem) = problems.into_iter().next() {
         return Err(problem.to_string());
@@ -108,7 +110,7 @@ fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
 }
 
 #[test]
-fn clusters_are_created_as_upstream_creates_them() {
+fn creates_clusters_as_upstream_does() {
     let Some(source) = source() else { return };
     let channel =
         Channel::read("stable", read(&source.join("channels/stable")).as_bytes()).unwrap();
@@ -130,5 +132,5 @@ fn clusters_are_created_as_upstream_creates_them() {
         };
         missed.extend(why.map(|why| (name, why)));
     }
-    judge("create cluster", count, &missed, MISSED);
+    assert_missed("create cluster", count, &missed, MISSED);
 }

@@ -1,4 +1,4 @@
-//! What differs between a model and what AWS says is there, by answers as AWS gives them.
+//! Tests of the differences between a model and existing resources, with answers in AWS' format.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ fn model() -> Model {
     Small::new().model().unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Asks as long as there are questions; of most things there are none.
-fn look(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (There, usize) {
+/// Answers all queries; most answers are empty.
+fn answer_all(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (There, usize) {
     let mut answers = Answers::default();
-    let mut asked = 0;
+    let mut count = 0;
     loop {
         let next = questions(scope, &answers);
         if next.is_empty() {
-            return (There::read(scope, &answers), asked);
+            return (There::read(scope, &answers), count);
         }
         for call in next {
-            assert!(asked < 100, "the questions do not end");
-            asked += 1;
-            let said = answer(&call);
-            answers.add(call, vec![said]);
+            assert!(count < 100, "the questions do not end");
+            count += 1;
+            let page = answer(&call);
+            answers.add(call, vec![page]);
         }
     }
 }
@@ -52,7 +52,7 @@ fn permission(port: &str, range: &str) -> Value {
     json!({"ipProtocol": "tcp", "fromPort": port, "toPort": port, "groups": "", "ipRanges": [{"cidrIp": range}]})
 }
 
-/// A part of a cluster: its VPC, and the workers' security group.
+/// Returns answers for part of a cluster: its VPC and the workers' security group.
 fn some(call: &Call) -> Value {
     match call.operation {
         "DescribeVpcs" => json!({"vpcSet": [vpc("vpc-1")]}),
@@ -76,10 +76,10 @@ fn of(plan: &Plan, verb: &str) -> Vec<String> {
 }
 
 #[test]
-fn of_nothing_all_is_made_in_an_order_that_works() {
+fn plans_creation_of_everything_in_dependency_order() {
     let model = model();
-    let (there, asked) = look(&Scope::of_model(NAME, &model), |_| Value::Null);
-    assert!(there.is_empty() && asked <= 40, "{asked} questions");
+    let (there, count) = answer_all(&Scope::of_model(NAME, &model), |_| Value::Null);
+    assert!(there.is_empty() && count <= 40, "{count} questions");
     let plan = plan(&model, &there).unwrap();
     let (mut ids, mut made) = (plan.ids.clone(), BTreeSet::new());
     for change in &plan.changes {
@@ -92,7 +92,7 @@ fn of_nothing_all_is_made_in_an_order_that_works() {
         }
         let making = makes(resource, &ids, &model.region).unwrap();
         let id = making.learn(resource, &json!({}), &mut ids);
-        // What is left to do has calls, and no text of any says that something is new.
+        // The fields left over have calls, and no call contains a placeholder of a missing ID.
         let later = changes(resource, &id, &there, &ids, &making.later).unwrap();
         assert_eq!(later.is_empty(), making.later.is_empty(), "{to:?}");
         for call in later.iter().chain([&making.call]) {
@@ -109,9 +109,9 @@ fn of_nothing_all_is_made_in_an_order_that_works() {
 }
 
 #[test]
-fn what_differs_is_changed_and_what_others_have_put_there_stays() {
+fn changes_differences_and_keeps_foreign_resources() {
     let model = model();
-    let (there, _) = look(&Scope::of_model(NAME, &model), some);
+    let (there, _) = answer_all(&Scope::of_model(NAME, &model), some);
     let plan = plan(&model, &there).unwrap();
     assert_eq!(
         of(&plan, "modify"),
@@ -122,7 +122,7 @@ fn what_differs_is_changed_and_what_others_have_put_there_stays() {
     );
     let vpc = plan.changes.iter().find(|change| change.kind == Kind::Vpc).unwrap();
     assert_eq!(vpc.told, [("DNSHostnames".to_owned(), "\"false\" -> \"true\"".to_owned())]);
-    // A rule of the cluster's own ports that nobody wants goes; a Service's stays; the one that is wanted is there.
+    // An unwanted rule of the cluster's own ports is deleted; a Service's rule stays; the wanted rule exists.
     assert_eq!(of(&plan, "delete"), ["SecurityGroupRule/sg-1 tcp 22-22 from 0.0.0.0/0"]);
     let created = of(&plan, "create");
     assert!(!created.contains(&format!(
@@ -134,16 +134,16 @@ fn what_differs_is_changed_and_what_others_have_put_there_stays() {
 }
 
 #[test]
-fn what_cannot_be_changed_or_is_there_twice_is_refused_before_anything_is_done() {
+fn rejects_immutable_and_duplicate_resources_up_front() {
     let model = model();
     let scope = Scope::of_model(NAME, &model);
-    let (there, _) = look(&scope, |call| match call.operation {
+    let (there, _) = answer_all(&scope, |call| match call.operation {
         "DescribeVpcs" => json!({"vpcSet": [vpc("vpc-1"), vpc("vpc-2")]}),
         _ => some(call),
     });
     let error = plan(&model, &there).unwrap_err().to_string();
-    assert!(error.contains("is the name of two in AWS, vpc-2 and vpc-1"), "{error}");
-    let (there, _) = look(&scope, |call| match call.operation {
+    assert!(error.contains("names two resources in AWS, vpc-2 and vpc-1"), "{error}");
+    let (there, _) = answer_all(&scope, |call| match call.operation {
         "DescribeVpcs" => {
             let mut other = vpc("vpc-1");
             other["cidrBlock"] = "10.1.0.0/16".into();
@@ -152,15 +152,12 @@ fn what_cannot_be_changed_or_is_there_twice_is_refused_before_anything_is_done()
         _ => some(call),
     });
     let error = plan(&model, &there).unwrap_err().to_string();
-    assert!(
-        error.contains("CIDR") && error.contains("cannot be changed while it is there"),
-        "{error}"
-    );
+    assert!(error.contains("CIDR") && error.contains("cannot be changed in place"), "{error}");
 }
 
 #[test]
-fn only_what_is_the_clusters_own_is_deleted() {
-    let (there, _) = look(&Scope::of_deletion(NAME, "", ""), |call| match call.operation {
+fn deletes_only_the_clusters_own_resources() {
+    let (there, _) = answer_all(&Scope::of_deletion(NAME, "", ""), |call| match call.operation {
         "DescribeVolumes" => json!({"volumeSet": [
             {"volumeId": "vol-1", "tagSet": tags("pvc")},
             {"volumeId": "vol-2", "tagSet": tags("pvc")},
@@ -201,7 +198,7 @@ fn only_what_is_the_clusters_own_is_deleted() {
 }
 
 #[test]
-fn hostile_answers_are_nothing() {
+fn survives_hostile_answers() {
     let model = model();
     let scope = Scope::of_model(NAME, &model);
     for hostile in [
@@ -210,7 +207,7 @@ fn hostile_answers_are_nothing() {
         json!({"vpcSet": {"a": 1}}),
         json!({"vpcSet": [[], 1, {"tagSet": "x"}]}),
     ] {
-        let (there, _) = look(&scope, |_| hostile.clone());
+        let (there, _) = answer_all(&scope, |_| hostile.clone());
         assert!(erasures(&there).is_empty(), "{hostile}");
         let _: Ids = plan(&model, &there).map(|plan| plan.ids).unwrap_or_default();
     }

@@ -1,4 +1,4 @@
-//! Completion, beside kOps' own files where they are given and on tables of our own.
+//! Tests of completion, against kOps' own files where available, and with our own tables.
 
 mod completed;
 mod created;

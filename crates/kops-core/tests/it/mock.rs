@@ -1,12 +1,12 @@
-//! What upstream's tests stand on, and how cases are judged that its goldens decide.
+//! The fixtures of upstream's tests, and the comparison with their goldens.
 
 use std::path::{Path, PathBuf};
 
 use kops_core::{DnsZone, Network, Subnet, World};
 
-/// Compares what is missed with a list of what is known to be missed, with its cause. A listed case that is no longer
-/// missed is taken off the list.
-pub(crate) fn judge(
+/// Compares the differing cases with the list of known ones and their causes. A listed case that no longer differs must
+/// be removed from the list.
+pub(crate) fn assert_missed(
     family: &str,
     count: usize,
     missed: &[(String, String)],
@@ -22,14 +22,14 @@ pub(crate) fn judge(
     assert!(gone.is_empty(), "{family}: no longer missed, take off the list: {gone:?}");
 }
 
-/// Clouds that nothing is completed for.
+/// Cases of clouds that are not completed.
 const OTHER_CLOUDS: [&str; 5] =
     ["gossip-hetzner", "minimal_hetzner", "minimal_scaleway", "gossip-azure", "minimal_azure"];
 
-/// What upstream calls the completed spec among what it stores.
+/// Upstream's name for the completed spec among the stored objects.
 pub(crate) const COMPLETED: &str = "data/aws_s3_object_cluster-completed.spec_content";
 
-/// Upstream's cases of `update cluster`, by name, that have a completed spec and a cloud of ours.
+/// Returns upstream's cases of `update cluster` with a completed spec and a supported cloud, by name.
 pub(crate) fn cases(source: &Path) -> Vec<(String, PathBuf)> {
     let found = std::fs::read_dir(source.join("tests/integration/update_cluster"));
     let found = found.into_iter().flatten().flatten();
@@ -43,7 +43,7 @@ pub(crate) fn cases(source: &Path) -> Vec<(String, PathBuf)> {
     cases
 }
 
-/// A case's stored files: name and text of those that are text.
+/// Returns a case's stored text files, by name.
 pub(crate) fn stored(case: &Path) -> Vec<(String, String)> {
     let files = std::fs::read_dir(case.join("data")).into_iter().flatten().flatten();
     let read = files.filter_map(|file| {
@@ -53,7 +53,7 @@ pub(crate) fn stored(case: &Path) -> Vec<(String, String)> {
     read.collect()
 }
 
-/// What upstream's mock of a cloud holds.
+/// Returns the contents of upstream's mock cloud.
 pub(crate) fn world(gce: bool) -> World {
     let zone = |id: &str, name: &str, private| DnsZone {
         id: id.to_owned(),

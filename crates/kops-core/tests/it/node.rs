@@ -1,3 +1,5 @@
+//! Tests of node and boot configurations against upstream's goldens.
+
 use std::{collections::BTreeMap, path::Path};
 
 use base64::Engine as _;
@@ -11,23 +13,23 @@ use serde_json::{Value, json};
 use crate::{
     completed::objects,
     golden::{difference, read, source},
-    mock::{cases, judge, stored, world},
+    mock::{assert_missed, cases, stored, world},
 };
 
-/// Configurations that come out otherwise, and why.
+/// Configurations that differ from upstream's, with the reason.
 const MISSED: &[(&str, &str)] = &[(
     "minimal-warmpool/nodes",
     "images that machines of a warm pool fetch are those of add-ons, which are not made yet",
 )];
 
-/// Of the release that upstream's tests name; its hashes are nowhere in the tree.
+/// The release that upstream's tests name; its hashes are nowhere in the tree.
 const KOPS: &str = "1.34.0-beta.1";
 const PROTOKUBE: [(&str, &str); 2] = [
     ("amd64", "86189e1e8de9692eb02daf2f06db8495f687ce2c4ba09a6b64f135990dfb315d"),
     ("arm64", "25b57b0555fad42e5762246334681bf1c943794fcecdb680a79e482be5c08815"),
 ];
 
-/// Sums of released files, from the tables that kOps is built with.
+/// Returns the hashes of released files, from the tables that kOps is built with.
 fn hashes(source: &Path) -> Hashes {
     let mut hashes = Hashes::new();
     for file in
@@ -58,8 +60,8 @@ struct Certificate {
     key: String,
 }
 
-/// A certificate of upstream's tests: 512 bits of RSA, which no reader of ours takes. All that is needed of it stands at
-/// known places.
+/// Parses a certificate of upstream's tests. It has 512 bits of RSA, which our parser rejects, so the fields are read
+/// at known offsets.
 fn certificate(literal: &str) -> Certificate {
     let pem = literal.replace("\\n", "\n").trim_end().to_owned() + "\n";
     let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
@@ -80,7 +82,7 @@ fn certificate(literal: &str) -> Certificate {
     Certificate { pem, serial, key }
 }
 
-/// The keysets that upstream's tests store.
+/// Returns the keysets that upstream's tests store.
 fn keysets(source: &Path) -> BTreeMap<String, NodeKeyset> {
     let text = read(&source.join("cmd/kops/integration_test.go"));
     let mut keysets = BTreeMap::new();
@@ -114,7 +116,7 @@ fn mock(gce: bool) -> World {
     world
 }
 
-/// The scheduler's configuration: the user's object, or none, with where its credentials are.
+/// Returns the scheduler's configuration: the user's object or an empty one, with the credentials' path.
 fn scheduler(objects: &[Value]) -> String {
     let own = objects.iter().find(|o| o.text("kind") == "KubeSchedulerConfiguration").cloned();
     let mut config = own.unwrap_or_else(
@@ -124,7 +126,7 @@ fn scheduler(objects: &[Value]) -> String {
     yaml::to_string(&config)
 }
 
-/// A group's configuration, and what its machines are started with.
+/// A group's configuration, and its machines' boot configuration.
 type Written = Result<(String, String), String>;
 
 #[derive(Clone)]
@@ -141,7 +143,8 @@ impl Golden {
         Self { hashes: hashes(source), keysets: keysets(source), channel }
     }
 
-    /// Hashes of versions before a release are in no table: upstream's tests fetched them, and they stand in its goldens.
+    /// Adds hashes of pre-releases, which are in no table. Upstream's tests downloaded them, and its goldens contain
+    /// them.
     pub(crate) fn with_fetched(&self, case: &Path) -> Self {
         let mut golden = self.clone();
         let files = stored(case);
@@ -174,7 +177,7 @@ impl Golden {
         }
     }
 
-    /// Every group's configuration, by the group's name.
+    /// Returns the configuration of every group, by name.
     fn configs(&self, case: &str, text: &str) -> Result<BTreeMap<String, Written>, String> {
         let mut objects = objects(case, text).map_err(|e| e.to_string())?;
         let at = objects.iter().position(|o| o.kind == Kind::Cluster).ok_or("no cluster")?;
@@ -197,7 +200,8 @@ impl Golden {
     }
 }
 
-/// Compares one of the two documents of each group with upstream's. `theirs` tells a stored file's group and document.
+/// Compares one of the two documents of each group with upstream's. `theirs` returns the group and document of a stored
+/// file.
 fn compare(
     family: &str,
     theirs: fn(&str, &str) -> Option<(String, String)>,
@@ -220,11 +224,11 @@ fn compare(
             missed.extend(why.map(|why| (format!("{name}/{group}"), why)));
         }
     }
-    judge(family, count, &missed, MISSED);
+    assert_missed(family, count, &missed, MISSED);
 }
 
 #[test]
-fn machines_read_what_upstreams_read() {
+fn node_configurations_match_upstream() {
     let theirs = |file: &str, text: &str| {
         let group = file.strip_prefix("aws_s3_object_nodeupconfig-")?.strip_suffix("_content")?;
         Some((group.to_owned(), text.to_owned()))
@@ -233,8 +237,8 @@ fn machines_read_what_upstreams_read() {
 }
 
 #[test]
-fn machines_are_started_with_what_upstreams_are() {
-    // User data carries the document between two lines. Some is packed: its documents are as another case's.
+fn boot_configurations_match_upstream() {
+    // User data contains the document between two lines. Some is compressed; its documents equal another case's.
     let theirs = |_: &str, text: &str| {
         let (_, rest) = text.split_once("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n")?;
         let (document, _) = rest.split_once("\n__EOF_KUBE_ENV")?;

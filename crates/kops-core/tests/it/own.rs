@@ -1,4 +1,4 @@
-//! Tables of our own, which need nothing from outside.
+//! Tests with our own tables, without external files.
 
 use kops_api::{Kind, Object, Spec as _, VersionName};
 use kops_core::{
@@ -10,7 +10,7 @@ use kops_core::{
 };
 use serde_json::{Value, json};
 
-/// What is changed, and what is said of it then.
+/// A change, and the expected error.
 type Case<T> = (fn(&mut T), &'static str);
 
 fn channel() -> Channel {
@@ -64,7 +64,7 @@ fn completed(options: &Options) -> Result<(Object, Vec<Object>), String> {
 }
 
 #[test]
-fn what_is_complete_stays_as_it_is() {
+fn completion_is_idempotent() {
     for (cloud, networking) in [
         ("aws", "cilium"),
         ("aws", "calico"),
@@ -83,7 +83,7 @@ fn what_is_complete_stays_as_it_is() {
         let again = complete(&whole, &groups, &world(), &Machines::default());
         let again = again.unwrap_or_else(|e| panic!("{cloud}: {e}"));
         assert_eq!(again.to_yaml(VersionName::V1alpha2), whole.to_yaml(VersionName::V1alpha2));
-        // What is stored reads back as the same.
+        // The stored form parses to the same object.
         let read = Object::read("stored", whole.to_yaml(VersionName::V1alpha2).as_bytes());
         let read = read.unwrap_or_else(|e| panic!("{cloud}: {e}"));
         assert_eq!(read.to_yaml(VersionName::V1alpha3), whole.to_yaml(VersionName::V1alpha3));
@@ -91,7 +91,7 @@ fn what_is_complete_stays_as_it_is() {
 }
 
 #[test]
-fn what_the_user_says_stays() {
+fn keeps_the_users_values() {
     let (mut cluster, groups) = made(&options(|_| {})).unwrap_or_else(|e| panic!("{e}"));
     for (path, text) in [
         ("spec.kubeAPIServer.securePort", "8443"),
@@ -106,12 +106,12 @@ fn what_the_user_says_stays() {
     assert_eq!(whole.spec.int("kubeAPIServer.securePort"), Some(8443));
     assert_eq!(whole.spec.text("networking.cilium.version"), "v1.18.1");
     assert_eq!(whole.spec.text("controlPlaneKubelet.evictionHard"), "memory.available<1Gi");
-    // Which depends on another default.
+    // This value depends on another default.
     assert_eq!(whole.spec.text("kubelet.clusterDNS"), "169.254.20.10");
 }
 
 #[test]
-fn machines_of_our_own_have_no_cloud() {
+fn local_and_metal_have_no_cloud_controller() {
     for cloud in ["local", "metal"] {
         let (whole, groups) =
             completed(&options(|o| o.cloud = cloud.into())).unwrap_or_else(|e| panic!("{e}"));
@@ -128,7 +128,7 @@ fn machines_of_our_own_have_no_cloud() {
 }
 
 #[test]
-fn ranges_are_shared_out() {
+fn assigns_subnet_ranges() {
     let cidrs = |zones: &[&str], topology: &str| -> Vec<String> {
         let options = options(|o| {
             o.zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
@@ -146,19 +146,19 @@ fn ranges_are_shared_out() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_with_a_remedy() {
+fn rejects_invalid_options_with_a_remedy() {
     let cases: [Case<Options>; 16] = [
         (|o| o.name.clear(), "--name is required"),
         (|o| o.zones.clear(), "--zones is required"),
         (|o| o.cloud.clear(), "--cloud is required"),
         (|o| o.cloud = "digitalocean".into(), "cloud \"digitalocean\" is not supported"),
-        (|o| o.networking = "pigeons".into(), "is no network that is known"),
+        (|o| o.networking = "pigeons".into(), "is not a known network"),
         (|o| o.topology = "moebius".into(), "is neither public nor private"),
         (|o| o.bastion = true, "is for --topology private"),
-        (|o| o.dns = "perhaps".into(), "is none of public, private and none"),
-        (|o| o.kubernetes_version = "latest".into(), "is no version"),
-        (|o| o.network_id = "vpc-9".into(), "network \"vpc-9\" is not there"),
-        (|o| o.subnet_ids = vec!["subnet-9".into()], "subnet \"subnet-9\" is not there"),
+        (|o| o.dns = "perhaps".into(), "is not one of public, private and none"),
+        (|o| o.kubernetes_version = "latest".into(), "is not a version"),
+        (|o| o.network_id = "vpc-9".into(), "network \"vpc-9\" does not exist"),
+        (|o| o.subnet_ids = vec!["subnet-9".into()], "subnet \"subnet-9\" does not exist"),
         (|o| o.network_cidrs = vec!["10.0.0.0".into()], "it has no prefix length"),
         (|o| o.sets = vec!["spec.chanel=x".into()], "unknown field \"chanel\""),
         (|o| o.instance_manager = "karpenter".into(), "--discovery-store is required"),
@@ -175,7 +175,7 @@ fn what_cannot_be_made_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn completion_refuses_what_must_not_be_made() {
+fn completion_rejects_invalid_specs() {
     let cases: [Case<Object>; 7] = [
         (|c| c.spec.set("etcdClusters", json!([])), "spec.etcdClusters: Required"),
         (
@@ -199,7 +199,7 @@ fn completion_refuses_what_must_not_be_made() {
                 c.spec.set("networking.topology.dns", "Public");
                 c.metadata = json!({"name": "a.example.org"});
             },
-            "one DNS zone for \"a.example.org\" is not there",
+            "one DNS zone for \"a.example.org\" does not exist",
         ),
         (
             |c| c.spec.set("serviceAccountIssuerDiscovery.discoveryStore", "file:///tmp/x"),
@@ -216,7 +216,7 @@ fn completion_refuses_what_must_not_be_made() {
 }
 
 #[test]
-fn strange_trees_are_no_cause_to_panic() {
+fn survives_malformed_specs() {
     let (cluster, groups) = made(&options(|_| {})).unwrap_or_else(|e| panic!("{e}"));
     let mut paths = Vec::new();
     collect(&cluster.spec, "", &mut paths);
@@ -224,7 +224,7 @@ fn strange_trees_are_no_cause_to_panic() {
         for strange in [Value::Null, json!(7), json!("x"), json!([[]]), json!({"a": {}})] {
             let mut cluster = cluster.clone();
             cluster.spec.set(&path, strange);
-            // Whatever comes of it, it is a value or an error.
+            // The result may be a value or an error, but not a panic.
             let whole = complete(&cluster, &groups, &world(), &Machines::default());
             if let (Ok(whole), Some(group)) = (whole, groups.first())
                 && let Ok(group) = complete_group(&whole, group, &channel(), &world())
@@ -262,7 +262,7 @@ fn inputs(whole: &Object) -> NodeInputs {
     ];
     let mut inputs = NodeInputs { kops: "1.36.2".into(), ..NodeInputs::default() };
     inputs.keysets = names.map(|name| (name.to_owned(), keyset(name))).into();
-    // Each refusal names the file whose hash is wanted.
+    // Each error names the file whose hash is missing.
     let group = Object {
         kind: Kind::InstanceGroup,
         metadata: json!({"name": "m"}),
@@ -279,7 +279,7 @@ fn inputs(whole: &Object) -> NodeInputs {
 }
 
 #[test]
-fn workers_are_told_no_more_than_they_need() {
+fn workers_get_only_the_fields_they_need() {
     let (whole, groups) =
         completed(&options(|o| o.cloud = "local".into())).unwrap_or_else(|e| panic!("{e}"));
     let inputs = inputs(&whole);
@@ -305,7 +305,7 @@ fn workers_are_told_no_more_than_they_need() {
 }
 
 #[test]
-fn what_is_not_known_is_not_fetched() {
+fn rejects_downloads_without_a_known_hash() {
     let (whole, groups) = completed(&options(|_| {})).unwrap_or_else(|e| panic!("{e}"));
     let group =
         complete_group(&whole, &groups[0], &channel(), &world()).unwrap_or_else(|e| panic!("{e}"));
@@ -313,7 +313,7 @@ fn what_is_not_known_is_not_fetched() {
     inputs.keysets.remove("service-account");
     let error =
         node_config(&whole, &group, &inputs).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(error.contains("keyset \"service-account\" is not there"), "{error}");
+    assert!(error.contains("keyset \"service-account\" does not exist"), "{error}");
     inputs.hashes.clear();
     let error =
         node_config(&whole, &group, &inputs).err().map(|e| e.to_string()).unwrap_or_default();
@@ -326,7 +326,7 @@ fn kubelets_wait_for_the_control_plane() {
         .unwrap_or_else(|e| panic!("{e}"));
     let machines = Machines { kubelet: Some("1.33.2".into()) };
     let whole = complete(&cluster, &groups, &world(), &machines).unwrap_or_else(|e| panic!("{e}"));
-    // A field that kubelets before 1.34 have.
+    // A field of kubelets before 1.34.
     assert!(
         whole.spec.is("kubelet.registerSchedulable")
             && !whole.spec.is("controlPlaneKubelet.registerSchedulable")

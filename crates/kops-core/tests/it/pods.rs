@@ -1,3 +1,5 @@
+//! Tests of static Pods against upstream's goldens.
+
 use kops_api::{Kind, Object, Spec as _};
 use kops_core::{Machines, channels_pod, complete, etcd_pod, etcd_spec, healthcheck_pod};
 use serde_json::json;
@@ -5,15 +7,15 @@ use serde_json::json;
 use crate::{
     completed::objects,
     golden::{difference, read, source},
-    mock::{cases, judge, stored, world},
+    mock::{assert_missed, cases, stored, world},
 };
 
 const KOPS: &str = "1.34.0-beta.1";
 
-/// What comes out otherwise, and why.
+/// Static Pods that differ from upstream's, with the reason.
 const MISSED: &[(&str, &str)] = &[];
 
-/// What we write for a file of the store, by its name in upstream's goldens.
+/// Returns our content of a stored file, by its name in upstream's goldens.
 fn written(cluster: &Object, groups: &[Object], file: &str) -> Option<Result<String, String>> {
     let name = file.strip_prefix("aws_s3_object_")?.strip_suffix("_content")?;
     let servers = groups.iter().any(|group| group.spec.text("role") == "APIServer");
@@ -35,7 +37,7 @@ fn written(cluster: &Object, groups: &[Object], file: &str) -> Option<Result<Str
 }
 
 #[test]
-fn static_pods_are_upstreams() {
+fn static_pods_match_upstream() {
     let Some(source) = source() else { return };
     let (mut missed, mut count) = (Vec::new(), 0);
     for (name, case) in cases(&source) {
@@ -56,11 +58,11 @@ fn static_pods_are_upstreams() {
             missed.extend(why.map(|why| (format!("{name}/{golden}"), why)));
         }
     }
-    judge("etcd specs and static Pods", count, &missed, MISSED);
+    assert_missed("etcd specs and static Pods", count, &missed, MISSED);
 }
 
 #[test]
-fn pods_say_where_their_volumes_are() {
+fn pods_mount_their_volumes() {
     let mut cluster = Object::new(Kind::Cluster, "a.example.com");
     cluster.metadata.set("labels", json!({"alpha.kops.k8s.io/cloud": "metal"}));
     let etcd = json!({"name": "main", "version": "3.6.12", "etcdMembers": [{"name": "a", "instanceGroup": "m"}]});
@@ -74,7 +76,8 @@ fn pods_say_where_their_volumes_are() {
     }
     let strange = etcd_pod(&cluster, &json!({"name": "../x"}), "1.36.2", false);
     assert!(
-        strange
-            .is_err_and(|e| e.to_string().contains("is none of main, events, leases and cilium"))
+        strange.is_err_and(|e| e
+            .to_string()
+            .contains("is not one of main, events, leases and cilium"))
     );
 }

@@ -1,4 +1,4 @@
-//! The model of AWS and its configuration for Terraform, on a small cluster of our own.
+//! Tests of the AWS model and its Terraform configuration, with a small cluster of our own.
 
 use kops_api::{Kind, Object, Spec as _};
 use kops_core::{
@@ -66,7 +66,7 @@ pub(crate) struct Small {
 }
 
 impl Small {
-    /// The cluster, completed, with the hashes of whatever its machines fetch.
+    /// Returns the completed cluster, with the hashes of all its machines' downloads.
     pub(crate) fn new() -> Self {
         let cluster = Object::read("test", CLUSTER.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
         let groups = [group("masters", "ControlPlane"), group("workers", "Node")];
@@ -121,7 +121,7 @@ impl Small {
         terraform(&self.model()?, &settings)
     }
 
-    /// Why nothing comes of it.
+    /// Returns the error of rendering the cluster.
     fn refused(&mut self) -> String {
         match self.files() {
             Ok(_) => panic!("it was not refused"),
@@ -136,7 +136,7 @@ fn text(files: &Files, name: &str) -> String {
 }
 
 #[test]
-fn resources_refer_to_one_another() {
+fn resources_reference_each_other() {
     let model = Small::new().model().unwrap_or_else(|e| panic!("{e}"));
     for resource in model.resources.values() {
         for to in resource.body.refs() {
@@ -152,13 +152,13 @@ fn resources_refer_to_one_another() {
     let nat = model.of_kind(Made::NatGateway).next().map(|found| found.body.refs());
     let stands = Ref::new(Made::Subnet, "outside.small.example.com");
     assert!(nat.is_some_and(|refs| refs.contains(&&stands)));
-    // The zone is there already: it is in the model, and nobody makes it.
+    // The zone exists already: it is in the model, but nothing creates it.
     let zone = model.of_kind(Made::Zone).next().and_then(|zone| zone.shared.clone());
     assert_eq!(zone.as_deref(), Some("/hostedzone/Z1"));
 }
 
 #[test]
-fn terraform_has_the_whole_cluster() {
+fn terraform_contains_the_whole_cluster() {
     let files = Small::new().files().unwrap_or_else(|e| panic!("{e}"));
     let main = text(&files, "kubernetes.tf");
     for part in [
@@ -174,7 +174,7 @@ fn terraform_has_the_whole_cluster() {
 {main}"
         );
     }
-    // Each file that is named is there, and each that is there is named.
+    // Every referenced file exists, and every file is referenced.
     for name in files.keys().filter(|name| name.starts_with("data/")) {
         assert!(main.contains(&format!("\"${{path.module}}/{name}\"")), "{name}");
     }
@@ -189,7 +189,7 @@ fn terraform_has_the_whole_cluster() {
 }
 
 #[test]
-fn what_users_write_stays_data() {
+fn users_input_stays_data() {
     let mut small = Small::new();
     let hostile =
         "x\" }\nresource \"null_resource\" \"a\" { ${file(\"/etc/shadow\")} %{ for a in b }";
@@ -209,33 +209,34 @@ fn what_users_write_stays_data() {
 }
 
 #[test]
-fn names_lead_nowhere_else() {
+fn names_do_not_lead_out_of_the_directory() {
     for name in
         ["../../../../root/.ssh/authorized_keys", "a/b", "a b", "a\"b", "${a}", "a\nb", ".."]
     {
         let mut small = Small::new();
         small.groups[1].metadata.set("name", name);
         let refused = small.refused();
-        let told = ["is no plain name", "is no name of an object", "is no identifier"];
-        assert!(told.iter().any(|reason| refused.contains(reason)), "{name:?}: {refused}");
+        let reasons =
+            ["is not a plain name", "is not the name of an object", "is not an identifier"];
+        assert!(reasons.iter().any(|reason| refused.contains(reason)), "{name:?}: {refused}");
     }
     let mut small = Small::new();
     let channel = "spec:\n  addons:\n  - {name: a, manifest: ../../config}\n";
     small.inputs.addons.insert("bootstrap-channel.yaml".to_owned(), channel.to_owned());
     small.inputs.addons.insert("../../config".to_owned(), String::new());
-    assert!(small.refused().contains("is no name of an object"));
+    assert!(small.refused().contains("is not the name of an object"));
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_name() {
+fn rejects_unknown_resources_by_name() {
     type Change = fn(&mut Small);
     let cases: [(Change, &str); 10] = [
         (|s| s.inputs.world.account.clear(), "account is required"),
-        (|s| s.inputs.world.images.clear(), "image \"ami-1\" is not there"),
-        (|s| s.inputs.addons.clear(), "\"addons/bootstrap-channel.yaml\" is not there"),
+        (|s| s.inputs.world.images.clear(), "image \"ami-1\" does not exist"),
+        (|s| s.inputs.addons.clear(), "\"addons/bootstrap-channel.yaml\" does not exist"),
         (
             |s| s.cluster.spec.set("configStore.base", "file:///state"),
-            "is no bucket as s3://BUCKET/PATH",
+            "is not a bucket of the form s3://BUCKET/PATH",
         ),
         (
             |s| {
@@ -251,16 +252,16 @@ fn what_is_not_known_is_refused_by_name() {
                 let part = json!([{"name": "a", "type": "text/x-shellscript", "content": content}]);
                 s.groups[1].spec.set("additionalUserData", part);
             },
-            "AWS takes 16384: set compressUserData",
+            "limit of 16384: set compressUserData",
         ),
         (|s| s.cluster.spec.set("cloudProvider", json!({"gce": {}})), "a model of cloud gce"),
         (
             |s| s.cluster.spec.set("additionalPolicies.node", "{}"),
-            "spec.additionalPolicies.node: \"{}\" is no list of statements",
+            "spec.additionalPolicies.node: \"{}\" is not a list of statements",
         ),
         (
             |s| s.cluster.spec.set("networking.networkID", "vpc-1"),
-            "the internet gateway of VPC \"vpc-1\" is not there",
+            "the internet gateway of VPC \"vpc-1\" does not exist",
         ),
         (
             |s| {

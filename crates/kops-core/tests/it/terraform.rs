@@ -1,3 +1,5 @@
+//! Tests of Terraform configurations against upstream's goldens.
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -15,13 +17,13 @@ use serde_json::Value;
 use crate::{
     completed::objects,
     golden::{difference, read, source},
-    mock::{cases, judge, stored, world},
+    mock::{assert_missed, cases, stored, world},
     node::Golden,
 };
 
-/// Configurations that come out otherwise, and why.
+/// Configurations that differ from upstream's, with the reason.
 const MISSED: &[(&str, &str)] = &[];
-/// Likewise data.
+/// Data files that differ, with the reason.
 const DATA_MISSED: &[(&str, &str)] = &[
     (
         "minimal-warmpool/aws_s3_object_nodeupconfig-nodes_content",
@@ -36,18 +38,18 @@ const DATA_MISSED: &[(&str, &str)] = &[
         "is left over: no queue is in its kubernetes.tf",
     ),
 ];
-/// Lines that are ours: case, upstream's, ours. Upstream's Terraform has every disk deleted with its machine, whatever the spec
-/// says of it.
+/// Lines that differ on purpose: case, upstream's, ours. Upstream's Terraform deletes every disk with its machine,
+/// whatever the spec says.
 const OTHERWISE: &[(&str, &str, &str)] = &[(
     "complex",
     "delete_on_termination = true\n      encrypted             = true\n      kms_key_id",
     "delete_on_termination = false\n      encrypted             = true\n      kms_key_id",
 )];
 
-/// The bucket that upstream's tests put in the place of a store in memory.
+/// The bucket that replaces a store in memory in upstream's tests.
 const BUCKET: &str = "testingBucket";
 
-/// What upstream's mock of AWS holds.
+/// Returns the contents of upstream's mock of AWS.
 fn cloud() -> World {
     let mut world = world(false);
     let image = Image { id: "ami-12345678".to_owned(), root_device: "/dev/xvda".to_owned() };
@@ -55,7 +57,7 @@ fn cloud() -> World {
     world.images = [(name.to_owned(), image.clone()), (image.id.clone(), image)].into();
     let machine = |disks, gpu| MachineType { architecture: "amd64".to_owned(), gpu, disks };
     for zone in &mut world.zones {
-        // The third is asked by the network that is there.
+        // The third zone belongs to the existing network.
         zone.networks.extend((zone.id == "Z3AFAKE1ZOMORE").then(|| "vpc-12345678".to_owned()));
     }
     world.machine_types =
@@ -66,14 +68,14 @@ fn cloud() -> World {
     world
 }
 
-/// The same object with its store in a bucket.
+/// Returns the object with its store in a bucket.
 fn in_bucket(object: &Object) -> Object {
     let text = object.spec.to_string().replace("memfs://", &format!("s3://{BUCKET}/"));
     let spec = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}"));
     Object { spec, ..object.clone() }
 }
 
-/// Add-ons as a case's goldens have them, by the channel that lists them.
+/// Returns the add-ons from a case's goldens, by the channel that lists them.
 fn addons(case: &Path, cluster: &str) -> BTreeMap<String, String> {
     let files: BTreeMap<String, String> = stored(case).into_iter().collect();
     let find = |name: String| files.get(&format!("aws_s3_object_{name}_content")).cloned();
@@ -83,7 +85,7 @@ fn addons(case: &Path, cluster: &str) -> BTreeMap<String, String> {
     for addon in listed.list("spec.addons") {
         let (name, id) = (addon.text("name"), addon.text("id"));
         let known = [format!("{cluster}-addons-{name}-{id}"), format!("{cluster}-addons-{name}")];
-        // Some manifests are empty, and upstream does not keep their goldens.
+        // Some manifests are empty, and upstream stores no goldens for them.
         let content = known.into_iter().find_map(find).unwrap_or_default();
         addons.insert(addon.text("manifest").to_owned(), content);
     }
@@ -139,7 +141,7 @@ fn strings(map: Option<&Value>) -> BTreeMap<String, String> {
 
 type Case = (String, PathBuf, Result<Files, String>);
 
-/// What is written for each of upstream's cases in AWS. It is made once.
+/// Returns our output for each of upstream's AWS cases, computed once.
 fn all(source: &Path) -> &'static [Case] {
     static ALL: OnceLock<Vec<Case>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -158,7 +160,7 @@ fn all(source: &Path) -> &'static [Case] {
 }
 
 #[test]
-fn terraform_is_told_what_upstreams_is() {
+fn terraform_matches_upstream() {
     let Some(source) = source() else { return };
     let (mut missed, mut count) = (Vec::new(), 0);
     for (name, case, files) in all(&source) {
@@ -177,10 +179,10 @@ fn terraform_is_told_what_upstreams_is() {
         };
         missed.extend(why.map(|why| (name.clone(), why)));
     }
-    judge("kubernetes.tf of AWS", count, &missed, MISSED);
+    assert_missed("kubernetes.tf of AWS", count, &missed, MISSED);
 }
 
-/// A policy with its buckets' names as ours, each statement once.
+/// Returns a policy with our bucket names, each statement once.
 fn policy(text: &str) -> Value {
     let ours = ["placeholder-read-bucket", "placeholder-write-bucket"];
     let text = ours.iter().fold(text.to_owned(), |text, theirs| text.replace(theirs, BUCKET));
@@ -191,23 +193,23 @@ fn policy(text: &str) -> Value {
     policy
 }
 
-/// What user data says: variables and the document, without the sums that the store's name changes.
-fn said(text: &str) -> Vec<String> {
+/// Returns the lines of user data without the hashes that depend on the store's name.
+fn relevant_lines(text: &str) -> Vec<String> {
     let sums = ["NODEUP_HASH", "NodeupConfigHash:"];
     let known = |line: &&str| ["NODEUP_URL", "export "].iter().any(|start| line.starts_with(start));
-    let mut said: Vec<&str> = text.lines().filter(known).collect();
+    let mut lines: Vec<&str> = text.lines().filter(known).collect();
     let document = text.split_once("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n");
     let document = document.and_then(|(_, rest)| rest.split_once("\n__EOF_KUBE_ENV"));
-    said.extend(document.map_or("", |(document, _)| document).lines());
+    lines.extend(document.map_or("", |(document, _)| document).lines());
     if let Some((_, parts)) = text.split_once("\n\n--MIMEBOUNDARY\n") {
-        said.extend(parts.rsplit("--MIMEBOUNDARY\n").next().unwrap_or_default().lines());
+        lines.extend(parts.rsplit("--MIMEBOUNDARY\n").next().unwrap_or_default().lines());
     }
-    let said = said.into_iter().filter(|line| !sums.iter().any(|sum| line.starts_with(sum)));
-    said.map(str::to_owned).collect()
+    let lines = lines.into_iter().filter(|line| !sums.iter().any(|sum| line.starts_with(sum)));
+    lines.map(str::to_owned).collect()
 }
 
 fn differs(file: &str, ours: &str, theirs: &str) -> Option<String> {
-    // Goldens have no carriage returns, and upstream compares without white space at both ends.
+    // Goldens have no carriage returns, and upstream trims white space at both ends.
     let ours = ours.replace(&format!("s3://{BUCKET}/"), "memfs://").replace('\r', "");
     let (ours, theirs) = (ours.trim(), theirs.trim());
     if file.starts_with("aws_iam_role_policy_") {
@@ -216,13 +218,13 @@ fn differs(file: &str, ours: &str, theirs: &str) -> Option<String> {
         return difference(&pretty(&ours), &pretty(&theirs));
     }
     if file.ends_with("_user_data") || file.contains("_nodeupscript-") {
-        return difference(&said(ours).join("\n"), &said(theirs).join("\n"));
+        return difference(&relevant_lines(ours).join("\n"), &relevant_lines(theirs).join("\n"));
     }
     difference(ours, theirs)
 }
 
 #[test]
-fn data_beside_it_is_upstreams() {
+fn terraform_data_files_match_upstream() {
     let Some(source) = source() else { return };
     let (mut missed, mut count) = (Vec::new(), 0);
     for (name, case, files) in all(&source) {
@@ -235,7 +237,7 @@ fn data_beside_it_is_upstreams() {
         }
         for (file, theirs) in stored(case) {
             let ours = ours.remove(file.as_str());
-            // What the test brought itself proves nothing.
+            // Content that the test brought itself proves nothing.
             if ours.is_some() && (file.contains("-addons-") || file.contains("keys.json")) {
                 continue;
             }
@@ -246,11 +248,11 @@ fn data_beside_it_is_upstreams() {
             };
             missed.extend(why.map(|why| (format!("{name}/{file}"), why)));
         }
-        // Files of nothing are not kept among goldens.
+        // Goldens have no empty files.
         let more = ours.into_iter().filter(|(_, content)| !content.is_empty());
         missed.extend(
             more.map(|(file, _)| (format!("{name}/{file}"), "is upstream's not".to_owned())),
         );
     }
-    judge("data of AWS", count, &missed, DATA_MISSED);
+    assert_missed("data of AWS", count, &missed, DATA_MISSED);
 }

@@ -1,5 +1,5 @@
-//! Carries plans out, call by call. What was made a moment ago is not known everywhere at once, and what is deleted is in
-//! others' way for a while: such calls are repeated, for a while.
+//! Carries out plans, call by call. AWS is eventually consistent, and deleted resources block others for a while. Calls
+//! that fail for these reasons are retried for a limited time.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
-/// How long AWS has to know everywhere what it has made.
-const KNOWN: Duration = Duration::from_secs(180);
-/// How long machines and balancers have to be gone that are in the way of others.
-const GONE: Duration = Duration::from_secs(900);
+/// The time for AWS to propagate new resources.
+const PROPAGATION_TIMEOUT: Duration = Duration::from_secs(180);
+/// The time for machines and load balancers to disappear when they block other deletions.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(900);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Words of AWS that say that something is in the way of a deletion.
+/// AWS' error codes for a blocked deletion.
 const BUSY: [&str; 6] = [
     "DependencyViolation",
     "InUse",
@@ -32,9 +32,9 @@ const BUSY: [&str; 6] = [
 pub(super) struct Actor<'a> {
     client: &'a aws::Client,
     model: &'a Model,
-    there: &'a There,
+    existing: &'a There,
     ids: Ids,
-    /// Whether something was made, which not everybody in AWS may know yet.
+    /// `true` if a resource was created that AWS may not have propagated yet.
     has_made: bool,
 }
 
@@ -42,10 +42,10 @@ impl<'a> Actor<'a> {
     pub(super) fn new(
         client: &'a aws::Client,
         model: &'a Model,
-        there: &'a There,
+        existing: &'a There,
         ids: Ids,
     ) -> Self {
-        Self { client, model, there, ids, has_made: false }
+        Self { client, model, existing, ids, has_made: false }
     }
 
     pub(super) async fn carry_out(&mut self, changes: &[Change]) -> Result<(), Error> {
@@ -71,8 +71,8 @@ impl<'a> Actor<'a> {
         let to = Ref::new(change.kind, change.name.clone());
         let Some(resource) = self.model.find(&to) else { return Ok(()) };
         let making = direct::makes(resource, &self.ids, &self.model.region)?;
-        let answer = match self.ask(&making.call).await {
-            // A new security group has rules of its own, which may be those that are wanted.
+        let answer = match self.call_with_retry(&making.call).await {
+            // A new security group has default rules, which may include a wanted one.
             Err(Error::Aws(error)) if error.code() == "InvalidPermission.Duplicate" => Value::Null,
             answer => answer?,
         };
@@ -83,21 +83,21 @@ impl<'a> Actor<'a> {
 
     async fn change(&self, to: &Ref, id: &str, fields: &[String]) -> Result<(), Error> {
         let Some(resource) = self.model.find(to) else { return Ok(()) };
-        for call in direct::changes(resource, id, self.there, &self.ids, fields)? {
-            self.ask(&call).await?;
+        for call in direct::changes(resource, id, self.existing, &self.ids, fields)? {
+            self.call_with_retry(&call).await?;
         }
         Ok(())
     }
 
-    /// Asks, and again while AWS does not know yet what was made.
-    async fn ask(&self, call: &Call) -> Result<Value, Error> {
-        let (mut backoff, until) = (pauses(), Instant::now() + KNOWN);
+    /// Makes a call, and retries it while AWS has not propagated a created resource.
+    async fn call_with_retry(&self, call: &Call) -> Result<Value, Error> {
+        let (mut backoff, until) = (pauses(), Instant::now() + PROPAGATION_TIMEOUT);
         loop {
-            let asked = self.client.call(call.service, call.operation, &call.parameters).await;
-            match asked {
+            let result = self.client.call(call.service, call.operation, &call.parameters).await;
+            match result {
                 Err(error) if self.has_made && is_unknown_yet(&error) && Instant::now() < until => {
                 }
-                asked => return Ok(asked?),
+                result => return Ok(result?),
             }
             sleep(backoff.next(rt::random())).await;
         }
@@ -114,7 +114,7 @@ fn is_unknown_yet(error: &aws::Error) -> bool {
         || (text.contains("instance") && text.contains("profile") && text.contains("invalid"))
 }
 
-/// Deletes, in order: what is in the way of others is waited for by those.
+/// Deletes resources in order. Each call is retried while another resource blocks it.
 pub(super) async fn erase(client: &aws::Client, erasures: &[Erasure]) -> Result<(), Error> {
     for call in erasures.iter().flat_map(Erasure::calls) {
         erase_one(client, call).await?;
@@ -123,15 +123,15 @@ pub(super) async fn erase(client: &aws::Client, erasures: &[Erasure]) -> Result<
 }
 
 async fn erase_one(client: &aws::Client, call: &Call) -> Result<(), Error> {
-    let (mut backoff, until) = (pauses(), Instant::now() + GONE);
+    let (mut backoff, until) = (pauses(), Instant::now() + BLOCKED_TIMEOUT);
     loop {
-        let asked = client.call(call.service, call.operation, &call.parameters).await;
+        let result = client.call(call.service, call.operation, &call.parameters).await;
         let busy = |error: &aws::Error| {
-            // An address of a NAT gateway that is not gone yet is answered for as if it were another's.
+            // AWS reports the address of a NAT gateway in deletion as belonging to another account.
             BUSY.iter().any(|word| error.code().contains(word))
                 || (call.operation == "ReleaseAddress" && error.code() == "AuthFailure")
         };
-        match asked {
+        match result {
             Ok(_) => return Ok(()),
             Err(error) if error.is_absent() => return Ok(()),
             Err(error) if busy(&error) && Instant::now() < until => {}

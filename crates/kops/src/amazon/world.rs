@@ -1,4 +1,5 @@
-//! What AWS is asked for before there is a model: the account, images, machine types, zones and networks that the spec names.
+//! Queries the facts that the model needs from AWS: the account, and the spec's images, machine types, zones and
+//! networks.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{Error, cloud, registry::Registry};
 
-/// Adds what is not known to what is.
-pub(super) async fn ask(
+/// Adds the facts that are still missing.
+pub(super) async fn query(
     client: &Client,
     user: &Object,
     groups: &[Object],
@@ -43,28 +44,28 @@ pub(super) async fn ask(
     Ok(world)
 }
 
-/// The values of a field of groups, each once, that are not known.
+/// Returns the distinct unknown values of a field of groups.
 fn named<'a>(groups: &'a [Object], field: &str, known: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
     let names = groups.iter().flat_map(|group| group.spec.text(field).split(','));
     names.filter(|name| !name.is_empty() && !known(name)).collect()
 }
 
-/// Images by id, or by owner and name as `OWNER/NAME`, of which the newest counts.
+/// Adds images by ID, or by owner and name as `OWNER/NAME`; the newest match wins.
 async fn images(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
     let wanted = named(groups, "image", |name| world.images.contains_key(name));
     let (ids, names): (Vec<&str>, Vec<&str>) =
         wanted.into_iter().partition(|name| name.starts_with("ami-"));
-    let mut asked = Vec::new();
+    let mut queries = Vec::new();
     if !ids.is_empty() {
-        asked.push((None, json!({"ImageId": ids})));
+        queries.push((None, json!({"ImageId": ids})));
     }
     for name in names {
         let (owner, short) = name.split_once('/').unwrap_or(("self", name));
         let owner = if owner == "ubuntu" { "099720109477" } else { owner };
         let filter = json!([{"Name": "name", "Value": [short]}]);
-        asked.push((Some(name), json!({"Owner": [owner], "Filter": filter})));
+        queries.push((Some(name), json!({"Owner": [owner], "Filter": filter})));
     }
-    for (name, parameters) in asked {
+    for (name, parameters) in queries {
         let pages = match client.pages("ec2", "DescribeImages", &parameters).await {
             Err(error) if error.is_absent() => Vec::new(),
             pages => pages?,
@@ -114,7 +115,7 @@ async fn zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
     Ok(pages.iter().flat_map(|page| page.list("HostedZones")).map(zone).collect())
 }
 
-/// A network that is shared with others.
+/// Queries an existing network with its subnets and gateways.
 async fn network(client: &Client, id: &str) -> Result<Network, Error> {
     let filter = |name: &str| json!({"Filter": [{"Name": name, "Value": [id]}]});
     let vpcs = client.call("ec2", "DescribeVpcs", &json!({"VpcId": [id]})).await?;
@@ -137,7 +138,7 @@ async fn network(client: &Client, id: &str) -> Result<Network, Error> {
     })
 }
 
-/// Where a deletion looks. A cluster that cannot be completed any more is deleted all the same.
+/// Returns the scope of a deletion. A cluster whose spec is invalid can be deleted, too.
 pub(super) async fn deletion(
     client: &Client,
     registry: &Registry,

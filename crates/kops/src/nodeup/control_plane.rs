@@ -1,4 +1,4 @@
-//! What control planes have beside a kubelet: authorities' keys from the store, and the static Pods.
+//! The additional parts of control planes: keys of the authorities from the store, and static Pods.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
 use super::{
-    Known,
+    NodeContext,
     member::{self, Member, Promotion},
     read_yaml,
 };
@@ -28,16 +28,16 @@ use crate::{
     controller::{CONFIG, DIRECTORY, PORT, USER},
     gateway,
     keys::Keyset,
-    model::{API_PORT, RUNS, Shape},
+    model::{API_PORT, PROGRAM_ANNOTATION, Shape},
     protokube,
 };
 
-/// Upstream's for certificates that machines make themselves.
+/// The lifetime of certificates that machines create themselves, as upstream's.
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
 const PATCHES: &str = "/opt/kops/patches";
 const KUBECONFIG: &str = "/etc/kubernetes/super-admin.conf";
 
-/// The group's configuration, from the store.
+/// Returns the group's configuration from the store.
 pub(super) fn config(base: &str, boot: &Value) -> Result<String, Error> {
     let role = match boot.text("InstanceGroupRole") {
         "ControlPlane" => "control-plane",
@@ -45,11 +45,11 @@ pub(super) fn config(base: &str, boot: &Value) -> Result<String, Error> {
     };
     let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
     let (content, _) = gateway::open(base)?.read(&name)?.ok_or_else(|| missing(base, &name))?;
-    String::from_utf8(content).map_err(|e| Error::Usage(format!("{base}/{name} is no text: {e}")))
+    String::from_utf8(content).map_err(|e| Error::Usage(format!("{base}/{name} is not UTF-8: {e}")))
 }
 
 fn missing(base: &str, name: &str) -> Error {
-    Error::Usage(format!("{base}/{name} is missing; kops update cluster --yes writes it"))
+    Error::Usage(format!("{base}/{name} is missing; run kops update cluster --yes to write it"))
 }
 
 fn keyset(base: &str, name: &str) -> Result<Keyset, Error> {
@@ -58,11 +58,11 @@ fn keyset(base: &str, name: &str) -> Result<Keyset, Error> {
     Keyset::parse(&path, name, &content)
 }
 
-fn base(known: &Known) -> &str {
+fn base(known: &NodeContext) -> &str {
     known.boot.text("ConfigBase").trim_end_matches('/')
 }
 
-fn shape(known: &Known) -> Shape {
+fn shape(known: &NodeContext) -> Shape {
     let config = &known.config;
     Shape {
         name: config.text("ClusterName").to_owned(),
@@ -73,8 +73,8 @@ fn shape(known: &Known) -> Shape {
     }
 }
 
-/// The authorities' files, and the configuration by which `init`'s phases make the rest.
-pub(super) async fn files(known: &Known) -> Result<(Init, Option<Promotion>), Error> {
+/// Writes the authorities' files, and returns the configuration of `init` for the rest.
+pub(super) async fn files(known: &NodeContext) -> Result<(Init, Option<Promotion>), Error> {
     let (base, layout) = (base(known), Layout::default());
     for (name, file) in [
         ("kubernetes-ca", "ca"),
@@ -98,13 +98,13 @@ pub(super) async fn files(known: &Known) -> Result<(Init, Option<Promotion>), Er
     let member = member::prepare(known, base, &authority).await?;
     init.cluster.etcd.local = Some(etcd(&member)?);
     let api = known.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
-    // The balancer's address is asked for as if it were the server's own.
+    // Clients connect to the balancer's address, so the server's certificate must contain it.
     init.cluster.api_server.cert_sans.push(known.machine.gateway.to_string());
     let args = &mut init.cluster.api_server.extra_args;
     if api.flag("anonymousAuth") == Some(false) {
         args.push(Arg::new("anonymous-auth", "false"));
     }
-    // Where its keys are read, the discovery document says by itself.
+    // The discovery document names the location of its keys.
     let issuer = api.text("serviceAccountIssuer");
     if !issuer.is_empty() {
         args.push(Arg::new("service-account-issuer", issuer));
@@ -118,8 +118,8 @@ fn make_parent(path: &Path) -> Result<(), Error> {
         .map_err(Error::file("making the directory", &directory.display().to_string()))
 }
 
-/// This machine's member of etcd, as `init` runs it. Its address stays when the machine is replaced; so does the volume with
-/// the data.
+/// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
+/// replaced.
 fn etcd(member: &Member) -> Result<LocalEtcd, Error> {
     let program = Host::default().program(ETCD).ok_or_else(|| {
         Error::Usage(
@@ -142,8 +142,8 @@ fn etcd(member: &Member) -> Result<LocalEtcd, Error> {
     })
 }
 
-/// kops-controller's own certificate, the authority that it signs by, and its settings.
-fn controller_files(known: &Known) -> Result<(), Error> {
+/// Writes kops-controller's certificate, signing authority and settings.
+fn controller_files(known: &NodeContext) -> Result<(), Error> {
     let base = base(known);
     let keyset = keyset(base, "kubernetes-ca")?;
     let authority = keyset.authority()?;
@@ -175,18 +175,18 @@ fn controller_files(known: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a store's directory is on this machine or, if it is elsewhere, what it is reached by.
+/// Returns a store's directory on this machine or, for a remote store, the directory with the access to it.
 fn directory(base: &str) -> &str {
     base.strip_prefix("file://").unwrap_or(TOLD)
 }
 
-/// The backups' place in the store, which protokube may write to, and nothing else of it.
+/// Returns the location of the backups, the only part of the store that protokube may write.
 fn backups(base: &str) -> String {
     format!("{base}/backups/etcd/{}", crate::backups::NAME)
 }
 
-/// The certificate by which protokube asks etcd, and its settings.
-fn protokube_files(known: &Known) -> Result<(), Error> {
+/// Writes protokube's etcd client certificate and its settings.
+fn protokube_files(known: &NodeContext) -> Result<(), Error> {
     let base = base(known);
     let keyset = keyset(base, "etcd-clients-ca")?;
     let directory = PathBuf::from(protokube::DIRECTORY);
@@ -214,8 +214,8 @@ fn protokube_files(known: &Known) -> Result<(), Error> {
     )?)
 }
 
-/// The kubelet asks for an API server's health without a certificate: where nobody may do so, it asks whether it listens.
-pub(super) fn patches(known: &Known) -> Result<Patches, Error> {
+/// Returns patches of the API server's probes. If anonymous requests are forbidden, the kubelet probes only the port.
+pub(super) fn patches(known: &NodeContext) -> Result<Patches, Error> {
     let anonymous = known.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
     if anonymous != Some(false) {
         return Ok(Patches::none());
@@ -238,19 +238,20 @@ pub(super) fn patches(known: &Known) -> Result<Patches, Error> {
     Ok(Patches::load(Path::new(PATCHES))?)
 }
 
-/// The static Pods beside those of `init`: whoever lets workers in, and whoever applies the add-ons.
-pub(super) fn pods(known: &Known, image: &str) -> Result<(), Error> {
+/// Writes the static Pods in addition to those of `init`: kops-controller, channels and protokube.
+pub(super) fn pods(known: &NodeContext, image: &str) -> Result<(), Error> {
     let base = base(known);
     let store = directory(base);
-    // The manifest in the store says whether ours runs in the place of upstream's.
+    // The stored manifest decides whether our program replaces upstream's.
     let (content, _) = {
         let name = "manifests/channels/kops-channels.yaml";
         gateway::open(base)?.read(name)?.ok_or_else(|| missing(base, name))?
     };
     let channels = read_yaml("kops-channels.yaml", &content)?;
     let annotations = channels.at("metadata.annotations");
-    if annotations.and_then(|all| all.get(RUNS)).is_none() {
-        let text = "the manifest of channels asks for upstream's image, which this machine does not fetch yet";
+    if annotations.and_then(|all| all.get(PROGRAM_ANNOTATION)).is_none() {
+        let text =
+            "the manifest of channels uses upstream's image, which this machine cannot pull yet";
         return Err(Error::Usage(text.to_owned()));
     }
     let mounted = |name: &str, path: &str, kind: &str, read_only: bool| {
@@ -323,11 +324,11 @@ fn pod(name: &str, image: &str, args: Vec<String>, places: &[(Value, Value)]) ->
     })
 }
 
-/// Workers are set up without a control plane's configuration; what names their images is the same.
-pub(super) fn worker_init(known: &Known) -> Init {
+/// Returns a worker's configuration of `init`, with the same image names as a control plane's.
+pub(super) fn worker_init(known: &NodeContext) -> Init {
     let address: IpAddr = known.machine.address;
     let mut init = shape(known).init(Some((&known.machine.name, address)));
-    // It has no member of etcd, whose image would be asked for.
+    // A worker has no etcd member, so etcd's image is not pulled.
     init.cluster.etcd.local = None;
     init
 }

@@ -1,5 +1,5 @@
-//! This machine's member of etcd: whose its volume is, whether a cluster lives that it joins, and whether one may begin.
-//! [`kops_core::member`] decides; here is looked, and done.
+//! This machine's etcd member: whether it continues with the data on its volume, joins a running cluster or starts a
+//! new one. [`kops_core::member`] decides; this module gathers its inputs and carries the decision out.
 
 use std::{
     collections::BTreeMap,
@@ -24,44 +24,44 @@ use pki::Authority;
 use tokio::time::sleep;
 use vfs::{Secrecy, Since, Version};
 
-use super::Known;
+use super::NodeContext;
 use crate::{
     Error,
     backups::{Backups, NAME},
-    leave::asker,
+    leave::etcd_client,
 };
 
-/// On the volume: what etcd had before a backup was restored, and what is made of one.
+/// Directories on the volume: data from before a restoration, and unpacked backups.
 const TRASH: &str = "data-trashcan";
 const RESTORED: &str = "restored";
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long etcd has to change its members.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a learner has to start and to catch up.
-const PROMOTED: Duration = Duration::from_secs(300);
+/// The time limit for a change of etcd's members.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for a learner to start and to catch up.
+const PROMOTION_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A member, and all those that it begins with.
+/// A member, with its initial cluster.
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) data: PathBuf,
-    /// What `--initial-cluster` says.
+    /// The members for `--initial-cluster`.
     pub(super) members: Vec<(String, String)>,
-    /// Whether it joins others, and begins no cluster.
+    /// `true` to join an existing cluster, `false` to start one.
     pub(super) joins: bool,
-    /// What is left to do once it runs.
+    /// The promotion of a learner, after it has started.
     pub(super) promotion: Option<Promotion>,
 }
 
-/// A learner that is to vote.
+/// A learner to be promoted.
 pub(super) struct Promotion {
     etcd: Etcd,
     peer_url: String,
 }
 
 impl Promotion {
-    /// Lets it vote once it has caught up.
+    /// Promotes the learner once it has caught up.
     pub(super) async fn grant(&self) -> Result<(), Error> {
-        Ok(self.etcd.promote(&self.peer_url, PROMOTED).await?)
+        Ok(self.etcd.promote(&self.peer_url, PROMOTION_TIMEOUT).await?)
     }
 }
 
@@ -73,9 +73,9 @@ pub(super) fn peer_url(address: &str) -> String {
     format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT))
 }
 
-/// Waits until it is known how the member may begin, and has it expected where others live.
+/// Waits until the member may start, and adds it to a running cluster if necessary.
 pub(super) async fn prepare(
-    known: &Known,
+    known: &NodeContext,
     base: &str,
     authority: &Authority,
 ) -> Result<Member, Error> {
@@ -85,7 +85,7 @@ pub(super) async fn prepare(
     if !addresses.contains(&own) {
         addresses.push(own.clone());
     }
-    let place = Place {
+    let place = MemberVolume {
         backups: Backups::of_base(base)?,
         volume: PathBuf::from(format!("{VOLUMES}/{}--{NAME}--0", known.machine.cluster)),
         cluster: known.machine.cluster.clone(),
@@ -99,7 +99,7 @@ pub(super) async fn prepare(
         .filter(|address| **address != own)
         .map(|address| format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT)))
         .collect();
-    let etcd = asker(&others, "nodeup", authority)?;
+    let etcd = etcd_client(&others, "nodeup", authority)?;
     let founders = place.founders.clone();
     let member = |members, joins, promotion| Member {
         name: place.member.clone(),
@@ -108,17 +108,17 @@ pub(super) async fn prepare(
         joins,
         promotion,
     };
-    let mut told = String::new();
+    let mut last_reason = String::new();
     loop {
         let tag = place.tag()?;
-        let known = place.known()?;
-        // Who asks a cluster without a quorum gets no answer; whose data is there need not ask.
-        let has_data = place.content()? == Content::Data && known.is_of_now(&tag);
-        let asks = !has_data && !others.is_empty();
-        let quorum = if asks { etcd.members().await.ok() } else { None };
+        let known = place.stored_state()?;
+        // A cluster without a quorum does not answer, so it is queried only if the member has no data.
+        let has_data = place.content()? == Content::Data && known.is_current(&tag);
+        let needs_quorum = !has_data && !others.is_empty();
+        let quorum = if needs_quorum { etcd.members().await.ok() } else { None };
         match place.decide(&tag, &known, quorum.as_deref())? {
             Start::Run => {
-                // From now on nobody takes the cluster for one that never was, whatever becomes of the volume.
+                // Write the mark, so that the cluster is known to exist even if the volume is lost.
                 if known.begun.is_none() {
                     let members = [(place.member.clone(), tag.id.clone())].into();
                     let generation = tag.generation.clone();
@@ -146,26 +146,30 @@ pub(super) async fn prepare(
                     m.peer_urls.contains(&place.peer_url) && !(m.is_learner && m.name.is_empty())
                 });
                 if let Some(lost) = lost {
-                    tracing::info!(member = lost.name, "removing the member whose data is gone");
-                    etcd.remove(&lost.id, PATIENCE).await?;
+                    tracing::info!(
+                        member = lost.name,
+                        "removing the etcd member whose data is lost"
+                    );
+                    etcd.remove(&lost.id, CHANGE_TIMEOUT).await?;
                 }
-                let members = etcd.add_learner(&place.member, &place.peer_url, PATIENCE).await?;
+                let members =
+                    etcd.add_learner(&place.member, &place.peer_url, CHANGE_TIMEOUT).await?;
                 let members = members.into_iter().map(|m| (m.name, m.peer_url)).collect();
                 let promotion = Promotion { etcd, peer_url: place.peer_url.clone() };
                 return Ok(member(members, true, Some(promotion)));
             }
             Start::Mark(mark) => {
-                // A backup that cannot be restored is told of while there still is what there was.
+                // Unpack first: a damaged backup is then reported while the old data still exists.
                 if !mark.backup.is_empty() {
                     place.unpack(&mark)?;
                 }
                 place.mark(&mark, &known)?;
             }
             Start::Wait(reason) => {
-                if told != reason {
-                    tracing::info!(reason, "the member of etcd does not begin yet");
+                if last_reason != reason {
+                    tracing::info!(reason, "the etcd member cannot start yet");
                 }
-                told = reason;
+                last_reason = reason;
                 sleep(PAUSE).await;
             }
             Start::Refuse(reason) => {
@@ -176,49 +180,51 @@ pub(super) async fn prepare(
     }
 }
 
-/// A volume, and the store in which members tell each other of theirs.
-struct Place {
+/// A volume, and the store through which members report their volumes.
+struct MemberVolume {
     backups: Backups,
     volume: PathBuf,
     cluster: String,
     member: String,
     peer_url: String,
     members: Vec<String>,
-    /// The members' names and peer URLs.
+    /// The names and peer URLs of the members.
     founders: Vec<(String, String)>,
 }
 
-/// What the store says of the cluster.
-struct InStore {
+/// The cluster's state in the store.
+struct StoredState {
     begun: Option<(Mark, Version)>,
     restore: Option<Restore>,
 }
 
-impl InStore {
+impl StoredState {
     fn mark(&self) -> Option<&Mark> {
         self.begun.as_ref().map(|(mark, _)| mark)
     }
 
-    /// Which cluster a volume is for: the one that a command makes, or the one that there is.
+    /// Returns the generation that a volume is for: that of a pending command, or that of the present cluster.
     fn generation(&self) -> Option<String> {
         let commanded = self.restore.as_ref().map(Restore::generation);
         commanded.or_else(|| self.mark().map(|mark| mark.generation.clone()))
     }
 
-    fn is_of_now(&self, tag: &Tag) -> bool {
+    fn is_current(&self, tag: &Tag) -> bool {
         self.generation().is_none_or(|generation| generation == tag.generation)
     }
 }
 
-impl Place {
-    /// The volume's tag, which is written if there is none. A volume of etcd's without one is its place's: nobody else has
-    /// been given the directory.
+impl MemberVolume {
+    /// Returns the volume's tag, writing one if there is none. A volume with data but no tag belongs to this member,
+    /// because no other member gets this directory.
     fn tag(&self) -> Result<Tag, Error> {
         let path = self.volume.join("volume.json");
         let shown = path.display().to_string();
         match fs::read_to_string(&path) {
             Ok(text) => Tag::read(&text).ok_or_else(|| {
-                Error::Usage(format!("{shown} says not whose volume this is; move the volume away"))
+                Error::Usage(format!(
+                    "{shown} does not name the owner of the volume; move the volume away"
+                ))
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let tag = Tag {
@@ -243,8 +249,8 @@ impl Place {
         Ok(pki::write_file(&path, tag.to_text().as_bytes(), pki::PUBLIC_MODE)?)
     }
 
-    /// From now on the volume may hold what etcd has promised, in the cluster that there is now.
-    fn use_volume(&self, tag: Tag, known: &InStore) -> Result<(), Error> {
+    /// Marks the volume as used: from now on it may hold votes of the present cluster.
+    fn use_volume(&self, tag: Tag, known: &StoredState) -> Result<(), Error> {
         let generation = known.generation().unwrap_or_else(|| tag.generation.clone());
         match tag.used && tag.generation == generation {
             true => Ok(()),
@@ -252,7 +258,7 @@ impl Place {
         }
     }
 
-    /// Puts away what is of a cluster that is no more. Nobody but the user takes that away for good.
+    /// Moves the data of an earlier cluster aside. Only the user deletes it.
     fn set_aside(&self, tag: &Tag) -> Result<(), Error> {
         let data = self.volume.join("data");
         if self.content()? == Content::Blank {
@@ -263,11 +269,11 @@ impl Place {
         fs::create_dir_all(&trash).map_err(Error::file("making the directory", &shown))?;
         let name = if tag.generation.is_empty() { "first" } else { tag.generation.as_str() };
         let aside = trash.join(format!("{name}-{}", rt::id()));
-        tracing::info!(aside = %aside.display(), "setting aside what etcd had before a backup was restored");
+        tracing::info!(aside = %aside.display(), "moving etcd's data from before the restoration aside");
         fs::rename(&data, &aside).map_err(Error::file("setting aside", &data.display().to_string()))
     }
 
-    /// Makes of a backup what its founder begins with, beside what there is.
+    /// Unpacks a backup as a founder's data, beside the present data.
     fn unpack(&self, mark: &Mark) -> Result<PathBuf, Error> {
         let made = self.volume.join(RESTORED);
         let shown = made.display().to_string();
@@ -283,8 +289,8 @@ impl Place {
         Ok(made)
     }
 
-    /// Puts in place what the cluster begins with, if it begins with a backup.
-    fn restore(&self, known: &InStore) -> Result<(), Error> {
+    /// Installs the restored data, if the cluster starts from a backup.
+    fn restore(&self, known: &StoredState) -> Result<(), Error> {
         let Some(mark) = known.mark().filter(|mark| !mark.backup.is_empty()) else { return Ok(()) };
         tracing::info!(backup = mark.backup, "restoring a backup");
         let made = self.unpack(mark)?;
@@ -308,8 +314,8 @@ impl Place {
                 Err(error) => Err(Error::file("reading", &shown)(error)),
             }
         };
-        const OWN: [&str; 5] = ["volume.json", "data", "lost+found", TRASH, RESTORED];
-        let other = |name: &String| !OWN.contains(&name.as_str());
+        const KNOWN_ENTRIES: [&str; 5] = ["volume.json", "data", "lost+found", TRASH, RESTORED];
+        let other = |name: &String| !KNOWN_ENTRIES.contains(&name.as_str());
         if entries(&self.volume)?.iter().any(other) {
             return Ok(Content::Foreign);
         }
@@ -321,16 +327,16 @@ impl Place {
         })
     }
 
-    fn known(&self) -> Result<InStore, Error> {
+    fn stored_state(&self) -> Result<StoredState, Error> {
         let begun = self.backups.mark()?;
         let restore = self.backups.pending(begun.as_ref().map(|(mark, _)| mark))?;
-        Ok(InStore { begun, restore })
+        Ok(StoredState { begun, restore })
     }
 
     fn decide(
         &self,
         tag: &Tag,
-        known: &InStore,
+        known: &StoredState,
         quorum: Option<&[bootstrap::etcd::Member]>,
     ) -> Result<Start, Error> {
         let content = self.content()?;
@@ -342,17 +348,17 @@ impl Place {
             });
             known.collect()
         });
-        // Only a cluster that has never been needs to hear of blank volumes, and one that is to begin anew of all.
+        // Blank volumes are reported only for a new cluster; for a restoration, all volumes are.
         let is_new = content == Content::Blank && known.begun.is_none() && quorum.is_none();
         let generation = known.restore.as_ref().map(Restore::generation).unwrap_or_default();
         if is_new || (known.restore.is_some() && content != Content::Foreign) {
-            self.tell(&generation, &tag.id)?;
+            self.report_volume(&generation, &tag.id)?;
         }
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for member in &self.members {
-            let read = self.backups.store.read(&self.backups.told(&generation, member))?;
+            let read = self.backups.store.read(&self.backups.report_path(&generation, member))?;
             if let Some((id, _)) = read {
-                told.insert(member.clone(), String::from_utf8_lossy(&id).into_owned());
+                reported.insert(member.clone(), String::from_utf8_lossy(&id).into_owned());
             }
         }
         Ok(member::start(&Volume {
@@ -366,13 +372,13 @@ impl Place {
             quorum: quorum.as_deref(),
             begun: known.mark(),
             restore: known.restore.as_ref(),
-            blank: &told,
+            blank: &reported,
             backup: !self.backups.list()?.is_empty(),
         }))
     }
 
-    fn tell(&self, generation: &str, id: &str) -> Result<(), Error> {
-        let name = self.backups.told(generation, &self.member);
+    fn report_volume(&self, generation: &str, id: &str) -> Result<(), Error> {
+        let name = self.backups.report_path(generation, &self.member);
         let since = match self.backups.store.read(&name)? {
             Some((old, _)) if old == id.as_bytes() => return Ok(()),
             Some((_, version)) => Since::Read(version),
@@ -382,7 +388,7 @@ impl Place {
         Ok(())
     }
 
-    fn mark(&self, mark: &Mark, known: &InStore) -> Result<(), Error> {
+    fn mark(&self, mark: &Mark, known: &StoredState) -> Result<(), Error> {
         let since = known.begun.as_ref().map(|(_, version)| Since::Read(version.clone()));
         self.backups.set_mark(mark, &since.unwrap_or(Since::Absent), rt::now().into())?;
         self.backups.forget_commands(mark)
@@ -395,9 +401,9 @@ mod tests {
 
     use super::*;
 
-    fn place(directory: &Path, member: &str) -> Place {
+    fn place(directory: &Path, member: &str) -> MemberVolume {
         let store = Store::open(&format!("file://{}/store", directory.display())).unwrap();
-        Place {
+        MemberVolume {
             backups: Backups { store, directory: "backups/etcd/main".to_owned() },
             volume: directory.join(member),
             cluster: "c".to_owned(),
@@ -408,62 +414,62 @@ mod tests {
         }
     }
 
-    fn decide(place: &Place) -> Start {
-        place.decide(&place.tag().unwrap(), &place.known().unwrap(), None).unwrap()
+    fn decide(place: &MemberVolume) -> Start {
+        place.decide(&place.tag().unwrap(), &place.stored_state().unwrap(), None).unwrap()
     }
 
-    fn run(place: &Place) {
-        place.use_volume(place.tag().unwrap(), &place.known().unwrap()).unwrap();
+    fn run(place: &MemberVolume) {
+        place.use_volume(place.tag().unwrap(), &place.stored_state().unwrap()).unwrap();
         fs::create_dir_all(place.volume.join("data/member")).unwrap();
     }
 
     #[test]
-    fn a_cluster_begins_once_with_all_blank_volumes() {
+    fn starts_cluster_once_when_all_volumes_are_blank() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("not yet of b")));
+        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
         let Start::Mark(mark) = decide(&b) else { panic!("all are blank") };
-        let before = b.known().unwrap();
+        let before = b.stored_state().unwrap();
         b.mark(&mark, &before).unwrap();
         a.mark(&Mark::default(), &before).unwrap();
         for place in [&a, &b] {
             assert_eq!(decide(place), Start::Begin);
-            place.use_volume(place.tag().unwrap(), &place.known().unwrap()).unwrap();
-            // It was begun, and may have promised something.
+            place.use_volume(place.tag().unwrap(), &place.stored_state().unwrap()).unwrap();
+            // It was started, and may have given votes.
             assert!(matches!(decide(place), Start::Wait(_)));
             run(place);
             assert_eq!(decide(place), Start::Run);
         }
-        // The volume is lost: nothing is begun again.
+        // The volume is lost, but no second cluster starts.
         fs::remove_dir_all(&a.volume).unwrap();
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("begun before")));
+        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("started before")));
     }
 
     #[test]
-    fn a_restoration_waits_for_all_and_keeps_what_was_there() {
+    fn restoration_waits_for_all_and_keeps_old_data() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
         run(&a);
         let spec = b.backups.path("control/etcd-cluster-spec");
         b.backups.store.write(&spec, b"{}", &Since::Absent, Secrecy::Open).unwrap();
         let restore = b.backups.command("backup", rt::now().into()).unwrap();
-        // Whoever has data does not run it any more, whoever has none does not begin.
-        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("not yet of b")));
+        // A member with data no longer runs it, and a member without data does not start.
+        assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
         let Start::Mark(mark) = decide(&b) else { panic!("all are known") };
         assert_eq!(
             (mark.generation.clone(), mark.backup.as_str()),
             (restore.generation(), "backup")
         );
-        // There is no such backup: nothing is marked, and nothing lost.
+        // The backup does not exist: no mark is written, and no data is lost.
         assert!(b.unpack(&mark).is_err() && a.volume.join("data/member").exists());
-        b.mark(&mark, &b.known().unwrap()).unwrap();
+        b.mark(&mark, &b.stored_state().unwrap()).unwrap();
         assert_eq!(b.backups.commands().unwrap(), []);
         let tag = a.tag().unwrap();
         assert_eq!(decide(&a), Start::Begin);
         a.set_aside(&tag).unwrap();
         a.set_aside(&tag).unwrap();
         assert_eq!(fs::read_dir(a.volume.join(TRASH)).unwrap().count(), 1);
-        // Who ends now begins once more; who has run does not.
+        // A member that ends now may start once more; a member that has run may not.
         assert_eq!(decide(&a), Start::Begin);
         run(&a);
         assert_eq!(decide(&a), Start::Run);
@@ -472,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn others_volumes_and_what_is_no_volume_are_left_alone() {
+    fn leaves_foreign_volumes_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
         a.tag().unwrap();
@@ -481,8 +487,8 @@ mod tests {
         fs::create_dir_all(a.volume.join("photos")).unwrap();
         assert!(matches!(decide(&a), Start::Refuse(_)));
         fs::write(b.volume.join("volume.json"), "{\"cluster\": 5}").unwrap();
-        assert!(b.tag().unwrap_err().to_string().contains("says not whose"));
-        // A store with a backup and no mark is of a cluster that was.
+        assert!(b.tag().unwrap_err().to_string().contains("does not name the owner"));
+        // A store with a backup but no mark belongs to an earlier cluster.
         let c = place(dir.path(), "c");
         let path = c.backups.path("2026-11-23T10:00:00Z-000000/_etcd_backup.meta");
         c.backups.store.write(&path, b"{}", &Since::Absent, Secrecy::Open).unwrap();

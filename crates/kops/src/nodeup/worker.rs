@@ -1,4 +1,4 @@
-//! How a worker comes to its configuration and its certificate: it shows kops-controller who it is, and asks.
+//! Requests a worker's configuration and certificate from kops-controller, authenticated by the machine's identity.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use kops_api::Spec as _;
 use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
-use super::{Known, control_plane};
+use super::{NodeContext, control_plane};
 use crate::{
     Error,
     controller::{API_VERSION, PATH},
@@ -27,7 +27,7 @@ pub(super) struct Certificate {
 }
 
 /// Asks each server in turn until one answers.
-pub(super) async fn ask(
+pub(super) async fn request_config(
     boot: &Value,
     machine: &Machine,
 ) -> Result<(String, Option<Certificate>), Error> {
@@ -46,7 +46,7 @@ pub(super) async fn ask(
         insecure: false,
     };
     let mut last = Error::Usage(
-        "no server is named that this machine could ask for its configuration".to_owned(),
+        "the boot configuration names no server for the node configuration".to_owned(),
     );
     for server in boot.texts("ConfigServer.servers") {
         let config = tls.client_config().map_err(|e| Error::Usage(e.to_string()))?;
@@ -67,10 +67,10 @@ pub(super) async fn ask(
 
 fn read_answer(answer: &[u8], key: &Key) -> Result<(String, Option<Certificate>), Error> {
     let wrong = |what: &str| {
-        Error::Usage(format!("kops-controller's answer {what}; is it of this release?"))
+        Error::Usage(format!("kops-controller's answer {what}; check that it is of this release"))
     };
     let tree: Value =
-        serde_json::from_slice(answer).map_err(|e| wrong(&format!("is no JSON ({e})")))?;
+        serde_json::from_slice(answer).map_err(|e| wrong(&format!("is not JSON ({e})")))?;
     let (config, cert) = (tree.text("nodeConfig.nodeupConfig"), tree.text("certs.kubelet"));
     if config.is_empty() || cert.is_empty() {
         return Err(wrong("lacks the configuration or the certificate"));
@@ -79,8 +79,8 @@ fn read_answer(answer: &[u8], key: &Key) -> Result<(String, Option<Certificate>)
     Ok((config.to_owned(), Some(certificate)))
 }
 
-/// The kubelet's files, and the configuration by which `init`'s phases make the rest.
-pub(super) fn files(known: &Known, certificate: Certificate) -> Result<Init, Error> {
+/// Writes the kubelet's files, and returns the configuration of `init` for the rest.
+pub(super) fn files(known: &NodeContext, certificate: Certificate) -> Result<Init, Error> {
     let layout = Layout::default();
     let authority = known.boot.text("ConfigServer.CACertificates");
     let path = layout.pki("ca", "crt");

@@ -1,4 +1,4 @@
-//! What commands keep in a store, and what they show of it.
+//! Tests of the objects that commands store and show.
 
 use std::{fs, time::SystemTime};
 
@@ -7,11 +7,11 @@ use clap::{Args as _, FromArgMatches as _};
 pub(crate) const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: demo.local\n  labels: {alpha.kops.k8s.io/cloud: local}\nspec:\n  configBase: file:///state/demo.local\n  kubernetesVersion: 1.36.1\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: z, type: Public, cidr: 10.0.0.0/16}]\n  topology: {dns: {type: None}}\n";
 pub(crate) const GROUP: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.local}\nspec: {role: Master, minSize: 1, maxSize: 1, subnets: [a]}\n";
 
-pub(crate) struct Place {
+pub(crate) struct TestStore {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestStore {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")) }
     }
@@ -49,8 +49,8 @@ impl Place {
 }
 
 #[test]
-fn a_cluster_is_created_shown_replaced_and_deleted() {
-    let place = Place::new();
+fn creates_shows_replaces_and_deletes_a_cluster() {
+    let place = TestStore::new();
     let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
     let missing = place.kops(&["replace", "-f", &file]).unwrap_err();
     assert!(missing.contains("does not exist (try adding --force flag)"), "{missing}");
@@ -64,7 +64,7 @@ fn a_cluster_is_created_shown_replaced_and_deleted() {
     assert_eq!(shown.lines().nth(1), Some("cp\tControlPlane\t\t\t1\t1\tz"), "{shown}");
     let all = place.kops(&["get", "all", "demo.local", "-o", "yaml"]).unwrap();
     assert_eq!(all.matches("\n---\n\n").count(), 1);
-    // What is shown can be given back.
+    // The shown objects can be stored again.
     let file = place.file(&all.replace("  minSize: 1", "  updatePolicy: external\n  minSize: 1"));
     place.kops(&["replace", "-f", &file]).unwrap();
     let group = place.kops(&["get", "ig", "cp", "--name", "demo.local", "-o", "yaml"]).unwrap();
@@ -83,9 +83,9 @@ fn a_cluster_is_created_shown_replaced_and_deleted() {
 }
 
 #[test]
-fn nothing_is_written_if_one_object_is_wrong() {
-    let place = Place::new();
-    for (group, said) in [
+fn writes_nothing_if_one_object_is_invalid() {
+    let place = TestStore::new();
+    for (group, reason) in [
         (GROUP.replace("minSize", "minsize"), "spec.minsize"),
         (GROUP.replace("role: Master", "role: King"), "spec.role"),
         (GROUP.replace("demo.local", "other.local"), "not found"),
@@ -96,21 +96,21 @@ fn nothing_is_written_if_one_object_is_wrong() {
     ] {
         let file = place.file(&format!("{CLUSTER}---\n{group}"));
         let error = place.kops(&["create", "-f", &file]).unwrap_err();
-        assert!(error.contains(said), "{said}: {error}");
-        assert!(!place.has("demo.local"), "{said}");
+        assert!(error.contains(reason), "{reason}: {error}");
+        assert!(!place.has("demo.local"), "{reason}");
     }
 }
 
 #[test]
-fn what_is_foreign_stays() {
-    let place = Place::new();
+fn keeps_foreign_objects() {
+    let place = TestStore::new();
     let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
     place.kops(&["create", "-f", &file]).unwrap();
     let state = place.dir.path().join("state/demo.local");
     fs::write(state.join("diary"), "mine").unwrap();
     let error = place.kops(&["delete", "cluster", "demo.local", "--yes"]).unwrap_err();
     assert!(error.contains("demo.local/diary") && place.has("demo.local/config"), "{error}");
-    // A cut object, and one that was copied to another's place.
+    // A truncated object, and one copied to another name.
     fs::copy(state.join("instancegroup/cp"), state.join("instancegroup/nodes")).unwrap();
     let error = place.kops(&["get", "ig", "--name", "demo.local"]).unwrap_err();
     assert!(error.contains("instancegroup/nodes"), "{error}");
@@ -121,7 +121,7 @@ fn what_is_foreign_stays() {
 
 #[test]
 fn rejects_settings_that_local_machines_ignore() {
-    let place = Place::new();
+    let place = TestStore::new();
     place.kops(&["create", "-f", &place.file(CLUSTER)]).unwrap();
     for (field, named) in [
         ("hooks: [{manifest: x}]", "spec.hooks of instance group cp"),
@@ -131,22 +131,22 @@ fn rejects_settings_that_local_machines_ignore() {
         ("kubelet: {maxPods: 5}", "spec.kubelet of instance group cp"),
     ] {
         let group = GROUP.replace("subnets: [a]", &format!("subnets: [a], {field}"));
-        let said = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
-        assert!(said.contains(named), "{said}");
+        let reason = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
+        assert!(reason.contains(named), "{reason}");
         assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
     }
     let cluster = CLUSTER.replace("  iam: {}\n", "  iam: {}\n  packages: [nfs-common]\n");
-    let said = place.kops(&["replace", "-f", &place.file(&cluster)]).unwrap_err();
-    assert!(said.contains("spec.packages: cloud local does not do this"), "{said}");
+    let reason = place.kops(&["replace", "-f", &place.file(&cluster)]).unwrap_err();
+    assert!(reason.contains("spec.packages: cloud local does not do this"), "{reason}");
     let kept = place.kops(&["get", "cluster", "demo.local", "-o", "yaml"]).unwrap();
     assert!(!kept.contains("packages"), "{kept}");
 }
 
 #[test]
 fn rejects_groups_that_upstream_refuses() {
-    let place = Place::new();
+    let place = TestStore::new();
     place.kops(&["create", "-f", &place.file(CLUSTER)]).unwrap();
-    for (field, said) in [
+    for (field, reason) in [
         ("hooks: [{name: a}]", "you must set either manifest or execContainer for a hook"),
         ("sysctlParameters: [a]", "must contain a \"=\" character"),
         (
@@ -156,7 +156,7 @@ fn rejects_groups_that_upstream_refuses() {
     ] {
         let group = GROUP.replace("subnets: [a]", &format!("subnets: [a], {field}"));
         let error = place.kops(&["create", "-f", &place.file(&group)]).unwrap_err();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(reason), "{error}");
         assert!(!place.has("demo.local/instancegroup/cp"), "{field}");
     }
 }

@@ -1,15 +1,15 @@
-//! Keypairs are added, promoted, distrusted and trusted again, as they lie in the store.
+//! Tests of adding, promoting, distrusting and trusting keypairs.
 
-use crate::kept::{CLUSTER, GROUP, Place};
+use crate::kept::{CLUSTER, GROUP, TestStore};
 
-fn ids(place: &Place, keyset: &str) -> Vec<String> {
+fn ids(place: &TestStore, keyset: &str) -> Vec<String> {
     let shown = place.kops(&["get", "keypairs", keyset, "--distrusted", "--name", "demo.local"]);
     let lines: Vec<String> = shown.unwrap_or_default().lines().skip(1).map(str::to_owned).collect();
     lines.iter().filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
 }
 
-fn cluster(cloud: &str) -> Place {
-    let place = Place::new();
+fn cluster(cloud: &str) -> TestStore {
+    let place = TestStore::new();
     let cluster = CLUSTER.replace("cloud: local", &format!("cloud: {cloud}"));
     let file = place.file(&format!("{cluster}---\n{GROUP}"));
     place.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
@@ -17,7 +17,7 @@ fn cluster(cloud: &str) -> Place {
 }
 
 #[test]
-fn a_keyset_is_rotated_step_by_step() {
+fn rotates_a_keyset_step_by_step() {
     let place = cluster("metal");
     let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
     assert_eq!(kops(&["get", "keypairs"]).unwrap_err(), "no keypairs found");
@@ -39,7 +39,7 @@ fn a_keyset_is_rotated_step_by_step() {
     assert_eq!(wrong, "cannot distrust the primary keypair");
     let distrusted = kops(&["distrust", "keypair", "kubernetes-ca", &old]).unwrap();
     assert_eq!(distrusted, format!("Distrusted kubernetes-ca {old}\n"));
-    // It stays distrusted whatever else is changed, and is not promoted.
+    // It stays distrusted after other changes, and cannot be promoted.
     kops(&["create", "keypair", "kubernetes-ca"]).unwrap();
     assert!(
         kops(&["promote", "keypair", "kubernetes-ca", &old]).unwrap_err().contains("distrusted")
@@ -60,14 +60,14 @@ fn a_keyset_is_rotated_step_by_step() {
 }
 
 #[test]
-fn what_is_wrong_about_a_keypair_changes_nothing() {
+fn rejects_invalid_keypairs_without_changes() {
     let place = cluster("metal");
     let kops = |args: &[&str]| place.kops(&[args, &["--name", "demo.local"]].concat());
     kops(&["create", "keypair", "kubernetes-ca", "--primary"]).unwrap();
     let path = "demo.local/pki/private/kubernetes-ca/keyset.yaml";
     let before = place.read(path);
     let file = place.file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    for (args, said) in [
+    for (args, reason) in [
         (vec!["create", "keypair", "admin"], "adding keypair to \"admin\" is not supported"),
         (vec!["create", "keypair", "all", "--primary"], "cannot specify --primary with \"all\""),
         (vec!["create", "keypair", "kubernetes-ca", "--cert", &file], ""),
@@ -80,10 +80,10 @@ fn what_is_wrong_about_a_keypair_changes_nothing() {
         (vec!["trust", "keypair", "kubernetes-ca"], "must specify names of keypairs to trust"),
     ] {
         let error = kops(&args).unwrap_err();
-        assert!(error.contains(said), "{args:?}: {error}");
+        assert!(error.contains(reason), "{args:?}: {error}");
         assert_eq!(place.read(path), before, "{args:?}");
     }
-    // Machines of cloud local would be cut off.
+    // Machines of cloud local would lose their access.
     let local = cluster("local");
     let error =
         local.kops(&["create", "keypair", "kubernetes-ca", "--primary", "--name", "demo.local"]);

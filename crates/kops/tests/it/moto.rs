@@ -1,5 +1,5 @@
-//! A cluster on AWS as moto plays it, which `KOPS_MOTO=http://127.0.0.1:PORT` names, with any key in AWS' variables. moto is
-//! emptied for it.
+//! Tests of a cluster on AWS, simulated by moto at `KOPS_MOTO=http://127.0.0.1:PORT`, with any key in AWS' variables.
+//! moto is reset first.
 
 use std::{
     cell::Cell,
@@ -18,23 +18,23 @@ use serde_json::Value;
 
 const CLUSTER: &str = include_str!("moto.yaml");
 const NAME: &str = "demo.example.com";
-/// What is asked for to change nothing.
+/// The prefixes of operations that change nothing.
 const READS: [&str; 3] = ["Describe", "List", "Get"];
 
 struct Moto {
     address: String,
     dir: tempfile::TempDir,
-    /// Where AWS is looked for.
+    /// The address of the proxy for AWS.
     endpoint: String,
-    /// What was asked for since it was looked at last.
-    heard: Arc<Mutex<Vec<String>>>,
-    /// How many changes are let through before it is as if the command had been killed.
+    /// The operations requested since the last call of [`Self::operations`].
+    operations: Arc<Mutex<Vec<String>>>,
+    /// The number of changes that pass before the command is cut off as if killed.
     left: Arc<AtomicI64>,
     cuts: Cell<usize>,
 }
 
 impl Moto {
-    /// moto without anything but a bucket and a zone; nothing if it is not given.
+    /// Returns an empty moto with a bucket and a zone; `None` if the variable is not set.
     fn new() -> Option<Self> {
         let Ok(url) = std::env::var("KOPS_MOTO") else {
             eprintln!("skipped: KOPS_MOTO names no server of moto");
@@ -47,7 +47,7 @@ impl Moto {
             ("PUT /store", "s3", ""),
             ("POST /2013-04-01/hostedzone", "route53", zone),
         ] {
-            // moto knows by the signature's words who is meant.
+            // moto reads the account from the signature's credential.
             let scope = format!("Credential=a/20260101/us-east-1/{service}/aws4_request");
             let signed = format!("AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=a");
             let length = body.len();
@@ -58,10 +58,10 @@ impl Moto {
             let ok = answer.starts_with(b"HTTP/1.1 20");
             assert!(ok, "{line}: {}", String::from_utf8_lossy(&answer));
         }
-        let (heard, left) = (Arc::default(), Arc::new(AtomicI64::new(i64::MAX)));
-        let endpoint = between(&address, Arc::clone(&heard), Arc::clone(&left));
+        let (operations, left) = (Arc::default(), Arc::new(AtomicI64::new(i64::MAX)));
+        let endpoint = between(&address, Arc::clone(&operations), Arc::clone(&left));
         let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
-        let moto = Self { address, dir, endpoint, heard, left, cuts: Cell::default() };
+        let moto = Self { address, dir, endpoint, operations, left, cuts: Cell::default() };
         moto.write(
             "addons/bootstrap-channel.yaml",
             "spec:\n  addons:\n  - {name: coredns, id: a, manifest: coredns/a.yaml}\n",
@@ -115,21 +115,21 @@ impl Moto {
         self.kops(&[&first, more].concat())
     }
 
-    /// Creates the cluster in the store, and learns which hashes it wants.
+    /// Creates the cluster in the store, and collects the hashes that it needs.
     fn created(self) -> Self {
         let file = self.path("cluster.yaml");
         self.kops(&["create", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
-        let asked = self.update(&[]).expect_err("no hash is known");
-        let urls = asked.lines().filter_map(|line| line.strip_prefix("  "));
+        let refused = self.update(&[]).expect_err("no hash is known");
+        let urls = refused.lines().filter_map(|line| line.strip_prefix("  "));
         let files: String = urls
             .map(|url| format!("- {{canonical: '{url}', sha: {}}}\n", "a1".repeat(32)))
             .collect();
-        assert!(!files.is_empty(), "{asked}");
+        assert!(!files.is_empty(), "{refused}");
         self.write("known.yaml", &format!("files:\n{files}"));
         self
     }
 
-    /// Changes the cluster's objects, by a text that stands in them.
+    /// Replaces a text in the cluster's objects.
     fn replace(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.path("cluster.yaml")).unwrap_or_default();
         assert!(text.contains(from), "{from}");
@@ -138,31 +138,31 @@ impl Moto {
         self.kops(&["replace", "-f", &file]).unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// The operations that were asked for since it was asked last.
-    fn heard(&self) -> Vec<String> {
-        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the operations requested since the last call.
+    fn operations(&self) -> Vec<String> {
+        std::mem::take(&mut self.operations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn settled(&self) {
-        self.heard();
-        let told = self.update(&[]).unwrap_or_else(|e| panic!("{e}"));
-        assert!(told.starts_with("No changes need to be applied\n"), "{told}");
-        let heard = self.heard();
-        assert!(heard.len() <= 40, "{} calls: {heard:?}", heard.len());
+        self.operations();
+        let output = self.update(&[]).unwrap_or_else(|e| panic!("{e}"));
+        assert!(output.starts_with("No changes need to be applied\n"), "{output}");
+        let operations = self.operations();
+        assert!(operations.len() <= 40, "{} calls: {operations:?}", operations.len());
         assert!(
-            heard.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))),
-            "{heard:?}"
+            operations.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))),
+            "{operations:?}"
         );
     }
 
-    /// Has a command go on until it ends, killed after so many changes each time.
+    /// Repeats a command until it succeeds, cutting it off after `changes` changes each time.
     fn killed(&self, changes: i64, run: impl Fn() -> Result<String, String>) -> String {
         for _ in 0..200 {
             self.left.store(changes, Ordering::SeqCst);
             let done = run();
             let was_cut = self.left.swap(i64::MAX, Ordering::SeqCst) < 0;
             match done {
-                Ok(told) => return told,
+                Ok(output) => return output,
                 Err(error) => assert!(was_cut, "{error}"),
             }
             self.cuts.set(self.cuts.get() + 1);
@@ -171,32 +171,33 @@ impl Moto {
     }
 }
 
-/// Sends a request, and reads until the server ends the connection.
+/// Sends a request, and reads until the server closes the connection.
 fn exchange(address: &str, request: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
-    let asked = TcpStream::connect(address).and_then(|mut stream| {
+    let sent = TcpStream::connect(address).and_then(|mut stream| {
         stream.write_all(request)?;
         stream.read_to_end(&mut answer)
     });
-    asked.unwrap_or_else(|e| panic!("{address}: {e}"));
+    sent.unwrap_or_else(|e| panic!("{address}: {e}"));
     answer
 }
 
-/// Stands between a command and moto.
-fn between(address: &str, heard: Arc<Mutex<Vec<String>>>, left: Arc<AtomicI64>) -> String {
+/// Starts a proxy between a command and moto.
+fn between(address: &str, operations: Arc<Mutex<Vec<String>>>, left: Arc<AtomicI64>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
     let own = listener.local_addr().unwrap_or_else(|e| panic!("{e}"));
     let address = address.to_owned();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let Some(request) = hear(&mut stream) else { continue };
+            let Some(request) = read_request(&mut stream) else { continue };
             let operation = operation(&String::from_utf8_lossy(&request));
             let reads = READS.iter().any(|verb| operation.starts_with(verb));
-            heard.lock().unwrap_or_else(PoisonError::into_inner).push(operation.clone());
+            operations.lock().unwrap_or_else(PoisonError::into_inner).push(operation.clone());
             if !reads {
                 let still = left.fetch_sub(1, Ordering::SeqCst);
                 if still <= 0 {
-                    // Every other time it is done, and nobody hears of it. moto forgets the tags of DHCP options.
+                    // Every other time the change is made, but its answer is lost. moto forgets the tags of DHCP
+                    // options.
                     if still == 0 && request.len() % 2 == 0 && operation != "CreateDhcpOptions" {
                         exchange(&address, &request);
                     }
@@ -209,8 +210,8 @@ fn between(address: &str, heard: Arc<Mutex<Vec<String>>>, left: Arc<AtomicI64>) 
     format!("http://{own}")
 }
 
-/// A request, changed to be the last of its connection.
-fn hear(stream: &mut TcpStream) -> Option<Vec<u8>> {
+/// Reads a request, changed to be the last of its connection.
+fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -236,7 +237,7 @@ fn hear(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(whole)
 }
 
-/// What a request asks for, in whichever protocol.
+/// Returns the operation of a request, in any of the protocols.
 fn operation(request: &str) -> String {
     let after = |mark: &str, end: char| {
         let (_, rest) = request.split_once(mark)?;
@@ -250,13 +251,16 @@ fn operation(request: &str) -> String {
 }
 
 #[test]
-fn a_cluster_lives_and_dies() {
+fn manages_a_cluster_from_creation_to_deletion() {
     let Some(moto) = Moto::new().map(Moto::created) else { return };
     let planned = moto.update(&[]).unwrap();
     assert!(planned.contains("Will create resources:\n  VPC/demo.example.com\n"), "{planned}");
     assert!(planned.ends_with("Must specify --yes to apply changes\n"));
-    let heard = moto.heard();
-    assert!(heard.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))), "{heard:?}");
+    let operations = moto.operations();
+    assert!(
+        operations.iter().all(|one| READS.iter().any(|verb| one.starts_with(verb))),
+        "{operations:?}"
+    );
     let done = moto.killed(5, || moto.update(&["--yes"]));
     assert!(done.contains("resources were changed."), "{done}");
     assert!(moto.cuts.get() > 10, "it was killed {} times", moto.cuts.get());
@@ -280,13 +284,13 @@ fn sizes_and_scripts(moto: &Moto) {
     let planned = moto.update(&[]).unwrap_or_else(|e| panic!("{e}"));
     let wanted = "Will modify resources:\n  AutoscalingGroup/workers.demo.example.com\n  \tMaxSize             \t\"4\" -> \"5\"\n  \tMinSize             \t\"2\" -> \"3\"\n";
     assert!(planned.starts_with(wanted), "{planned}");
-    moto.heard();
+    moto.operations();
     moto.update(&["--yes"]).unwrap_or_else(|e| panic!("{e}"));
-    let changed: Vec<_> = moto.heard();
+    let changed: Vec<_> = moto.operations();
     let changed = changed.iter().filter(|one| !READS.iter().any(|verb| one.starts_with(verb)));
     assert_eq!(changed.collect::<Vec<_>>(), ["UpdateAutoScalingGroup"]);
     moto.settled();
-    // Another script is another version of the template, and machines are told to go.
+    // Another script creates a new version of the template, and the machines are outdated.
     moto.replace(
         "minSize: 3,",
         "additionalUserData: [{name: a, type: text/x-shellscript, content: echo}], minSize: 3,",
@@ -302,18 +306,18 @@ fn sizes_and_scripts(moto: &Moto) {
     let outdated = plan.get("needsRollingUpdate").and_then(Value::as_array).map_or(0, Vec::len);
     assert_eq!(outdated, 3, "{plan}");
     moto.update(&["--yes"]).unwrap_or_else(|e| panic!("{e}"));
-    let told = moto.update(&[]).unwrap_or_else(|e| panic!("{e}"));
-    assert!(told.starts_with("No changes need to be applied\nMachines that"), "{told}");
+    let output = moto.update(&[]).unwrap_or_else(|e| panic!("{e}"));
+    assert!(output.starts_with("No changes need to be applied\nMachines that"), "{output}");
     assert!(
-        told.contains("made of version 1 of its launch template, of which 2 is the latest"),
-        "{told}"
+        output.contains("created from version 1 of its launch template; the latest is 2"),
+        "{output}"
     );
     let shown = moto.kops(&["get", "instances", "--name", NAME]).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(shown.matches("NeedsUpdate\tworkers").count(), 3, "{shown}");
 }
 
 fn groups_come_and_go(moto: &Moto) {
-    // Who may come in no longer is kept out; rules of others stay.
+    // A range that is no longer allowed is removed; foreign rules stay.
     moto.replace("sshAccess: [198.51.100.0/24]", "sshAccess: [203.0.113.0/24]");
     let planned = moto.update(&[]).unwrap_or_else(|e| panic!("{e}"));
     assert!(planned.contains("Will delete resources:\n  SecurityGroupRule/sg-"), "{planned}");
@@ -331,7 +335,7 @@ fn groups_come_and_go(moto: &Moto) {
     moto.settled();
 }
 
-/// What moto still has that is the cluster's.
+/// Returns the cluster's resources that moto still has.
 fn inventory(moto: &Moto) -> Vec<String> {
     let environment = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| moto.endpoint.clone());
     let client = aws::Client::open("eu-west-1", &environment).unwrap_or_else(|e| panic!("{e}"));

@@ -1,8 +1,8 @@
-//! `update cluster --target=terraform`: what it asks for, what it writes, and what it keeps to itself.
+//! Tests of `update cluster --target=terraform`: required inputs, written files, and secrets.
 
 use std::{fs, path::Path};
 
-use crate::kept::Place;
+use crate::kept::TestStore;
 
 const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: demo.example.com}\nspec:\n  channel: stable\n  cloudProvider: aws\n  configBase: s3://store/demo.example.com\n  kubernetesVersion: 1.36.1\n  networkCIDR: 10.0.0.0/16\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  kubernetesApiAccess: [198.51.100.0/24]\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: eu-west-1a, type: Public, cidr: 10.0.0.0/20}]\n  topology: {dns: {type: Public}}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Master, image: ami-1, machineType: m5.large, minSize: 1, maxSize: 1, subnets: [a]}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: workers\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Node, image: ami-1, machineType: m5.large, minSize: 2, maxSize: 4, subnets: [a]}\n";
 const KNOWN: &str = "account: \"123456789012\"\nimages: {ami-1: {id: ami-1, rootDevice: /dev/xvda}}\nbucketRegions: {store: eu-west-1}\ndnsZones: [{id: Z1, name: example.com}]\n";
@@ -10,14 +10,14 @@ const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO4gY2xhaW0gb2YgYW55Ym9keSBoZXJlIGlzIG1lYW50 a@b\n";
 
 struct Demo {
-    place: Place,
+    place: TestStore,
     dir: tempfile::TempDir,
 }
 
 impl Demo {
     fn new() -> Self {
         let demo = Self {
-            place: Place::new(),
+            place: TestStore::new(),
             dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")),
         };
         let file = demo.place.file(CLUSTER);
@@ -62,17 +62,17 @@ impl Demo {
         ])
     }
 
-    /// The table with the hashes that the command says it lacks.
+    /// Returns the table with the hashes that the command reports as missing.
     fn known(&self) -> String {
-        let asked = self.update(KNOWN).expect_err("no hash is known");
-        let urls: Vec<&str> = asked.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-        assert!(urls.iter().any(|url| url.ends_with("linux/amd64/nodeup")), "{asked}");
+        let refused = self.update(KNOWN).expect_err("no hash is known");
+        let urls: Vec<&str> = refused.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        assert!(urls.iter().any(|url| url.ends_with("linux/amd64/nodeup")), "{refused}");
         let files =
             urls.iter().map(|url| format!("- {{canonical: '{url}', sha: {}}}\n", "a1".repeat(32)));
         format!("{KNOWN}files:\n{}", files.collect::<String>())
     }
 
-    /// All that was written, by name.
+    /// Returns all written files, by name.
     fn written(&self) -> Vec<(String, String)> {
         let (mut open, mut all) = (vec![self.dir.path().join("out")], Vec::new());
         while let Some(next) = open.pop() {
@@ -93,17 +93,17 @@ impl Demo {
 }
 
 #[test]
-fn a_configuration_is_written_and_keys_stay_in_the_store() {
+fn writes_configuration_and_keeps_keys_in_the_store() {
     let demo = Demo::new();
     let known = demo.known();
     let keyset = "demo.example.com/pki/private/kubernetes-ca/keyset.yaml";
     assert!(!demo.place.has(keyset), "what was refused has left keys");
-    let told = demo.update(&known).unwrap();
+    let output = demo.update(&known).unwrap();
     let out = demo.path("out");
-    let said = format!(
+    let expected = format!(
         "\nTerraform output has been placed into {out}\nRun these commands to apply the configuration:\n   cd {out}\n   terraform plan\n   terraform apply\n\n"
     );
-    assert_eq!(told, said);
+    assert_eq!(output, expected);
     let written = demo.written();
     let main = written.iter().find(|(name, _)| name.ends_with("/kubernetes.tf"));
     let main = main.map(|(_, text)| text.as_str()).unwrap_or_default();
@@ -114,51 +114,52 @@ fn a_configuration_is_written_and_keys_stay_in_the_store() {
     ] {
         assert!(main.contains(part), "{part}:\n{main}");
     }
-    // A private key, also within base64.
+    // Private keys in PEM, also within base64.
     for (name, text) in &written {
         assert!(!text.contains("PRIVATE KEY") && !text.contains("UFJJVkFURSBLRVk"), "{name}");
     }
     assert!(demo.place.read(keyset).contains("privateMaterial"));
-    // The same again: the keys are the same, and so is all else.
-    let told = demo.update(&known).unwrap();
+    // A second run writes the same keys and the same files.
+    let output = demo.update(&known).unwrap();
     assert!(
-        told.ends_with("Changes may require instances to restart: kops rolling-update cluster\n\n"),
-        "{told}"
+        output
+            .ends_with("Changes may require instances to restart: kops rolling-update cluster\n\n"),
+        "{output}"
     );
     assert_eq!(demo.written(), written);
 }
 
 #[test]
-fn what_cannot_be_told_is_refused_before_anything_is_kept() {
+fn rejects_missing_facts_before_storing_anything() {
     let demo = Demo::new();
     let known = demo.known();
-    for (from, to, told) in [
+    for (from, to, reason) in [
         ("account: \"123456789012\"\n", "", "account is required"),
-        ("account: \"123456789012\"", "account: \"1 or 2\"", "is no number"),
-        ("ami-1: {", "ami-2: {", "image \"ami-1\" is not there"),
+        ("account: \"123456789012\"", "account: \"1 or 2\"", "is not a number"),
+        ("ami-1: {", "ami-2: {", "image \"ami-1\" does not exist"),
         ("{store: eu-west-1}", "{}", "bucket \"store\" is in no known region"),
         ("images:", "image:", "unknown field `image`"),
         ("example.com}", "example.org}", "one DNS zone for \"demo.example.com\""),
     ] {
         let refused = demo.update(&known.replace(from, to)).unwrap_err();
-        assert!(refused.contains(told), "{to:?}: {refused}");
+        assert!(refused.contains(reason), "{to:?}: {refused}");
     }
     demo.write("id.pub", "-----BEGIN OPENSSH PRIVATE KEY-----\n");
     let refused = demo.update(&known).unwrap_err();
-    assert!(refused.contains("is no line as OpenSSH writes it"), "{refused}");
+    assert!(refused.contains("is not a line in OpenSSH's format"), "{refused}");
     fs::remove_dir_all(demo.dir.path().join("addons")).unwrap();
     demo.write("id.pub", KEY);
     let refused = demo.update(&known).unwrap_err();
     assert!(refused.contains("reading add-ons in"), "{refused}");
     assert!(!demo.place.has("demo.example.com/pki") && !demo.dir.path().join("out").exists());
-    for (flags, told) in [
+    for (flags, reason) in [
         (["--out", "x"], "--out is for --target=terraform"),
         (["--phase", "network"], "unexpected argument '--phase'"),
     ] {
         let arguments =
             [["update", "cluster"], ["demo.example.com", flags[0]], [flags[1], "--yes"]];
         let refused = demo.place.kops(&arguments.concat()).unwrap_err();
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(reason), "{refused}");
     }
     let refused = demo.place.kops(&["update", "cluster", "demo.example.com"]).unwrap_err();
     assert!(refused.contains("read its configuration at s3://store/demo.example.com"), "{refused}");

@@ -1,4 +1,4 @@
-//! Members that go away and come back.
+//! Tests of members that fail and come back.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     server::{self, Server},
 };
 
-/// Reads a watch until it has seen `last`, and gives the revisions; fewer if it ends.
+/// Reads a watch until revision `last` or its end, and returns the revisions.
 async fn read_until(watch: &mut dyn WatchStream, last: Revision) -> Vec<Revision> {
     let mut revisions: Vec<Revision> = Vec::new();
     while revisions.last().is_none_or(|seen| *seen < last) {
@@ -26,7 +26,7 @@ async fn read_until(watch: &mut dyn WatchStream, last: Revision) -> Vec<Revision
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_its_member_and_resumes_without_a_gap() {
+async fn watch_ends_with_its_member_and_resumes_without_gap() {
     if !server::is_there() {
         return;
     }
@@ -37,7 +37,7 @@ async fn a_watch_ends_with_its_member_and_resumes_without_a_gap() {
     assert_eq!(read_until(&mut *watch, first).await, [first]);
     server.restart();
     assert_eq!(read_until(&mut *watch, Revision::MAX).await, Vec::<Revision>::new());
-    // Reads wait for the member to come back; a write may have to be tried again by its caller.
+    // Reads wait for the member to come back; a write may have to be retried by its caller.
     assert_eq!(store.get("/a").await.unwrap().0.unwrap().value, "1");
     let second = done(store.write(put("/a", "2")).await.unwrap());
     let third = done(store.write(put("/b", "3")).await.unwrap());
@@ -46,7 +46,7 @@ async fn a_watch_ends_with_its_member_and_resumes_without_a_gap() {
 }
 
 #[tokio::test]
-async fn a_cluster_goes_on_without_one_member_and_not_without_two() {
+async fn works_without_one_member_but_not_without_two() {
     if !server::is_there() {
         return;
     }
@@ -68,7 +68,7 @@ async fn a_cluster_goes_on_without_one_member_and_not_without_two() {
                 newest = revision;
                 written += 1;
             }
-            // Its outcome is unknown: it was on its way when the member died.
+            // The outcome is unknown: the write was in flight when the member died.
             Err(Error::Unavailable { .. }) => {}
             Err(error) => panic!("{error}"),
         }
@@ -78,7 +78,7 @@ async fn a_cluster_goes_on_without_one_member_and_not_without_two() {
     let error = store.write(put("/a", "no quorum")).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { operation: "write", .. }), "{error}");
 
-    // Who starts now waits, and goes on when there is a quorum again.
+    // A new client waits, and continues when there is a quorum again.
     let options = store_etcd::Options {
         patience: Duration::from_millis(500),
         ..store_etcd::Options::new(vec![servers[2].url.clone()], None)
@@ -93,7 +93,7 @@ async fn a_cluster_goes_on_without_one_member_and_not_without_two() {
 }
 
 #[tokio::test]
-async fn an_absent_etcd_is_named_with_the_cause() {
+async fn error_names_absent_etcd_and_cause() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let options = store_etcd::Options {
         patience: Duration::from_millis(100),

@@ -1,4 +1,4 @@
-//! One member: the model, expiry, limits and the words of errors.
+//! Tests with one member: the model, expiry, limits and errors.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn agrees_with_the_model() {
 }
 
 #[tokio::test]
-async fn a_key_with_a_ttl_is_deleted_and_watched_so_and_one_rewritten_stays() {
+async fn expires_keys_with_ttl_unless_rewritten() {
     if !server::is_there() {
         return;
     }
@@ -60,7 +60,7 @@ async fn a_key_with_a_ttl_is_deleted_and_watched_so_and_one_rewritten_stays() {
 }
 
 #[tokio::test]
-async fn revisions_too_old_or_too_new_are_told_with_what_can_be_read() {
+async fn errors_of_bad_revisions_name_the_readable_ones() {
     if !server::is_there() {
         return;
     }
@@ -88,7 +88,7 @@ async fn revisions_too_old_or_too_new_are_told_with_what_can_be_read() {
 }
 
 #[tokio::test]
-async fn too_large_and_out_of_space_are_told_apart() {
+async fn distinguishes_too_large_from_no_space() {
     if !server::is_there() {
         return;
     }
@@ -106,7 +106,7 @@ async fn too_large_and_out_of_space_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_list_larger_than_grpcs_usual_limit_is_read() {
+async fn reads_lists_larger_than_grpcs_default_limit() {
     if !server::is_there() {
         return;
     }

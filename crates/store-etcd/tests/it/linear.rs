@@ -1,4 +1,4 @@
-//! Concurrent clients while members die and come back: one order explains all that they saw.
+//! Tests of concurrent clients while members die and come back: one order must explain all answers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     server::{self, Server},
 };
 
-/// All changes from after `from` up to what is there now; a watch that ends is resumed.
+/// Returns all changes after `from` up to the present revision, resuming the watch if it ends.
 async fn changes(store: &dyn Store, from: Revision) -> Vec<Change> {
     let until = store.revision().await.unwrap();
     let (mut seen, mut at) = (Vec::new(), from);
@@ -33,7 +33,7 @@ async fn changes(store: &dyn Store, from: Revision) -> Vec<Change> {
     seen
 }
 
-/// Four clients work while `disturb` runs; then all is checked.
+/// Runs four clients during `disturb`, then checks the history.
 async fn work(store: Arc<dyn Store>, calls: usize, disturb: impl Future<Output = ()>) {
     let clock = Arc::new(Clock::default());
     let began = store.revision().await.unwrap();
@@ -53,7 +53,7 @@ async fn work(store: Arc<dyn Store>, calls: usize, disturb: impl Future<Output =
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_order_explains_what_clients_saw_of_a_member_that_was_killed() {
+async fn history_is_linearizable_when_a_member_is_killed() {
     if !server::is_there() {
         return;
     }
@@ -69,7 +69,7 @@ async fn one_order_explains_what_clients_saw_of_a_member_that_was_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_order_explains_what_clients_saw_of_a_cluster_that_changed_its_leader() {
+async fn history_is_linearizable_when_the_leader_changes() {
     if !server::is_there() {
         return;
     }

@@ -1,4 +1,4 @@
-//! The etcd engine against etcd itself. Without an `etcd` program these tests say so and pass.
+//! Tests of the etcd engine against etcd itself. Without an `etcd` program they report so and pass.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn done(outcome: Outcome) -> Revision {
 }
 
 async fn connect(endpoints: Vec<String>) -> Etcd {
-    // Pages are small, so that lists take several.
+    // Small pages, so that lists take several.
     let options =
         Options { patience: Duration::from_secs(30), page: 2, ..Options::new(endpoints, None) };
     Etcd::connect(options).await.unwrap()

@@ -1,4 +1,4 @@
-//! Real etcd servers on loopback, each with a directory of its own, ended when dropped.
+//! Real etcd servers on loopback, each with a directory of its own, killed on drop.
 
 use std::{
     path::Path,
@@ -8,7 +8,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::free_port;
 
-/// Whether there is an etcd to test against; says so if not.
+/// Reports whether an etcd program is installed, and prints a note if not.
 pub(crate) fn is_there() -> bool {
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
@@ -29,14 +29,14 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// One member with further arguments. `--cert-file` makes it speak TLS.
+    /// Starts one member with additional arguments. `--cert-file` enables TLS.
     pub(crate) fn start_with(more: &[&str]) -> Self {
         let peer = format!("http://127.0.0.1:{}", free_port());
         let scheme = if more.contains(&"--cert-file") { "https" } else { "http" };
         Self::member("default", scheme, &peer, &format!("default={peer}"), more)
     }
 
-    /// A cluster of three.
+    /// Starts a cluster of three members.
     pub(crate) fn start_three() -> [Self; 3] {
         let peers = [0, 1, 2].map(|_| format!("http://127.0.0.1:{}", free_port()));
         let cluster: Vec<String> =
@@ -73,14 +73,14 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([format!("-{name}"), pid]).status().unwrap();
         assert!(sent.success(), "kill -{name}");
     }
 
-    /// Starts the same member again on its data.
+    /// Restarts the member with its data.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = spawn(&self.arguments, self.directory.path());

@@ -1,4 +1,4 @@
-//! An etcd that is full, and one that does not answer for a while.
+//! Tests of an etcd that is full, and of one that stops responding for a while.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const QUOTA: &str = "8000000";
 
-/// Calls etcd's maintenance as an administrator would, through its JSON gateway; what it answers.
+/// Calls etcd's maintenance API through its JSON gateway, and returns the answer.
 async fn maintain(server: &Server, what: &str, body: &str) -> String {
     let address = server.url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -27,7 +27,7 @@ async fn maintain(server: &Server, what: &str, body: &str) -> String {
     answer
 }
 
-/// Makes room and takes the alarm back, which belongs to the member that raised it.
+/// Defragments the member and disarms its alarm.
 async fn recover(server: &Server) {
     maintain(server, "defragment", "{}").await;
     let alarms = maintain(server, "alarm", r#"{"action":"GET"}"#).await;
@@ -38,7 +38,7 @@ async fn recover(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_full_etcd_says_so_and_takes_writes_again_when_it_has_room() {
+async fn full_etcd_rejects_writes_until_space_is_freed() {
     if !server::is_there() {
         return;
     }
@@ -55,7 +55,7 @@ async fn a_full_etcd_says_so_and_takes_writes_again_when_it_has_room() {
     };
     let Error::NoSpace { detail } = &error else { panic!("{error}") };
     assert!(detail.contains("database space exceeded") && detail.contains(&server.url), "{detail}");
-    // Small writes are refused, too; what is there can be read and deleted.
+    // Small writes are rejected, too; existing keys can be read and deleted.
     let refused = store.write(put("/small", "1")).await.unwrap_err();
     assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
     assert_eq!(store.get("/big/0").await.unwrap().0.unwrap().value, big);
@@ -66,7 +66,7 @@ async fn a_full_etcd_says_so_and_takes_writes_again_when_it_has_room() {
     }
     let revision = store.revision().await.unwrap();
     store.compact(revision).await.unwrap();
-    // What is compacted leaves etcd's file a while later.
+    // Compacted data leaves etcd's file only after a while.
     let end = tokio::time::Instant::now() + Duration::from_secs(30);
     while let Err(error) = store.write(put("/small", "1")).await {
         assert!(tokio::time::Instant::now() < end, "{error}");
@@ -77,7 +77,7 @@ async fn a_full_etcd_says_so_and_takes_writes_again_when_it_has_room() {
 }
 
 #[tokio::test]
-async fn an_etcd_that_halts_loses_nothing() {
+async fn paused_etcd_loses_nothing() {
     if !server::is_there() {
         return;
     }
@@ -89,7 +89,7 @@ async fn an_etcd_that_halts_loses_nothing() {
     let Error::Unavailable { operation: "write", detail } = &error else { panic!("{error}") };
     assert!(detail.contains("no answer within"), "{detail}");
     server.signal("CONT");
-    // The outcome of that write is unknown, so that one of the two is there, and no revision is older.
+    // The outcome of that write is unknown, so either value may exist, and the revision is not older.
     let (found, revision) = store.get("/a").await.unwrap();
     let value = found.unwrap().value;
     assert!(value == "before" || value == "while it halts", "{value:?}");

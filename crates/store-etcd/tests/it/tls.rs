@@ -1,4 +1,4 @@
-//! TLS with client certificates, as kubeadm sets etcd up.
+//! Tests of TLS with client certificates, as kubeadm sets etcd up.
 
 use std::{path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     server::{self, Server},
 };
 
-/// Makes a CA and two certificates of it, and writes all to `directory`.
+/// Creates a CA and two of its certificates in `directory`.
 fn write_pki(directory: &Path) {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -27,7 +27,7 @@ fn write_pki(directory: &Path) {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_needed_and_the_server_is_verified() {
+async fn requires_client_certificate_and_verifies_server() {
     if !server::is_there() {
         return;
     }

@@ -1,7 +1,7 @@
-//! A disk in memory that loses what was not synced, in every way a real one may.
+//! A disk in memory that loses unsynced data in every way that a real one may.
 //!
-//! Bytes written but not synced survive a crash sector by sector, each by chance; so do names. After a failed sync the unsynced bytes look written, yet no
-//! later sync saves them.
+//! Bytes written but not synced survive a crash sector by sector, each by chance; so do names. After a failed sync the
+//! unsynced bytes look written, but no later sync saves them.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ struct State {
     failing_syncs: u64,
     syncs: u64,
     space: Option<u64>,
-    /// While true, syncs of data wait.
+    /// While true, data syncs block.
     hold: bool,
     waiting: u64,
 }
@@ -65,7 +65,7 @@ impl SimDisk {
         self.0.0.lock().unwrap()
     }
 
-    /// Power fails at the `step`-th change from now; that change may or may not happen.
+    /// Fails the power at the `step`-th change from now; that change may or may not survive.
     pub(crate) fn crash_at(&self, step: u64) {
         let mut state = self.state();
         state.crash_at = Some(state.steps + step);
@@ -79,12 +79,12 @@ impl SimDisk {
         self.state().syncs
     }
 
-    /// The next `count` syncs of data fail and lose what they should have saved.
+    /// Makes the next `count` data syncs fail and lose their bytes.
     pub(crate) fn fail_syncs(&self, count: u64) {
         self.state().failing_syncs = count;
     }
 
-    /// Only so many more bytes can be written.
+    /// Limits the bytes that can still be written.
     pub(crate) fn set_space(&self, space: Option<u64>) {
         self.state().space = space;
     }
@@ -102,12 +102,12 @@ impl SimDisk {
         }
     }
 
-    /// What a machine finds on the disk when power comes back.
+    /// Returns the disk's contents after power returns.
     pub(crate) fn after_power_loss(&self, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let state = self.state();
         let mut names = state.durable_names.clone();
-        // A journal keeps the order of names; POSIX promises nothing of the kind.
+        // A journal keeps the order of names; POSIX does not promise it.
         let (journal, kept) = (rng.random(), rng.random_range(0..=state.name_steps.len()));
         for (at, step) in state.name_steps.iter().enumerate() {
             let survives = if journal { at < kept } else { rng.random() };
@@ -161,7 +161,7 @@ impl State {
         if self.is_dead() { Err(Error::other("power is lost")) } else { Ok(()) }
     }
 
-    /// Counts a change; the change at which power fails is still recorded, as unsynced.
+    /// Counts a change. The change at which power fails is still recorded, as unsynced.
     fn change(&mut self) -> Result<()> {
         self.alive()?;
         self.steps += 1;
@@ -200,7 +200,7 @@ impl FileState {
                 Pending::Truncate(_) if rng.random() => {}
                 Pending::Truncate(_) => pending.apply(&mut image),
                 Pending::Write(offset, bytes) => {
-                    // All, nothing, or some sectors: wholes are made likely, for they matter too.
+                    // All, nothing or some sectors. Both extremes are made likely, because they matter too.
                     let odds = [0.0, 1.0, 0.5, 0.9][rng.random_range(0..4)];
                     let mut at = 0;
                     while at < bytes.len() {

@@ -1,7 +1,7 @@
 //! A batch: the writes that share one frame and one sync.
 //!
-//! Each write sees the ones before it in the batch, so that the outcome is as if they came one by one. All
-//! answers wait until the frame is durable, conflicts too: what they report may be in this very frame.
+//! Each write sees the earlier writes of the batch, as if they came one by one. All replies wait until the frame is
+//! durable. Conflicts wait too, because they may report a value of this very frame.
 
 use std::{collections::HashMap, sync::Arc, time::UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::{Change, ChangeKind, Error, Expected, KeyValue, Op, Outcome, Result, 
 const FULL_BYTES: usize = 4 << 20;
 const FULL_CHANGES: usize = 4096;
 
-/// A change that waits for its frame to be durable.
+/// A change whose frame is not yet durable.
 pub(super) struct Staged {
     pub(super) change: Change,
     pub(super) expires: u64,
@@ -30,23 +30,23 @@ pub(super) struct Batch<'a> {
     frame: Vec<u8>,
     first: Revision,
     staged: Vec<Staged>,
-    /// The keys written in this batch, as they will be.
+    /// The keys written in this batch, with their new values.
     overlay: HashMap<Arc<str>, Option<KeyValue>>,
     bytes: u64,
     records: usize,
 }
 
-/// What is left of a batch when nothing more is added.
+/// A complete batch, ready to be appended to the log.
 pub(super) struct Sealed {
     pub(super) frame: Vec<u8>,
     pub(super) first: Revision,
     pub(super) staged: Vec<Staged>,
-    /// Whether there is anything to make durable.
+    /// `true` if the frame must be made durable.
     pub(super) writes: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// `frame` is a buffer to use again.
+    /// Starts a batch. `frame` is a buffer to reuse.
     pub(super) fn new(
         index: &'a Index,
         clock: &'a dyn Clock,
@@ -82,7 +82,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The revision of the newest write, durable or staged.
+    /// Returns the revision of the newest write, durable or staged.
     fn revision(&self) -> Revision {
         self.first - 1 + self.staged.len() as u64
     }
@@ -94,7 +94,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Stages a write and gives what to answer once it is durable.
+    /// Stages a write and returns the outcome to send once it is durable.
     pub(super) fn write(&mut self, write: Write) -> Result<Outcome> {
         let current = self.current(&write.key);
         if let Expected::ModRevision(expected) = write.expected
@@ -123,14 +123,14 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Stages the deletion of a key whose time has come, unless it has been written since.
+    /// Stages the deletion of an expired key, unless it has been written since `revision`.
     pub(super) fn expire(&mut self, key: &Arc<str>, revision: Revision) {
         if self.current(key).is_some_and(|kv| kv.mod_revision == revision) {
             self.delete(key);
         }
     }
 
-    /// Stages a compaction; false if there is nothing left to forget up to `revision`.
+    /// Stages a compaction; returns `false` if `revision` is already compacted.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<bool> {
         let current = self.revision();
         if revision > current {

@@ -1,28 +1,28 @@
-//! Frames: the unit that is written, checked and torn as a whole.
+//! Frames: the unit that is written, verified and torn as a whole.
 //!
-//! A frame is `magic, length, checksum, payload`. The checksum also covers the file's random identity and
-//! the frame's offset, so that neither a stale block nor a value that looks like a frame passes for one.
-//! A log writes a frame only after the one before it is durable: at most the last frame of a log can be torn,
-//! and a good frame after a bad one proves corruption.
+//! A frame is `magic, length, checksum, payload`. The checksum also covers the file's random identity and the frame's
+//! offset. So neither a stale block nor a value that looks like a frame is accepted as one. A log writes a frame only
+//! after the one before it is durable. So at most the last frame of a log can be torn, and a good frame after a bad one
+//! proves corruption.
 
 use std::io;
 
 use crate::disk::DiskFile;
 
 pub(super) const HEADER: usize = 12;
-/// No frame is larger; a length beyond it is not one we wrote.
+/// The largest payload; a longer length field is corrupt.
 pub(super) const MAX_PAYLOAD: usize = 16 << 20;
 
 const MAGIC: [u8; 4] = *b"wlf1";
 const WINDOW: usize = 1 << 20;
 
-/// Clears `buffer` and leaves room for the header; the payload is appended to it.
+/// Clears `buffer` and reserves the header; the caller appends the payload.
 pub(super) fn begin(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.resize(HEADER, 0);
 }
 
-/// Fills in the header of a frame that will be written at `offset` of the file with identity `id`.
+/// Fills in the header of a frame for `offset` of the file with identity `id`.
 pub(super) fn seal(buffer: &mut [u8], id: u64, offset: u64) {
     let (header, payload) = buffer.split_at_mut(HEADER);
     header[0..4].copy_from_slice(&MAGIC);
@@ -45,14 +45,14 @@ pub(super) enum Next<'a> {
         payload: &'a [u8],
     },
     End,
-    /// What is at `offset` is not a whole frame.
+    /// The bytes at `offset` are not a whole frame.
     Bad {
         offset: u64,
         detail: &'static str,
     },
 }
 
-/// Reads frames in order through a window, so that a large file costs little memory.
+/// Reads frames in order through a window, which bounds the memory for a large file.
 pub(super) struct FrameReader<'a> {
     file: &'a dyn DiskFile,
     id: u64,
@@ -67,12 +67,12 @@ impl<'a> FrameReader<'a> {
         Self { file, id, offset, end, window: Vec::new(), window_at: offset }
     }
 
-    /// Where the next frame begins.
+    /// Returns the offset of the next frame.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The file's identity is known once its first frame has been read.
+    /// Sets the file's identity, which is known once its first frame has been read.
     pub(super) fn set_id(&mut self, id: u64) {
         self.id = id;
     }
@@ -110,7 +110,7 @@ impl<'a> FrameReader<'a> {
         (self.offset - self.window_at) as usize
     }
 
-    /// Makes `needed` bytes from the current offset available; false if the file ends before.
+    /// Loads `needed` bytes from the current offset; returns `false` if the file ends before.
     fn load(&mut self, needed: usize) -> io::Result<bool> {
         if self.end - self.offset < needed as u64 {
             return Ok(false);
@@ -130,7 +130,7 @@ impl<'a> FrameReader<'a> {
     }
 }
 
-/// Whether a good frame begins anywhere in `[from, end)`.
+/// Reports whether a good frame begins anywhere in `[from, end)`.
 pub(super) fn any_frame(file: &dyn DiskFile, id: u64, from: u64, end: u64) -> io::Result<bool> {
     let mut bytes = vec![0; (end - from) as usize];
     let read = file.read_at(from, &mut bytes)?;

@@ -1,7 +1,7 @@
-//! The running watches and how changes reach them.
+//! The running watches and the delivery of changes to them.
 //!
-//! Invariants: a watcher gets every change of its range exactly once, in order, or its stream ends. Each
-//! queue is bounded by bytes; a full one is closed, and what was queued before can still be read.
+//! Invariants: a watcher gets every change of its range exactly once, in order, or its stream ends. Each queue is
+//! bounded by bytes; a full one is closed, and its queued messages can still be read.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +20,7 @@ pub(super) struct Hub {
     closed: bool,
 }
 
-/// One watcher's queue.
+/// The queue of one watcher.
 pub(super) struct Watcher {
     range: KeyRange,
     limit: u64,
@@ -31,21 +31,22 @@ pub(super) struct Watcher {
 struct Queue {
     messages: VecDeque<WatchMessage>,
     bytes: u64,
-    /// The newest revision that the watcher has been told of, or will be by what is queued.
-    told: Revision,
+    /// The newest revision that the watcher knows, counting queued messages.
+    notified: Revision,
     closed: bool,
 }
 
 impl Hub {
-    /// Adds a watcher that has seen, or holds in `replay`, everything up to `told`.
+    /// Adds a watcher that has received, or gets in `replay`, everything up to `notified`.
     pub(super) fn add(
         &mut self,
         range: KeyRange,
         limit: u64,
-        told: Revision,
+        notified: Revision,
         replay: Vec<Change>,
     ) -> (u64, Arc<Watcher>) {
-        let mut queue = Queue { messages: VecDeque::new(), bytes: 0, told, closed: self.closed };
+        let mut queue =
+            Queue { messages: VecDeque::new(), bytes: 0, notified, closed: self.closed };
         if !replay.is_empty() {
             queue.push(WatchMessage::Changes(replay));
         }
@@ -61,12 +62,12 @@ impl Hub {
         self.watchers.remove(&id);
     }
 
-    /// Hands out the changes of whole revisions, oldest first.
+    /// Delivers the changes of whole revisions, oldest first.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         self.watchers.retain(|_, watcher| watcher.offer(changes));
     }
 
-    /// Tells every watcher that has not heard of it that nothing is missing up to `revision`.
+    /// Sends a progress message to every watcher that has not been notified of `revision`.
     pub(super) fn progress(&mut self, revision: Revision) {
         for watcher in self.watchers.values() {
             watcher.progress(revision);
@@ -83,17 +84,17 @@ impl Hub {
 }
 
 impl Watcher {
-    /// Queues what concerns this watcher; false when it has fallen behind and is closed.
+    /// Queues the changes in this watcher's range; returns `false` when it has fallen behind and is closed.
     fn offer(&self, changes: &[Change]) -> bool {
         let wanted: Vec<Change> =
             changes.iter().filter(|change| self.range.contains(&change.kv.key)).cloned().collect();
         let Some(last) = wanted.last() else { return true };
         let mut queue = self.lock();
-        queue.told = last.kv.mod_revision;
+        queue.notified = last.kv.mod_revision;
         queue.push(WatchMessage::Changes(wanted));
         let keeps_up = queue.bytes <= self.limit || queue.messages.len() == 1;
         if !keeps_up {
-            // The message that overflows is dropped whole, so that what remains has no gap.
+            // Drop the overflowing message whole, so that the remaining ones have no gap.
             queue.messages.pop_back();
             queue.closed = true;
             tracing::warn!(
@@ -108,10 +109,10 @@ impl Watcher {
 
     fn progress(&self, revision: Revision) {
         let mut queue = self.lock();
-        if queue.told >= revision || queue.closed {
+        if queue.notified >= revision || queue.closed {
             return;
         }
-        queue.told = revision;
+        queue.notified = revision;
         if let Some(WatchMessage::Progress(last)) = queue.messages.back_mut() {
             *last = revision;
         } else {
@@ -126,7 +127,7 @@ impl Watcher {
         self.ready.notify_one();
     }
 
-    /// The next message, with all changes that wait in one; `None` once the watch is closed and empty.
+    /// Returns the next message, merging all queued changes; `None` once the watch is closed and empty.
     pub(super) async fn next(&self) -> Option<WatchMessage> {
         loop {
             {
@@ -166,7 +167,7 @@ impl Queue {
     }
 }
 
-/// Values are shared with the index, yet they count: while they wait here, compaction does not free them.
+/// Returns the memory that a message retains. Values are shared with the index, but a queued one outlives compaction.
 fn size(message: &WatchMessage) -> u64 {
     let changes = match message {
         WatchMessage::Changes(changes) => changes.as_slice(),

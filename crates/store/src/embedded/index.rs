@@ -1,7 +1,7 @@
-//! The memory index: every retained version of every key, and the order in which they came.
+//! The memory index: every retained version of every key, and the order of their revisions.
 //!
-//! Invariants: each revision above `floor` is exactly one version of one key, found through `history`; of
-//! what is at or below `floor`, a key keeps only the newest version, and only if it is not a deletion.
+//! Invariants: each revision above `floor` is exactly one version of one key, found through `history`. At or below
+//! `floor`, a key keeps only its newest version, and only if it is not a deletion.
 
 use std::{
     collections::{
@@ -15,10 +15,10 @@ use bytes::Bytes;
 
 use crate::{Change, ChangeKind, Error, KeyRange, KeyValue, RangeResult, Result, Revision};
 
-/// What a version costs beside its key and value; near enough for limits.
+/// The approximate memory of a version besides its key and value, in bytes.
 const OVERHEAD: u64 = 128;
 
-/// One version of a key; a deletion has no value.
+/// A version of a key; a deletion has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) mod_revision: Revision,
@@ -75,7 +75,7 @@ pub(crate) struct Index {
     superseded: u64,
 }
 
-/// Everything in an index, sharing its values.
+/// A copy of an index's contents that shares its values.
 pub(crate) struct Dump {
     pub(crate) revision: Revision,
     pub(super) floor: Revision,
@@ -83,8 +83,8 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// What another store holds at one revision: of each key its newest version, and when it expires.
-    pub(crate) fn gathered(
+    /// Builds a dump of another engine's keys at one revision. Each item is a key's newest version and its expiry.
+    pub(crate) fn from_items(
         revision: Revision,
         items: impl Iterator<Item = (KeyValue, u64)>,
     ) -> Self {
@@ -101,8 +101,8 @@ impl Dump {
         Self { revision, floor: revision, versions: items.map(version).collect() }
     }
 
-    /// Moves the revision ahead. What is kept is the newest version of each live key: nothing can be read
-    /// at the revisions in between.
+    /// Raises the revision. Only the newest version of each live key is kept, so reads between the old and the new
+    /// revision fail as compacted.
     pub(crate) fn bump(&mut self, by: u64) {
         let mut versions: Vec<(Arc<str>, Version)> = Vec::new();
         for (key, version) in self.versions.drain(..) {
@@ -138,12 +138,12 @@ impl Index {
         self.floor
     }
 
-    /// What all retained versions cost.
+    /// Returns the cost of all retained versions, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What compaction up to now would free.
+    /// Returns the bytes that a compaction up to now would free.
     pub(super) fn superseded(&self) -> u64 {
         self.superseded
     }
@@ -188,7 +188,7 @@ impl Index {
         Ok(if revision == 0 { self.revision } else { revision })
     }
 
-    /// Takes in the next revision's change.
+    /// Applies the change of the next revision.
     pub(super) fn apply(&mut self, change: &Change, expires: u64) {
         let kv = &change.kv;
         debug_assert_eq!(kv.mod_revision, self.revision + 1);
@@ -205,7 +205,7 @@ impl Index {
         self.history.push_back(key);
     }
 
-    /// Adds a version that is newer than all others of its key, and gives the key as the index shares it.
+    /// Adds a version newer than all others of its key. Returns the index's shared copy of the key.
     fn insert(&mut self, key: &Arc<str>, version: Version) -> Arc<str> {
         let cost = version.cost(key);
         self.bytes += cost;
@@ -224,8 +224,8 @@ impl Index {
                     self.superseded += old.cost(key);
                 }
                 if entry.older.is_empty() {
-                    // Most keys have few superseded versions at a time: a vector's usual first four
-                    // places would be mostly empty.
+                    // Most keys have few superseded versions at a time, so the default capacity of four would mostly be
+                    // wasted.
                     entry.older.reserve_exact(1);
                 }
                 entry.older.push(old);
@@ -234,7 +234,7 @@ impl Index {
         }
     }
 
-    /// The changes in `(after, through]` to keys in `range`, oldest first.
+    /// Returns the changes in `(after, through]` to keys in `range`, oldest first.
     pub(super) fn changes(
         &self,
         range: &KeyRange,
@@ -264,7 +264,7 @@ impl Index {
         })
     }
 
-    /// Forgets what was superseded up to `revision`, at most `steps` revisions at once; true when done.
+    /// Discards versions superseded up to `revision`, at most `steps` revisions per call; returns `true` when done.
     pub(super) fn compact(&mut self, revision: Revision, steps: usize) -> bool {
         for _ in 0..steps {
             if self.floor >= revision.min(self.revision) {
@@ -275,7 +275,7 @@ impl Index {
         false
     }
 
-    /// Forgets the oldest revisions, at most `steps`, until superseded versions cost at most `limit`; true
+    /// Discards the oldest revisions, at most `steps`, until superseded versions cost at most `limit`; returns `true`
     /// when done.
     pub(super) fn compact_to_bytes(&mut self, limit: u64, steps: usize) -> bool {
         for _ in 0..steps {
@@ -287,7 +287,7 @@ impl Index {
         false
     }
 
-    /// Raises the floor by one revision: the key written then loses every version before that one.
+    /// Raises the floor by one revision. The key written at that revision loses all earlier versions.
     fn forget_one(&mut self) {
         self.floor += 1;
         let Some(key) = self.history.pop_front() else { return };
@@ -315,7 +315,7 @@ impl Index {
         }
     }
 
-    /// The keys that expire, with their time and revision.
+    /// Returns the keys that expire, with their expiry and revision.
     pub(super) fn expiring(&self) -> impl Iterator<Item = (u64, Revision, Arc<str>)> + '_ {
         self.keys
             .iter()
@@ -337,7 +337,8 @@ impl Index {
         Dump { revision: self.revision, floor: self.floor, versions }
     }
 
-    /// Rebuilds an index from a dump's versions, which come in the order of [`Index::dump`].
+    /// Rebuilds an index from a dump's versions, in the order of [`Index::dump`]. Returns `None` if revisions are
+    /// missing.
     pub(super) fn load(
         revision: Revision,
         floor: Revision,
@@ -361,7 +362,7 @@ impl Index {
     }
 }
 
-/// The key-value that stands for a deletion.
+/// Returns the key-value that represents a deletion.
 pub(super) fn tombstone(key: &Arc<str>, revision: Revision) -> KeyValue {
     KeyValue {
         key: key.clone(),
@@ -372,7 +373,7 @@ pub(super) fn tombstone(key: &Arc<str>, revision: Revision) -> KeyValue {
     }
 }
 
-/// What putting `value` at `revision` makes of a key.
+/// Returns the key-value that putting `value` at `revision` creates.
 pub(super) fn successor(
     previous: Option<&KeyValue>,
     key: &Arc<str>,

@@ -1,9 +1,8 @@
-//! The append-only log: segments of frames, one of them open for writing.
+//! The append-only log: segments of frames, the last of them open for writing.
 //!
-//! Invariants: a frame is written only after the one before it is durable; `good` is the length of the open
-//! segment that is durable. After a failed write the torn tail is cut back to `good`. After a failed sync the
-//! kernel may have dropped what it could not write while it looks clean, so that file is never appended to
-//! again: a new segment records how much of it counts.
+//! Invariants: a frame is written only after the one before it is durable. `good` is the durable length of the open
+//! segment. After a failed write the torn tail is cut back to `good`. After a failed sync the kernel may mark lost
+//! pages as clean, so that file is never appended to again. A new segment then records its valid length.
 
 use std::{io, sync::Arc};
 
@@ -24,7 +23,7 @@ pub(super) fn segment_sequence(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// A write that did not happen, or may not have.
+/// A write that failed, or whose outcome is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{0}")]
@@ -51,7 +50,7 @@ impl Failure {
     }
 }
 
-/// The segment that is written to.
+/// The segment open for writing.
 pub(crate) struct Segment {
     pub(super) sequence: u64,
     pub(super) id: u64,
@@ -62,7 +61,7 @@ pub(crate) struct Segment {
 enum Damage {
     /// A write failed: the file may be longer than `good`.
     Torn,
-    /// A sync failed: the file cannot be trusted beyond `good`, not even after another sync.
+    /// A sync failed: bytes beyond `good` cannot be trusted, not even after another sync.
     Unsynced,
 }
 
@@ -79,13 +78,12 @@ impl Log {
         Self { disk, current, sealed, damage: None }
     }
 
-    /// The length of all segments.
+    /// Returns the length of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.current.good + self.sealed.iter().map(|(_, length)| length).sum::<u64>()
     }
 
-    /// Writes a frame (begun by [`frame::begin`]) and makes it durable. `first_revision` is that of its
-    /// first write.
+    /// Writes a frame (begun by [`frame::begin`]) and makes it durable. `first_revision` is that of its first write.
     pub(super) fn append(
         &mut self,
         buffer: &mut [u8],
@@ -98,7 +96,7 @@ impl Log {
         if let Err(error) = file.write_at(*good, buffer) {
             self.damage = Some(Damage::Torn);
             let failure = Failure::new(&*self.disk, &name, "write", &error);
-            // Cut now, not at the next write: the torn tail takes space that others may need.
+            // Cut now rather than at the next write: the torn tail takes space that other writes may need.
             let _ = self.repair(first_revision);
             return Err(failure);
         }
@@ -116,7 +114,7 @@ impl Log {
             None => return Ok(()),
             Some(Damage::Torn) => self.current.file.truncate(self.current.good).is_ok(),
             Some(Damage::Unsynced) => {
-                // Only to keep a later recovery from meeting the tail; the new segment's header decides.
+                // Only spares recovery the torn tail; the new segment's header records the valid length.
                 let _ = self.current.file.truncate(self.current.good);
                 false
             }
@@ -128,7 +126,7 @@ impl Log {
         self.rotate(first_revision)
     }
 
-    /// Seals the current segment and begins the next, whose first write will have `first_revision`.
+    /// Seals the current segment and starts the next, whose first write will have `first_revision`.
     pub(super) fn rotate(&mut self, first_revision: Revision) -> Result<(), Failure> {
         let sequence = self.current.sequence + 1;
         let next = create_segment(&*self.disk, sequence, first_revision, self.current.good)?;
@@ -138,19 +136,19 @@ impl Log {
         Ok(())
     }
 
-    /// The names of the segments before the current one.
+    /// Returns the names of the segments before the current one.
     pub(super) fn sealed_names(&self) -> Vec<String> {
         self.sealed.iter().map(|(sequence, _)| segment_name(*sequence)).collect()
     }
 
-    /// Forgets sealed segments that have been removed from the disk.
+    /// Drops sealed segments that have been removed from the disk.
     pub(super) fn forget(&mut self, names: &[String]) {
         self.sealed.retain(|(sequence, _)| !names.contains(&segment_name(*sequence)));
     }
 }
 
-/// Makes a segment under a temporary name and renames it when its header is durable, so that a segment
-/// found by recovery always has a header.
+/// Creates a segment under a temporary name and renames it once its header is durable. So recovery never finds a
+/// segment without a header.
 pub(crate) fn create_segment(
     disk: &dyn Disk,
     sequence: u64,

@@ -1,4 +1,4 @@
-//! The way from many callers to the one writer thread: a queue bounded by bytes.
+//! The queue from many callers to the one writer thread, bounded by bytes.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What an item takes beside its own bytes, so that the number of items is bounded too.
+/// The cost of an item besides its own bytes, so that the number of items is bounded too.
 const ITEM: usize = 1024;
 
 pub(super) struct Queue<T> {
@@ -22,20 +22,20 @@ struct State<T> {
     closed: bool,
 }
 
-/// An item with the room it takes, which is given back when it is dropped.
+/// An item with its share of the capacity, released on drop.
 pub(super) struct Queued<T> {
     item: T,
     room: OwnedSemaphorePermit,
 }
 
 impl<T> Queued<T> {
-    /// The item apart from its room.
+    /// Separates the item from its share of the capacity.
     pub(super) fn split(self) -> (T, Queued<()>) {
         (self.item, Queued { item: (), room: self.room })
     }
 }
 
-/// The other end is gone.
+/// The error of a queue whose other end has closed it.
 #[derive(Debug)]
 pub(super) struct Closed;
 
@@ -49,7 +49,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Waits until there is room for an item of this size.
+    /// Waits until there is capacity for an item of this size, and queues it.
     pub(super) async fn push(&self, item: T, bytes: usize) -> Result<(), Closed> {
         let wanted = (bytes + ITEM).min(self.capacity) as u32;
         let room = self.room.clone().acquire_many_owned(wanted).await.map_err(|_| Closed)?;
@@ -64,8 +64,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Everything queued, waiting at most `patience` for the first; `None` once the queue is closed and
-    /// empty.
+    /// Returns all queued items, waiting at most `patience` for the first; `None` once the queue is closed and empty.
     pub(super) fn drain(&self, patience: Duration) -> Option<Vec<Queued<T>>> {
         let mut state = self.lock();
         if state.items.is_empty() && !state.closed {
@@ -78,14 +77,14 @@ impl<T> Queue<T> {
         Some(std::mem::take(&mut state.items))
     }
 
-    /// Refuses further items; what is queued can still be drained.
+    /// Rejects further items; queued ones can still be drained.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
         self.filled.notify_all();
     }
 
-    /// Closes the queue and drops what is in it.
+    /// Closes the queue and drops its items.
     pub(super) fn abandon(&self) {
         self.close();
         drop(std::mem::take(&mut self.lock().items));

@@ -1,6 +1,7 @@
-//! What the frames of a log and of a snapshot hold, as bytes.
+//! The encoding of the records in frames of a log or a snapshot.
 //!
-//! All integers are little-endian. A payload that does not decode is corruption, for its checksum was right.
+//! All integers are little-endian. The frame's checksum has been verified, so a payload that does not decode is
+//! corruption.
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
@@ -9,7 +10,7 @@ use crate::Revision;
 
 const FORMAT: u32 = 1;
 
-/// Why a payload is not one of ours.
+/// The reason why a payload does not decode.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("a record ends early")]
@@ -20,7 +21,7 @@ pub(super) enum Malformed {
     Key,
     #[error("format {0} is newer than this program knows")]
     Format(u32),
-    #[error("revision {found} comes where {expected} should")]
+    #[error("revision {found} where {expected} was expected")]
     Revision { found: Revision, expected: Revision },
 }
 
@@ -33,11 +34,11 @@ impl From<TryGetError> for Malformed {
 /// The first frame of a log segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
-    /// Goes into every later frame's checksum.
+    /// The segment's random identity, which is part of every later frame's checksum.
     pub(super) id: u64,
     /// The revision of the first write in this segment.
     pub(super) first_revision: Revision,
-    /// How much of the segment before this one counts. What lies behind was never acknowledged.
+    /// The valid length of the segment before this one. Bytes beyond it were never acknowledged.
     pub(super) previous_length: u64,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct SnapshotHeader {
     pub(super) id: u64,
     pub(super) revision: Revision,
     pub(super) floor: Revision,
-    /// How many versions follow: a snapshot that ends early is recognised.
+    /// The number of versions that follow; reveals a snapshot that ends early.
     pub(super) versions: u64,
 }
 
@@ -91,7 +92,7 @@ impl SnapshotHeader {
     }
 }
 
-/// One step of a log. Puts and deletes take one revision each, counted from the frame's first.
+/// A step of a log. Puts and deletes take one revision each, starting at the frame's first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     Put { key: &'a str, value: &'a [u8], expires: u64 },
@@ -103,7 +104,7 @@ const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const COMPACT: u8 = 3;
 
-/// Begins a log frame's payload.
+/// Writes the beginning of a log frame's payload.
 pub(super) fn put_first_revision(out: &mut Vec<u8>, revision: Revision) {
     out.put_u64_le(revision);
 }
@@ -146,7 +147,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// One version of a key in a snapshot. A deletion has no value.
+/// Writes one version of a key to a snapshot. A deletion has no value.
 pub(super) fn put_version(out: &mut Vec<u8>, key: &str, version: &Version) {
     put_bytes(out, key.as_bytes());
     out.put_u64_le(version.mod_revision);
@@ -165,7 +166,7 @@ pub(super) fn take_version<'a>(payload: &mut &'a [u8]) -> Result<(&'a str, Versi
     let expires = payload.try_get_u64_le()?;
     let live = payload.try_get_u8()? == 1;
     let bytes = take_bytes(payload)?;
-    // A copy of the exact size: a slice would keep the whole window alive.
+    // Copy the exact size: a slice would keep the whole read window alive.
     let value = live.then(|| Bytes::copy_from_slice(bytes));
     Ok((key, Version { mod_revision, create_revision, version, expires, value }))
 }

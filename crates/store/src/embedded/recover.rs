@@ -1,4 +1,4 @@
-//! Reading the disk at start: the newest snapshot, then the log after it.
+//! Recovers the store from disk: reads the newest snapshot, then replays the log after it.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub(super) struct Recovered {
 }
 
 /// A segment whose header has been read.
-struct Found {
+struct SegmentFile {
     sequence: u64,
     header: SegmentHeader,
     file: Box<dyn DiskFile>,
-    /// Where the first frame after the header begins.
+    /// The offset of the first frame after the header.
     start: u64,
     length: u64,
 }
@@ -82,13 +82,17 @@ fn newest_snapshot(disk: &dyn Disk, names: &[String]) -> Result<(Index, Option<(
     Ok((index, Some((name, length))))
 }
 
-/// The segments with writes after `revision`, in order and without a gap; older ones are removed.
-fn needed_segments(disk: &dyn Disk, names: &[String], revision: Revision) -> Result<Vec<Found>> {
+/// Opens the segments with writes after `revision`, in order and without a gap; removes older ones.
+fn needed_segments(
+    disk: &dyn Disk,
+    names: &[String],
+    revision: Revision,
+) -> Result<Vec<SegmentFile>> {
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| segment_sequence(name)).collect();
     sequences.sort_unstable();
     let mut segments = Vec::new();
     for sequence in sequences.into_iter().rev() {
-        if let Some(next) = segments.last().map(|found: &Found| found.sequence)
+        if let Some(next) = segments.last().map(|found: &SegmentFile| found.sequence)
             && next != sequence + 1
         {
             let detail = format!("segment {} before it is missing", segment_name(next - 1));
@@ -105,7 +109,7 @@ fn needed_segments(disk: &dyn Disk, names: &[String], revision: Revision) -> Res
     let Some(first) = segments.first() else { return Ok(segments) };
     if first.header.first_revision > revision + 1 {
         let detail = format!(
-            "it begins at revision {}, but what is there ends at {revision}",
+            "it begins at revision {}, but the data before it ends at {revision}",
             first.header.first_revision
         );
         return Err(corrupt(disk, first.sequence, 0, detail));
@@ -118,7 +122,7 @@ fn needed_segments(disk: &dyn Disk, names: &[String], revision: Revision) -> Res
     Ok(segments)
 }
 
-fn open_segment(disk: &dyn Disk, sequence: u64) -> Result<Found> {
+fn open_segment(disk: &dyn Disk, sequence: u64) -> Result<SegmentFile> {
     let name = segment_name(sequence);
     let open = |source| io(disk, "open log segment", &name, source);
     let file = disk.open(&name).map_err(open)?;
@@ -133,23 +137,23 @@ fn open_segment(disk: &dyn Disk, sequence: u64) -> Result<Found> {
         }
     };
     let start = frames.offset();
-    Ok(Found { sequence, header, file, start, length })
+    Ok(SegmentFile { sequence, header, file, start, length })
 }
 
-/// Where replay stopped.
-struct Stop {
-    /// The end of the last good frame, and where that frame begins.
+/// The position at which replay stopped.
+struct ReplayEnd {
+    /// The end of the last good frame, and the offset at which that frame begins.
     good: u64,
     last_frame: u64,
-    /// The revision that would have come next.
+    /// The revision of the next write.
     next: Revision,
     bad: Option<&'static str>,
 }
 
-/// Replays a sealed segment, of which every byte that the next one's header counts was acknowledged.
+/// Replays a sealed segment. Every byte within the length in the next segment's header was acknowledged.
 fn replay_sealed(
     disk: &dyn Disk,
-    segment: &Found,
+    segment: &SegmentFile,
     next: &SegmentHeader,
     index: &mut Index,
     history_bytes: u64,
@@ -177,7 +181,7 @@ fn replay_sealed(
 /// Replays the last segment, cuts a torn tail off and makes the rest durable.
 fn reopen(
     disk: &dyn Disk,
-    mut segment: Found,
+    mut segment: SegmentFile,
     index: &mut Index,
     history_bytes: u64,
 ) -> Result<Segment> {
@@ -198,8 +202,8 @@ fn reopen(
         );
         segment.file.truncate(stop.good).map_err(failed)?;
     }
-    // The last frame may be in the kernel's cache only, and a sync that failed before may have marked it
-    // clean: it is written once more and made durable before anyone can read what it says.
+    // The last frame may be only in the page cache, and an earlier failed sync may have marked it clean. Write it again
+    // and sync before anyone reads its changes.
     let mut last = vec![0; (stop.good - stop.last_frame) as usize];
     let read = segment.file.read_at(stop.last_frame, &mut last).map_err(failed)?;
     segment.file.write_at(stop.last_frame, &last[..read]).map_err(failed)?;
@@ -215,20 +219,27 @@ fn reopen(
 
 fn replay_until(
     disk: &dyn Disk,
-    segment: &Found,
+    segment: &SegmentFile,
     length: u64,
     index: &mut Index,
     history_bytes: u64,
-) -> Result<Stop> {
+) -> Result<ReplayEnd> {
     let name = segment_name(segment.sequence);
     let mut frames = FrameReader::new(&*segment.file, segment.header.id, segment.start, length);
     let mut last_frame = 0;
     let mut expected = segment.header.first_revision;
     loop {
         match frames.next().map_err(|source| io(disk, "read log segment", &name, source))? {
-            Next::End => return Ok(Stop { good: length, last_frame, next: expected, bad: None }),
+            Next::End => {
+                return Ok(ReplayEnd { good: length, last_frame, next: expected, bad: None });
+            }
             Next::Bad { offset, detail } => {
-                return Ok(Stop { good: offset, last_frame, next: expected, bad: Some(detail) });
+                return Ok(ReplayEnd {
+                    good: offset,
+                    last_frame,
+                    next: expected,
+                    bad: Some(detail),
+                });
             }
             Next::Frame { offset, payload } => {
                 let bad =
@@ -241,7 +252,7 @@ fn replay_until(
     }
 }
 
-/// Applies one frame and gives the revision that the next one begins at.
+/// Applies one frame and returns the first revision of the next.
 fn replay_frame(
     mut payload: &[u8],
     expected: Revision,
@@ -257,7 +268,7 @@ fn replay_frame(
             index.compact(revision, usize::MAX);
             continue;
         }
-        // What a snapshot already holds is skipped.
+        // Skip revisions that the snapshot contains.
         if revision > index.revision() {
             apply(index, &step, revision);
         }

@@ -1,4 +1,4 @@
-//! Snapshot files: a whole index, so that the log before it can go and a start reads little.
+//! Snapshot files: a whole index, which replaces the log before it and shortens the start.
 
 use std::{
     io,
@@ -30,8 +30,8 @@ pub(super) fn revision(name: &str) -> Option<Revision> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// Writes a snapshot under a temporary name, makes it durable, renames it. Gives its length; `cancel` ends
-/// the work early with an error.
+/// Writes a snapshot under a temporary name, makes it durable and renames it. Returns its length. `cancel` ends the
+/// work early with an error.
 pub(crate) fn write(
     disk: &dyn Disk,
     name: &str,
@@ -83,7 +83,7 @@ fn write_versions(file: &mut dyn DiskFile, dump: &Dump, cancel: &AtomicBool) -> 
     Ok(at)
 }
 
-/// Reads a whole snapshot. `path` is how errors name it.
+/// Reads a whole snapshot. `path` names it in errors.
 pub(crate) fn read(file: &dyn DiskFile, path: &str) -> Result<Index> {
     let io = |source| Error::Io { operation: "read snapshot", path: path.to_owned(), source };
     let corrupt = |offset, detail: String| Error::Corrupt { file: path.to_owned(), offset, detail };
@@ -100,13 +100,13 @@ pub(crate) fn read(file: &dyn DiskFile, path: &str) -> Result<Index> {
     let mut versions = Versions { frames, pending: Vec::new().into_iter(), found: 0, path };
     let index = Index::load(header.revision, header.floor, &mut versions)?;
     if versions.found != header.versions {
-        let detail = format!("{} versions of {} are there", versions.found, header.versions);
+        let detail = format!("it holds {} of its {} versions", versions.found, header.versions);
         return Err(corrupt(length, detail));
     }
     index.ok_or_else(|| corrupt(0, "its revisions have gaps".to_owned()))
 }
 
-/// The versions of a snapshot, a frame's worth decoded at a time.
+/// The versions of a snapshot, decoded one frame at a time.
 struct Versions<'a> {
     frames: FrameReader<'a>,
     pending: std::vec::IntoIter<(Arc<str>, Version)>,

@@ -1,4 +1,4 @@
-//! A watch of the embedded engine: first what history holds, then what comes.
+//! A watch of the embedded engine: replays history, then follows new changes.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use super::{Shared, hub::Watcher};
 use crate::{Change, Error, KeyRange, Result, Revision, WatchMessage, WatchStream};
 
-/// How many revisions are replayed at once. A longer way is gone in steps outside of the hub's lock, so
-/// that one late watcher does not hold up the writer.
+/// The number of revisions replayed under the hub's lock. A longer history is replayed in steps without the lock, so
+/// that a late watcher does not block the writer.
 const REPLAY: u64 = 1024;
 
 struct Watch {
@@ -32,7 +32,7 @@ pub(super) fn watch(
     Ok(Box::new(Watch { shared, range, state }))
 }
 
-/// Registers a watcher that is near enough to the newest revision to be given the rest at once.
+/// Registers a live watcher if `after` is at most [`REPLAY`] revisions old; otherwise starts a replay.
 fn register(shared: &Shared, range: &KeyRange, after: Revision) -> Result<State> {
     let mut hub = shared.hub();
     let index = shared.index();
@@ -48,13 +48,13 @@ fn register(shared: &Shared, range: &KeyRange, after: Revision) -> Result<State>
         return Ok(State::Replaying(after));
     }
     let replay = index.changes(range, after, current)?;
-    let told = replay.last().map_or(after, |change| change.kv.mod_revision);
-    let (id, watcher) = hub.add(range.clone(), shared.options.watch_bytes, told, replay);
+    let notified = replay.last().map_or(after, |change| change.kv.mod_revision);
+    let (id, watcher) = hub.add(range.clone(), shared.options.watch_bytes, notified, replay);
     Ok(State::Live(id, watcher))
 }
 
 impl Watch {
-    /// One step through history; `None` when compaction has overtaken it.
+    /// Replays one step of history; returns `None` when compaction has overtaken the watch.
     fn replay(&mut self, after: Revision) -> Option<Vec<Change>> {
         self.state = register(&self.shared, &self.range, after).ok()?;
         if matches!(self.state, State::Live(..)) {

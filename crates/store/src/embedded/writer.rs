@@ -1,6 +1,6 @@
-//! The writer: one thread that turns queued requests into frames, and looks after the store between them.
+//! The writer: one thread that turns queued requests into frames, and expires, trims and snapshots between them.
 //!
-//! Invariant: a change is in the index, and a request answered, only after its frame is durable.
+//! Invariant: a change enters the index, and a request is answered, only after its frame is durable.
 
 use std::{
     collections::BTreeSet,
@@ -25,11 +25,11 @@ use super::{
 };
 use crate::{Change, Outcome, Result, Revision, Write, disk::Disk};
 
-/// How many revisions are forgotten at once, so that readers get their turn.
+/// The number of revisions discarded per lock, so that readers are not blocked for long.
 const COMPACT_STEPS: usize = 4096;
 const EXPIRE_AT_ONCE: usize = 1024;
 const PROGRESS: Duration = Duration::from_secs(1);
-/// A larger frame buffer is not kept for the next batch.
+/// The largest frame buffer that is reused for the next batch.
 const KEEP_BUFFER: usize = 1 << 20;
 
 pub(super) enum Request {
@@ -37,7 +37,7 @@ pub(super) enum Request {
     Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
 }
 
-/// An answer that waits for the frame it depends on.
+/// A reply that waits for the frame it depends on.
 enum Answer {
     Write(oneshot::Sender<Result<Outcome>>, Outcome),
     Compact(oneshot::Sender<Result<()>>, Revision),
@@ -49,11 +49,11 @@ pub(super) struct Writer {
     log: Log,
     snapshot: Option<(String, u64)>,
     job: Option<SnapshotJob>,
-    /// No snapshot is tried before the log has this length.
+    /// The log length before which no snapshot is tried.
     snapshot_at: u64,
     expiries: BTreeSet<(u64, Revision, Arc<str>)>,
     buffer: Vec<u8>,
-    told: Instant,
+    last_progress: Instant,
     failing: bool,
 }
 
@@ -81,7 +81,7 @@ impl Writer {
             snapshot_at: 0,
             expiries,
             buffer: Vec::new(),
-            told: Instant::now(),
+            last_progress: Instant::now(),
             failing: false,
         };
         writer.publish_size();
@@ -100,16 +100,16 @@ impl Writer {
         }
     }
 
-    /// Does what waits, and what has to be done now and then.
+    /// Commits the requests and runs the periodic work.
     pub(super) fn turn(&mut self, requests: Vec<Queued<Request>>) {
         self.expire();
         self.commit_all(requests);
         self.trim_history();
-        self.look_after_snapshot();
+        self.update_snapshot();
         self.publish_size();
-        if self.told.elapsed() >= PROGRESS {
-            self.told = Instant::now();
-            self.shared.tell_progress();
+        if self.last_progress.elapsed() >= PROGRESS {
+            self.last_progress = Instant::now();
+            self.shared.send_progress();
         }
     }
 
@@ -148,11 +148,11 @@ impl Writer {
         result
     }
 
-    /// Reports the first failure and the recovery, not every refused write between.
+    /// Logs the first failure and the recovery, but not every rejected write in between.
     fn note_health(&mut self, writes: bool, result: &Result<(), Failure>) {
         match result {
             Err(failure) if !self.failing => {
-                tracing::error!(%failure, "the store cannot write its log; writes are refused");
+                tracing::error!(%failure, "the store cannot write its log; rejecting writes");
             }
             Ok(()) if self.failing && writes => {
                 tracing::info!("the store can write its log again");
@@ -163,8 +163,8 @@ impl Writer {
     }
 
     fn publish(&mut self, staged: Vec<Staged>) {
-        // Watches register under the hub's lock, so that each sees these changes exactly once: in its
-        // replay or in its queue.
+        // Watches register under the hub's lock, so each sees these changes exactly once: in its replay or in its
+        // queue.
         let mut hub = self.shared.hub();
         let mut index = self.shared.index_mut();
         let mut changes: Vec<Change> = Vec::with_capacity(staged.len());
@@ -191,7 +191,7 @@ impl Writer {
         }
     }
 
-    /// Deletes the keys whose time has come; when the log refuses, they come up again.
+    /// Deletes expired keys; if the log fails, they are tried again.
     fn expire(&mut self) {
         let now = unix_millis(&*self.shared.options.clock);
         let mut due = Vec::new();
@@ -216,7 +216,7 @@ impl Writer {
         }
     }
 
-    /// Keeps history within its bound, with some room so that this does not run at every write.
+    /// Trims history to three quarters of its limit, so that this does not run at every write.
     fn trim_history(&self) {
         let limit = self.shared.options.history_bytes;
         if self.shared.index().superseded() > limit {
@@ -225,7 +225,7 @@ impl Writer {
         }
     }
 
-    fn look_after_snapshot(&mut self) {
+    fn update_snapshot(&mut self) {
         match self.job.take_if(|job| job.thread.is_finished()) {
             Some(job) => self.finish_snapshot(job),
             None if self.job.is_none() => self.begin_snapshot(),
@@ -233,7 +233,7 @@ impl Writer {
         }
     }
 
-    /// Begins a snapshot when the log has outgrown what it describes.
+    /// Starts a snapshot when the log has outgrown the data.
     fn begin_snapshot(&mut self) {
         let options = &self.shared.options;
         let wanted = options.snapshot_log_bytes.max(self.shared.index().bytes());
@@ -243,7 +243,7 @@ impl Writer {
         self.snapshot_at = self.log.bytes() + options.snapshot_log_bytes;
         let revision = self.shared.index().revision();
         if let Err(failure) = self.log.rotate(revision + 1) {
-            tracing::warn!(%failure, "could not begin a new log segment; tried again later");
+            tracing::warn!(%failure, "could not begin a new log segment; retrying later");
             return;
         }
         let dump = self.shared.index().dump();
@@ -278,9 +278,9 @@ impl Writer {
                 self.snapshot_at = 0;
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "could not write a snapshot; tried again later")
+                tracing::warn!(%error, "could not write a snapshot; retrying later")
             }
-            Err(_) => tracing::error!("the snapshot thread panicked; tried again later"),
+            Err(_) => tracing::error!("the snapshot thread panicked; retrying later"),
         }
     }
 
@@ -290,7 +290,7 @@ impl Writer {
     }
 }
 
-/// Stages one request; one that needs no log is answered at once.
+/// Stages one request. A request that needs no log entry is answered at once.
 fn stage(batch: &mut Batch<'_>, queued: Queued<Request>, answers: &mut Vec<(Answer, Queued<()>)>) {
     let (request, room) = queued.split();
     let answer = match request {
@@ -316,7 +316,7 @@ fn refuse(answers: Vec<(Answer, Queued<()>)>, failure: &Failure) {
     }
 }
 
-/// However the writer ends, nobody waits for it any longer.
+/// Closes the queue and the watches however the writer ends, so that no caller keeps waiting.
 struct Exit(Arc<Shared>);
 
 impl Drop for Exit {

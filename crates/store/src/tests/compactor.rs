@@ -1,17 +1,17 @@
-//! Compaction in turns.
+//! Tests of compaction in turns.
 
 use crate::{Compactor, Error, KeyRange, Store, disk::sim::SimDisk};
 
 use super::embedded::{brisk, done, open, put};
 
 #[tokio::test]
-async fn what_is_older_than_one_interval_is_compacted_once_whoever_comes_first() {
+async fn compacts_once_per_interval_whichever_server_is_first() {
     let store = open(&SimDisk::default(), brisk());
     let (mut one, mut other) = (Compactor::default(), Compactor::default());
     let mut turns = Vec::new();
     for interval in 0..5 {
         done(store.write(put("/a", interval.to_string())).await.unwrap());
-        // The order in which the servers come changes.
+        // The order of the servers alternates.
         let (first, second) =
             if interval % 2 == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
         let compacted = first.step(&store).await.unwrap();
@@ -23,6 +23,6 @@ async fn what_is_older_than_one_interval_is_compacted_once_whoever_comes_first()
             assert!(matches!(read(revision - 1).await, Err(Error::Compacted { .. })));
         }
     }
-    // Each interval takes two revisions, the change and the turn, from revision 1 on.
+    // Each interval takes two revisions, the change and the turn, starting at revision 1.
     assert_eq!(turns, [None, Some(3), Some(5), Some(7), Some(9)]);
 }

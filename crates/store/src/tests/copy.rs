@@ -1,4 +1,4 @@
-//! Copies between stores, and snapshots of any store.
+//! Tests of copies between stores, and of snapshots of any store.
 
 use std::time::SystemTime;
 
@@ -30,7 +30,7 @@ async fn content(store: &dyn Store) -> Vec<(String, Bytes)> {
     found.items.into_iter().map(|kv| (kv.key.to_string(), kv.value)).collect()
 }
 
-/// More than a page of objects, some written twice, some deleted.
+/// Writes more than a page of objects, some twice, and deletes some.
 async fn filled(store: &Embedded) {
     for n in 0..2500 {
         put(store, &format!("/registry/things/{n:05}"), &format!("{n}")).await;
@@ -47,7 +47,7 @@ async fn filled(store: &Embedded) {
 }
 
 #[tokio::test]
-async fn a_copy_has_every_object_and_later_revisions() {
+async fn copies_every_object_with_later_revisions() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (from, to) = (open(&a), open(&b));
     filled(&from).await;
@@ -58,7 +58,7 @@ async fn a_copy_has_every_object_and_later_revisions() {
     expected.retain(|(key, _)| !key.starts_with("/registry/leases-of-servers/"));
     assert_eq!(content(&to).await, expected);
 
-    // Whoever saw the old store's revisions lists again, and sees none of them with another meaning.
+    // A client of the old store lists again and never meets one of its revisions with another meaning.
     let range = to.range(KeyRange::prefix("/"), 0, 0).await.unwrap();
     assert!(range.items.iter().all(|kv| kv.mod_revision > before + 10), "{before}");
     let kind = to.get("/registry/kinds/a").await.unwrap().0.unwrap();
@@ -71,7 +71,7 @@ async fn a_copy_has_every_object_and_later_revisions() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_any_store_is_restored_with_later_revisions() {
+async fn restores_snapshot_with_later_revisions() {
     let (a, b, c) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let from = open(&a);

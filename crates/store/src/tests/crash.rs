@@ -1,4 +1,4 @@
-//! Loss of power at every step of the log.
+//! Tests of power loss at every step of the log.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,17 +12,16 @@ use super::embedded::{block_on, brisk};
 
 const KEYS: u64 = 5;
 
-/// What the writer of one key knows about it.
+/// A writer's knowledge of its key.
 #[derive(Default, Clone)]
-struct Known {
-    /// The values it tried to write since the last acknowledgement, `None` for a deletion. The first is
-    /// the acknowledged one.
+struct KeyState {
+    /// The possible values: the last acknowledged one, then those tried since; `None` for a deletion.
     possible: Vec<Option<Vec<u8>>>,
 }
 
 #[derive(Default)]
 struct Witness {
-    keys: BTreeMap<String, Known>,
+    keys: BTreeMap<String, KeyState>,
     newest: Revision,
     written: u64,
 }
@@ -31,20 +30,20 @@ fn key(n: u64) -> String {
     format!("/registry/{n}")
 }
 
-/// A value that spans sectors and cannot be mistaken for another.
+/// Returns a unique value that spans sectors.
 fn value(n: u64) -> Vec<u8> {
     format!("{n}.").into_bytes().repeat(1 + (n % 7) as usize * 40)
 }
 
 impl Witness {
-    /// Writes all keys at once, round after round, until the power fails or the rounds are over.
+    /// Writes all keys concurrently, round after round, until the power fails or the rounds are over.
     async fn work(&mut self, store: &Embedded, disk: &SimDisk, rounds: u64) {
         for round in 0..rounds {
             let mut writes = Vec::new();
             for n in 0..KEYS {
                 self.written += 1;
                 let content = (!self.written.is_multiple_of(4)).then(|| value(self.written));
-                let known = self.keys.entry(key(n)).or_insert(Known { possible: vec![None] });
+                let known = self.keys.entry(key(n)).or_insert(KeyState { possible: vec![None] });
                 known.possible.push(content.clone());
                 let op = match content {
                     Some(value) => Op::Put { value: value.into(), ttl_seconds: None },
@@ -77,9 +76,9 @@ impl Witness {
         }
     }
 
-    /// What recovery found must be possible: all that was acknowledged, nothing that was never written,
-    /// and revisions that go on.
-    async fn judge(&mut self, store: &Embedded, context: &str) {
+    /// Checks that the recovered state is possible: every acknowledged write, no value that was never written, and
+    /// increasing revisions.
+    async fn verify(&mut self, store: &Embedded, context: &str) {
         let found = store.range(KeyRange::prefix("/registry/"), 0, 0).await.unwrap();
         assert!(found.revision >= self.newest, "{context}: at {}", found.revision);
         self.newest = found.revision;
@@ -102,8 +101,8 @@ fn options() -> Options {
     Options { snapshot_log_bytes: 3000, history_bytes: 3000, ..brisk() }
 }
 
-/// Crashes at `step`, then recovers, works on and crashes again, several times; false when the work ended
-/// before the first crash.
+/// Crashes at `step`, recovers, works on and crashes again, several times. Returns `false` when the work ended before
+/// the first crash.
 fn life(step: u64, seed: u64, rounds: u64) -> bool {
     let mut disk = SimDisk::default();
     let mut witness = Witness::default();
@@ -111,7 +110,7 @@ fn life(step: u64, seed: u64, rounds: u64) -> bool {
     for crash in 0..4 {
         let context = format!("step {step}, seed {seed}, crash {crash}");
         disk.crash_at(if crash == 0 { step } else { (step * 7 + seed * 3 + crash) % 60 });
-        // Recovery itself may meet the power failure.
+        // Recovery itself may hit the power failure.
         if let Ok(store) = Embedded::open_on(Arc::new(disk.clone()), options()) {
             block_on(witness.work(&store, &disk, rounds));
         }
@@ -119,7 +118,7 @@ fn life(step: u64, seed: u64, rounds: u64) -> bool {
         disk = disk.after_power_loss(seed * 1000 + crash);
         let store = Embedded::open_on(Arc::new(disk.clone()), options())
             .unwrap_or_else(|error| panic!("{context}: {error}"));
-        block_on(witness.judge(&store, &context));
+        block_on(witness.verify(&store, &context));
         drop(store);
         disk = disk.after_power_loss(seed * 2000 + crash);
     }

@@ -1,4 +1,4 @@
-//! The embedded engine against the model, and its limits.
+//! Tests of the embedded engine against the model, and of its limits.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Options that make everything happen soon and often.
+/// Options under which snapshots and ticks happen often.
 pub(super) fn brisk() -> Options {
     Options { snapshot_log_bytes: 4096, tick: Duration::from_millis(5), ..Options::default() }
 }
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_store_is_at_revision_one_and_writes_count_from_there() {
+fn starts_at_revision_one() {
     let store = open(&SimDisk::default(), brisk());
     block_on(async {
         assert_eq!(store.revision().await.unwrap(), 1);
@@ -93,7 +93,7 @@ fn an_empty_store_is_at_revision_one_and_writes_count_from_there() {
 }
 
 #[test]
-fn keys_expire_on_time_and_after_a_restart_and_not_when_written_again() {
+fn expires_keys_unless_rewritten() {
     let clock = Arc::new(ManualClock::new(std::time::SystemTime::now()));
     let options = || Options { clock: clock.clone(), ..brisk() };
     let with_ttl = |key: &str, seconds| Write {
@@ -134,7 +134,7 @@ fn keys_expire_on_time_and_after_a_restart_and_not_when_written_again() {
 }
 
 #[test]
-fn an_oversize_request_is_refused_and_the_largest_is_taken() {
+fn rejects_requests_over_the_limit() {
     let store = open(&SimDisk::default(), brisk());
     block_on(async {
         let large = vec![0; REQUEST_LIMIT - "/a".len()];
@@ -145,7 +145,7 @@ fn an_oversize_request_is_refused_and_the_largest_is_taken() {
 }
 
 #[test]
-fn over_the_quota_puts_fail_while_deletes_and_compaction_make_room() {
+fn rejects_puts_over_quota_until_space_is_freed() {
     let store = open(&SimDisk::default(), Options { quota_bytes: 10_000, ..brisk() });
     block_on(async {
         let mut written = 0;
@@ -189,7 +189,7 @@ fn snapshots_keep_the_disk_near_the_size_of_the_data() {
         for round in 0..400 {
             store.write(put(&format!("/{}", round % 5), vec![0; 500])).await.unwrap();
         }
-        // 400 writes are 200 KB; what counts is a twentieth of that.
+        // 400 writes are 200 KB; the live data is a twentieth of that.
         let mut size = u64::MAX;
         for _ in 0..1000 {
             size = store.size_bytes().await.unwrap();
@@ -207,7 +207,7 @@ fn snapshots_keep_the_disk_near_the_size_of_the_data() {
 }
 
 #[test]
-fn a_second_process_is_told_who_holds_the_store() {
+fn names_lock_holder_to_a_second_process() {
     let directory = tempfile::tempdir().unwrap();
     let path: &Path = &directory.path().join("data");
     let store = Embedded::open(path, Options::default()).unwrap();

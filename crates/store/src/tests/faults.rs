@@ -1,4 +1,4 @@
-//! Disks that fail, fill up or lie, and files that were damaged.
+//! Tests of disks that fail, fill up or lie, and of damaged files.
 
 use crate::{
     Error, KeyRange, Store, WatchMessage,
@@ -16,7 +16,7 @@ fn without_snapshots() -> Options {
 }
 
 #[test]
-fn a_write_is_seen_and_acknowledged_only_after_its_sync() {
+fn shows_and_acknowledges_writes_only_after_sync() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     block_on(async {
@@ -40,7 +40,7 @@ fn a_write_is_seen_and_acknowledged_only_after_its_sync() {
 }
 
 #[test]
-fn writes_that_wait_together_share_one_sync() {
+fn queued_writes_share_one_sync() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     block_on(async {
@@ -66,7 +66,7 @@ fn writes_that_wait_together_share_one_sync() {
 }
 
 #[test]
-fn a_full_disk_fails_the_write_and_the_next_succeeds_once_there_is_room() {
+fn full_disk_fails_writes_until_space_is_freed() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     block_on(async {
@@ -94,7 +94,7 @@ fn a_full_disk_fails_the_write_and_the_next_succeeds_once_there_is_room() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_is_built_on_what_it_lost() {
+fn starts_new_segment_after_failed_sync() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     block_on(async {
@@ -117,13 +117,13 @@ fn after_a_failed_sync_nothing_is_built_on_what_it_lost() {
 }
 
 #[test]
-fn what_a_restarted_process_reads_survives_power_loss() {
+fn values_read_after_restart_survive_power_loss() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     disk.fail_syncs(1);
     assert!(block_on(store.write(put("/unknown", vec![1; 1000]))).is_err());
     drop(store);
-    // The kernel still has the bytes, though the medium does not: once read they must stay.
+    // The page cache still has the bytes, but the medium does not: once read they must survive.
     let store = open(&disk, brisk());
     let read = block_on(value(&store, "/unknown"));
     assert_eq!(read, Some(vec![1; 1000]));
@@ -134,7 +134,7 @@ fn what_a_restarted_process_reads_survives_power_loss() {
 }
 
 #[test]
-fn while_syncs_fail_writes_are_refused_and_reads_go_on() {
+fn failing_syncs_reject_writes_and_serve_reads() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     block_on(async {
@@ -149,7 +149,7 @@ fn while_syncs_fail_writes_are_refused_and_reads_go_on() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_wherever_it_is_torn() {
+fn cuts_torn_tail_at_any_offset() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     let (mut before, mut after) = (0, 0);
@@ -182,7 +182,7 @@ fn a_torn_tail_is_cut_wherever_it_is_torn() {
 }
 
 #[test]
-fn damage_before_the_tail_is_reported_with_file_and_offset() {
+fn reports_damage_before_tail_with_file_and_offset() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());
     let mut offsets = Vec::new();
@@ -206,7 +206,7 @@ fn damage_before_the_tail_is_reported_with_file_and_offset() {
 }
 
 #[test]
-fn a_damaged_or_missing_file_is_never_taken_for_an_empty_store() {
+fn damaged_or_missing_file_is_not_an_empty_store() {
     let disk = SimDisk::default();
     let store = open(&disk, Options { history_bytes: 1000, ..brisk() });
     block_on(async {

@@ -1,9 +1,8 @@
-//! Histories of concurrent clients, and whether they can be linearized.
+//! Histories of concurrent clients, and the check that they are linearizable.
 //!
-//! Every write has a revision, counted for the whole store, and every read tells the revision that it shows. So the
-//! order in which things happened need not be searched for: it is the order of revisions, and a history is
-//! linearizable if that order explains every answer and agrees with real time. The log of all changes, as a watch
-//! has seen it, is the witness; what is not in it did not happen.
+//! Every write has a store-wide revision, and every read returns the revision it shows. So the check need not search
+//! for an order. A history is linearizable if the order of revisions explains every answer and agrees with real time.
+//! The log of all changes, as a watch received it, is the reference; a write that is not in it did not happen.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,11 +14,11 @@ use futures_util::future::BoxFuture;
 
 use crate::{Change, ChangeKind, Error, Expected, KeyRange, Op, Outcome, Revision, Store, Write};
 
-/// What is tested: a store, or a server in front of one.
+/// The subject of a test: a store, or a server in front of one.
 pub trait Subject: Send + Sync {
-    /// The value and revision of a key, and the revision at which that was so.
+    /// Returns the value and revision of a key, and the revision of that read.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer>;
-    /// All keys.
+    /// Returns all keys.
     fn list(&self) -> BoxFuture<'_, Answer>;
     /// Creates the key (`expected` 0) or changes it from that revision; without a value deletes it.
     fn write<'a>(
@@ -33,36 +32,44 @@ pub trait Subject: Send + Sync {
 /// A value of a key, with its revision.
 pub type Found = (String, Revision, Bytes);
 
-/// What a call came back with.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// `None` where the server does not say.
+    /// The write succeeded; `None` if the server does not return its revision.
     Done(Option<Revision>),
+    /// The precondition did not hold.
     Conflict,
-    /// What was there, and when, if that is told.
+    /// The keys read, and the revision of the read, if it is known.
     Read(Vec<Found>, Option<Revision>),
-    /// It may have happened.
+    /// The write may or may not have happened.
     Unknown,
 }
 
-/// What a client asked for.
+/// The request of a call.
 #[derive(Clone, Debug)]
 pub enum Asked {
+    /// Reads one key.
     Get(String),
+    /// Reads all keys.
     List,
+    /// Writes one key.
     Write { key: String, expected: Revision, value: Option<String> },
 }
 
-/// One call of a client. `begun` and `ended` are moments of one clock that all clients share.
+/// A call of a client. `begun` and `ended` are times of a clock that all clients share.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// The time before the call.
     pub begun: u64,
+    /// The time after the call.
     pub ended: u64,
-    pub asked: Asked,
+    /// The request.
+    pub request: Asked,
+    /// The answer.
     pub answer: Answer,
 }
 
-/// Numbers that order the calls of all clients: each is greater than those given out before.
+/// A counter that orders the calls of all clients: each number is greater than all earlier ones.
 #[derive(Default)]
 pub struct Clock(AtomicU64);
 
@@ -108,7 +115,7 @@ impl Subject for &dyn Store {
             match Store::write(*self, write).await {
                 Ok(Outcome::Done { revision, .. }) => Answer::Done(Some(revision)),
                 Ok(Outcome::Conflict { .. }) => Answer::Conflict,
-                // These were refused before anything was tried.
+                // These were rejected before anything was tried.
                 Err(Error::TooLarge { .. } | Error::NoSpace { .. }) => Answer::Conflict,
                 Err(_) => Answer::Unknown,
             }
@@ -120,7 +127,8 @@ fn found_of(kv: &crate::KeyValue) -> Found {
     (kv.key.to_string(), kv.mod_revision, kv.value.clone())
 }
 
-/// A client that makes `calls` calls, decided by a seed, on a few keys. `name` must be its own: its values are.
+/// Runs a client that makes `calls` calls on a few keys, chosen by a seed. `name` must be unique, because it makes the
+/// client's values unique.
 pub async fn client(
     subject: &dyn Subject,
     clock: &Clock,
@@ -137,7 +145,7 @@ pub async fn client(
     let mut history = Vec::with_capacity(calls);
     for n in 0..calls {
         let key = format!("/registry/k{}", roll(4));
-        let asked = match roll(8) {
+        let request = match roll(8) {
             0 | 1 => Asked::Get(key.clone()),
             2 => Asked::List,
             step => {
@@ -147,7 +155,7 @@ pub async fn client(
             }
         };
         let begun = clock.tick();
-        let answer = match &asked {
+        let answer = match &request {
             Asked::Get(key) => subject.get(key).await,
             Asked::List => subject.list().await,
             Asked::Write { key, expected, value } => {
@@ -155,13 +163,13 @@ pub async fn client(
             }
         };
         let ended = clock.tick();
-        match (&asked, &answer) {
+        match (&request, &answer) {
             (Asked::Write { value: Some(_), .. }, Answer::Done(Some(revision))) => {
                 known.insert(key, *revision);
             }
             (Asked::Write { .. }, Answer::Done(_)) => drop(known.remove(&key)),
             (Asked::Write { .. }, Answer::Conflict | Answer::Unknown) => {
-                // Look before the next try, as any client does.
+                // Read the key before the next try, as any client does.
                 if let Answer::Read(found, _) = subject.get(&key).await {
                     known.insert(key, found.first().map_or(0, |f| f.1));
                 }
@@ -171,15 +179,15 @@ pub async fn client(
             }
             _ => {}
         }
-        history.push(Call { begun, ended, asked, answer });
+        history.push(Call { begun, ended, request, answer });
     }
     history
 }
 
-/// One state of one key: since a revision a value, or nothing.
+/// The state of one key: a value, or `None`, since a revision.
 type State = (Revision, Option<Bytes>);
 
-/// Judges a history by the log of all changes since `began`, when nothing was there.
+/// Checks a history against the log of all changes since `began`, when the store was empty.
 pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), String> {
     let keys = replay(log, began)?;
     let by_value = by_value(log)?;
@@ -187,12 +195,12 @@ pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), St
     for call in history {
         let fault = |what: String| format!("{what}: {call:?}");
         let (low, high) = (bounds.before(call.begun).max(began), bounds.after(call.ended));
-        match (&call.asked, &call.answer) {
+        match (&call.request, &call.answer) {
             (_, Answer::Unknown) => {}
-            (Asked::Write { key, expected, value }, Answer::Done(told)) => {
+            (Asked::Write { key, expected, value }, Answer::Done(reported)) => {
                 let at =
                     written(&keys, &by_value, key, *expected, value.as_deref()).map_err(fault)?;
-                if told.is_some_and(|told| told != at) {
+                if reported.is_some_and(|reported| reported != at) {
                     return Err(fault(format!("the log has it at {at}")));
                 }
                 if at <= low || at > high {
@@ -215,30 +223,30 @@ pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), St
                     return Err(fault("nothing was in its way".to_owned()));
                 }
             }
-            (asked, Answer::Read(found, told)) => {
-                let moments: Vec<Revision> = match told {
+            (request, Answer::Read(found, reported)) => {
+                let moments: Vec<Revision> = match reported {
                     Some(at) if *at < low || *at > high => {
                         return Err(fault(format!("a state of {at}, not of {low} to {high}")));
                     }
                     Some(at) => vec![*at],
-                    // Any moment while the call went on explains it.
+                    // Any revision during the call explains the answer.
                     None => {
                         let changed = log.iter().map(|c| c.kv.mod_revision);
                         let during = changed.filter(|r| *r > low && *r <= high);
                         std::iter::once(low).chain(during).collect()
                     }
                 };
-                if !moments.iter().any(|at| shows(&keys, asked, *at) == *found) {
+                if !moments.iter().any(|at| shows(&keys, request, *at) == *found) {
                     return Err(fault(format!("that is not the state at any of {moments:?}")));
                 }
             }
-            (_, answer) => return Err(fault(format!("{answer:?} is no answer to that"))),
+            (_, answer) => return Err(fault(format!("{answer:?} does not answer the request"))),
         }
     }
     Ok(())
 }
 
-/// Whether another watch saw what the log has, from where it began to where it ended.
+/// Checks that another watch received the same changes as the log, from its first to its last.
 pub fn check_watch(seen: &[Change], log: &[Change], from: Revision) -> Result<(), String> {
     let there = log.iter().filter(|c| c.kv.mod_revision > from).take(seen.len());
     for (a, b) in seen.iter().zip(there) {
@@ -249,7 +257,7 @@ pub fn check_watch(seen: &[Change], log: &[Change], from: Revision) -> Result<()
     Ok(())
 }
 
-/// The states of every key, oldest first. Fails where the log contradicts itself.
+/// Returns the states of every key, oldest first. Fails if the log contradicts itself.
 fn replay(log: &[Change], began: Revision) -> Result<BTreeMap<String, Vec<State>>, String> {
     let mut keys: BTreeMap<String, Vec<State>> = BTreeMap::new();
     let mut last = began;
@@ -270,7 +278,7 @@ fn replay(log: &[Change], began: Revision) -> Result<BTreeMap<String, Vec<State>
     Ok(keys)
 }
 
-/// Where each value was written: values are unique, so that one that is there twice was written twice.
+/// Returns the revision that wrote each value. Values are unique, so a value that occurs twice was written twice.
 fn by_value(log: &[Change]) -> Result<HashMap<&[u8], Revision>, String> {
     let mut found = HashMap::new();
     for change in log.iter().filter(|c| c.kind == ChangeKind::Put) {
@@ -284,7 +292,7 @@ fn by_value(log: &[Change]) -> Result<HashMap<&[u8], Revision>, String> {
     Ok(found)
 }
 
-/// The state of a key at a revision, if it was there.
+/// Returns the state of a key at a revision, if it existed.
 fn state<'a>(
     keys: &'a BTreeMap<String, Vec<State>>,
     key: &str,
@@ -294,9 +302,10 @@ fn state<'a>(
     Some((*since, value.as_ref()?))
 }
 
-fn shows(keys: &BTreeMap<String, Vec<State>>, asked: &Asked, at: Revision) -> Vec<Found> {
-    let wanted =
-        |key: &&String| matches!(asked, Asked::List) || matches!(asked, Asked::Get(k) if k == *key);
+fn shows(keys: &BTreeMap<String, Vec<State>>, request: &Asked, at: Revision) -> Vec<Found> {
+    let wanted = |key: &&String| {
+        matches!(request, Asked::List) || matches!(request, Asked::Get(k) if k == *key)
+    };
     let found = keys.keys().filter(wanted).filter_map(|key| {
         let (since, value) = state(keys, key, at)?;
         Some((key.clone(), since, value.clone()))
@@ -304,7 +313,7 @@ fn shows(keys: &BTreeMap<String, Vec<State>>, asked: &Asked, at: Revision) -> Ve
     found.collect()
 }
 
-/// The revision of a write that was acknowledged.
+/// Returns the revision of an acknowledged write.
 fn written(
     keys: &BTreeMap<String, Vec<State>>,
     by_value: &HashMap<&[u8], Revision>,
@@ -315,7 +324,7 @@ fn written(
     if let Some(value) = value {
         return by_value.get(value.as_bytes()).copied().ok_or_else(|| "it was lost".to_owned());
     }
-    // A deletion has no value of its own; what it deleted has a revision.
+    // A deletion has no value of its own, but the value that it deleted has a revision.
     let states = keys.get(key).map_or(&[][..], Vec::as_slice);
     let after = states.iter().position(|s| s.0 == expected).map(|at| at + 1);
     match after.and_then(|at| states.get(at)) {
@@ -324,11 +333,11 @@ fn written(
     }
 }
 
-/// What real time says of revisions.
+/// The constraints that real time puts on revisions.
 struct Bounds {
-    /// When a call ended, and a revision that had happened by then.
+    /// The end of each call, and a revision that had happened by then.
     ended: Vec<(u64, Revision)>,
-    /// When a write began, and its revision, which cannot have happened before.
+    /// The begin of each write, and its revision, which cannot have happened before.
     begun: Vec<(u64, Revision)>,
 }
 
@@ -336,12 +345,12 @@ impl Bounds {
     fn of(history: &[Call], by_value: &HashMap<&[u8], Revision>) -> Self {
         let mut bounds = Self { ended: Vec::new(), begun: Vec::new() };
         for call in history {
-            match (&call.asked, &call.answer) {
+            match (&call.request, &call.answer) {
                 (_, Answer::Read(_, Some(at))) => bounds.ended.push((call.ended, *at)),
                 (Asked::Write { value, .. }, answer) => {
                     let logged = value.as_ref().and_then(|v| by_value.get(v.as_bytes())).copied();
                     let Some(at) = logged.or(match answer {
-                        Answer::Done(told) => *told,
+                        Answer::Done(reported) => *reported,
                         _ => None,
                     }) else {
                         continue;
@@ -357,12 +366,12 @@ impl Bounds {
         bounds
     }
 
-    /// The newest revision that is known to have happened before a moment.
+    /// Returns the newest revision known to have happened before a time.
     fn before(&self, moment: u64) -> Revision {
         self.ended.iter().filter(|(ended, _)| *ended < moment).map(|(_, at)| *at).max().unwrap_or(0)
     }
 
-    /// The newest revision that can have happened by a moment.
+    /// Returns the newest revision that can have happened by a time.
     fn after(&self, moment: u64) -> Revision {
         let later = self.begun.iter().filter(|(begun, _)| *begun > moment).map(|(_, at)| at - 1);
         later.min().unwrap_or(Revision::MAX)

@@ -1,5 +1,5 @@
-//! The embedded engine under concurrent clients, with and without loss of power; and the checker on histories that
-//! cannot have been.
+//! Tests of the embedded engine under concurrent clients, with and without power loss, and of the checker on impossible
+//! histories.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     embedded::{Embedded, Options},
 };
 
-/// All changes from after `from` up to what is there now.
+/// Returns all changes after `from`, up to the present revision.
 async fn changes(store: &dyn Store, from: Revision) -> Vec<Change> {
     let until = store.revision().await.unwrap();
     let mut stream = store.watch(KeyRange::prefix("/registry/"), from).await.unwrap();
@@ -31,7 +31,7 @@ async fn changes(store: &dyn Store, from: Revision) -> Vec<Change> {
     seen
 }
 
-/// Four clients on one store; their calls.
+/// Runs four clients on one store and returns their calls.
 async fn concurrently(
     store: &dyn Store,
     clock: &Clock,
@@ -72,7 +72,7 @@ fn concurrent_clients_see_one_order() {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_when_power_fails() {
+fn power_loss_neither_loses_nor_repeats_writes() {
     let options = || Options { history_bytes: 1 << 20, ..brisk() };
     let mut crashes = 0;
     for seed in 0..60 {
@@ -86,7 +86,7 @@ fn nothing_is_lost_or_doubled_when_power_fails() {
                 let began = *began.get_or_insert_with(|| block_on(store.revision()).unwrap());
                 let calls = block_on(concurrently(&store, &clock, life, seed, 25));
                 history.extend(calls);
-                // What a watcher has seen by now it must never have to take back.
+                // A change that a watcher has received must never be undone.
                 let from = log.last().map_or(began, |c| c.kv.mod_revision);
                 if !disk.has_crashed() {
                     log.extend(block_on(changes(&store, from)));
@@ -117,18 +117,18 @@ fn change(revision: Revision, kind: ChangeKind, value: &str) -> Change {
 
 fn write(begun: u64, ended: u64, expected: Revision, value: Option<&str>, answer: Answer) -> Call {
     let key = "/registry/k".to_owned();
-    let asked = Asked::Write { key, expected, value: value.map(str::to_owned) };
-    Call { begun, ended, asked, answer }
+    let request = Asked::Write { key, expected, value: value.map(str::to_owned) };
+    Call { begun, ended, request, answer }
 }
 
 fn read(begun: u64, ended: u64, found: &[(Revision, &'static str)], at: Option<Revision>) -> Call {
     let key = "/registry/k".to_owned();
     let found = found.iter().map(|(r, v)| (key.clone(), *r, v.as_bytes().into())).collect();
-    Call { begun, ended, asked: Asked::Get(key), answer: Answer::Read(found, at) }
+    Call { begun, ended, request: Asked::Get(key), answer: Answer::Read(found, at) }
 }
 
 #[test]
-fn the_checker_finds_what_cannot_have_been() {
+fn checker_rejects_impossible_histories() {
     use ChangeKind::{Delete, Put};
     let log = [change(2, Put, "a"), change(3, Put, "b"), change(4, Delete, "")];
     let a = || write(0, 1, 0, Some("a"), Answer::Done(Some(2)));

@@ -1,7 +1,7 @@
-//! A plain model of a store, and a script runner that compares an engine with it.
+//! A simple model of a store, and a script runner that compares an engine with it.
 //!
-//! The script is a list of numbers, each one step, so that any property-testing library can make and shrink
-//! it. The runner must be the only writer of the store while it runs.
+//! The script is a list of numbers, one per step, so any property-testing library can generate and shrink it. The
+//! runner must be the only writer of the store while it runs.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::{
 
 const KEYS: u64 = 6;
 
-/// What went wrong, in words.
+/// The result of a check, with the difference in words.
 pub type Verdict<T = ()> = Result<T, String>;
 
-/// What the store should hold.
+/// The expected contents of the store.
 pub struct Model {
     prefix: String,
     /// Every change since the model began, oldest first.
     changes: Vec<Change>,
     live: BTreeMap<String, KeyValue>,
     revision: Revision,
-    /// The store's revision when the model began; older reads are not the model's.
+    /// The store's revision when the model began; older reads are not compared.
     began: Revision,
     floor: Revision,
     writes: u64,
@@ -39,8 +39,8 @@ struct Watching {
     seen: Revision,
 }
 
-/// Runs a whole script against a store, under keys that begin with `prefix`. Gives how many watches ended
-/// before their time and were resumed.
+/// Runs a whole script against a store, under keys that begin with `prefix`. Returns how many watches ended early and
+/// were resumed.
 pub async fn check(store: &dyn Store, prefix: &str, script: &[u64]) -> Verdict<u64> {
     let mut model = Model::begin(store, prefix).await?;
     for number in script {
@@ -51,7 +51,7 @@ pub async fn check(store: &dyn Store, prefix: &str, script: &[u64]) -> Verdict<u
 }
 
 impl Model {
-    /// A model that knows the store from its present revision on, and of keys that begin with `prefix` alone.
+    /// Creates a model of the store from its present revision on, for keys that begin with `prefix`.
     pub async fn begin(store: &dyn Store, prefix: &str) -> Verdict<Self> {
         let revision = store.revision().await.map_err(words)?;
         Ok(Self {
@@ -67,7 +67,7 @@ impl Model {
         })
     }
 
-    /// One step of the script.
+    /// Runs one step of the script.
     pub async fn step(&mut self, store: &dyn Store, number: u64) -> Verdict {
         let mut dice = Dice(number);
         match dice.roll(16) {
@@ -81,7 +81,7 @@ impl Model {
         }
     }
 
-    /// Compares everything that can be compared at the end of a script.
+    /// Compares reads and watches at the end of a script.
     pub async fn settle(&mut self, store: &dyn Store) -> Verdict {
         self.catch_up(store).await?;
         // A change that a watch delivers twice would come before this one.
@@ -97,7 +97,7 @@ impl Model {
         same("revision", &latest, &self.revision)
     }
 
-    /// The streams end with the store; a model that goes on with it reopened watches anew.
+    /// Drops the watches, which end with the store. A model that continues with a reopened store creates new ones.
     pub fn forget_watches(&mut self) {
         self.watches.clear();
     }
@@ -259,7 +259,7 @@ impl Model {
     }
 
     async fn compact(&mut self, store: &dyn Store, dice: &mut Dice) -> Verdict {
-        // Watches first take what compaction may take away.
+        // Let the watches catch up first, because compaction may discard their changes.
         self.catch_up(store).await?;
         let revision = self.revision - dice.roll(1 + self.revision - self.began).min(8);
         store.compact(revision).await.map_err(words)?;
@@ -267,7 +267,7 @@ impl Model {
         Ok(())
     }
 
-    /// Reads every watch until it has delivered all that it should have.
+    /// Reads every watch until it has delivered all expected changes.
     async fn catch_up(&mut self, store: &dyn Store) -> Verdict {
         store.request_progress().await.map_err(words)?;
         for watching in &mut self.watches {
@@ -306,7 +306,7 @@ impl Model {
     }
 }
 
-/// A number taken apart, digit by digit.
+/// A number used as a source of random choices, digit by digit.
 struct Dice(u64);
 
 impl Dice {

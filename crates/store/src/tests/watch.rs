@@ -1,4 +1,4 @@
-//! Watches under concurrency: never a gap, never a change twice.
+//! Tests of watches under concurrency: no gaps and no duplicate changes.
 
 use std::{
     collections::BTreeSet,
@@ -19,8 +19,8 @@ use super::embedded::{brisk, done, open, put};
 const WRITERS: u64 = 4;
 const EACH: u64 = 400;
 
-/// Follows the store to its last revision, taking up the watch again whenever it ends, and gives the
-/// revisions in the order they came.
+/// Follows the store to its last revision, resuming the watch whenever it ends. Returns the revisions in order of
+/// arrival.
 async fn follow(
     store: Arc<Embedded>,
     from: Revision,
@@ -100,7 +100,7 @@ fn every_watcher_sees_every_revision_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_falls_behind_is_closed_after_what_it_was_given() {
+async fn closes_slow_watcher_after_its_queued_changes() {
     let store = open(&SimDisk::default(), Options { watch_bytes: 2_000, ..brisk() });
     let mut slow = store.watch(KeyRange::prefix("/"), 0).await.unwrap();
     for n in 0..50 {
@@ -121,12 +121,14 @@ async fn a_watcher_that_falls_behind_is_closed_after_what_it_was_given() {
 }
 
 #[tokio::test]
-async fn progress_is_told_on_request_and_never_before_the_changes() {
+async fn sends_progress_on_request_after_the_changes() {
     let store = open(&SimDisk::default(), brisk());
     let mut watch = store.watch(KeyRange::prefix("/watched/"), 0).await.unwrap();
     let revision = done(store.write(put("/other/a", "1")).await.unwrap());
     store.request_progress().await.unwrap();
-    assert!(matches!(watch.next().await, Some(WatchMessage::Progress(told)) if told == revision));
+    assert!(
+        matches!(watch.next().await, Some(WatchMessage::Progress(reported)) if reported == revision)
+    );
     let changed = done(store.write(put("/watched/a", "1")).await.unwrap());
     let later = done(store.write(put("/other/a", "2")).await.unwrap());
     store.request_progress().await.unwrap();
@@ -134,11 +136,13 @@ async fn progress_is_told_on_request_and_never_before_the_changes() {
         panic!("progress came first")
     };
     assert_eq!(changes[0].kv.mod_revision, changed);
-    assert!(matches!(watch.next().await, Some(WatchMessage::Progress(told)) if told == later));
+    assert!(
+        matches!(watch.next().await, Some(WatchMessage::Progress(reported)) if reported == later)
+    );
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_its_store() {
+async fn ends_watches_with_the_store() {
     let store = open(&SimDisk::default(), brisk());
     let mut watch = store.watch(KeyRange::prefix("/"), 0).await.unwrap();
     drop(store);
@@ -146,7 +150,7 @@ async fn a_watch_ends_with_its_store() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_takes_no_message_with_it() {
+async fn dropped_next_future_loses_no_message() {
     let store = open(&SimDisk::default(), brisk());
     let mut wanted = Vec::new();
     for n in 0..6000 {
@@ -154,8 +158,7 @@ async fn a_dropped_wait_takes_no_message_with_it() {
         let revision = done(store.write(put(key, "v")).await.unwrap());
         wanted.extend((key == "/rare").then_some(revision));
     }
-    // The watch goes through history in steps, most of them without a change for it; each wait is given
-    // up at its first pause.
+    // The watch steps through history, mostly without a change for it. Each wait is dropped at its first pause.
     let mut watch = store.watch(KeyRange::prefix("/rare"), 1).await.unwrap();
     let mut seen = Vec::new();
     let mut pauses = 0;

@@ -1,4 +1,4 @@
-//! A process that is killed while it writes: this test runs itself as that process.
+//! Tests a process that is killed while it writes. The test runs itself as that process.
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +14,14 @@ use store::{
 
 const DIRECTORY: &str = "STORE_TEST_KILL_DIRECTORY";
 const WRITERS: u64 = 8;
-/// How many acknowledgements the parent waits for before it kills the child.
+/// The number of acknowledgements that the parent awaits before it kills the child.
 const ENOUGH: usize = 3000;
 
 fn options() -> Options {
     Options { snapshot_log_bytes: 100_000, history_bytes: 100_000, ..Options::default() }
 }
 
-/// What writer `writer` writes as its `n`-th value.
+/// Returns the `n`-th value of a writer.
 fn content(writer: u64, n: u64) -> Vec<u8> {
     format!("{writer}/{n};").into_bytes().repeat(1 + (n % 50) as usize)
 }
@@ -42,7 +42,7 @@ fn child() {
                     let key = format!("/{writer}/{}", n % 10);
                     let outcome = store.write(crate::put(&key, content(writer, n))).await.unwrap();
                     let Outcome::Done { revision, .. } = outcome else { panic!("{outcome:?}") };
-                    // One write call a line, past the test harness's capture: what the parent reads was
+                    // One write call per line, bypassing the test harness's capture: every line the parent reads was
                     // acknowledged.
                     let line = format!("\nacknowledged {writer} {n} {revision}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
@@ -93,7 +93,7 @@ fn check(directory: &Path, acknowledged: &BTreeMap<u64, u64>, newest: u64) {
     let values: BTreeMap<String, Vec<u8>> =
         found.items.iter().map(|kv| (kv.key.to_string(), kv.value.to_vec())).collect();
     for (writer, last) in acknowledged {
-        // Each writer waits for its writes: at most the one after the last acknowledged may be there.
+        // Each writer waits for its writes, so at most one write after the last acknowledged may exist.
         for n in last.saturating_sub(8)..=*last {
             let value = &values[&format!("/{writer}/{}", n % 10)];
             assert!(

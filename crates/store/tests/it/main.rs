@@ -1,4 +1,4 @@
-//! The embedded engine on a real disk: killed under load, saved and restored.
+//! Tests of the embedded engine on a real disk: killed under load, saved and restored.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,10 +1,12 @@
+//! Tests of saving and restoring a store on a real disk.
+
 use store::{
     Error, Expected, KeyRange, Op, Snapshot, Store, Write,
     embedded::{Embedded, Options},
 };
 
 #[tokio::test]
-async fn a_snapshot_restores_to_the_same_store() {
+async fn restores_snapshot_to_the_same_store() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let store = Embedded::open(&at("data"), Options::default()).unwrap();
@@ -37,7 +39,7 @@ async fn a_snapshot_restores_to_the_same_store() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_not_restored_over_a_store_nor_from_a_damaged_file() {
+async fn rejects_restore_over_store_or_from_damaged_file() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let store = Embedded::open(&at("data"), Options::default()).unwrap();

@@ -1,31 +1,31 @@
-//! What a request asks for.
+//! Parses S3 requests.
 
 use http::{Method, StatusCode, header, request::Parts};
 
 use super::{Refusal, refuse};
 use crate::{Since, Version};
 
-/// The most parameters that a request has.
+/// The most query parameters of a request.
 const MOST_PARAMETERS: usize = 32;
 
-/// A request, by its path and its headers.
+/// The parameters of a request, from its path and its headers.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct S3Request {
     pub(super) method: Method,
     pub(super) bucket: String,
     /// Empty for the bucket.
     pub(super) key: String,
     pub(super) query: Vec<(String, String)>,
-    /// Under which condition; without one, whatever is there.
+    /// The precondition; `None` for an unconditional request.
     pub(super) since: Option<Since>,
     pub(super) length: u64,
 }
 
-/// What is to be listed.
+/// The parameters of a listing.
 pub(super) struct Listing {
     pub(super) prefix: String,
     pub(super) delimiter: String,
-    /// The last name that is known.
+    /// The listing starts after this name.
     pub(super) after: String,
     pub(super) most: usize,
     pub(super) is_encoded: bool,
@@ -35,7 +35,7 @@ fn invalid<T>(why: &str) -> Result<T, Refusal> {
     refuse(StatusCode::BAD_REQUEST, "InvalidArgument", why)
 }
 
-impl Asked {
+impl S3Request {
     pub(super) fn read(head: &Parts) -> Result<Self, Refusal> {
         let path = api_meta::percent_decode(head.uri.path()).ok();
         let Some(path) = path.and_then(|path| String::from_utf8(path).ok()) else {
@@ -56,16 +56,12 @@ impl Asked {
         }
         let text = |name| head.headers.get(name).map(|value| value.to_str().unwrap_or_default());
         if text(header::RANGE).is_some() {
-            return refuse(
-                StatusCode::NOT_IMPLEMENTED,
-                "NotImplemented",
-                "Range is not served here",
-            );
+            return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", "Range is not supported");
         }
         let sum = text(header::HeaderName::from_static("x-amz-content-sha256"));
         if sum.is_some_and(|sum| sum.starts_with("STREAMING-")) {
-            let told = "a body must be signed as a whole; AWS_REQUEST_CHECKSUM_CALCULATION=when_required has it so";
-            return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", told);
+            let message = "a body must be signed as a whole; set AWS_REQUEST_CHECKSUM_CALCULATION=when_required";
+            return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message);
         }
         let since = match (text(header::IF_NONE_MATCH), text(header::IF_MATCH)) {
             (None, None) => None,
@@ -74,15 +70,17 @@ impl Asked {
                 Some(Since::Read(Version(format!("\"{}\"", tag.trim_matches('"')))))
             }
             _ => {
-                return invalid("of conditions If-None-Match: * and If-Match with a tag are known");
+                return invalid(
+                    "only the conditions If-None-Match: * and If-Match with one tag are supported",
+                );
             }
         };
         let length = text(header::CONTENT_LENGTH).map(str::parse);
         let length = match (&head.method, length) {
             (_, Some(Ok(length))) => length,
             (&Method::PUT, _) => {
-                let told = "You must provide the Content-Length HTTP header.";
-                return refuse(StatusCode::LENGTH_REQUIRED, "MissingContentLength", told);
+                let message = "You must provide the Content-Length HTTP header.";
+                return refuse(StatusCode::LENGTH_REQUIRED, "MissingContentLength", message);
             }
             _ => 0,
         };
@@ -90,27 +88,27 @@ impl Asked {
             return refuse(
                 StatusCode::NOT_IMPLEMENTED,
                 "NotImplemented",
-                "copies are not made here",
+                "copying objects is not supported",
             );
         }
         let (bucket, key) = (bucket.to_owned(), key.to_owned());
         Ok(Self { method: head.method.clone(), bucket, key, query, since, length })
     }
 
-    /// A parameter's value.
+    /// Returns a query parameter's value.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Listing {
-    pub(super) fn read(asked: &Asked) -> Result<Self, Refusal> {
-        if asked.value("list-type") != Some("2") {
-            let text = "of a bucket only listings of type 2 and its location are served here";
+    pub(super) fn read(request: &S3Request) -> Result<Self, Refusal> {
+        if request.value("list-type") != Some("2") {
+            let text = "only listings of type 2 and the location of a bucket are supported";
             return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
         }
-        let text = |name| asked.value(name).unwrap_or_default().to_owned();
-        let after = match asked.value("continuation-token") {
+        let text = |name| request.value(name).unwrap_or_default().to_owned();
+        let after = match request.value("continuation-token") {
             None => text("start-after"),
             Some(token) => {
                 let bytes = data_encoding::HEXLOWER.decode(token.as_bytes()).ok();
@@ -120,19 +118,19 @@ impl Listing {
                 }
             }
         };
-        let most = match asked.value("max-keys").map(str::parse) {
+        let most = match request.value("max-keys").map(str::parse) {
             None => 1000,
             Some(Ok(most)) => most,
-            Some(Err(_)) => return invalid("max-keys is no number"),
+            Some(Err(_)) => return invalid("max-keys is not a number"),
         };
         if !["", "/"].contains(&text("delimiter").as_str()) {
             return refuse(
                 StatusCode::NOT_IMPLEMENTED,
                 "NotImplemented",
-                "the delimiter is a slash",
+                "the only supported delimiter is a slash",
             );
         }
-        let is_encoded = asked.value("encoding-type") == Some("url");
+        let is_encoded = request.value("encoding-type") == Some("url");
         Ok(Self { prefix: text("prefix"), delimiter: text("delimiter"), after, most, is_encoded })
     }
 }

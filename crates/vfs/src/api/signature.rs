@@ -1,4 +1,4 @@
-//! Who asks: AWS' signature of version 4, in a request's headers.
+//! Authenticates requests by AWS Signature Version 4 in the headers.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,17 +7,17 @@ use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 use http::{StatusCode, request::Parts};
 
-use super::{Refusal, Right, denied, refuse, request::Asked};
+use super::{Refusal, Right, denied, refuse, request::S3Request};
 use crate::body::sum_of;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// How far a request's time may be from ours.
+/// The largest difference between a request's time and the current time.
 const SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// What the header `Authorization` says.
+/// The parsed `Authorization` header.
 struct Authorization<'a> {
     id: &'a str,
-    /// The day, the region, the service and the end.
+    /// `DAY/REGION/SERVICE/aws4_request`.
     scope: &'a str,
     signed: Vec<&'a str>,
     signature: Vec<u8>,
@@ -44,15 +44,15 @@ fn mac(key: &[u8], text: &str) -> hmac::Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes())
 }
 
-/// Whose request this is, and which sum its body must have.
+/// Verifies a request's signature and returns its access key and the SHA-256 sum that its body must have.
 pub(super) fn verify<'a>(
     head: &Parts,
-    asked: &Asked,
+    request: &S3Request,
     rights: &'a [Right],
     now: SystemTime,
 ) -> Result<(&'a Right, String), Refusal> {
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let Some(said) = text("authorization") else { return denied() };
+    let Some(authorization) = text("authorization") else { return denied() };
     let malformed = |why: &str| {
         let code = "AuthorizationHeaderMalformed";
         Refusal(
@@ -61,63 +61,65 @@ pub(super) fn verify<'a>(
             format!("The authorization header is malformed: {why}"),
         )
     };
-    let said =
-        Authorization::read(said).ok_or_else(|| malformed("it is none of AWS4-HMAC-SHA256"))?;
+    let authorization = Authorization::read(authorization)
+        .ok_or_else(|| malformed("it is not an AWS4-HMAC-SHA256 signature"))?;
     let at = text("x-amz-date").unwrap_or_default();
-    let moment = moment(at).ok_or_else(|| malformed("x-amz-date is missing, or no time"))?;
-    let scope: Vec<&str> = said.scope.split('/').collect();
+    let moment = moment(at).ok_or_else(|| malformed("x-amz-date is missing or not a time"))?;
+    let scope: Vec<&str> = authorization.scope.split('/').collect();
     let [day, region, "s3", "aws4_request"] = scope[..] else {
         return Err(malformed("its scope is not DAY/REGION/s3/aws4_request"));
     };
     if !at.starts_with(day) || day.len() != 8 {
         return Err(malformed("it was signed for another day"));
     }
-    if !said.signed.contains(&"host")
+    if !authorization.signed.contains(&"host")
         || head.headers.keys().any(|name| {
-            name.as_str().starts_with("x-amz-") && !said.signed.contains(&name.as_str())
+            name.as_str().starts_with("x-amz-") && !authorization.signed.contains(&name.as_str())
         })
     {
-        return Err(malformed("host and all that begins with x-amz- must be signed"));
+        return Err(malformed("host and every x-amz- header must be signed"));
     }
-    let Some(right) = rights.iter().find(|right| right.id == said.id) else {
-        let told = "The AWS Access Key Id you provided does not exist in our records.";
-        return refuse(StatusCode::FORBIDDEN, "InvalidAccessKeyId", told);
+    let Some(right) = rights.iter().find(|right| right.id == authorization.id) else {
+        let message = "The AWS Access Key Id you provided does not exist in our records.";
+        return refuse(StatusCode::FORBIDDEN, "InvalidAccessKeyId", message);
     };
     let body = text("x-amz-content-sha256").unwrap_or_default();
-    let canonical = canonical(head, asked, &said.signed, body);
-    let to_sign = format!("{ALGORITHM}\n{at}\n{}\n{}", said.scope, sum_of(canonical.as_bytes()));
+    let canonical = canonical(head, request, &authorization.signed, body);
+    let to_sign =
+        format!("{ALGORITHM}\n{at}\n{}\n{}", authorization.scope, sum_of(canonical.as_bytes()));
     let mut key = mac(format!("AWS4{}", right.secret).as_bytes(), day);
     for part in [region, "s3", "aws4_request"] {
         key = mac(key.as_ref(), part);
     }
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
-    if hmac::verify(&key, to_sign.as_bytes(), &said.signature).is_err() {
-        let told = "The request signature we calculated does not match the signature you provided.";
-        return refuse(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", told);
+    if hmac::verify(&key, to_sign.as_bytes(), &authorization.signature).is_err() {
+        let message =
+            "The request signature we calculated does not match the signature you provided.";
+        return refuse(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
     }
     let now = Timestamp::from(now);
     if now.since(moment).max(moment.since(now)) > SKEW {
-        let told = "The difference between the request time and the current time is too large.";
-        return refuse(StatusCode::FORBIDDEN, "RequestTimeTooSkewed", told);
+        let message = "The difference between the request time and the current time is too large.";
+        return refuse(StatusCode::FORBIDDEN, "RequestTimeTooSkewed", message);
     }
-    // Otherwise whoever is on the way may change it.
+    // An unsigned body could be changed on the way.
     if body.len() != 64 {
-        let told = format!("a body must be signed as a whole; x-amz-content-sha256 is {body:?}");
-        return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", told);
+        let message = format!("a body must be signed as a whole; x-amz-content-sha256 is {body:?}");
+        return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message);
     }
     Ok((right, body.to_owned()))
 }
 
-/// The request in the one form in which both sides know it.
-fn canonical(head: &Parts, asked: &Asked, signed: &[&str], body: &str) -> String {
+/// Returns the canonical request, which both sides sign.
+fn canonical(head: &Parts, request: &S3Request, signed: &[&str], body: &str) -> String {
     let path = api_meta::percent_decode(head.uri.path()).unwrap_or_default();
     let path = api_meta::percent_encode(path, b"-._~/");
     let escape = |text: &str| api_meta::percent_encode(text, b"-._~");
-    let pairs = asked.query.iter();
+    let pairs = request.query.iter();
     let mut pairs: Vec<_> =
         pairs.map(|(name, value)| format!("{}={}", escape(name), escape(value))).collect();
     pairs.sort();
-    let mut text = format!("{}\n{path}\n{}\n", asked.method, pairs.join("&"));
+    let mut text = format!("{}\n{path}\n{}\n", request.method, pairs.join("&"));
     for name in signed {
         let values = head.headers.get_all(*name).iter();
         let values: Vec<_> = values.map(|value| value.to_str().unwrap_or_default()).collect();
@@ -128,7 +130,7 @@ fn canonical(head: &Parts, asked: &Asked, signed: &[&str], body: &str) -> String
     format!("{text}\n{}\n{body}", signed.join(";"))
 }
 
-/// `20261123T140000Z`.
+/// Parses a time such as `20261123T140000Z`.
 fn moment(text: &str) -> Option<Timestamp> {
     let digits = |range: std::ops::Range<usize>| {
         text.get(range).filter(|part| part.bytes().all(|b| b.is_ascii_digit()))

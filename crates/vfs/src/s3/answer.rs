@@ -1,25 +1,25 @@
-//! What a server of S3 says in XML.
+//! Parses the XML answers of an S3 server.
 
 use api_meta::Timestamp;
 use aws::xml;
 
 use crate::Listed;
 
-/// The most bytes of an answer that is no object and no listing.
+/// The largest answer that is neither an object nor a listing, in bytes.
 pub(super) const LARGEST: usize = 64 << 10;
-/// No answer has elements in elements in elements as deep as this.
+/// The deepest nesting of elements in an answer.
 const DEEPEST: usize = 8;
 
-/// One page of a listing.
+/// A page of a listing.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Page {
     pub(super) objects: Vec<Listed>,
     pub(super) prefixes: Vec<String>,
-    /// What the next page is asked for with.
+    /// The continuation token of the next page.
     pub(super) next: Option<String>,
 }
 
-/// An object of which nothing has been said yet.
+/// Returns an empty entry.
 fn unknown() -> Listed {
     Listed { name: String::new(), size: 0, modified: Timestamp::from_unix(0, 0) }
 }
@@ -49,7 +49,7 @@ impl Page {
             _ => {}
         })?;
         if !root {
-            return Err("it is no listing");
+            return Err("it is not a listing");
         }
         if is_encoded {
             let keys = page.objects.iter_mut().map(|object| &mut object.name);
@@ -58,17 +58,17 @@ impl Page {
             }
         }
         match (is_cut, &page.next) {
-            (true, None) => Err("it says not how the listing goes on"),
+            (true, None) => Err("it is truncated, but has no continuation token"),
             (true, Some(_)) => Ok(page),
             (false, _) => Ok(Self { next: None, ..page }),
         }
     }
 }
 
-/// The code and the message of an answer that says what went wrong.
+/// Returns the code and the message of an error answer.
 pub(super) fn problem(text: &[u8]) -> (String, String) {
     let (mut code, mut message) = (String::new(), String::new());
-    // A broken answer says as much as stands in front of the break.
+    // Of a broken answer, use the part before the break.
     let _ = xml::elements(text, DEEPEST, |path, text| match path {
         [root, own] if root == "Error" && own == "Code" => text.clone_into(&mut code),
         [root, own] if root == "Error" && own == "Message" => text.clone_into(&mut message),
@@ -78,7 +78,7 @@ pub(super) fn problem(text: &[u8]) -> (String, String) {
     (plain(code), plain(message))
 }
 
-/// Whether a bucket's settings name an encryption for what is written without one.
+/// Reports whether a bucket's settings name a default encryption.
 pub(super) fn encrypts(text: &[u8]) -> bool {
     let mut found = false;
     let read = xml::elements(text, DEEPEST, |path, _| {
@@ -97,7 +97,7 @@ mod tests {
         <CommonPrefixes><Prefix>x/d/</Prefix></CommonPrefixes><Contents><Key/></Contents></ListBucketResult>";
 
     #[test]
-    fn a_page_has_keys_and_says_how_to_go_on() {
+    fn parses_keys_and_continuation_token() {
         let page = Page::read(WHOLE.as_bytes()).unwrap();
         let modified = "2026-11-23T10:00:00Z".parse().unwrap();
         let (first, second) = (&page.objects[0], &page.objects[1]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_hostile_is_no_page() {
+    fn rejects_truncated_and_hostile_listings() {
         for length in 0..WHOLE.len() {
             assert!(Page::read(&WHOLE.as_bytes()[..length]).is_err(), "{length}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_has_a_code_and_a_message() {
+    fn parses_code_and_message_of_an_error() {
         let text = b"<Error><Code>NoSuchKey</Code><Message>it is\n not there</Message></Error>";
         assert_eq!(problem(text), ("NoSuchKey".to_owned(), "it is not there".to_owned()));
         assert_eq!(problem(b"<html>"), (String::new(), String::new()));

@@ -1,4 +1,4 @@
-//! Where a bucket is, by upstream's rules.
+//! The location of a bucket, by upstream's rules.
 
 use aws::is_region;
 
@@ -6,54 +6,54 @@ use crate::store::Environment;
 
 const USUAL_REGION: &str = "us-east-1";
 
-/// A bucket's place.
+/// The location of a bucket, and the access to it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct BucketLocation {
     pub(super) bucket: String,
     pub(super) region: String,
-    /// Of a server other than AWS: its address, and the key to it.
-    pub(super) own: Option<Own>,
-    /// A file of those who sign servers, if they are others than the system's.
+    /// The server, if it is not AWS.
+    pub(super) own: Option<CustomEndpoint>,
+    /// The file of certificate authorities for servers; `None` for the system's.
     pub(super) authorities: Option<String>,
 }
 
-/// A server that is named.
+/// A server named by `S3_ENDPOINT`, with its access key.
 #[derive(Clone, PartialEq)]
-pub(super) struct Own {
+pub(super) struct CustomEndpoint {
     /// `http://host:port` or `https://host:port`.
     pub(super) endpoint: String,
     pub(super) key: String,
     pub(super) secret: String,
 }
 
-impl std::fmt::Debug for Own {
+impl std::fmt::Debug for CustomEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Own").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("CustomEndpoint").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-/// How a request names its bucket.
+/// The URL parts of a bucket.
 #[derive(Debug, PartialEq)]
 pub(super) struct Address {
     /// `http://host:port` or `https://host`.
     pub(super) server: String,
-    /// What requests call the server.
+    /// The value of the `Host` header.
     pub(super) host: String,
-    /// What stands before a key: the bucket, where the host does not name it.
+    /// The path before a key: `/bucket` if the host does not name the bucket, otherwise empty.
     pub(super) path: String,
 }
 
-impl Place {
+impl BucketLocation {
     pub(super) fn find(bucket: &str, environment: Environment<'_>) -> Result<Self, &'static str> {
         if !is_bucket(bucket) {
-            return Err("it names no bucket of S3");
+            return Err("it does not name an S3 bucket");
         }
         let given = |name| environment(name).filter(|text: &String| !text.is_empty());
         let (bucket, authorities) = (bucket.to_owned(), given("AWS_CA_BUNDLE"));
         let region = |name| match given(name) {
             None => Ok(USUAL_REGION.to_owned()),
             Some(region) if is_region(&region) => Ok(region),
-            Some(_) => Err("S3_REGION or AWS_REGION is no name of a region"),
+            Some(_) => Err("S3_REGION or AWS_REGION is not the name of a region"),
         };
         let Some(endpoint) = given("S3_ENDPOINT") else {
             return Ok(Self { bucket, region: region("AWS_REGION")?, own: None, authorities });
@@ -65,18 +65,18 @@ impl Place {
             || host.is_empty()
             || host.contains(['/', '@', '?', '#', ' '])
         {
-            return Err("S3_ENDPOINT is no https://host:port");
+            return Err("S3_ENDPOINT is not of the form https://host:port");
         }
         let key = given("S3_ACCESS_KEY_ID");
         let key = key.ok_or("S3_ACCESS_KEY_ID cannot be empty when S3_ENDPOINT is not empty")?;
         let secret = given("S3_SECRET_ACCESS_KEY");
         let secret =
             secret.ok_or("S3_SECRET_ACCESS_KEY cannot be empty when S3_ENDPOINT is not empty")?;
-        let own = Own { endpoint, key, secret };
+        let own = CustomEndpoint { endpoint, key, secret };
         Ok(Self { bucket, region: region("S3_REGION")?, own: Some(own), authorities })
     }
 
-    /// Where requests go to while the bucket is believed to be in a region.
+    /// Returns the address of the bucket, assuming that it is in `region`.
     pub(super) fn address(&self, region: &str) -> Address {
         if let Some(own) = &self.own {
             let host = own.endpoint.split_once("://").map_or("", |(_, host)| host).to_owned();
@@ -85,7 +85,7 @@ impl Place {
         }
         let end = if region.starts_with("cn-") { ".cn" } else { "" };
         let host = format!("s3.dualstack.{region}.amazonaws.com{end}");
-        // A certificate names one level of names below the server's.
+        // A wildcard certificate covers only one level of names below the server's.
         let (host, path) = match self.bucket.contains('.') {
             true => (host, format!("/{}", self.bucket)),
             false => (format!("{}.{host}", self.bucket), String::new()),
@@ -103,14 +103,14 @@ fn is_bucket(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn place(bucket: &str, set: &[(&str, &str)]) -> Result<Place, &'static str> {
-        Place::find(bucket, &|name| {
+    fn place(bucket: &str, set: &[(&str, &str)]) -> Result<BucketLocation, &'static str> {
+        BucketLocation::find(bucket, &|name| {
             set.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
-    fn buckets_are_found_as_upstream_finds_them() {
+    fn finds_buckets_as_upstream_does() {
         let aws = place("state", &[("AWS_REGION", "eu-west-1"), ("S3_REGION", "x")]).unwrap();
         let address = aws.address(&aws.region);
         assert_eq!(address.server, "https://state.s3.dualstack.eu-west-1.amazonaws.com");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_refused() {
+    fn rejects_invalid_bucket_names_and_endpoints() {
         for bucket in ["", "a", "A-bucket", "evil.com#", "a/b", "..", "bucket:80", &"a".repeat(64)]
         {
             assert!(place(bucket, &[]).is_err(), "{bucket}");

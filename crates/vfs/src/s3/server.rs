@@ -1,4 +1,4 @@
-//! Requests to a server of S3: signed, sent again when that may help, and answered within bounds.
+//! Sends requests to an S3 server: signs them, retries them where safe, and bounds the answers.
 
 use std::{
     fs::File,
@@ -17,21 +17,21 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     answer,
-    place::{Address, Place},
+    place::{Address, BucketLocation},
 };
 use crate::{Error, body};
 
-/// How often something is asked before the last answer counts.
+/// The number of attempts before the last answer is returned.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long an answer takes that is read into memory, and how long a server may be silent about any other.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit for an answer read into memory, and for a pause within any other answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const REGION: &str = "x-amz-bucket-region";
-/// What is asked.
+/// A request to the server.
 pub(super) struct Call<'a> {
     pub(super) operation: &'static str,
-    /// What it is about, in the store's words.
+    /// The object's name in the store, for errors.
     pub(super) name: &'a str,
     pub(super) method: Method,
     /// The object's key; empty for the bucket.
@@ -42,7 +42,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// An answer that cannot be used.
+    /// Returns the error for an answer that cannot be used.
     pub(super) fn nonsense(&self, cause: &str) -> Error {
         Error::Answer {
             operation: self.operation,
@@ -53,7 +53,7 @@ impl Call<'_> {
     }
 }
 
-/// What is sent with it.
+/// The body of a request.
 pub(super) enum Payload<'a> {
     Bytes { content: Bytes, sum: String },
     File { path: &'a Path, length: u64, sum: String },
@@ -79,7 +79,7 @@ impl Payload<'_> {
     fn body(&self) -> std::io::Result<client::Body> {
         match self {
             Self::Bytes { content, .. } => Ok(client::full(content.clone())),
-            // The thread that reads it has nothing else to do.
+            // Reading blocks only the store's own thread.
             Self::File { path, .. } => Ok(body::of_file(File::open(path)?)),
         }
     }
@@ -91,19 +91,19 @@ impl Default for Payload<'_> {
     }
 }
 
-/// Where a good answer's body goes, and how long it may be.
-pub(super) enum To<'a> {
+/// The destination of a successful answer's body, and its largest length.
+pub(super) enum Sink<'a> {
     Memory(usize),
     File(&'a mut File, u64),
 }
 
-/// What came.
+/// An answer of the server.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Empty if it went into a file.
+    /// Empty if the body was written to a file.
     pub(super) body: Bytes,
-    /// Whether the same was asked before, and may have been done although no answer came.
+    /// `true` if an earlier attempt may have succeeded although its answer was lost.
     pub(super) is_repeated: bool,
 }
 
@@ -112,24 +112,24 @@ impl Answer {
         answer::problem(&self.body).0
     }
 
-    /// Whether there is no such object; a bucket that is missing is another matter.
+    /// Reports whether the object does not exist. A missing bucket is another error.
     pub(super) fn is_absent(&self) -> bool {
         self.status == StatusCode::NOT_FOUND && self.code() == "NoSuchKey"
     }
 
-    /// Whether the object is not what the request takes it for.
+    /// Reports whether the object has changed since the version of the request.
     pub(super) fn is_conflict(&self) -> bool {
         [StatusCode::PRECONDITION_FAILED, StatusCode::CONFLICT].contains(&self.status)
     }
 
-    /// Whether it may be otherwise in a while.
-    fn is_passing(&self) -> bool {
+    /// Reports whether a retry may succeed.
+    fn is_retryable(&self) -> bool {
         let code = self.code();
         matches!(self.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
             || ["ConditionalRequestConflict", "RequestTimeout"].contains(&code.as_str())
     }
 
-    /// An error, if it says that something is wrong.
+    /// Returns an error unless the status is a success.
     pub(super) fn succeeded(&self, call: &Call<'_>) -> Result<(), Error> {
         if self.status.is_success() {
             return Ok(());
@@ -137,10 +137,10 @@ impl Answer {
         let (code, message) = answer::problem(&self.body);
         let cause = match (self.status.as_u16(), code.as_str()) {
             (300..400, _) => {
-                "it is elsewhere, where credentials are not shown; check S3_ENDPOINT and S3_REGION"
+                "it redirects to another server, which gets no credentials; check S3_ENDPOINT and S3_REGION"
                     .to_owned()
             }
-            (_, "") => "it says not why".to_owned(),
+            (_, "") => "it gives no reason".to_owned(),
             (403, _) => format!("{code}: {message}; check the credentials and their rights"),
             _ => format!("{code}: {message}"),
         };
@@ -150,27 +150,27 @@ impl Answer {
     }
 }
 
-/// The way to a bucket.
+/// A client of a bucket's server.
 #[derive(Debug)]
 pub(super) struct Server {
-    place: Place,
+    place: BucketLocation,
     credentials: Source,
-    way: Mutex<Arc<Way>>,
+    connection: Mutex<Arc<Connection>>,
 }
 
-struct Way {
+struct Connection {
     region: String,
     address: Address,
     transport: HttpTransport,
 }
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Way").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Connection").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-fn way(place: &Place, region: &str) -> Result<Way, Error> {
+fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error> {
     let address = place.address(region);
     let failed = |cause: String| Error::Server { address: address.server.clone(), cause };
     let tls = match address.server.starts_with("http:") {
@@ -181,46 +181,46 @@ fn way(place: &Place, region: &str) -> Result<Way, Error> {
     };
     let transport = HttpTransport::kept_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;
-    Ok(Way { region: region.to_owned(), address, transport })
+    Ok(Connection { region: region.to_owned(), address, transport })
 }
 
 impl Server {
-    pub(super) fn new(place: Place) -> Result<Self, Error> {
-        let way = Mutex::new(Arc::new(way(&place, &place.region)?));
+    pub(super) fn new(place: BucketLocation) -> Result<Self, Error> {
+        let connection = Mutex::new(Arc::new(connection(&place, &place.region)?));
         let given = place.own.as_ref().map(|own| Given {
             key: own.key.clone(),
             secret: own.secret.clone(),
             from: "S3_ACCESS_KEY_ID",
         });
         let credentials = Source::new(&place.region, place.authorities.clone(), given);
-        Ok(Self { credentials, way, place })
+        Ok(Self { credentials, connection, place })
     }
 
-    /// Whether what AWS is known for may be asked for.
+    /// Reports whether the server is AWS itself, so that all of its features may be used.
     pub(super) fn is_aws(&self) -> bool {
         self.place.own.is_none()
     }
 
-    fn way(&self) -> Arc<Way> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn connection(&self) -> Arc<Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Asks, and asks again where that may help. An answer that says that something is wrong is an answer.
-    pub(super) async fn send(&self, call: &Call<'_>, mut to: To<'_>) -> Result<Answer, Error> {
+    /// Sends a request, with retries where they may help. An error status is returned as an answer.
+    pub(super) async fn send(&self, call: &Call<'_>, mut to: Sink<'_>) -> Result<Answer, Error> {
         let mut backoff = rt::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let (mut attempt, mut has_moved, mut is_repeated) = (1, false, false);
         loop {
-            let asked = self.once(call, &mut to).await;
+            let result = self.send_once(call, &mut to).await;
             let last = attempt == ATTEMPTS;
-            match asked {
-                Ok(answer) if !has_moved && self.moves(&answer)? => {
+            match result {
+                Ok(answer) if !has_moved && self.adopt_region(&answer)? => {
                     has_moved = true;
                     continue;
                 }
-                Ok(answer) if last || !answer.is_passing() => {
+                Ok(answer) if last || !answer.is_retryable() => {
                     return Ok(Answer { is_repeated, ..answer });
                 }
-                Err(error) if last || !error.is_passing() => return Err(error),
+                Err(error) if last || !error.is_retryable() => return Err(error),
                 _ => {}
             }
             (attempt, is_repeated) = (attempt + 1, true);
@@ -228,36 +228,36 @@ impl Server {
         }
     }
 
-    /// Whether the answer says that the bucket is in another region: from now on it is asked for there.
-    fn moves(&self, answer: &Answer) -> Result<bool, Error> {
+    /// Reports whether the answer names another region for the bucket. Later requests go there.
+    fn adopt_region(&self, answer: &Answer) -> Result<bool, Error> {
         if !matches!(answer.status.as_u16(), 300..=400) {
             return Ok(false);
         }
-        let said = answer.headers.get(REGION).and_then(|region| region.to_str().ok());
-        let own = self.way();
-        match said.filter(|region| aws::is_region(region) && *region != own.region) {
+        let region_header = answer.headers.get(REGION).and_then(|region| region.to_str().ok());
+        let own = self.connection();
+        match region_header.filter(|region| aws::is_region(region) && *region != own.region) {
             None => Ok(false),
             Some(region) => {
-                let found = Arc::new(way(&self.place, region)?);
-                *self.way.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                let found = Arc::new(connection(&self.place, region)?);
+                *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = found;
                 Ok(true)
             }
         }
     }
 
-    async fn once(&self, call: &Call<'_>, to: &mut To<'_>) -> Result<Answer, Error> {
-        let way = self.way();
-        let request = self.request(call, &way).await?;
+    async fn send_once(&self, call: &Call<'_>, to: &mut Sink<'_>) -> Result<Answer, Error> {
+        let connection = self.connection();
+        let request = self.request(call, &connection).await?;
         let failed =
             |source| Error::Sent { operation: call.operation, name: call.name.to_owned(), source };
         let late = || Error::Late {
             operation: call.operation,
             name: call.name.to_owned(),
-            server: way.address.server.clone(),
+            server: connection.address.server.clone(),
         };
-        // A large body takes its time on the way to the server.
-        let patience = PATIENCE + Duration::from_secs(call.payload.length() >> 20);
-        let response = timeout(patience, way.transport.send(request)).await;
+        // Allow a large body more time.
+        let patience = TIMEOUT + Duration::from_secs(call.payload.length() >> 20);
+        let response = timeout(patience, connection.transport.send(request)).await;
         let response = response.map_err(|_| late())?.map_err(failed)?;
         let (head, body) = response.into_parts();
         let answered = |body| Answer {
@@ -267,49 +267,54 @@ impl Server {
             is_repeated: false,
         };
         let most = match to {
-            To::File(file, most) if head.status == StatusCode::OK => {
+            Sink::File(file, most) if head.status == StatusCode::OK => {
                 let response = Response::from_parts(head.clone(), body);
                 save(call, response, file, *most, late).await?;
                 return Ok(answered(Bytes::new()));
             }
-            To::Memory(most) if head.status.is_success() => *most,
+            Sink::Memory(most) if head.status.is_success() => *most,
             _ => answer::LARGEST,
         };
         let length = length(&head.headers);
-        let body = timeout(PATIENCE, client::read(call.name, body, most)).await;
+        let body = timeout(TIMEOUT, client::read(call.name, body, most)).await;
         let body = body.map_err(|_| late())?.map_err(|error| match error {
             client::Error::TooLarge { .. } => {
                 Error::TooMuch { name: call.name.to_owned(), most, unit: "bytes" }
             }
             error => failed(error),
         })?;
-        // Where a connection's end is the answer's, a cut one looks whole.
+        // If the connection's end marks the answer's end, a truncated answer looks complete.
         if call.method == Method::GET && !call.key.is_empty() && length != Some(body.len() as u64) {
-            return Err(call.nonsense("it says not how long the object is, or was cut"));
+            return Err(call.nonsense("its length is missing, or it was truncated"));
         }
         Ok(answered(body))
     }
 
-    async fn request(&self, call: &Call<'_>, way: &Way) -> Result<Request<client::Body>, Error> {
-        let failed = |cause: String| Error::Server { address: way.address.server.clone(), cause };
+    async fn request(
+        &self,
+        call: &Call<'_>,
+        connection: &Connection,
+    ) -> Result<Request<client::Body>, Error> {
+        let failed =
+            |cause: String| Error::Server { address: connection.address.server.clone(), cause };
         let key = api_meta::percent_encode(&call.key, b"-._~/");
         let pairs = call.query.iter();
         let pairs = pairs.map(|(name, value)| format!("{name}={}", client::escape(value)));
         let query = pairs.collect::<Vec<_>>().join("&");
         let mark = if query.is_empty() { "" } else { "?" };
-        let uri = format!("{}/{key}{mark}{query}", way.address.path);
+        let uri = format!("{}/{key}{mark}{query}", connection.address.path);
         let mut request = Request::builder().method(&call.method).uri(&uri);
-        request = request.header(header::HOST, &way.address.host);
+        request = request.header(header::HOST, &connection.address.host);
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
         if call.method == Method::PUT {
             request = request.header(header::CONTENT_LENGTH, call.payload.length());
         }
-        let body = call.payload.body().map_err(Error::io("reading what is to be", call.name))?;
+        let body = call.payload.body().map_err(Error::io("reading the file for", call.name))?;
         let mut request = request.body(body).map_err(|error| failed(error.to_string()))?;
         let credentials = self.credentials.current().await?;
-        aws::sign(&mut request, call.payload.sum(), &way.region, "s3", credentials)
+        aws::sign(&mut request, call.payload.sum(), &connection.region, "s3", credentials)
             .map_err(|error| failed(error.to_string()))?;
         Ok(request)
     }
@@ -319,7 +324,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Writes an answer's body into a file, from its beginning.
+/// Writes an answer's body to the beginning of a file.
 async fn save(
     call: &Call<'_>,
     response: Response<client::Body>,
@@ -329,14 +334,14 @@ async fn save(
 ) -> Result<(), Error> {
     let failed = || Error::io("copying", call.name);
     let length = length(response.headers());
-    let length = length.ok_or_else(|| call.nonsense("it says not how long the object is"))?;
+    let length = length.ok_or_else(|| call.nonsense("its length is missing"))?;
     if length > most {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         return Err(Error::TooMuch { name: call.name.to_owned(), most, unit: "bytes" });
     }
     file.set_len(0).and_then(|()| file.rewind()).map_err(failed())?;
     let (mut body, mut written) = (response.into_body(), 0);
-    while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(|_| late())? {
+    while let Some(frame) = timeout(TIMEOUT, body.frame()).await.map_err(|_| late())? {
         let frame = frame.map_err(|source| Error::Sent {
             operation: call.operation,
             name: call.name.to_owned(),
@@ -353,6 +358,6 @@ async fn save(
     }
     match written == length {
         true => file.sync_all().map_err(failed()),
-        false => Err(call.nonsense("it was cut")),
+        false => Err(call.nonsense("it was truncated")),
     }
 }

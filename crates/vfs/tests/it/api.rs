@@ -1,4 +1,4 @@
-//! A store that is served, by those who may reach it, those who may not, and those who mean it ill.
+//! Tests of a served store, with permitted, forbidden and hostile requests.
 
 use std::{
     io::{Read as _, Write as _},
@@ -10,7 +10,7 @@ use vfs::{Api, Error, Right, Secrecy, Since, Store};
 
 use crate::store::count_up;
 
-struct Served {
+struct TestServer {
     dir: tempfile::TempDir,
     address: SocketAddr,
     runtime: Option<tokio::runtime::Runtime>,
@@ -21,7 +21,7 @@ fn right(id: &str, prefix: &str, writes: Option<&str>) -> Right {
     Right { secret: format!("{id}-secret"), id, prefix: prefix.to_owned(), writes }
 }
 
-impl Served {
+impl TestServer {
     fn start() -> Self {
         let (dir, store) = crate::store();
         let rights = vec![
@@ -49,7 +49,7 @@ impl Served {
         Self { dir, address, runtime: Some(runtime) }
     }
 
-    /// The store by somebody's key.
+    /// Opens the store with an access key.
     fn by(&self, id: &str, secret: &str, url: &str) -> Store {
         let endpoint = format!("http://{}", self.address);
         let store = Store::open_in(url, &|name| {
@@ -76,7 +76,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -85,8 +85,8 @@ impl Drop for Served {
 }
 
 #[test]
-fn a_served_store_is_as_any_other() {
-    let served = Served::start();
+fn served_store_behaves_like_a_directory() {
+    let served = TestServer::start();
     let store = served.all();
     let write = |name: &str, content: &str, since: &Since| {
         store.write(name, content.as_bytes(), since, Secrecy::Open)
@@ -114,15 +114,15 @@ fn a_served_store_is_as_any_other() {
     assert!(store.read("a.local/config").unwrap().is_none());
     store.discard("a.local/pki/a b+c&d%").unwrap();
     assert_eq!(store.list("").unwrap(), ["b.local/config"]);
-    // Keys lie in the directory for nobody else to read.
+    // Private keys in the directory are readable by their owner only.
     use std::os::unix::fs::PermissionsExt as _;
     let file = served.dir.path().join("state/b.local/config");
     assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn many_objects_come_by_pages_and_large_ones_by_files() {
-    let served = Served::start();
+fn serves_paged_listings_and_large_objects() {
+    let served = TestServer::start();
     let (dir, plain) = crate::store();
     drop(plain);
     let names: Vec<String> = (0..2500).map(|n| format!("d/{n:05}/x")).collect();
@@ -146,8 +146,8 @@ fn many_objects_come_by_pages_and_large_ones_by_files() {
 }
 
 #[test]
-fn of_those_who_write_at_once_none_is_lost() {
-    let served = Served::start();
+fn concurrent_writes_lose_no_update() {
+    let served = TestServer::start();
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| count_up(&served.all(), 10));
@@ -157,13 +157,13 @@ fn of_those_who_write_at_once_none_is_lost() {
 }
 
 #[test]
-fn whoever_has_no_right_does_nothing() {
-    let served = Served::start();
+fn rejects_requests_without_rights() {
+    let served = TestServer::start();
     let all = served.all();
     for name in ["a.local/config", "a.local.evil/key", "b.local/pki/private/ca"] {
         all.write(name, b"secret", &Since::Absent, Secrecy::Private).unwrap();
     }
-    let says = |store: &Store, said: &str| {
+    let says = |store: &Store, reason: &str| {
         let (_, version) = all.read("b.local/pki/private/ca").unwrap().unwrap();
         for done in [
             store.read("b.local/pki/private/ca").map(drop),
@@ -177,13 +177,13 @@ fn whoever_has_no_right_does_nothing() {
             store.read("a.local.evil/key").map(drop),
         ] {
             let error = done.unwrap_err().to_string();
-            assert!(error.contains(said) || error.contains("403"), "{error}");
+            assert!(error.contains(reason) || error.contains("403"), "{error}");
             assert!(!error.contains("-secret"), "{error}");
         }
         assert_eq!(all.list("").unwrap().len(), 3);
     };
     says(&served.by("a", "wrong", "s3://bucket"), "SignatureDoesNotMatch");
-    // Not even what is the key's own, which only the signature keeps from him.
+    // A forged request is rejected even for the key's own objects.
     let forged = served.by("a", "wrong", "s3://bucket");
     for done in [
         forged.read("a.local/config").map(drop),
@@ -196,7 +196,7 @@ fn whoever_has_no_right_does_nothing() {
     assert!(forged.write("a.local/backups/x", b"x", &Since::Absent, Secrecy::Open).is_err());
     assert_eq!(all.list("a.local/backups").unwrap(), [""; 0]);
     says(&served.by("nobody", "x", "s3://bucket"), "InvalidAccessKeyId");
-    // A key of one cluster reaches that one.
+    // A key of one cluster reaches only that cluster.
     let own = served.by("a", "a-secret", "s3://bucket");
     says(&own, "AccessDenied");
     assert_eq!(own.list("a.local").unwrap(), ["a.local/config"]);
@@ -226,8 +226,8 @@ fn whoever_has_no_right_does_nothing() {
 }
 
 #[test]
-fn hostile_requests_are_refused() {
-    let served = Served::start();
+fn rejects_hostile_requests() {
+    let served = TestServer::start();
     served.all().write("a", b"secret", &Since::Absent, Secrecy::Open).unwrap();
     let scope = "Credential=all/20260101/us-east-1/s3/aws4_request";
     let zeros = "0".repeat(64);
@@ -260,6 +260,6 @@ fn hostile_requests_are_refused() {
         assert!(!answer.contains("secret"), "{answer}");
     }
     assert_eq!(served.all().list("").unwrap(), ["a"]);
-    // Names that lead out are none, for whoever may do everything.
+    // Names that lead out of the store are invalid, even with all rights.
     assert!(matches!(served.all().read("../x"), Err(Error::Name { .. })));
 }

@@ -1,4 +1,4 @@
-//! A server that says what a test has it say, whether that is S3 or not.
+//! A fake server with scripted answers, whether they are valid S3 or not.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -12,66 +12,69 @@ use std::{
 
 use vfs::{Error, Store};
 
-/// What was asked.
+/// A received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) head: String,
 }
 
-/// What is said.
-pub(crate) enum Said {
-    /// These bytes, and the connection ends.
+/// A scripted answer.
+pub(crate) enum Reply {
+    /// These bytes; then the connection ends.
     Bytes(Vec<u8>),
-    /// These, and zeros for as long as somebody listens.
+    /// These bytes; then zeros until the client disconnects.
     Endless(Vec<u8>),
 }
 
-/// An answer with a body and the length of it.
-pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Said {
+/// Returns an answer with a body and its length.
+pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Reply {
     let length = body.len();
     let text = format!(
         "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
     );
-    Said::Bytes(text.into_bytes())
+    Reply::Bytes(text.into_bytes())
 }
 
-pub(crate) fn problem(status: &str, code: &str) -> Said {
+pub(crate) fn problem(status: &str, code: &str) -> Reply {
     whole(status, "", &format!("<Error><Code>{code}</Code><Message>said so</Message></Error>"))
 }
 
 pub(crate) struct Fake {
     pub(crate) address: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     stops: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fake {
-    /// Answers each request by what was asked and how many were before it.
-    pub(crate) fn start(answer: impl Fn(&Asked, usize) -> Said + Send + 'static) -> Self {
+    /// Starts the server. `answer` gets each request and the number of requests before it.
+    pub(crate) fn start(
+        answer: impl Fn(&ReceivedRequest, usize) -> Reply + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("{e}"));
         let address = listener.local_addr().unwrap_or_else(|e| panic!("{e}")).to_string();
-        let (asked, stops) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (heard, ends) = (asked.clone(), stops.clone());
+        let (requests, stops) =
+            (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (log, ends) = (requests.clone(), stops.clone());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if ends.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(mut stream) = stream else { continue };
-                let Some(request) = hear(&mut stream) else { continue };
-                let before = heard.lock().unwrap_or_else(PoisonError::into_inner).len();
-                heard.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-                say(&mut stream, answer(&request, before));
+                let Some(request) = read_request(&mut stream) else { continue };
+                let before = log.lock().unwrap_or_else(PoisonError::into_inner).len();
+                log.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+                send_reply(&mut stream, answer(&request, before));
             }
         });
-        Self { address, asked, stops, thread: Some(thread) }
+        Self { address, requests, stops, thread: Some(thread) }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn store(&self) -> Store {
@@ -89,7 +92,7 @@ impl Drop for Fake {
     }
 }
 
-/// A store behind a server that is not AWS.
+/// Opens a store behind a server that is not AWS.
 pub(crate) fn open(address: &str, url: &str) -> Result<Store, Error> {
     let endpoint = format!("http://{address}");
     Store::open_in(url, &|name| {
@@ -102,7 +105,7 @@ pub(crate) fn open(address: &str, url: &str) -> Result<Store, Error> {
     })
 }
 
-fn hear(stream: &mut TcpStream) -> Option<Asked> {
+fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -117,15 +120,15 @@ fn hear(stream: &mut TcpStream) -> Option<Asked> {
     reader.read_exact(&mut vec![0; length.unwrap_or(0)]).ok()?;
     let mut first = head.split(' ');
     let (method, path) = (first.next()?.to_owned(), first.next()?.to_owned());
-    Some(Asked { method, path, head })
+    Some(ReceivedRequest { method, path, head })
 }
 
-fn say(stream: &mut TcpStream, said: Said) {
-    match said {
-        Said::Bytes(bytes) => {
+fn send_reply(stream: &mut TcpStream, reply: Reply) {
+    match reply {
+        Reply::Bytes(bytes) => {
             let _ = stream.write_all(&bytes);
         }
-        Said::Endless(bytes) => {
+        Reply::Endless(bytes) => {
             let mut written = stream.write_all(&bytes);
             while written.is_ok() {
                 written = stream.write_all(&[b' '; 65536]);

@@ -1,3 +1,5 @@
+//! Tests of the lock of a cluster.
+
 use std::time::Duration;
 
 use api_meta::Timestamp;
@@ -8,16 +10,16 @@ use crate::store;
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_lock_has_one_holder_until_it_expires() {
+fn lock_has_one_holder_until_it_expires() {
     let (_dir, store) = store();
     let at = |seconds| Timestamp::from_unix(seconds, 0);
     let first = store.lock("a/lock", "ann", at(0), HOUR).unwrap();
     let refused = store.lock("a/lock", "bob", at(3599), HOUR).unwrap_err().to_string();
     assert!(refused.contains("ann") && refused.contains("1970-01-01T01:00:00Z"), "{refused}");
     let second = store.lock("a/lock", "bob", at(3600), HOUR).unwrap();
-    // Who lost it does not give it away.
+    // A holder that lost the lock cannot release it.
     assert!(matches!(store.unlock(first), Err(Error::Conflict { .. })));
-    // Who renews it in time keeps it.
+    // A holder that renews the lock before it expires keeps it.
     let mut second = second;
     store.renew(&mut second, "bob", at(7000), HOUR).unwrap();
     assert!(store.lock("a/lock", "ann", at(10_599), HOUR).is_err());
@@ -31,7 +33,7 @@ fn a_lock_has_one_holder_until_it_expires() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_lock_as_well() {
+fn unreadable_lock_counts_as_held() {
     let (_dir, store) = store();
     for content in ["", "{\"holder\": \"ann\"", "{\"until\": 5}", "[]"] {
         let name = format!("lock-{}", content.len());

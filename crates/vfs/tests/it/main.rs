@@ -4,7 +4,7 @@ mod lock;
 mod s3;
 mod store;
 
-/// A store in a new directory, which is gone when the guard is.
+/// Returns a store in a temporary directory, and the directory's guard.
 fn store() -> (tempfile::TempDir, vfs::Store) {
     let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
     let url = format!("file://{}/state", dir.path().display());

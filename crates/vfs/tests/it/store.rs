@@ -1,3 +1,5 @@
+//! Tests of a store in a directory.
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
@@ -8,7 +10,7 @@ use vfs::{Error, Secrecy, Since, Store};
 use crate::store;
 
 #[test]
-fn of_two_writers_one_loses() {
+fn second_of_two_writers_gets_a_conflict() {
     let (_dir, store) = store();
     let write = |content: &str, since: &Since| {
         store.write("a/config", content.as_bytes(), since, Secrecy::Open)
@@ -25,7 +27,7 @@ fn of_two_writers_one_loses() {
     assert!(matches!(write("x", &Since::Read(version)), Err(Error::Conflict { .. })));
 }
 
-/// Adds one to a number so many times, each time from what is there then.
+/// Increments a counter `times` times, each time from its present value.
 pub(crate) fn count_up(store: &Store, times: usize) {
     for _ in 0..times {
         loop {
@@ -45,7 +47,7 @@ pub(crate) fn count_up(store: &Store, times: usize) {
 }
 
 #[test]
-fn no_write_of_many_at_once_is_lost() {
+fn concurrent_counter_updates_are_not_lost() {
     let (_dir, store) = store();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -56,7 +58,7 @@ fn no_write_of_many_at_once_is_lost() {
 }
 
 #[test]
-fn names_lead_nowhere_else() {
+fn names_do_not_lead_out_of_the_store() {
     let (dir, store) = store();
     store.write("a/config", b"x", &Since::Absent, Secrecy::Open).unwrap();
     fs::create_dir(dir.path().join("secret")).unwrap();
@@ -90,7 +92,7 @@ fn names_lead_nowhere_else() {
 }
 
 #[test]
-fn an_unfinished_write_is_no_object_and_private_ones_are_their_owners() {
+fn hides_unfinished_writes_and_protects_private_objects() {
     let (dir, store) = store();
     store.write("a/pki/key", b"k", &Since::Absent, Secrecy::Private).unwrap();
     store.write("a/config", b"c", &Since::Absent, Secrecy::Open).unwrap();
@@ -104,30 +106,30 @@ fn an_unfinished_write_is_no_object_and_private_ones_are_their_owners() {
 }
 
 #[test]
-fn other_stores_are_refused_by_name() {
-    for (url, said) in [
+fn rejects_unsupported_store_urls() {
+    for (url, reason) in [
         ("gs://bucket/a", "gs is not built yet; name file:///path or s3://bucket/path"),
-        ("s3://a/b", "it names no bucket of S3"),
-        ("/var/state", "it is no URL"),
+        ("s3://a/b", "it does not name an S3 bucket"),
+        ("/var/state", "it is not a URL"),
         ("file://state", "not absolute"),
     ] {
         let error = Store::open(url).unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(reason), "{error}");
     }
 }
 
 #[test]
-fn large_objects_go_from_file_to_file_and_no_name_leads_out() {
+fn copies_large_objects_between_files() {
     let (dir, store) = store();
     let file = |name: &str| dir.path().join(name);
-    // More than is read at once.
+    // More than is read into memory.
     let content = vec![7; (16 << 20) + 1];
     fs::write(file("own"), &content).unwrap();
     store.keep("a/large", &file("own")).unwrap();
     assert!(matches!(store.read("a/large"), Err(Error::TooMuch { .. })));
     let mode = fs::metadata(file("state/a/large")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // What is there is nobody's to write over.
+    // An existing object is not overwritten.
     assert!(store.keep("a/large", &file("own")).is_err());
     assert!(store.fetch("a/large", &file("copy")).unwrap().is_some());
     assert!(fs::read(file("copy")).unwrap() == content);

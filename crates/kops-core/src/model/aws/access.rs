@@ -1,4 +1,4 @@
-//! Who may reach the machines from outside.
+//! Rules for access to the machines from outside.
 
 use kops_api::Spec as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Error;
 
-/// What Services take unless the spec says otherwise.
+/// The default range of node ports.
 const NODE_PORTS: (i64, i64) = (30000, 32767);
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
@@ -18,7 +18,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let groups = |role| context.role_groups(role).into_iter().map(|one| one.group);
     let masters: Vec<Ref> = groups("ControlPlane").collect();
     let nodes: Vec<Ref> = groups("Node").collect();
-    // With a bastion nobody comes in but by it.
+    // With a bastion, SSH is possible only through it.
     if context.of_role("Bastion").next().is_none() {
         for from in spec.texts("sshAccess") {
             for group in masters.iter().chain(&nodes) {
@@ -58,6 +58,8 @@ fn node_ports(context: &Context<'_>) -> Result<(i64, i64), Error> {
     });
     match ports {
         Some((first, last)) if first <= last => Ok((first.into(), last.into())),
-        _ => Err(Error::value(&format!("spec.{field}"), text, "is no range as 30000-32767")),
+        _ => {
+            Err(Error::value(&format!("spec.{field}"), text, "is not a range such as 30000-32767"))
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The load balancer before the API.
+//! The load balancer of the API.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{
-    context::{Context, owned, said},
-    firewall::{allow, allow_as, group, may_leave},
+    context::{Context, owned, text_at},
+    firewall::{allow, allow_as, allow_egress, group},
     graph::Model,
     names,
     resource::{
@@ -17,13 +17,13 @@ use super::{
 use crate::Error;
 
 const API: i64 = 443;
-/// Where clients with certificates come in while the balancer ends TLS at the API's own port.
+/// The port for clients with certificates, if the load balancer terminates TLS at the API's own port.
 const API_TCP: i64 = 8443;
 const KOPS_CONTROLLER: i64 = 3988;
 const ETCD_CILIUM: i64 = 4003;
-/// In seconds; upstream's.
+/// The idle timeout in seconds, as upstream's.
 const IDLE_TIMEOUT: i64 = 300;
-/// What AWS takes unless one is named.
+/// AWS' default policy.
 const TLS_POLICY: &str = "ELBSecurityPolicy-2016-08";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
@@ -47,14 +47,14 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
     let own = security_group(context, model);
     let mut security_groups = vec![own];
     for id in owned(spec.texts("additionalSecurityGroups")) {
-        security_groups.push(context.given_group(model, id.clone(), &id));
+        security_groups.push(context.existing_group(model, id.clone(), &id));
     }
     let subnets = match spec.list("subnets") {
-        [] => placed(context, spec.text("type") == "Internal"),
-        given => given_mappings(context, given)?,
+        [] => choose_subnets(context, spec.text("type") == "Internal"),
+        given => subnet_mappings(context, given)?,
     };
     let log = spec.at("accessLog").filter(|log| !log.is_null()).map(|log| {
-        let prefix = said(log, "bucketPrefix");
+        let prefix = text_at(log, "bucketPrefix");
         (log.text("bucket").to_owned(), prefix, log.int("interval").unwrap_or_default())
     });
     Ok(Balancer {
@@ -70,15 +70,16 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
     })
 }
 
-fn given_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping>, Error> {
+fn subnet_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping>, Error> {
     let mapping = |one: &Value| {
         let name = one.text("name");
         if !context.subnets().iter().any(|subnet| subnet.text("name") == name) {
-            let reason = "is no subnet of the cluster";
+            let reason = "is not a subnet of the cluster";
             return Err(Error::value("spec.api.loadBalancer.subnets[].name", name, reason));
         }
         let subnet = context.subnet(name);
-        let (allocation, address) = (said(one, "allocationID"), said(one, "privateIPv4Address"));
+        let (allocation, address) =
+            (text_at(one, "allocationID"), text_at(one, "privateIPv4Address"));
         Ok(Mapping { subnet, allocation, address })
     };
     let mut mappings = given.iter().map(mapping).collect::<Result<Vec<_>, _>>()?;
@@ -86,12 +87,12 @@ fn given_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping>
     Ok(mappings)
 }
 
-/// One subnet of each zone: a utility one before one with both families, and then one that control planes are in.
-pub(super) fn placed(context: &Context<'_>, internal: bool) -> Vec<Mapping> {
+/// Chooses one subnet per zone: a utility subnet before a dual-stack one before one with control planes.
+pub(super) fn choose_subnets(context: &Context<'_>, internal: bool) -> Vec<Mapping> {
     let of_masters: Vec<&str> =
         context.of_role("ControlPlane").flat_map(|group| group.spec.texts("subnets")).collect();
     let mut best: BTreeMap<&str, (i32, &str)> = BTreeMap::new();
-    for subnet in suited(context, internal) {
+    for subnet in suitable_subnets(context, internal) {
         let name = subnet.text("name");
         let kind = match subnet.text("type") {
             "Utility" => 3,
@@ -111,8 +112,8 @@ pub(super) fn placed(context: &Context<'_>, internal: bool) -> Vec<Mapping> {
     mappings
 }
 
-/// The subnets in which a balancer may stand.
-pub(super) fn suited<'a>(
+/// Returns the subnets suitable for a load balancer.
+pub(super) fn suitable_subnets<'a>(
     context: &Context<'a>,
     internal: bool,
 ) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -120,7 +121,7 @@ pub(super) fn suited<'a>(
     context.subnets().iter().filter(move |one| kinds.contains(&one.text("type")))
 }
 
-/// Whether all its subnets have IPv6, too.
+/// Reports whether all subnets have IPv6, too.
 pub(super) fn is_dual(context: &Context<'_>, subnets: &[Mapping]) -> bool {
     let single = |subnet: &Value| {
         let name = context.subnet(subnet.text("name"));
@@ -129,8 +130,8 @@ pub(super) fn is_dual(context: &Context<'_>, subnets: &[Mapping]) -> bool {
     !context.subnets().iter().any(single)
 }
 
-/// A listener of a network balancer, and whom it passes on to.
-pub(super) struct Passed<'a> {
+/// A listener of a network load balancer and its target group.
+pub(super) struct ForwardedPort<'a> {
     pub(super) prefix: &'a str,
     pub(super) ports: (i64, i64),
     pub(super) protocol: &'static str,
@@ -140,7 +141,7 @@ pub(super) struct Passed<'a> {
 
 const TCP: HealthCheck = HealthCheck { protocol: "TCP", path: None };
 
-impl<'a> Passed<'a> {
+impl<'a> ForwardedPort<'a> {
     pub(super) fn tcp(prefix: &'a str, from: i64, to: i64) -> Self {
         Self { prefix, ports: (from, to), protocol: "TCP", health: TCP, tls: None }
     }
@@ -165,20 +166,24 @@ impl<'a> Passed<'a> {
 fn add_listeners(context: &Context<'_>, model: &mut Model, balancer: &Ref) {
     let mut all = Vec::new();
     match context.certificate() {
-        None => all.push(Passed::tcp("tcp", API, API)),
+        None => all.push(ForwardedPort::tcp("tcp", API, API)),
         Some(certificate) => {
-            all.push(Passed::tcp("tcp", API_TCP, API));
-            let policy = said(context.spec, "api.loadBalancer.sslPolicy");
+            all.push(ForwardedPort::tcp("tcp", API_TCP, API));
+            let policy = text_at(context.spec, "api.loadBalancer.sslPolicy");
             let tls = (certificate.to_owned(), policy.unwrap_or_else(|| TLS_POLICY.to_owned()));
-            all.push(Passed { protocol: "TLS", tls: Some(tls), ..Passed::tcp("tls", API, API) });
+            all.push(ForwardedPort {
+                protocol: "TLS",
+                tls: Some(tls),
+                ..ForwardedPort::tcp("tls", API, API)
+            });
         }
     }
     if context.balances_kops_controller() {
         let health = HealthCheck { protocol: "HTTPS", path: Some("/healthz") };
-        let passed = Passed::tcp("kops-controller", KOPS_CONTROLLER, KOPS_CONTROLLER);
-        all.push(Passed { health, ..passed });
+        let passed = ForwardedPort::tcp("kops-controller", KOPS_CONTROLLER, KOPS_CONTROLLER);
+        all.push(ForwardedPort { health, ..passed });
         if context.cilium_etcd() {
-            all.push(Passed::tcp("etcd-cilium", ETCD_CILIUM, ETCD_CILIUM));
+            all.push(ForwardedPort::tcp("etcd-cilium", ETCD_CILIUM, ETCD_CILIUM));
         }
     }
     for passed in all {
@@ -186,7 +191,7 @@ fn add_listeners(context: &Context<'_>, model: &mut Model, balancer: &Ref) {
     }
 }
 
-/// The target groups that a group's machines are in.
+/// Returns the target groups of a group's machines.
 pub(super) fn target_groups(context: &Context<'_>, role: &str) -> Vec<Ref> {
     let master = role == "ControlPlane";
     let serves = master || role == "APIServer";
@@ -212,8 +217,8 @@ pub(super) fn target_groups(context: &Context<'_>, role: &str) -> Vec<Ref> {
 
 fn security_group(context: &Context<'_>, model: &mut Model) -> Ref {
     let name = format!("api-elb.{}", context.name);
-    match said(context.spec, "api.loadBalancer.securityGroupOverride") {
-        Some(id) => context.given_group(model, name, &id),
+    match text_at(context.spec, "api.loadBalancer.securityGroupOverride") {
+        Some(id) => context.existing_group(model, name, &id),
         None => {
             let description = "Security group for api ELB".to_owned();
             let body = Body::SecurityGroup { vpc: context.vpc(), description };
@@ -222,7 +227,7 @@ fn security_group(context: &Context<'_>, model: &mut Model) -> Ref {
     }
 }
 
-/// What tells a sender that its packets are too large must come through.
+/// Allows the ICMP messages that report packets as too large.
 pub(super) fn allow_icmp(model: &mut Model, what: &str, to: &Ref, from: &str) {
     let peer = Peer::parse(from);
     if !matches!(peer, Peer::V4(_)) {
@@ -237,7 +242,7 @@ pub(super) fn allow_icmp(model: &mut Model, what: &str, to: &Ref, from: &str) {
 
 fn add_rules(context: &Context<'_>, model: &mut Model) {
     let own = group(format!("api-elb.{}", context.name));
-    may_leave(model, &own);
+    allow_egress(model, &own);
     let second = context.certificate().is_some() && context.network_balancer() == Some(true);
     for from in context.spec.texts("api.access") {
         let rule = || Rule::of(&own, Peer::parse(from));

@@ -1,13 +1,13 @@
-//! Bastions: machines by which others are reached, behind a load balancer of their own.
+//! Bastions: machines for SSH access to others, behind a load balancer of their own.
 
 use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{
-    balancer::{Passed, allow_icmp, is_dual, placed, suited},
+    balancer::{ForwardedPort, allow_icmp, choose_subnets, is_dual, suitable_subnets},
     context::{Context, owned},
     dns,
-    firewall::{allow, may_leave},
+    firewall::{allow, allow_egress},
     graph::Model,
     names,
     resource::{Balancer, Body, Peer, Ref, Rule},
@@ -25,7 +25,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let bastions = context.add_role_groups("Bastion", model);
     let own = add_group(context, model);
     for from in &bastions {
-        may_leave(model, from);
+        allow_egress(model, from);
         for role in ["ControlPlane", "Node"] {
             for to in context.role_groups(role) {
                 let rule = Rule::of(&to.group, Peer::Group(from.clone()));
@@ -33,7 +33,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
             }
         }
     }
-    may_leave(model, &own);
+    allow_egress(model, &own);
     add_rules(context, model, &own, &bastions, internal);
     add_balancer(context, model, own, spec, internal);
     let name = spec.text("publicName");
@@ -63,7 +63,7 @@ fn add_rules(
     bastions: &[Ref],
     internal: bool,
 ) {
-    let near = suited(context, internal).map(|subnet| subnet.text("cidr"));
+    let near = suitable_subnets(context, internal).map(|subnet| subnet.text("cidr"));
     let mut from: Vec<&str> = near.filter(|cidr| !cidr.is_empty()).collect();
     from.extend(context.spec.texts("sshAccess"));
     for from in from {
@@ -81,9 +81,9 @@ fn add_rules(
 fn add_balancer(context: &Context<'_>, model: &mut Model, own: Ref, spec: &Value, internal: bool) {
     let mut security_groups = vec![own];
     for id in owned(spec.texts("loadBalancer.additionalSecurityGroups")) {
-        security_groups.push(context.given_group(model, id.clone(), &id));
+        security_groups.push(context.existing_group(model, id.clone(), &id));
     }
-    let subnets = placed(context, internal);
+    let subnets = choose_subnets(context, internal);
     let balancer = Balancer {
         short: names::short(context.name, "bastion"),
         internal,
@@ -99,5 +99,5 @@ fn add_balancer(context: &Context<'_>, model: &mut Model, own: Ref, spec: &Value
     let mut tags = context.tags("", false);
     tags.insert("Name".to_owned(), name.clone());
     let to = model.add(name, tags, Body::NetworkBalancer(Box::new(balancer)));
-    Passed::tcp("bastion", SSH, SSH).add(context, model, &to);
+    ForwardedPort::tcp("bastion", SSH, SSH).add(context, model, &to);
 }

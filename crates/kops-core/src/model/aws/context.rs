@@ -1,4 +1,4 @@
-//! What every part of the model asks of the cluster: names, tags, subnets, who stands before the API.
+//! The inputs shared by all parts of the model: names, tags, subnets, and the API's load balancer.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,27 @@ use super::{
 };
 use crate::{Cluster as _, Dns, Error, Image, NodeInputs, World};
 
-/// What the model is made from, beside the complete cluster and its complete groups.
+/// The inputs of the model, besides the complete cluster and its complete groups.
 #[derive(Clone, Debug, Default)]
 pub struct AwsInputs {
-    /// What machines' configurations are made from.
+    /// The inputs of the machines' configurations.
     pub node: NodeInputs,
-    /// What is there already, with which hashes, account, images and machine types.
+    /// The existing resources, hashes, account, images and machine types.
     pub world: World,
-    /// The public keys that machines are reached with, as OpenSSH writes them. The first is used.
+    /// The public SSH keys for machines, in OpenSSH's format. The first is used.
     pub ssh_keys: Vec<String>,
-    /// Manifests of add-ons and the channel that lists them: names below `addons/`, and contents. They are never made here.
+    /// Manifests of add-ons and the channel that lists them: contents by name below `addons/`. kOps does not generate
+    /// them.
     pub addons: BTreeMap<String, String>,
-    /// The public keys that sign for service accounts, as a JSON Web Key Set, where the spec has them published.
+    /// The public keys of service accounts as a JSON Web Key Set, if the spec publishes them.
     pub key_set: String,
 }
 
-/// A place in a bucket that one of the spec's URLs means.
+/// A bucket and a prefix, from one of the spec's URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BucketPath {
     pub(super) bucket: String,
-    /// The beginning of its keys, without slashes at its ends.
+    /// The prefix of the keys, without leading and trailing slashes.
     pub(super) prefix: String,
 }
 
@@ -48,11 +49,11 @@ pub(super) struct Context<'a> {
     pub(super) partition: String,
 }
 
-/// A security group that a role's machines are in, and whether it is one of a group's own.
+/// A security group of a role's machines.
 pub(super) struct RoleGroup {
     pub(super) group: Ref,
     pub(super) body: Body,
-    /// The id, of one that is there already.
+    /// The ID, if the group already exists.
     pub(super) given: Option<String>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Tags of what the cluster makes, or shares with others.
+    /// Returns the tags of a resource that the cluster owns, or shares with others.
     pub(super) fn tags(&self, name: &str, shared: bool) -> Tags {
         let mut tags = Tags::new();
         let owned = format!("kubernetes.io/cluster/{}", self.name);
@@ -100,7 +101,7 @@ impl<'a> Context<'a> {
         tags
     }
 
-    /// The user's own tags.
+    /// Returns the user's own tags.
     pub(super) fn labels(&self) -> impl Iterator<Item = (String, String)> + '_ {
         pairs(self.spec.at("cloudLabels"))
     }
@@ -109,7 +110,7 @@ impl<'a> Context<'a> {
         Ref::new(Kind::Vpc, self.name)
     }
 
-    /// Whether the VPC is there already.
+    /// Reports whether the VPC already exists.
     pub(super) fn shares_vpc(&self) -> bool {
         !self.spec.text("networking.networkID").is_empty()
     }
@@ -122,7 +123,7 @@ impl<'a> Context<'a> {
         Ref::new(Kind::Subnet, format!("{name}.{}", self.name))
     }
 
-    /// The subnets that a group names, which the spec was checked to have.
+    /// Returns the subnets of a group. The spec's validation has checked their names.
     pub(super) fn subnets_of(&self, group: &Object) -> Result<Vec<&'a Value>, Error> {
         let names = group.spec.texts("subnets");
         let find = |name: &str| {
@@ -130,7 +131,7 @@ impl<'a> Context<'a> {
             found.ok_or_else(|| Error::Unknown {
                 what: "subnet",
                 name: name.to_owned(),
-                remedy: "spec.subnets of the cluster names those that there are",
+                remedy: "see spec.subnets of the cluster",
             })
         };
         let found = names.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
@@ -147,13 +148,13 @@ impl<'a> Context<'a> {
         self.groups.iter().filter(move |group| group.spec.text("role") == role)
     }
 
-    /// Whether there is a network load balancer before the API; nothing if there is none at all.
+    /// Returns `true` for a network load balancer of the API, `false` for a classic one, `None` for none.
     pub(super) fn network_balancer(&self) -> Option<bool> {
         let balancer = self.spec.at("api.loadBalancer")?;
         Some(balancer.text("class") == "Network")
     }
 
-    /// Whether the balancer also passes kops-controller on.
+    /// Reports whether the load balancer also forwards to kops-controller.
     pub(super) fn balances_kops_controller(&self) -> bool {
         match self.cluster.dns() {
             Dns::None => true,
@@ -167,26 +168,27 @@ impl<'a> Context<'a> {
         self.spec.has("networking.cilium") && self.spec.list("etcdClusters").iter().any(managed)
     }
 
-    /// Whether the load balancer ends TLS on its own.
+    /// Returns the certificate with which the load balancer terminates TLS.
     pub(super) fn certificate(&self) -> Option<&'a str> {
         let certificate = self.spec.text("api.loadBalancer.sslCertificate");
         Some(certificate).filter(|text| !text.is_empty())
     }
 
-    /// Whether Pods have roles of their own.
+    /// Reports whether Pods have IAM roles of their own.
     pub(super) fn has_pod_roles(&self) -> bool {
         self.spec.is("iam.useServiceAccountExternalPermissions")
     }
 
-    /// Whether the termination handler is told by a queue.
-    pub(super) fn hears_terminations(&self) -> bool {
+    /// Reports whether the node termination handler reads a queue.
+    pub(super) fn has_termination_queue(&self) -> bool {
         let handler = self.spec.at("cloudProvider.aws.nodeTerminationHandler");
         handler.is_some_and(|one| {
             one.is("enabled") && one.flag("enableSQSTerminationDraining") != Some(false)
         })
     }
 
-    /// The security groups of a role's machines: those that groups name, and the role's own if a group is left for it.
+    /// Returns the security groups of a role's machines: those named by groups, and the role's own if any group uses
+    /// it.
     pub(super) fn role_groups(&self, role: &'a str) -> Vec<RoleGroup> {
         let description = match role {
             "ControlPlane" => "Security group for masters",
@@ -216,7 +218,7 @@ impl<'a> Context<'a> {
     pub(super) fn add_role_groups(&self, role: &'a str, model: &mut Model) -> Vec<Ref> {
         let groups = self.role_groups(role).into_iter();
         let add = |one: RoleGroup| match one.given {
-            Some(id) => model.given(one.group.name, &id, one.body),
+            Some(id) => model.add_existing(one.group.name, &id, one.body),
             None => {
                 let tags = self.tags(&one.group.name, false);
                 model.add(one.group.name, tags, one.body)
@@ -225,75 +227,77 @@ impl<'a> Context<'a> {
         groups.map(add).collect()
     }
 
-    /// The account in AWS, which some documents name.
+    /// Returns the AWS account, which some documents name. `what` is a clause for errors, with the part that needs it.
     pub(super) fn account(&self, what: &str) -> Result<&str, Error> {
         match self.inputs.world.account.as_str() {
             "" => Err(Error::Missing {
                 field: "account".to_owned(),
-                hint: ": the id of the account in AWS; say it in the table of what is there",
+                hint: ": the ID of the AWS account; set it in the table of existing resources",
             }),
             account if account.bytes().all(|byte| byte.is_ascii_digit()) => Ok(account),
-            account => Err(Error::value("account", account, format!("is no number, and {what}"))),
+            account => {
+                Err(Error::value("account", account, format!("is not a number, and {what}")))
+            }
         }
     }
 
-    /// What is known of an image.
+    /// Returns the known properties of an image.
     pub(super) fn image(&self, name: &str) -> Result<Image, Error> {
         match self.inputs.world.images.get(name) {
             Some(image) => Ok(image.clone()),
             None => Err(Error::Unknown {
                 what: "image",
                 name: name.to_owned(),
-                remedy: "say its id and its first disk's name in the table of what is there",
+                remedy: "set its ID and its root device's name in the table of existing resources",
             }),
         }
     }
 
-    /// The place that a URL of the spec means.
-    pub(super) fn place(&self, url: &str) -> Result<Place, Error> {
+    /// Parses a URL of the spec as a bucket path.
+    pub(super) fn place(&self, url: &str) -> Result<BucketPath, Error> {
         let path = url.strip_prefix("s3://").filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| {
-            let reason = "is no bucket as s3://BUCKET/PATH, and machines in AWS read nothing else";
+            let reason = "is not a bucket of the form s3://BUCKET/PATH, which machines in AWS need";
             Error::value("spec.configStore", url, reason)
         })?;
         let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
-        Ok(Place { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
+        Ok(BucketPath { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
     }
 
-    /// The name of the key that machines are reached with: the cluster's, and the key's fingerprint.
+    /// Returns the name of the machines' SSH key: the cluster's name and the key's fingerprint.
     pub(super) fn ssh_key_name(&self, public: &str) -> Result<String, Error> {
         Ok(format!("kubernetes.{}-{}", self.name, fingerprint(public)?))
     }
 
-    /// A security group that is there already.
-    pub(super) fn given_group(&self, model: &mut Model, name: String, id: &str) -> Ref {
+    /// Adds a reference to an existing security group.
+    pub(super) fn existing_group(&self, model: &mut Model, name: String, id: &str) -> Ref {
         let body = Body::SecurityGroup { vpc: self.vpc(), description: String::new() };
-        model.given(name, id, body)
+        model.add_existing(name, id, body)
     }
 }
 
-/// A map's strings.
+/// Returns the string values of a map.
 pub(super) fn pairs(map: Option<&Value>) -> impl Iterator<Item = (String, String)> + '_ {
     let members = map.and_then(Value::as_object).into_iter().flat_map(Map::iter);
     members.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
 }
 
-/// The strings of a list, as they are kept.
+/// Returns owned copies of strings.
 pub(super) fn owned(texts: Vec<&str>) -> Vec<String> {
     texts.into_iter().map(str::to_owned).collect()
 }
 
-/// A text that says something.
-pub(super) fn said(spec: &Value, path: &str) -> Option<String> {
+/// Returns the non-empty text at a path.
+pub(super) fn text_at(spec: &Value, path: &str) -> Option<String> {
     Some(spec.text(path).to_owned()).filter(|text| !text.is_empty())
 }
 
-/// A public key's fingerprint as OpenSSH wrote it once, and as upstream names keys by it: MD5, with colons.
+/// Returns a public key's MD5 fingerprint with colons, by which upstream names keys.
 pub fn fingerprint(public: &str) -> Result<String, Error> {
     let key = public.split_whitespace().nth(1).and_then(|key| STANDARD.decode(key).ok());
     let key = key.ok_or_else(|| {
         let start: String = public.chars().take(40).collect();
-        Error::value("the public key", start, "is no line as OpenSSH writes it")
+        Error::value("the public key", start, "is not a line in OpenSSH's format")
     })?;
     let sum = HEXLOWER.encode(&Md5::digest(&key));
     let bytes: Vec<_> = sum.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();

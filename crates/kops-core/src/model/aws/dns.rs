@@ -1,4 +1,4 @@
-//! The zone in Route 53, and the names of load balancers in it. Machines' own names are dns-controller's.
+//! The Route 53 zone and the DNS names of load balancers. The machines' own names are dns-controller's.
 
 use kops_api::Spec as _;
 
@@ -29,7 +29,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     Ok(())
 }
 
-/// The zone's id, which the spec names, or else its name.
+/// Returns the zone's ID, from the spec or by the zone's name.
 pub(super) fn zone_id(context: &Context<'_>) -> Result<String, Error> {
     let named = context.spec.text("dnsZone");
     let id = named.trim_start_matches('/').trim_start_matches("hostedzone/");
@@ -41,14 +41,14 @@ pub(super) fn zone_id(context: &Context<'_>) -> Result<String, Error> {
     found.map(str::to_owned).ok_or_else(|| Error::Unknown {
         what: "one DNS zone",
         name: named.to_owned(),
-        remedy: "zones are not made; make it, and name its id with --dns-zone",
+        remedy: "kOps creates no zones: create it, and set its ID with --dns-zone",
     })
 }
 
 fn add_zone(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
     let name = context.spec.text("dnsZone");
     let id = zone_id(context)?;
-    let zone = model.given(name, &format!("/hostedzone/{id}"), Body::Zone);
+    let zone = model.add_existing(name, &format!("/hostedzone/{id}"), Body::Zone);
     if context.cluster.dns() == Dns::Private {
         let vpc = context.spec.text("networking.networkID").to_owned();
         let known = context.inputs.world.zones.iter().find(|zone| zone.id == id);
@@ -60,7 +60,7 @@ fn add_zone(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
     Ok(zone)
 }
 
-/// Names a load balancer in the zone, which is there if names are published at all.
+/// Adds the records of a load balancer to the zone, which exists only if names are published.
 pub(super) fn add_records(
     context: &Context<'_>,
     model: &mut Model,
@@ -71,7 +71,7 @@ pub(super) fn add_records(
         return Err(Error::value(
             "spec.topology.bastion.bastionPublicName",
             name,
-            "is written nowhere: the cluster has no DNS zone",
+            "cannot be published: the cluster has no DNS zone",
         ));
     }
     put_records(model, &Ref::new(Kind::Zone, context.spec.text("dnsZone")), name, target);

@@ -1,5 +1,5 @@
-//! Who may talk to whom among the machines: control planes to all, workers to workers, and to control planes on every port
-//! but etcd's.
+//! Firewall rules among the machines. Control planes may reach all machines. Workers may reach workers, and control
+//! planes on every port but etcd's.
 
 use super::{
     context::Context,
@@ -8,13 +8,13 @@ use super::{
 };
 use kops_api::Spec as _;
 
-/// Ports of etcd, which only control planes may reach: those of clients and of peers.
+/// The client and peer ports of etcd, which only control planes may reach.
 const ETCD: [i64; 4] = [2380, 2381, 4001, 4002];
 const ETCD_LEASES: [i64; 2] = [2383, 4004];
-/// Workers with cilium are clients of its etcd, not its peers.
+/// Workers with Cilium are clients of its etcd, but not peers.
 const ETCD_CILIUM_PEERS: i64 = 2382;
 const LAST_PORT: i64 = 65535;
-/// IP in IP, by its number.
+/// The protocol number of IP in IP.
 const IPIP: &str = "4";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) {
@@ -22,7 +22,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) {
     let masters = context.add_role_groups("ControlPlane", model);
     for (from, to) in [(&nodes, vec![&nodes]), (&masters, vec![&masters, &nodes])] {
         for group in from {
-            may_leave(model, group);
+            allow_egress(model, group);
             for other in to.iter().flat_map(|to| to.iter()) {
                 allow(model, Rule::of(other, Peer::Group(group.clone())));
             }
@@ -50,7 +50,7 @@ fn add_to_masters(context: &Context<'_>, model: &mut Model, master: &Ref, node: 
     }
 }
 
-/// The ranges of ports that are left when etcd's are taken out.
+/// Returns the port ranges that remain without etcd's ports.
 fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
     let mut closed = ETCD.to_vec();
     if context.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
@@ -71,19 +71,19 @@ fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
     ranges
 }
 
-/// All may leave a group.
-pub(super) fn may_leave(model: &mut Model, group: &Ref) {
+/// Allows all egress from a group.
+pub(super) fn allow_egress(model: &mut Model, group: &Ref) {
     for peer in [Peer::V4("0.0.0.0/0".to_owned()), Peer::V6("::/0".to_owned())] {
         allow(model, Rule { egress: true, ..Rule::of(group, peer) });
     }
 }
 
-/// Adds a rule under the name that tells all of it.
+/// Adds a rule under a name that contains all of its parts.
 pub(super) fn allow(model: &mut Model, rule: Rule) {
     let peer = match &rule.peer {
         Peer::Group(group) => &group.name,
         Peer::V4(range) | Peer::V6(range) => range,
-        // Upstream names them all like this.
+        // Upstream uses this range in the names of all prefix lists.
         Peer::Prefixes(_) => "0.0.0.0/0",
     };
     let own = &rule.group.name;
@@ -95,25 +95,25 @@ pub(super) fn allow(model: &mut Model, rule: Rule) {
     allow_as(model, name, rule);
 }
 
-/// Adds a rule under a name of its own.
+/// Adds a rule under the given name.
 pub(super) fn allow_as(model: &mut Model, name: impl Into<String>, rule: Rule) {
     model.add(name, Tags::new(), Body::SecurityGroupRule(rule));
 }
 
 impl Rule {
-    /// A rule for all that comes from a peer.
+    /// Returns a rule for all traffic from a peer.
     pub(super) fn of(group: &Ref, peer: Peer) -> Self {
         Self { group: group.clone(), peer, egress: false, protocol: None, ports: None }
     }
 
-    /// The same, for one protocol's ports (or ICMP's types).
+    /// Restricts the rule to ports of one protocol, or to ICMP types.
     pub(super) fn ports(self, protocol: &str, from: i64, to: i64) -> Self {
         Self { protocol: Some(protocol.to_owned()), ports: Some((from, to)), ..self }
     }
 }
 
 impl Peer {
-    /// What users write: a range, or the id of a list of them.
+    /// Parses a range, or the ID of a prefix list.
     pub(super) fn parse(text: &str) -> Self {
         let text = text.to_owned();
         match () {

@@ -1,31 +1,33 @@
-//! The model as a whole: resources by identity, and the references between them.
+//! The model of a cluster: resources by identity, and the references between them.
 
 use std::collections::BTreeMap;
 
 use super::resource::{Body, Kind, Peer, Ref, Resource, Tags, Via};
 use crate::Error;
 
-/// All that a cluster has in AWS.
+/// All resources of a cluster in AWS.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
+    /// The AWS region.
     pub region: String,
+    /// The resources by reference.
     pub resources: BTreeMap<Ref, Resource>,
-    /// What two parts of the model made.
+    /// References that two parts of the model added.
     doubled: Vec<Ref>,
 }
 
 impl Model {
-    /// An empty model.
+    /// Returns an empty model.
     pub(crate) fn of(region: &str) -> Self {
         Self { region: region.to_owned(), ..Self::default() }
     }
 
-    /// Adds a resource that the cluster makes, and refers to it.
+    /// Adds a resource that the cluster creates, and returns its reference.
     pub(crate) fn add(&mut self, name: impl Into<String>, tags: Tags, body: Body) -> Ref {
         self.put(Resource { name: name.into(), shared: None, tags, body })
     }
 
-    /// Adds one, which is there already if it has an id.
+    /// Adds a resource, which exists already if it has an ID.
     pub(crate) fn put(&mut self, resource: Resource) -> Ref {
         let id = Ref::new(resource.kind(), resource.name.clone());
         if self.resources.insert(id.clone(), resource).is_some() {
@@ -34,8 +36,8 @@ impl Model {
         id
     }
 
-    /// Refers to one that is there already; several may do so.
-    pub(crate) fn given(&mut self, name: impl Into<String>, id: &str, body: Body) -> Ref {
+    /// Returns a reference to an existing resource, which several parts may add.
+    pub(crate) fn add_existing(&mut self, name: impl Into<String>, id: &str, body: Body) -> Ref {
         let (name, shared) = (name.into(), Some(id.to_owned()));
         let to = Ref::new(body.kind(), name.clone());
         let made = || Resource { name, shared, tags: Tags::new(), body };
@@ -43,28 +45,29 @@ impl Model {
         to
     }
 
-    /// The resource that a reference means.
+    /// Returns the resource of a reference.
     pub fn find(&self, to: &Ref) -> Option<&Resource> {
         self.resources.get(to)
     }
 
-    /// The resources of a kind, in the order of their names.
+    /// Returns the resources of a kind, sorted by name.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(move |(id, _)| id.kind == kind).map(|(_, one)| one)
     }
 
-    /// Whether each name is taken once, and each reference leads somewhere.
+    /// Checks that names are unique and that every reference has a target.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if let Some(Ref { kind, name }) = self.doubled.first() {
-            let reason =
-                format!("is the name of two resources ({kind:?}); rename what it comes from");
+            let reason = format!(
+                "is the name of two resources ({kind:?}); rename their objects in the spec"
+            );
             return Err(Error::value("the model", name, reason));
         }
         for (id, resource) in &self.resources {
             if let Some(lost) = resource.body.refs().into_iter().find(|to| self.find(to).is_none())
             {
                 let reason =
-                    format!("refers to {:?} {:?}, which is not there", lost.kind, lost.name);
+                    format!("refers to {:?} {:?}, which does not exist", lost.kind, lost.name);
                 return Err(Error::value(&format!("{:?}", id.kind), &id.name, reason));
             }
         }
@@ -73,7 +76,7 @@ impl Model {
 }
 
 impl Body {
-    /// The resources that must be there before this one.
+    /// Returns the resources that must exist before this one.
     pub fn refs(&self) -> Vec<&Ref> {
         match self {
             Self::VpcCidr { vpc, .. }
@@ -130,7 +133,7 @@ impl Body {
 }
 
 impl Via {
-    /// The gateway, if it is one of the model.
+    /// Returns the reference, if the target is a resource of the model.
     pub fn made(&self) -> Option<&Ref> {
         match self {
             Self::Internet(to) | Self::EgressOnly(to) | Self::Nat(to) => Some(to),
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_once_and_references_lead_somewhere() {
+    fn check_rejects_duplicate_names_and_lost_references() {
         let mut model = Model::default();
         let vpc = model.add("a", Tags::new(), Body::Vpc { cidr: "10.0.0.0/8".to_owned() });
         let options = Ref::new(Kind::DhcpOptions, "a");
@@ -152,7 +155,7 @@ mod tests {
         let mut lost = model.clone();
         lost.add("a", Tags::new(), body);
         let error = lost.check().expect_err("a lost reference").to_string();
-        assert!(error.contains("refers to DhcpOptions \"a\", which is not there"), "{error}");
+        assert!(error.contains("refers to DhcpOptions \"a\", which does not exist"), "{error}");
         assert!(model.check().is_ok());
         model.add("a", Tags::new(), Body::Vpc { cidr: String::new() });
         let error = model.check().expect_err("two of a name").to_string();

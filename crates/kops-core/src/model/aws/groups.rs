@@ -1,4 +1,4 @@
-//! Groups of machines: scaling groups, with what hangs on them.
+//! Scaling groups and their dependent resources.
 
 use api_meta::{GoDuration, ParseDurationError};
 use kops_api::{Object, Spec as _};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     balancer,
-    context::{Context, owned, pairs, said},
+    context::{Context, owned, pairs, text_at},
     graph::Model,
     names,
     resource::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Error, complete::overlay};
 
-/// What is measured of a group, and of one with a warm pool.
+/// The metrics of a group, and those of a group with a warm pool.
 const METRICS: [&str; 8] = [
     "GroupDesiredCapacity",
     "GroupInServiceInstances",
@@ -38,11 +38,11 @@ const WARM_METRICS: [&str; 8] = [
     "WarmPoolTotalCapacity",
     "WarmPoolWarmedCapacity",
 ];
-/// How long a machine of a warm pool may take until it says that it is done, in seconds.
-const WARMING: i64 = 600;
+/// The time for a warm pool's machine to report that it is ready, in seconds.
+const WARMING_TIMEOUT: i64 = 600;
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    // Karpenter makes its own machines.
+    // Karpenter creates its own machines.
     for group in context.groups.iter().filter(|one| one.spec.text("manager") != "Karpenter") {
         let name = names::scaling_group(context.name, group);
         let tags = tags(context, group, &name);
@@ -55,7 +55,8 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 }
 
 impl Context<'_> {
-    /// A group's warm pool: its own settings over the cluster's, which are not for control planes and bastions.
+    /// Returns a group's warm pool: its own settings override the cluster's. The cluster's do not apply to control
+    /// planes and bastions.
     pub(super) fn warm_pool(&self, group: &Object) -> Option<Value> {
         let role = group.spec.text("role");
         let cluster = self.spec.at("cloudProvider.aws.warmPool");
@@ -67,11 +68,12 @@ impl Context<'_> {
     }
 }
 
-/// The tags of a group and of its machines. The autoscaler learns from them what a machine that does not run yet would be.
+/// Returns the tags of a group and of its machines. The cluster autoscaler reads the properties of a future Node from
+/// them.
 fn tags(context: &Context<'_>, group: &Object, name: &str) -> Tags {
     let mut tags = context.tags(name, false);
     tags.extend(pairs(group.spec.at("cloudLabels")));
-    if context.hears_terminations() {
+    if context.has_termination_queue() {
         let tag = context.spec.text("cloudProvider.aws.nodeTerminationHandler.managedASGTag");
         if !tag.is_empty() {
             tags.entry(tag.to_owned()).or_default();
@@ -115,9 +117,10 @@ fn scaling_group(
         balancers.push(Ref::new(Kind::ClassicBalancer, format!("api.{}", context.name)));
     }
     for given in spec.list("externalLoadBalancers") {
-        balancers.extend(said(given, "loadBalancerName").map(|name| given_balancer(model, &name)));
-        if let Some(arn) = said(given, "targetGroupARN") {
-            target_groups.push(given_target_group(context, model, &arn)?);
+        balancers
+            .extend(text_at(given, "loadBalancerName").map(|name| existing_balancer(model, &name)));
+        if let Some(arn) = text_at(given, "targetGroupARN") {
+            target_groups.push(existing_target_group(context, model, &arn)?);
         }
     }
     let default = if role == "Node" { 2 } else { 1 };
@@ -166,14 +169,14 @@ fn mixed(group: &Object) -> Option<Distribution> {
         types: owned(spec.texts("instances")),
         on_demand_above_base: spec.int("onDemandAboveBase"),
         on_demand_base: spec.int("onDemandBase"),
-        on_demand_strategy: said(spec, "onDemandAllocationStrategy"),
-        spot_strategy: said(spec, "spotAllocationStrategy"),
+        on_demand_strategy: text_at(spec, "onDemandAllocationStrategy"),
+        spot_strategy: text_at(spec, "spotAllocationStrategy"),
         spot_pools: spec.int("spotInstancePools"),
         spot_price: group.spec.text("maxPrice").to_owned(),
     })
 }
 
-fn given_balancer(model: &mut Model, name: &str) -> Ref {
+fn existing_balancer(model: &mut Model, name: &str) -> Ref {
     let body = Balancer {
         short: name.to_owned(),
         internal: false,
@@ -185,23 +188,27 @@ fn given_balancer(model: &mut Model, name: &str) -> Ref {
         certificate: None,
         idle_timeout: 0,
     };
-    model.given(name, name, Body::ClassicBalancer(Box::new(body)))
+    model.add_existing(name, name, Body::ClassicBalancer(Box::new(body)))
 }
 
-fn given_target_group(context: &Context<'_>, model: &mut Model, arn: &str) -> Result<Ref, Error> {
+fn existing_target_group(
+    context: &Context<'_>,
+    model: &mut Model,
+    arn: &str,
+) -> Result<Ref, Error> {
     let mut parts = arn.rsplit(':').next().unwrap_or_default().split('/');
     let (Some("targetgroup"), Some(name), Some(_), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         let field = "spec.externalLoadBalancers[].targetGroupARN";
-        return Err(Error::value(field, arn, "is no ARN of a target group"));
+        return Err(Error::value(field, arn, "is not the ARN of a target group"));
     };
     let health = HealthCheck { protocol: "TCP", path: None };
     let body = TargetGroup { vpc: context.vpc(), port: 0, protocol: "TCP", health };
-    Ok(model.given(name, arn, Body::TargetGroup(body)))
+    Ok(model.add_existing(name, arn, Body::TargetGroup(body)))
 }
 
-/// A machine of a warm pool says itself when it may be stopped.
+/// Adds the lifecycle hook by which a warm pool's machine reports that it may be stopped.
 fn add_warming(context: &Context<'_>, model: &mut Model, group: &Object, to: Ref) {
     let Some(pool) = context.warm_pool(group).filter(|pool| pool.is("enableLifecycleHook")) else {
         return;
@@ -211,7 +218,7 @@ fn add_warming(context: &Context<'_>, model: &mut Model, group: &Object, to: Ref
         group: to,
         hook: "kops-warmpool".to_owned(),
         result: "ABANDON".to_owned(),
-        heartbeat: pool.int("lifecycleHookTimeout").unwrap_or(WARMING),
+        heartbeat: pool.int("lifecycleHookTimeout").unwrap_or(WARMING_TIMEOUT),
         transition: "autoscaling:EC2_INSTANCE_LAUNCHING".to_owned(),
     };
     model.add(name, Tags::new(), body);

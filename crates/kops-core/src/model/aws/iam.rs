@@ -1,4 +1,4 @@
-//! IAM: the roles that machines and Pods take, and who says whose they are.
+//! IAM: the roles of machines and Pods, and the OIDC provider that authenticates Pods.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use kops_api::Spec as _;
 use serde_json::{Value, json};
 
 use super::{
-    context::{Context, said},
+    context::{Context, text_at},
     graph::Model,
     names,
     policy::{self, Statement},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{Error, names::fnv};
 
-/// The sums of the two authorities that S3's certificates come from.
+/// The fingerprints of the two authorities that issue S3's certificates.
 const THUMBPRINTS: [&str; 2] =
     ["9e99a48a9960b14926bb7f3b02e22da2b0ab7280", "a9d53002e97e00e043244f3d170d6f4c414104fd"];
 const AUDIENCE: &str = "amazonaws.com";
@@ -25,7 +25,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let mut managed: Vec<&str> = Vec::new();
     for group in context.groups {
         let role = group.spec.text("role");
-        match said(&group.spec, "iam.profile") {
+        match text_at(&group.spec, "iam.profile") {
             None => managed.push(role),
             Some(profile) => {
                 if *given.entry(profile.clone()).or_insert(role) != role {
@@ -37,7 +37,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     }
     for profile in given.keys() {
         let name = names::last_part(profile);
-        model.given(name, name, Body::InstanceProfile { role: None });
+        model.add_existing(name, name, Body::InstanceProfile { role: None });
     }
     managed.sort_unstable();
     managed.dedup();
@@ -50,7 +50,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     Ok(())
 }
 
-/// What outputs, policies' names and the spec's policies call a role.
+/// Returns the name of a role in outputs, in policies' names and in the spec's policies.
 fn key(role: &str) -> &'static str {
     match role {
         "ControlPlane" => "master",
@@ -79,7 +79,7 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     let field = format!("additionalPolicies.{known}");
     let additional = context.spec.text(&field);
     if !additional.is_empty() {
-        let document = policy::users(&format!("spec.{field}"), additional)?;
+        let document = policy::user_document(&format!("spec.{field}"), additional)?;
         add_policy(model, &format!("additional.{name}"), &to, document);
     }
     Ok(())
@@ -93,7 +93,7 @@ fn put_role(
     assumed: String,
     known: String,
 ) -> Ref {
-    let boundary = said(context.spec, "iam.permissionsBoundary");
+    let boundary = text_at(context.spec, "iam.permissionsBoundary");
     model.add(name, tags, Body::Role { assumed, boundary, known })
 }
 
@@ -101,7 +101,7 @@ fn add_policy(model: &mut Model, name: &str, role: &Ref, document: String) {
     model.add(name, Tags::new(), Body::RolePolicy { role: role.clone(), document });
 }
 
-/// Attaches policies that others keep.
+/// Attaches existing policies.
 fn attach(model: &mut Model, name: &str, role: &Ref, policies: &[&str]) {
     for policy in policies {
         let name = format!("{name}-{}", fnv(policy));
@@ -110,7 +110,7 @@ fn attach(model: &mut Model, name: &str, role: &Ref, policies: &[&str]) {
     }
 }
 
-/// The roles of service accounts: those of add-ons, and those that the user asks for.
+/// Adds the roles of service accounts: those of add-ons, and those in the spec.
 fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     if context.spec.text("kubeAPIServer.serviceAccountIssuer").is_empty() {
         return Ok(());
@@ -125,7 +125,7 @@ fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
         let inline = account.text("aws.inlinePolicy");
         if !inline.is_empty() {
             let field = "spec.iam.serviceAccountExternalPermissions[].aws.inlinePolicy";
-            let document = policy::users(field, inline)?;
+            let document = policy::user_document(field, inline)?;
             add_policy(model, &role.name.clone(), &role, document);
         }
         let arns = account.texts("aws.policyARNs");
@@ -142,7 +142,8 @@ fn add_account(
 ) -> Result<Ref, Error> {
     let field = "spec.iam.serviceAccountExternalPermissions[]";
     if account.contains('*') || account.is_empty() || namespace.is_empty() {
-        let reason = "must name one service account of a namespace, or of all that match a pattern";
+        let reason =
+            "must name one service account, in one namespace or in a pattern of namespaces";
         return Err(Error::value(field, format!("{namespace}/{account}"), reason));
     }
     let issuer = context.spec.text("kubeAPIServer.serviceAccountIssuer");
@@ -152,7 +153,7 @@ fn add_account(
     let provider = format!(
         "arn:{}:iam::{}:oidc-provider/{issuer}",
         context.partition,
-        context.account("who may take a service account's role")?
+        context.account("the trust policies of service accounts' roles need it")?
     );
     let statement = Statement {
         action: "sts:AssumeRoleWithWebIdentity".into(),
@@ -170,12 +171,12 @@ fn add_account(
     Ok(put_role(context, model, &name, tags, assumed, known))
 }
 
-/// The key that machines are reached with: one of the spec's name is there already, and the empty name is none.
+/// Adds the SSH key of the machines. A name in the spec refers to an existing key; an empty name means no key.
 fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     match context.spec.at("sshKeyName").and_then(Value::as_str) {
         Some("") => {}
         Some(name) => {
-            model.given(name, name, Body::SshKey { public: String::new() });
+            model.add_existing(name, name, Body::SshKey { public: String::new() });
         }
         None => {
             if let Some(public) = context.inputs.ssh_keys.first() {

@@ -1,10 +1,10 @@
-//! Upstream's names in AWS, and the limits that AWS puts on them.
+//! Upstream's names of AWS resources, and AWS' limits on them.
 
 use kops_api::{Object, Spec as _};
 
 use crate::names::{hashed, truncate};
 
-/// What the names of a role's things begin with.
+/// Returns the prefix of the names of a role's resources.
 pub(super) fn role_prefix(role: &str) -> &'static str {
     match role {
         "ControlPlane" => "masters",
@@ -14,7 +14,7 @@ pub(super) fn role_prefix(role: &str) -> &'static str {
     }
 }
 
-/// The name of a role's security group.
+/// Returns the name of a role's security group.
 pub(super) fn security_group(cluster: &str, role: &str) -> String {
     let prefix = match role {
         "Bastion" => "bastion",
@@ -24,7 +24,7 @@ pub(super) fn security_group(cluster: &str, role: &str) -> String {
     format!("{prefix}.{cluster}")
 }
 
-/// The name of a group's scaling group and launch template.
+/// Returns the name of a group's scaling group and launch template.
 pub(super) fn scaling_group(cluster: &str, group: &Object) -> String {
     let name = group.name();
     match group.spec.text("role") {
@@ -33,18 +33,18 @@ pub(super) fn scaling_group(cluster: &str, group: &Object) -> String {
     }
 }
 
-/// The name of a role's IAM role and instance profile.
+/// Returns the name of a role's IAM role and instance profile.
 pub(super) fn iam(cluster: &str, role: &str) -> String {
     truncate(&format!("{}.{cluster}", role_prefix(role)), 64)
 }
 
-/// Likewise that of a service account. A namespace may be a pattern.
+/// Returns the name of a service account's IAM role. The namespace may be a pattern.
 pub(super) fn service_account(cluster: &str, namespace: &str, name: &str) -> String {
     let namespace = namespace.replace('*', "wildcard");
     truncate(&format!("{name}.{namespace}.sa.{cluster}"), 64)
 }
 
-/// The name of a load balancer or a target group, which AWS wants short and without dots.
+/// Returns the name of a load balancer or target group, which AWS limits to 32 characters without dots.
 pub(super) fn short(cluster: &str, prefix: &str) -> String {
     hashed(&format!("{prefix}-{}", cluster.replace('.', "-")), 32)
 }
@@ -53,12 +53,12 @@ pub(crate) fn queue(cluster: &str) -> String {
     format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
 }
 
-/// What the names of event rules begin with.
+/// Returns the prefix of the names of event rules.
 pub(crate) fn rule_prefix(cluster: &str) -> String {
     truncate(cluster, 40)
 }
 
-/// The last part of an ARN's path.
+/// Returns the last part of an ARN's path.
 pub(super) fn last_part(arn: &str) -> &str {
     arn.rsplit('/').next().unwrap_or(arn)
 }

@@ -1,4 +1,4 @@
-//! The VPC, its subnets, and the ways out of them.
+//! The VPC, its subnets and their egress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{Cluster as _, Error, Network};
 
 const ANY_V4: &str = "0.0.0.0/0";
 const ANY_V6: &str = "::/0";
-/// Where machines with IPv6 alone reach IPv4.
+/// The prefix by which machines with only IPv6 reach IPv4.
 const NAT64: &str = "64:ff9b::/96";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
@@ -35,7 +35,7 @@ fn add_vpc(context: &Context<'_>, model: &mut Model) {
     let cidr = networking.text("networkCIDR").to_owned();
     let name = context.name;
     if context.shares_vpc() {
-        model.given(name, networking.text("networkID"), Body::Vpc { cidr });
+        model.add_existing(name, networking.text("networkID"), Body::Vpc { cidr });
         return;
     }
     let vpc = model.add(name, context.tags(name, false), Body::Vpc { cidr });
@@ -52,7 +52,7 @@ fn add_vpc(context: &Context<'_>, model: &mut Model) {
     model.add(name, Tags::new(), Body::DhcpOptionsAssociation { vpc, options });
 }
 
-/// Whether others see to a subnet's routes.
+/// Reports whether a subnet's routes are managed by others.
 fn is_unmanaged(subnet: &Value) -> bool {
     subnet.text("egress") == "External"
 }
@@ -61,7 +61,7 @@ fn is_private(subnet: &Value) -> bool {
     ["Private", "DualStack"].contains(&subnet.text("type"))
 }
 
-/// A gateway that is made, or is the shared VPC's.
+/// Adds a gateway: a new one, or that of the shared VPC.
 fn gateway(
     context: &Context<'_>,
     model: &mut Model,
@@ -75,7 +75,7 @@ fn gateway(
     }
     let vpc = context.spec.text("networking.networkID");
     let network = context.inputs.world.networks.get(vpc);
-    // Nothing may refer to it, and then nobody need know it.
+    // An unknown gateway is an error only if a resource refers to it.
     let id = network.map_or_else(String::new, known);
     let shared = Some(id.clone());
     let gateway = Resource { name: name.to_owned(), shared, tags: context.tags(name, true), body };
@@ -84,13 +84,13 @@ fn gateway(
         true => Err(Error::Unknown {
             what,
             name: vpc.to_owned(),
-            remedy: "say its id in the table of what is there",
+            remedy: "set its ID in the table of existing resources",
         }),
         false => Ok(model.put(gateway)),
     }
 }
 
-/// The gateway to the internet, and the table of those subnets that reach it.
+/// Adds the internet gateway, and the route table of the subnets that use it.
 fn add_internet(context: &Context<'_>, model: &mut Model) -> Result<Option<Ref>, Error> {
     if context.subnets().iter().all(is_unmanaged) {
         return Ok(None);
@@ -143,7 +143,7 @@ fn add_subnets(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
         if !subnet.text("publicIP").is_empty() {
             return Err(Error::Unsupported {
                 what: format!("spec.subnets[{short}].publicIP"),
-                remedy: "name the address as egress: eipalloc-...",
+                remedy: "set the address as egress: eipalloc-...",
             });
         }
         let body = SubnetBody {
@@ -176,7 +176,7 @@ fn add_subnets(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether it is a public subnet whose machines reach IPv4 by NAT64.
+/// Reports whether it is a public subnet whose machines reach IPv4 by NAT64.
 fn is_nat64(context: &Context<'_>, subnet: &Value) -> bool {
     context.cluster.is_ipv6_only()
         && subnet.text("type") == "Public"
@@ -187,7 +187,7 @@ fn table_name(context: &Context<'_>, subnet: &Value, kind: &str) -> String {
     format!("{kind}-{}.{}", subnet.text("zone"), context.name)
 }
 
-/// Tags by which load balancers find the subnets that they may stand in.
+/// Returns the tags by which load balancers find their subnets.
 fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
     if context.spec.flag("networking.tagSubnets") == Some(false) {
         return Tags::new();
@@ -219,7 +219,7 @@ fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
     tags
 }
 
-/// The subnets of each zone that need a way out of their own.
+/// Returns the subnets of each zone that need egress of their own.
 fn by_zone<'a>(context: &Context<'a>) -> BTreeMap<&'a str, Vec<&'a Value>> {
     let mut zones: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for subnet in context.subnets() {
@@ -248,7 +248,7 @@ impl Zone<'_> {
         let egress: BTreeSet<&str> = self.subnets.iter().map(|one| one.text("egress")).collect();
         if egress.len() > 1 {
             let all = egress.into_iter().collect::<Vec<_>>().join(", ");
-            let reason = "differ within a zone, which has one way out";
+            let reason = "differ within a zone, which has one egress";
             return Err(Error::value("spec.subnets[].egress", all, reason));
         }
         let private = self.subnets.iter().any(|one| is_private(one));
@@ -286,7 +286,7 @@ impl Zone<'_> {
         all.all(|one| !one.text("id").is_empty())
     }
 
-    /// The way to IPv4: a gateway that is made, or what the spec names.
+    /// Returns the target of IPv4 routes: a new NAT gateway, or the one in the spec.
     fn nat(&self, model: &mut Model, egress: &str, private: bool) -> Result<Via, Error> {
         let context = self.context;
         let name = format!("{}.{}", self.name, context.name);
@@ -295,10 +295,10 @@ impl Zone<'_> {
             "nat" => return Ok(Via::GivenNat(egress.to_owned())),
             "i" => return Ok(Via::Instance(egress.to_owned())),
             "tgw" => return Ok(Via::Transit(egress.to_owned())),
-            "eipalloc" => model.given(name.clone(), egress, Body::ElasticIp),
+            "eipalloc" => model.add_existing(name.clone(), egress, Body::ElasticIp),
             "" => model.add(name.clone(), context.tags(&name, false), Body::ElasticIp),
             _ => {
-                let reason = "is none of nat-, i-, tgw- and eipalloc- with an id, and External";
+                let reason = "is neither External nor an ID with nat-, i-, tgw- or eipalloc-";
                 return Err(Error::value("spec.subnets[].egress", egress, reason));
             }
         };
@@ -313,7 +313,7 @@ impl Zone<'_> {
                     "one public subnet in zone"
                 },
                 name: self.name.to_owned(),
-                remedy: "its NAT gateway stands there; add one to spec.subnets",
+                remedy: "its NAT gateway is placed there; add one to spec.subnets",
             });
         };
         let subnet = context.subnet(subnet.text("name"));
@@ -321,7 +321,7 @@ impl Zone<'_> {
         Ok(Via::Nat(model.add(name.clone(), context.tags(&name, false), body)))
     }
 
-    /// The routes that the spec adds to private subnets.
+    /// Adds the additional routes of private subnets.
     fn add_further(&self, model: &mut Model, table: &Ref) -> Result<(), Error> {
         for subnet in self.subnets.iter().filter(|one| one.text("type") == "Private") {
             for route in subnet.list("additionalRoutes") {
@@ -334,14 +334,14 @@ impl Zone<'_> {
                     Some("igw") => Via::GivenInternet(target),
                     Some("eigw") => Via::GivenEgressOnly(target),
                     _ => {
-                        let reason = "is none of pcx-, i-, nat-, tgw-, igw- and eigw- with an id";
+                        let reason = "is not an ID with pcx-, i-, nat-, tgw-, igw- or eigw-";
                         let field = "spec.subnets[].additionalRoutes[].target";
                         return Err(Error::value(field, target, reason));
                     }
                 };
                 if to.parse::<Cidr>().is_err() {
                     let field = "spec.subnets[].additionalRoutes[].cidr";
-                    return Err(Error::value(field, to, "is no range"));
+                    return Err(Error::value(field, to, "is not a range"));
                 }
                 add_route(model, format!("{}.{to}", subnet.text("name")), table, to, via);
             }

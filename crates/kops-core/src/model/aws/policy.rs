@@ -1,4 +1,4 @@
-//! IAM's policies as documents: statements, and the actions that are gathered for each scope.
+//! IAM policy documents: statements, and actions grouped by scope.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// What parts of a cluster may do.
+/// The actions of each part of a cluster.
 const FACTS: &str = include_str!("../../../facts/iam.tsv");
 const VERSION: &str = "2012-10-17";
 const TAG: &str = "KubernetesCluster";
 
-/// One statement. Fields that are null are left out.
+/// A statement. Null fields are omitted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Statement {
     pub(super) action: Value,
@@ -26,7 +26,7 @@ impl Statement {
         Self { action, resource, ..Self::default() }
     }
 
-    /// The same, with lists also where one would do, as upstream writes some.
+    /// Returns a statement with lists even for single values, as upstream writes some.
     pub(super) fn allow_listed(actions: &[&str], resources: &[String]) -> Self {
         let (action, resource) = (json!(sorted(actions)), json!(sorted(resources)));
         Self { action, resource, ..Self::default() }
@@ -44,8 +44,8 @@ impl Statement {
             ("Principal", self.principal.clone()),
             ("Resource", self.resource.clone()),
         ];
-        let said = fields.into_iter().filter(|(_, value)| !value.is_null());
-        Value::Object(Map::from_iter(said.map(|(name, value)| (name.to_owned(), value))))
+        let present = fields.into_iter().filter(|(_, value)| !value.is_null());
+        Value::Object(Map::from_iter(present.map(|(name, value)| (name.to_owned(), value))))
     }
 }
 
@@ -62,28 +62,28 @@ fn one_or_all<T: AsRef<str>>(texts: &[T]) -> Value {
     }
 }
 
-/// A document of statements, as Go's encoder indents it.
+/// Returns a document of statements, indented like Go's encoder does.
 pub(super) fn document(statements: &[Statement]) -> String {
     written(statements.iter().map(Statement::value).collect())
 }
 
 fn written(statements: Vec<Value>) -> String {
     let policy = json!({"Statement": statements, "Version": VERSION});
-    // A tree of strings is always written.
+    // A tree of strings always serializes.
     serde_json::to_string_pretty(&policy).unwrap_or_default()
 }
 
-/// A document of statements that the user wrote, as a list in JSON. All that they say is kept.
-pub(super) fn users(field: &str, text: &str) -> Result<String, Error> {
+/// Returns a document of the user's statements, given as a JSON list. All their fields are kept.
+pub(super) fn user_document(field: &str, text: &str) -> Result<String, Error> {
     let wrong = |reason: String| Error::value(field, text, reason);
     let parsed: Value =
-        serde_json::from_str(text).map_err(|e| wrong(format!("is no JSON: {e}")))?;
+        serde_json::from_str(text).map_err(|e| wrong(format!("is not JSON: {e}")))?;
     let Value::Array(mut statements) = parsed else {
-        return Err(wrong("is no list of statements".to_owned()));
+        return Err(wrong("is not a list of statements".to_owned()));
     };
     for statement in &mut statements {
         let Value::Object(fields) = statement else {
-            return Err(wrong("has a statement that is no object".to_owned()));
+            return Err(wrong("has a statement that is not an object".to_owned()));
         };
         for name in ["Action", "Resource"] {
             if let Some(Value::Array(items)) = fields.get_mut(name) {
@@ -95,7 +95,7 @@ pub(super) fn users(field: &str, text: &str) -> Result<String, Error> {
     Ok(written(statements))
 }
 
-/// Who may take a role: the machines of EC2.
+/// Returns the trust policy of the machines' roles: EC2 instances may assume them.
 pub(super) fn assumed_by_machines(region: &str) -> String {
     let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
     format!(
@@ -104,7 +104,7 @@ pub(super) fn assumed_by_machines(region: &str) -> String {
     )
 }
 
-/// A policy in the making: statements of its own, and actions by what they may be done to.
+/// A policy under construction: explicit statements, and actions grouped by scope.
 pub(super) struct Policy<'a> {
     cluster: &'a str,
     partition: &'a str,
@@ -126,7 +126,7 @@ impl<'a> Policy<'a> {
         self.statements.push(statement);
     }
 
-    /// Allows what a part of the cluster needs.
+    /// Allows the actions of a part of the cluster.
     pub(super) fn grant(&mut self, part: &str) {
         for line in FACTS.lines().filter(|line| !line.starts_with('#')) {
             let mut fields = line.split('\t');
@@ -147,13 +147,13 @@ impl<'a> Policy<'a> {
         }
     }
 
-    /// Allows to use keys wherever they are asked for, and not by way of EC2 and S3 alone.
+    /// Allows the use of KMS keys everywhere, not only through EC2 and S3.
     pub(super) fn free_keys(&mut self) {
         let keys = std::mem::take(&mut self.keys);
         self.any.extend(keys);
     }
 
-    /// Allows to make things in EC2, and to tag them as they are made; and to change the other tags of the cluster's own.
+    /// Allows the creation of tagged resources in EC2, and the change of other tags of the cluster's own resources.
     pub(super) fn make(&mut self, actions: &[&'static str], kinds: &[&str]) {
         let resources: Vec<String> = kinds.iter().map(|kind| self.ec2(kind)).collect();
         let names: Vec<&str> =
@@ -172,12 +172,12 @@ impl<'a> Policy<'a> {
         self.push(Statement::allow_listed(&both, &resources).when(condition));
     }
 
-    /// All things of a kind in EC2.
+    /// Returns the ARN pattern of all EC2 resources of a kind.
     pub(super) fn ec2(&self, kind: &str) -> String {
         format!("arn:{}:ec2:*:*:{kind}/*", self.partition)
     }
 
-    /// Those that have the cluster's tag.
+    /// Returns the condition that a resource has the cluster's tag.
     pub(super) fn owned(&self) -> Value {
         json!({"StringEquals": {format!("aws:ResourceTag/{TAG}"): self.cluster}})
     }
@@ -198,7 +198,7 @@ impl<'a> Policy<'a> {
             all(&self.created, created),
         ];
         self.statements.extend(scoped.into_iter().flatten());
-        // A security group is made in a VPC, which has no tag of the request.
+        // A security group is created in a VPC, which has no tag of the request.
         if self.created.contains("ec2:CreateSecurityGroup") {
             let vpcs = [self.ec2("vpc")];
             self.statements.push(Statement::allow(&["ec2:CreateSecurityGroup"], &vpcs));
@@ -212,16 +212,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_statements_lose_nothing() {
+    fn keeps_all_fields_of_users_statements() {
         let text = r#"[{"Effect":"Deny","Sid":"a","NotAction":["s3:*"],"Resource":["b","a","a"]}]"#;
-        let written = users("spec.additionalPolicies[node]", text).unwrap();
+        let written = user_document("spec.additionalPolicies[node]", text).unwrap();
         let parsed: Value = serde_json::from_str(&written).unwrap();
         let statement = &parsed["Statement"][0];
         assert_eq!(statement["NotAction"], json!(["s3:*"]));
         assert_eq!((&statement["Sid"], &statement["Effect"]), (&json!("a"), &json!("Deny")));
         assert_eq!(statement["Resource"], json!(["a", "b"]));
         for wrong in ["{}", "[1]", "[", "\"x\""] {
-            let error = users("spec.additionalPolicies[node]", wrong).unwrap_err().to_string();
+            let error =
+                user_document("spec.additionalPolicies[node]", wrong).unwrap_err().to_string();
             assert!(error.starts_with("spec.additionalPolicies[node]"), "{error}");
         }
     }

@@ -1,11 +1,11 @@
-//! The vocabulary of the model: what there is in AWS, and how one thing refers to another.
+//! The vocabulary of the model: resources in AWS, and references between them.
 
 use std::collections::BTreeMap;
 
-/// Tags by key, as AWS has them.
+/// Tags by key.
 pub type Tags = BTreeMap<String, String>;
 
-/// The kinds of resources, and with the name the identity of each.
+/// The kinds of resources. Kind and name identify a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Vpc,
@@ -48,35 +48,39 @@ pub enum Kind {
 /// A reference to a resource of the model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ref {
+    /// The resource's kind.
     pub kind: Kind,
+    /// The resource's name.
     pub name: String,
 }
 
 impl Ref {
-    /// A reference by what identifies a resource; [`super::Model::find`] says whether there is one.
+    /// Creates a reference. [`super::Model::find`] returns its resource, if it exists.
     pub fn new(kind: Kind, name: impl Into<String>) -> Self {
         Self { kind, name: name.into() }
     }
 }
 
-/// One thing in AWS.
+/// A resource in AWS.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// Unique among those of its kind.
+    /// The name, unique within the kind.
     pub name: String,
-    /// The id of one that is there already and is only used, never made, changed or deleted.
+    /// The ID of an existing resource, which the cluster only uses; `None` for one that it creates.
     pub shared: Option<String>,
+    /// The tags.
     pub tags: Tags,
+    /// The kind-specific part.
     pub body: Body,
 }
 
-/// What a resource is made of.
+/// The kind-specific part of a resource.
 #[derive(Clone, Debug)]
 pub enum Body {
     Vpc {
         cidr: String,
     },
-    /// A further range of the VPC.
+    /// An additional range of the VPC.
     VpcCidr {
         vpc: Ref,
         cidr: String,
@@ -96,7 +100,7 @@ pub enum Body {
         vpc: Ref,
     },
     Subnet(SubnetBody),
-    /// `role` says whose routes it has, as in the tag that says so.
+    /// A route table. `role` is the value of its role tag.
     RouteTable {
         vpc: Ref,
         role: String,
@@ -124,7 +128,7 @@ pub enum Body {
         zone: String,
         ebs: Ebs,
     },
-    /// `assumed` is the policy that says who may take the role; `known` is what outputs call it.
+    /// An IAM role. `assumed` is the trust policy; `known` is the role's name in outputs.
     Role {
         assumed: String,
         boundary: Option<String>,
@@ -134,7 +138,7 @@ pub enum Body {
         role: Ref,
         document: String,
     },
-    /// A policy that others keep, by its ARN.
+    /// An existing policy, by its ARN.
     RolePolicyAttachment {
         role: Ref,
         policy: String,
@@ -154,10 +158,10 @@ pub enum Body {
     ScalingGroup(Box<ScalingGroup>),
     LifecycleHook {
         group: Ref,
-        /// What it is called within its group.
+        /// The hook's name within its group.
         hook: String,
         result: String,
-        /// In seconds.
+        /// The timeout in seconds.
         heartbeat: i64,
         transition: String,
     },
@@ -194,27 +198,30 @@ pub enum Body {
     },
 }
 
-/// A subnet. Without a range it has IPv6 alone.
+/// A subnet. Without an IPv4 range it has only IPv6.
 #[derive(Clone, Debug)]
 pub struct SubnetBody {
-    /// What the spec calls it.
+    /// The subnet's name in the spec.
     pub short: String,
+    /// The VPC.
     pub vpc: Ref,
+    /// The availability zone.
     pub zone: String,
+    /// The IPv4 range; empty for none.
     pub cidr: String,
-    /// A range, or `/SIZE#NUMBER` of the VPC's own.
+    /// The IPv6 range, or `/SIZE#NUMBER` within the VPC's; empty for none.
     pub ipv6: String,
-    /// Whether machines are named by their ids.
+    /// `true` if machines are named by their IDs.
     pub named_by_id: bool,
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Clone, Debug)]
 pub enum Via {
     Internet(Ref),
     EgressOnly(Ref),
     Nat(Ref),
-    /// Those that others keep, by id.
+    /// An existing gateway, by ID.
     GivenInternet(String),
     GivenEgressOnly(String),
     GivenNat(String),
@@ -223,7 +230,7 @@ pub enum Via {
     Peering(String),
 }
 
-/// Whom a rule of a security group is about.
+/// The peer of a security group's rule.
 #[derive(Clone, Debug)]
 pub enum Peer {
     Group(Ref),
@@ -232,181 +239,252 @@ pub enum Peer {
     Prefixes(String),
 }
 
-/// One rule. Without a protocol it is for all.
+/// A rule of a security group.
 #[derive(Clone, Debug)]
 pub struct Rule {
+    /// The group.
     pub group: Ref,
+    /// The source, or the destination of an egress rule.
     pub peer: Peer,
+    /// `true` for an egress rule.
     pub egress: bool,
+    /// The protocol; `None` for all.
     pub protocol: Option<String>,
+    /// The first and last port, or the ICMP type and code; `None` for all.
     pub ports: Option<(i64, i64)>,
 }
 
-/// A disk in EBS.
+/// An EBS volume.
 #[derive(Clone, Debug, Default)]
 pub struct Ebs {
-    /// In GiB.
+    /// The size in GiB.
     pub size: i64,
+    /// The volume type, such as `gp3`.
     pub class: String,
+    /// The provisioned operations per second.
     pub iops: Option<i64>,
-    /// In MiB a second.
+    /// The throughput in MiB per second.
     pub throughput: Option<i64>,
+    /// `true` if encrypted.
     pub encrypted: bool,
+    /// The KMS key; `None` for the default key.
     pub key: Option<String>,
+    /// `true` if deleted with its machine.
     pub deleted_with_machine: bool,
 }
 
-/// A disk as a machine sees it, under a name as `/dev/xvda`.
+/// A disk of a machine.
 #[derive(Clone, Debug)]
 pub struct BlockDevice {
+    /// The device name, such as `/dev/xvda`.
     pub device: String,
+    /// The disk.
     pub disk: Disk,
 }
 
-/// What is behind a device: a disk in EBS, or one that the machine itself has, by its name.
+/// The disk of a device: an EBS volume, or an instance store by its name.
 #[derive(Clone, Debug)]
 pub enum Disk {
     Ebs(Ebs),
     Own(String),
 }
 
-/// How a machine's metadata service answers.
+/// The options of a machine's metadata service.
 #[derive(Clone, Debug)]
 pub struct MetadataService {
+    /// The hop limit of its answers.
     pub hops: i64,
+    /// `required` or `optional`.
     pub tokens: String,
+    /// `true` if it answers over IPv6.
     pub ipv6: bool,
 }
 
-/// How spare capacity is asked for: the highest price of an hour in dollars, for how long, and what happens at its end.
+/// The options of spot machines.
 #[derive(Clone, Debug)]
 pub struct SpotOptions {
+    /// The highest price per hour, in dollars.
     pub price: String,
+    /// The duration in minutes.
     pub minutes: Option<i64>,
+    /// The behaviour at an interruption.
     pub interruption: Option<String>,
 }
 
-/// What a group's machines are made of.
+/// The template of a group's machines.
 #[derive(Clone, Debug)]
 pub struct LaunchTemplate {
+    /// The image ID.
     pub image: String,
+    /// The machine type; `None` if the scaling group names the types.
     pub machine_type: Option<String>,
+    /// The instance profile.
     pub profile: Ref,
+    /// The SSH key.
     pub key: Option<Ref>,
+    /// The disks; the root disk is first.
     pub devices: Vec<BlockDevice>,
+    /// `true` to force EBS optimization.
     pub optimized: Option<bool>,
+    /// The CPU credit mode.
     pub cpu_credits: Option<String>,
+    /// `true` for detailed monitoring.
     pub monitoring: bool,
+    /// The metadata service.
     pub metadata: MetadataService,
+    /// `Some` to force or forbid a public address.
     pub public_address: Option<bool>,
+    /// The number of IPv6 addresses.
     pub ipv6_addresses: i64,
+    /// The security groups.
     pub security_groups: Vec<Ref>,
+    /// The tenancy.
     pub tenancy: Option<String>,
+    /// The spot options; `None` for on-demand machines.
     pub spot: Option<SpotOptions>,
-    /// A script, or several parts. It is for the machine alone, and carries no private key.
+    /// A script, or several parts. Only the machine reads it, and it contains no private key.
     pub user_data: Vec<u8>,
 }
 
-/// How many of a group's machines are bought how.
+/// The mixture of a group's machine types and purchase options.
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
+    /// The machine types, in order of preference.
     pub types: Vec<String>,
+    /// The percentage of on-demand machines above the base.
     pub on_demand_above_base: Option<i64>,
+    /// The number of on-demand machines in the base.
     pub on_demand_base: Option<i64>,
+    /// The allocation strategy of on-demand machines.
     pub on_demand_strategy: Option<String>,
+    /// The allocation strategy of spot machines.
     pub spot_strategy: Option<String>,
+    /// The number of spot pools.
     pub spot_pools: Option<i64>,
+    /// The highest spot price; empty for the on-demand price.
     pub spot_price: String,
 }
 
-/// How many stopped machines wait until they are needed; without `max`, as many as the group may have.
+/// A pool of stopped machines that start when needed.
 #[derive(Clone, Debug)]
 pub struct WarmPool {
+    /// The smallest size.
     pub min: i64,
+    /// The largest size; `None` for the group's.
     pub max: Option<i64>,
 }
 
-/// A group of machines that is held at its size.
+/// A scaling group.
 #[derive(Clone, Debug)]
 pub struct ScalingGroup {
     /// `master`, `node`, `apiserver` or `bastion`.
     pub role: String,
+    /// The launch template.
     pub template: Ref,
+    /// The smallest size.
     pub min: i64,
+    /// The largest size.
     pub max: i64,
+    /// The subnets.
     pub subnets: Vec<Ref>,
+    /// The enabled metrics.
     pub metrics: Vec<String>,
+    /// The suspended processes.
     pub suspended: Vec<String>,
+    /// `true` to protect machines from scale-in.
     pub protected: bool,
+    /// The classic load balancers.
     pub balancers: Vec<Ref>,
+    /// The target groups.
     pub target_groups: Vec<Ref>,
-    /// In seconds; none is zero.
+    /// The longest lifetime of a machine in seconds; zero for none.
     pub lifetime: i64,
+    /// `Some` to enable or disable capacity rebalancing.
     pub rebalanced: Option<bool>,
+    /// The mixture of machine types; `None` for the template's type.
     pub mixed: Option<Distribution>,
+    /// The warm pool.
     pub warm_pool: Option<WarmPool>,
 }
 
-/// A subnet that a load balancer stands in.
+/// A subnet of a load balancer.
 #[derive(Clone, Debug)]
 pub struct Mapping {
+    /// The subnet.
     pub subnet: Ref,
+    /// The allocation ID of an elastic address.
     pub allocation: Option<String>,
+    /// A private address in the subnet.
     pub address: Option<String>,
 }
 
-/// A load balancer of either class.
+/// A classic or network load balancer.
 #[derive(Clone, Debug)]
 pub struct Balancer {
-    /// Its name in AWS, of 32 characters at most.
+    /// The name in AWS, of at most 32 characters.
     pub short: String,
+    /// `true` for an internal load balancer.
     pub internal: bool,
+    /// `true` for IPv4 and IPv6.
     pub dual_stack: bool,
+    /// The subnets.
     pub subnets: Vec<Mapping>,
+    /// The security groups.
     pub security_groups: Vec<Ref>,
+    /// `true` to balance across zones.
     pub cross_zone: bool,
-    /// The bucket of its log, the prefix there, and for classic ones the interval in minutes.
+    /// The access log: bucket, prefix, and for classic ones the interval in minutes.
     pub log: Option<(String, Option<String>, i64)>,
-    /// Of classic ones: the certificate of port 443, and after how many seconds a silent connection ends.
+    /// The certificate of port 443, for classic ones.
     pub certificate: Option<String>,
+    /// The idle timeout in seconds, for classic ones.
     pub idle_timeout: i64,
 }
 
-/// A port of a network load balancer, and whom it passes on to.
+/// A listener of a network load balancer.
 #[derive(Clone, Debug)]
 pub struct Listener {
+    /// The load balancer.
     pub balancer: Ref,
+    /// The port.
     pub port: i64,
+    /// The target group.
     pub group: Ref,
-    /// A certificate and a policy, with which it ends TLS.
+    /// The certificate and policy for TLS termination; `None` for TCP.
     pub tls: Option<(String, String)>,
 }
 
-/// How a balancer asks a target whether it is well: every 10 s, and twice before it believes it.
+/// A health check of targets: every 10 s, two results decide.
 #[derive(Clone, Debug)]
 pub struct HealthCheck {
+    /// `TCP`, `HTTP` or `HTTPS`.
     pub protocol: &'static str,
+    /// The path of HTTP checks.
     pub path: Option<&'static str>,
 }
 
-/// Machines that a listener passes on to, and the port there.
+/// The target group of a listener.
 #[derive(Clone, Debug)]
 pub struct TargetGroup {
+    /// The VPC.
     pub vpc: Ref,
+    /// The targets' port.
     pub port: i64,
+    /// The protocol.
     pub protocol: &'static str,
+    /// The health check.
     pub health: HealthCheck,
 }
 
 impl Resource {
-    /// Its kind, which with the name is its identity.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.body.kind()
     }
 }
 
 impl Body {
-    /// The kind of what it is the body of.
+    /// Returns the kind of the resource.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Vpc { .. } => Kind::Vpc,

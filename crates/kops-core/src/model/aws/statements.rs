@@ -1,4 +1,4 @@
-//! What each role of machines, and each service account with a role of its own, may do.
+//! The IAM policies of each role of machines, and of service accounts with a role of their own.
 
 use kops_api::Spec as _;
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Cluster as _, Error, boot::asks_kops_controller};
 
-/// The policy of a role's machines. `hooked`: whether some of them wait in a warm pool and say when they are done.
+/// Returns the policy of a role's machines. `hooked` is `true` if some of them complete a warm pool's lifecycle hook.
 pub(super) fn of_role(context: &Context<'_>, role: &str, hooked: bool) -> Result<String, Error> {
     let mut policy = Policy::new(context.name, &context.partition, &context.region);
     if role == "Bastion" {
@@ -67,7 +67,7 @@ pub(super) fn of_role(context: &Context<'_>, role: &str, hooked: bool) -> Result
     Ok(policy.document())
 }
 
-/// Whether calico turns off the check of addresses on machines' interfaces.
+/// Reports whether Calico disables the source/destination check of the machines' interfaces.
 fn checks_source(context: &Context<'_>) -> bool {
     context.spec.has("networking.calico")
         && context.spec.text("networking.calico.awsSrcDstCheck") != "DoNothing"
@@ -83,7 +83,7 @@ fn add_etcd(context: &Context<'_>, policy: &mut Policy<'_>) {
     policy.push(Statement { action: "ec2:AttachVolume".into(), ..all }.when(condition));
 }
 
-/// What Pods on control planes may do in its place, while they have no roles of their own.
+/// Allows the actions of Pods on control planes, if the Pods have no roles of their own.
 fn add_pods(context: &Context<'_>, policy: &mut Policy<'_>) {
     add_disks(context, policy);
     add_cloud_controller(context, policy);
@@ -91,7 +91,7 @@ fn add_pods(context: &Context<'_>, policy: &mut Policy<'_>) {
         add_load_balancers(context, policy);
     }
     policy.grant("autoscaler");
-    if context.hears_terminations() {
+    if context.has_termination_queue() {
         policy.grant("terminations");
     }
 }
@@ -151,7 +151,7 @@ fn add_dns(context: &Context<'_>, policy: &mut Policy<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The places of the store that a role reads, and those where etcd is backed up.
+/// Allows access to the parts of the state store that a role reads, and to etcd's backups.
 fn add_store(context: &Context<'_>, policy: &mut Policy<'_>, role: &str) -> Result<(), Error> {
     let fields = ["keypairs", "secrets", "base"];
     let with_slash = |url: &str| format!("{}/", url.trim_end_matches('/'));
@@ -206,7 +206,7 @@ fn add_store(context: &Context<'_>, policy: &mut Policy<'_>, role: &str) -> Resu
     Ok(())
 }
 
-/// The service accounts that add-ons have roles for: namespace, name, and what each may do.
+/// Returns the service accounts of add-ons with roles: the name and the policy.
 pub(super) fn of_pods(context: &Context<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let spec = context.spec;
     let roles = context.has_pod_roles();
@@ -215,7 +215,7 @@ pub(super) fn of_pods(context: &Context<'_>) -> Result<Vec<(&'static str, String
     let aws = |field: &str| spec.at(&format!("cloudProvider.aws.{field}"));
     let publishes = context.cluster.publishes_dns();
     let zones = spec.texts("certManager.hostedZoneIDs");
-    let asked = [
+    let accounts = [
         ("dns-controller", roles && dns && publishes && ["", "dns-controller"].contains(&provider)),
         ("external-dns", roles && dns && provider == "external-dns"),
         ("cluster-autoscaler", roles && spec.is("clusterAutoscaler.enabled")),
@@ -238,8 +238,8 @@ pub(super) fn of_pods(context: &Context<'_>) -> Result<Vec<(&'static str, String
         ("ebs-csi-controller-sa", roles && aws("ebsCSIDriver.managed").is_none_or(|m| m != false)),
         ("karpenter", roles && spec.is("karpenter.enabled")),
     ];
-    let asked = asked.into_iter().filter(|(_, asked)| *asked);
-    asked.map(|(name, _)| Ok((name, of_pod(context, name, &zones)?))).collect()
+    let accounts = accounts.into_iter().filter(|(_, needed)| *needed);
+    accounts.map(|(name, _)| Ok((name, of_pod(context, name, &zones)?))).collect()
 }
 
 fn of_pod(context: &Context<'_>, name: &str, zones: &[&str]) -> Result<String, Error> {
@@ -268,7 +268,7 @@ fn of_pod(context: &Context<'_>, name: &str, zones: &[&str]) -> Result<String, E
     Ok(policy.document())
 }
 
-/// Proof by DNS that a name is one's own.
+/// Allows cert-manager to solve DNS-01 challenges.
 fn add_certificates(context: &Context<'_>, policy: &mut Policy<'_>, zones: &[&str]) {
     let partition = &context.partition;
     let zone = |id: &&str| format!("arn:{partition}:route53:::hostedzone/{id}");

@@ -1,5 +1,5 @@
-//! What lies in the state store for the machines: specs, configurations, manifests of static Pods and of add-ons. Keys are not
-//! among it: they are written to the store itself, and to nothing that people keep elsewhere.
+//! The objects that machines read from the state store: specs, configurations, and manifests of static Pods and
+//! add-ons. Private keys are not in the model: they are written to the store directly, and never to Terraform files.
 
 use kops_api::{Object, Spec as _, VersionName};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Error, channels_pod, etcd_pod, etcd_spec, healthcheck_pod, node_config};
 
-/// What lists the add-ons.
+/// The list of add-ons.
 const CHANNEL: &str = "bootstrap-channel.yaml";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
@@ -43,7 +43,7 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// Adds an object below the cluster's directory. `name` is what it is known by.
+    /// Adds an object below the cluster's directory. `name` is its name in the model.
     fn put(&mut self, name: &str, path: &str, content: String) -> Result<(), Error> {
         self.put_at(self.base, name, path, content)
     }
@@ -51,9 +51,9 @@ impl Store<'_> {
     fn put_at(&mut self, base: &str, name: &str, path: &str, content: String) -> Result<(), Error> {
         let place = self.context.place(base)?;
         let key = format!("{}/{path}", place.prefix).trim_start_matches('/').to_owned();
-        // No name of the spec may lead out of the cluster's directory.
+        // A name in the spec must not lead out of the cluster's directory.
         if key.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-            return Err(Error::value("the state store", key, "is no name of an object"));
+            return Err(Error::value("the state store", key, "is not the name of an object"));
         }
         let body = Body::StoreObject { bucket: place.bucket, key, content };
         self.model.add(name, Tags::new(), body);
@@ -105,14 +105,14 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// The add-ons that the channel lists. They are upstream's and others', and are brought, not made.
+    /// Adds the add-ons of the channel. Their manifests are inputs; kOps does not generate them.
     fn add_addons(&mut self) -> Result<(), Error> {
         let context = self.context;
         let addons = &context.inputs.addons;
         let missing = |name: &str| Error::Unknown {
             what: "manifest of add-ons",
             name: format!("addons/{name}"),
-            remedy: "add-ons of AWS' clusters are not made here; take upstream's from its state store, or from a directory",
+            remedy: "kOps generates no add-ons for AWS: take upstream's from its state store or from a directory",
         };
         let channel = addons.get(CHANNEL).ok_or_else(|| missing(CHANNEL))?;
         let listed = api_codec::from_yaml(channel.as_bytes()).map_err(|e| {
@@ -132,7 +132,7 @@ impl Store<'_> {
         self.put(&format!("{known}-bootstrap"), &format!("addons/{CHANNEL}"), channel.clone())
     }
 
-    /// How others verify tokens of service accounts: who issues them, and by which keys.
+    /// Adds the OIDC documents by which others verify service account tokens: the issuer and its keys.
     fn add_discovery(&mut self) -> Result<(), Error> {
         let context = self.context;
         let place = context.spec.text("serviceAccountIssuerDiscovery.discoveryStore").to_owned();
@@ -142,7 +142,7 @@ impl Store<'_> {
         if context.inputs.key_set.is_empty() {
             return Err(Error::Missing {
                 field: "the key set of service accounts".to_owned(),
-                hint: ": it is published, and made of the keyset service-account",
+                hint: ": it is published, and derived from the keyset service-account",
             });
         }
         let issuer = context.spec.text("kubeAPIServer.serviceAccountIssuer");
@@ -153,7 +153,7 @@ impl Store<'_> {
     }
 }
 
-/// OpenID's document of an issuer, a line to each member as Go writes it without indent.
+/// Returns the OIDC discovery document, formatted as Go does: one member per line without indentation.
 fn discovery(issuer: &str) -> String {
     let text = |text: &str| Value::from(text).to_string();
     let list = |items: &[&str]| {

@@ -1,10 +1,10 @@
-//! Launch templates: what a group's machines are made of.
+//! Launch templates of groups.
 
 use kops_api::{Object, Spec as _};
 use serde_json::Value;
 
 use super::{
-    context::{Context, said},
+    context::{Context, text_at},
     graph::Model,
     names,
     resource::{
@@ -30,7 +30,7 @@ pub(super) fn add(
     let ipv6 = subnets.iter().any(|one| !one.text("ipv6CIDR").is_empty());
     let machine_type = machine_type(spec);
     let image = context.image(spec.text("image"))?;
-    let spot = said(spec, "maxPrice").filter(|_| !spec.has("mixedInstancesPolicy"));
+    let spot = text_at(spec, "maxPrice").filter(|_| !spec.has("mixedInstancesPolicy"));
     let template = LaunchTemplate {
         image: image.id.clone(),
         devices: devices(context, spec, &image.root_device, &machine_type)?,
@@ -38,34 +38,34 @@ pub(super) fn add(
         profile: profile(context, group),
         key: ssh_key(context)?,
         optimized: spec.flag("rootVolume.optimization"),
-        cpu_credits: said(spec, "cpuCredits"),
+        cpu_credits: text_at(spec, "cpuCredits"),
         monitoring: spec.is("detailedInstanceMonitoring"),
         metadata: MetadataService {
             hops: spec.int("instanceMetadata.httpPutResponseHopLimit").unwrap_or(1),
-            tokens: said(spec, "instanceMetadata.httpTokens").unwrap_or("required".to_owned()),
+            tokens: text_at(spec, "instanceMetadata.httpTokens").unwrap_or("required".to_owned()),
             ipv6,
         },
         public_address: Some(public),
         ipv6_addresses: i64::from(ipv6),
         security_groups: security_groups(context, model, group),
-        tenancy: said(spec, "tenancy"),
+        tenancy: text_at(spec, "tenancy"),
         spot: spot.map(|price| SpotOptions {
             price,
             minutes: spec.int("spotDurationInMinutes"),
-            interruption: said(spec, "instanceInterruptionBehavior"),
+            interruption: text_at(spec, "instanceInterruptionBehavior"),
         }),
         user_data: user_data::of_group(context, group)?,
     };
     Ok(model.add(name, tags, Body::LaunchTemplate(Box::new(template))))
 }
 
-/// The first of the types that a group names; others are for its mixture.
+/// Returns the first machine type of a group; the others are for the mixture.
 fn machine_type(spec: &Value) -> String {
     spec.text("machineType").split(',').next().unwrap_or_default().to_owned()
 }
 
 fn profile(context: &Context<'_>, group: &Object) -> Ref {
-    let name = match said(&group.spec, "iam.profile") {
+    let name = match text_at(&group.spec, "iam.profile") {
         Some(profile) => names::last_part(&profile).to_owned(),
         None => names::iam(context.name, group.spec.text("role")),
     };
@@ -86,11 +86,11 @@ fn ssh_key(context: &Context<'_>) -> Result<Option<Ref>, Error> {
     Ok(name.map(|name| Ref::new(Kind::SshKey, name)))
 }
 
-/// The groups that a group's machines are in: those of the cluster first.
+/// Returns the security groups of a group's machines, the cluster's first.
 fn security_groups(context: &Context<'_>, model: &mut Model, group: &Object) -> Vec<Ref> {
     let role = group.spec.text("role");
-    let own = match said(&group.spec, "securityGroupOverride") {
-        Some(id) => (id.clone(), context.given_group(model, format!("{id}-{role}"), &id)),
+    let own = match text_at(&group.spec, "securityGroupOverride") {
+        Some(id) => (id.clone(), context.existing_group(model, format!("{id}-{role}"), &id)),
         None => {
             let name = names::security_group(context.name, role);
             (String::new(), Ref::new(Kind::SecurityGroup, name))
@@ -100,17 +100,17 @@ fn security_groups(context: &Context<'_>, model: &mut Model, group: &Object) -> 
     let serves = ["ControlPlane", "APIServer"].contains(&role);
     if serves && context.network_balancer() == Some(true) {
         for id in context.spec.texts("api.loadBalancer.additionalSecurityGroups") {
-            all.push((id.to_owned(), context.given_group(model, format!("nlb-{id}"), id)));
+            all.push((id.to_owned(), context.existing_group(model, format!("nlb-{id}"), id)));
         }
     }
     for id in group.spec.texts("additionalSecurityGroups") {
-        all.push((id.to_owned(), context.given_group(model, id.to_owned(), id)));
+        all.push((id.to_owned(), context.existing_group(model, id.to_owned(), id)));
     }
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all.into_iter().map(|(_, group)| group).collect()
 }
 
-/// A machine's disks: the first, those of the spec, and those that it has itself.
+/// Returns a machine's disks: the root disk, those of the spec, and instance stores.
 fn devices(
     context: &Context<'_>,
     spec: &Value,
@@ -139,22 +139,22 @@ fn root_disk(spec: &Value) -> Ebs {
         _ => 128,
     };
     let size = volume.int("size").filter(|size| *size > 0).unwrap_or(usual);
-    let class = said(volume, "type").unwrap_or("gp3".to_owned());
+    let class = text_at(volume, "type").unwrap_or("gp3".to_owned());
     Ebs {
         encrypted: volume.flag("encryption") != Some(false),
-        // A key counts only where encryption is asked for.
-        key: said(volume, "encryptionKey").filter(|_| volume.is("encryption")),
+        // A key applies only if encryption is requested.
+        key: text_at(volume, "encryptionKey").filter(|_| volume.is("encryption")),
         deleted_with_machine: true,
         ..disk(size, &class, volume.int("iops"), volume.int("throughput"))
     }
 }
 
 fn further_disk(volume: &Value) -> BlockDevice {
-    let class = said(volume, "type").unwrap_or("gp3".to_owned());
+    let class = text_at(volume, "type").unwrap_or("gp3".to_owned());
     let (iops, throughput) = (volume.int("iops"), volume.int("throughput"));
     let ebs = Ebs {
         encrypted: volume.flag("encrypted") != Some(false),
-        key: said(volume, "key"),
+        key: text_at(volume, "key"),
         deleted_with_machine: volume.flag("deleteOnTermination") != Some(false),
         ..disk(volume.int("size").unwrap_or_default(), &class, iops, throughput)
     };

@@ -1,4 +1,4 @@
-//! How the termination handler learns that a machine will end: AWS' events, by rules, in a queue.
+//! The queue and event rules from which the node termination handler learns that a machine will end.
 
 use kops_api::Spec as _;
 use serde_json::json;
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::Error;
 
-/// In seconds: how long a message is kept, and how long a machine's end waits for the handler.
+/// The retention of a message, and the time that a machine's end waits for the handler, in seconds.
 const WAIT: i64 = 300;
 
-/// The events, and what they are known by. Each pattern is as upstream writes it, down to the spaces.
+/// The events by name. Each pattern is upstream's, including spaces.
 const EVENTS: [(&str, &str); 5] = [
     (
         "ASGLifecycle",
@@ -41,7 +41,7 @@ const EVENTS: [(&str, &str); 5] = [
 const REBALANCE: &str = "RebalanceRecommendation";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    if !context.hears_terminations() {
+    if !context.has_termination_queue() {
         return Ok(());
     }
     for group in context.groups.iter().filter(|one| one.spec.text("manager") == "CloudGroup") {
@@ -74,7 +74,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 fn add_queue(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
     let name = names::queue(context.name);
     let (partition, region) = (&context.partition, &context.region);
-    let account = context.account("who may write to the queue of terminations")?;
+    let account = context.account("the policy of the termination queue needs it")?;
     let mut statement = Statement::allow(
         &["sqs:SendMessage"],
         &[format!("arn:{partition}:sqs:{region}:{account}:{name}")],

@@ -1,11 +1,11 @@
-//! What specs may ask for and the model does not have. It is refused by name: what is left out silently is found out late.
+//! Rejects fields of specs that the model does not support, by name, instead of ignoring them silently.
 
 use kops_api::{Object, Spec as _};
 use serde_json::Value;
 
 use crate::{CloudName, Cluster as _, Error};
 
-/// Fields of groups, and what to do without them.
+/// The unsupported fields of groups, with the alternative.
 const OF_GROUPS: [(&str, &str); 2] = [
     (
         "mixedInstancesPolicy.instanceRequirements",
@@ -13,7 +13,7 @@ const OF_GROUPS: [(&str, &str); 2] = [
     ),
     ("guestAccelerators", "choose a machine type that has them"),
 ];
-/// Likewise of clusters.
+/// The unsupported fields of clusters.
 const OF_CLUSTERS: [(&str, &str); 1] =
     [("cloudProvider.aws.spotinstProduct", "use scaling groups of AWS")];
 
@@ -21,7 +21,7 @@ pub(super) fn check(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     if cluster.cloud() != CloudName::Aws {
         return Err(Error::Unsupported {
             what: format!("a model of cloud {}", cluster.cloud().word()),
-            remedy: "resources are made of clusters on aws alone",
+            remedy: "only clusters on aws have a resource model",
         });
     }
     refuse("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;

@@ -1,4 +1,4 @@
-//! User data: the script by which a machine fetches nodeup and starts it with its document, and what the user adds.
+//! User data: the script that downloads nodeup and starts it with its document, and the user's parts.
 
 use std::io::Write as _;
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::context::Context;
 use crate::{Error, boot_config, files, node_config, pods};
 
-/// What AWS takes.
+/// AWS' limit, in bytes.
 const LIMIT: usize = 16 * 1024;
 const BOUNDARY: &str = "MIMEBOUNDARY";
 const SCRIPT: &str = include_str!("user_data.sh");
 
-/// A group's user data. Bastions without parts of the user's have none.
+/// Returns a group's user data. Bastions have none, unless the user adds parts.
 pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>, Error> {
     let parts = group.spec.list("additionalUserData");
     let bastion = group.spec.text("role") == "Bastion";
@@ -27,7 +27,8 @@ pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>,
     };
     if data.len() > LIMIT {
         let reason = format!(
-            "has {} bytes of user data, and AWS takes {LIMIT}: set compressUserData, or have additionalUserData fetch its parts",
+            "has {} bytes of user data, more than AWS' limit of {LIMIT}: set compressUserData, or download parts of \
+             additionalUserData instead",
             data.len()
         );
         return Err(Error::value("instance group", group.name(), reason));
@@ -35,7 +36,7 @@ pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>,
     Ok(data.into_bytes())
 }
 
-/// The script of a group that is not a bastion's.
+/// Returns the script of a group that is not a bastion's.
 pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Error> {
     let (cluster, inputs) = (context.cluster, &context.inputs.node);
     let config = node_config(cluster, group, inputs)?;
@@ -51,7 +52,7 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
     for variable in pods::environment(cluster) {
         let (name, value) = (variable.text("name"), quoted(variable.text("value")));
         lines.push(format!("export {name}={value}"));
-        // Services read what is said there.
+        // Services read /etc/environment.
         if name.to_lowercase().ends_with("_proxy") {
             lines.push(format!("echo {name}={value} >> /etc/environment"));
         }
@@ -62,7 +63,7 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
             format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{document}\n__EOF_KUBE_ENV")
         }
     };
-    // A line of the document that ends it early would be run as root.
+    // A line that ends the document early would make the shell run the rest as root.
     if document.matches("\n__EOF_KUBE_ENV").count() > 1 {
         return Err(Error::value(
             "instance group",
@@ -73,7 +74,7 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
     Ok(SCRIPT.replace("@VARIABLES@", &lines.join("\n")).replace("@DOCUMENT@", &document))
 }
 
-/// A word of the shell, in quotes if it needs them.
+/// Quotes a word for the shell, if needed.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || ":/._,-@%+=".contains(c);
     match text.chars().all(plain) {
@@ -83,13 +84,15 @@ fn quoted(text: &str) -> String {
 }
 
 fn packed(text: &str) -> Result<String, Error> {
-    let failed = |e: std::io::Error| Error::value("user data", "", format!("is not packed: {e}"));
+    let failed =
+        |e: std::io::Error| Error::value("user data", "", format!("cannot be compressed: {e}"));
     let mut packer = GzBuilder::new().write(Vec::new(), Compression::best());
     packer.write_all(text.as_bytes()).map_err(failed)?;
     Ok(STANDARD.encode(packer.finish().map_err(failed)?))
 }
 
-/// Several parts in one, as cloud-init reads them. Upstream's form, since machines roll when it changes.
+/// Returns several parts in the multipart format of cloud-init. The format is upstream's, because any change replaces
+/// machines.
 fn multipart(script: Option<&str>, parts: &[Value]) -> Result<String, Error> {
     let mut out = format!(
         "Content-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\r\nMIME-Version: 1.0\r\n\r\n"
@@ -99,7 +102,8 @@ fn multipart(script: Option<&str>, parts: &[Value]) -> Result<String, Error> {
     for (number, (name, kind, content)) in own.into_iter().chain(given).enumerate() {
         let breaks = |text: &str| text.chars().any(|c| c.is_control() || c == '"');
         if breaks(name) || breaks(kind) || content.contains(&format!("--{BOUNDARY}")) {
-            let reason = "would end its part early: a name or type has a quote or a line end, or the content the boundary";
+            let reason = "would end its part early: a name or type contains a quote or a line break, or the content \
+                          has the boundary";
             return Err(Error::value("spec.additionalUserData[]", name, reason));
         }
         let start = if number == 0 { "" } else { "\r\n" };
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_keep_within_their_bounds() {
+    fn rejects_parts_that_break_the_multipart_format() {
         let part = |name: &str, content: &str| json!({"name": name, "type": "text/x-shellscript", "content": content});
         let both = multipart(Some("#!/bin/sh\n"), &[part("a.sh", "echo\n")]).unwrap();
         assert_eq!(both.matches("--MIMEBOUNDARY").count(), 3, "{both}");

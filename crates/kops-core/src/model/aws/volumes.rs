@@ -1,16 +1,16 @@
-//! The disks of etcd's members, which outlive their machines.
+//! The volumes of etcd's members, which outlive their machines.
 
 use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{
-    context::{Context, said},
+    context::{Context, text_at},
     graph::Model,
     resource::{Body, Ebs, Tags},
 };
 use crate::Error;
 
-/// In GiB.
+/// The size in GiB.
 const SIZE: i64 = 20;
 const CLASS: &str = "gp3";
 
@@ -36,11 +36,12 @@ fn add_volume(
     let name = format!("{}.etcd-{etcd}.{}", member.text("name"), context.name);
     let ebs = disk(
         member.int("volumeSize").filter(|size| *size > 0).unwrap_or(SIZE),
-        said(member, "volumeType").as_deref().unwrap_or(CLASS),
+        text_at(member, "volumeType").as_deref().unwrap_or(CLASS),
         member.int("volumeIOPS"),
         member.int("volumeThroughput"),
     );
-    let ebs = Ebs { encrypted: member.is("encryptedVolume"), key: said(member, "kmsKeyID"), ..ebs };
+    let ebs =
+        Ebs { encrypted: member.is("encryptedVolume"), key: text_at(member, "kmsKeyID"), ..ebs };
     check(&name, &ebs)?;
     let mut tags: Tags = context.labels().collect();
     let own = format!("kubernetes.io/cluster/{}", context.name);
@@ -59,14 +60,14 @@ fn add_volume(
     Ok(())
 }
 
-/// A member's disk and its machine must be in one zone.
+/// Returns a volume's zone, which must be that of the member's machine.
 fn zone(context: &Context<'_>, volume: &str, member: &Value) -> Result<String, Error> {
     let group = member.text("instanceGroup");
     let found = context.groups.iter().find(|one| one.name() == group);
     let found = found.ok_or_else(|| Error::Unknown {
         what: "instance group",
         name: group.to_owned(),
-        remedy: "a member of etcd names it; make it first",
+        remedy: "an etcd member refers to it; create it first",
     })?;
     let subnets = context.subnets_of(found)?;
     let mut zones: Vec<&str> = subnets.iter().map(|one| one.text("zone")).collect();
@@ -75,13 +76,13 @@ fn zone(context: &Context<'_>, volume: &str, member: &Value) -> Result<String, E
     match zones.as_slice() {
         [zone] => Ok((*zone).to_owned()),
         _ => {
-            let reason = format!("has a disk of etcd, {volume}, and must be in one zone");
+            let reason = format!("has an etcd volume, {volume}, so it must be in one zone");
             Err(Error::value("instance group", group, reason))
         }
     }
 }
 
-/// A disk with what its class must be told. Less than the least is the least.
+/// Returns a volume with the settings that its type needs. Values below AWS' minimum are raised to it.
 pub(super) fn disk(size: i64, class: &str, iops: Option<i64>, throughput: Option<i64>) -> Ebs {
     let (iops, throughput) = match class {
         "gp3" => (Some(iops.unwrap_or(0).max(3000)), Some(throughput.unwrap_or(0).max(125))),
@@ -91,7 +92,7 @@ pub(super) fn disk(size: i64, class: &str, iops: Option<i64>, throughput: Option
     Ebs { size, class: class.to_owned(), iops, throughput, ..Ebs::default() }
 }
 
-/// AWS' limits on operations and throughput.
+/// Checks AWS' limits on operations and throughput.
 fn check(name: &str, ebs: &Ebs) -> Result<(), Error> {
     let iops = ebs.iops.unwrap_or_default();
     let most = match ebs.class.as_str() {

@@ -1,7 +1,7 @@
-//! How the provider for AWS calls each kind of resource, and what it wants to know of it.
+//! The Terraform types and arguments of each kind of resource.
 
 use super::{
-    Writer, Written,
+    TopLevelBlock, Writer,
     hcl::{Block, Expr},
     names,
 };
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The provider's name of a kind.
+/// Returns the provider's type of a kind.
 fn type_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Vpc => "aws_vpc",
@@ -54,7 +54,7 @@ fn type_name(kind: Kind) -> &'static str {
     }
 }
 
-/// What a resource is called in the configuration; most by their own names.
+/// Returns a resource's name in the configuration; most keep their own.
 fn terraform_name(kind: Kind, name: &str) -> String {
     match kind {
         Kind::VpcCidr => format!("cidr-{name}"),
@@ -65,11 +65,11 @@ fn terraform_name(kind: Kind, name: &str) -> String {
     }
 }
 
-/// A rule's ends for whoever wants some in any case: all ports.
+/// The port range of a rule without ports, where the provider requires one.
 const ALL_PORTS: (i64, i64) = (0, 65535);
 
 impl Writer<'_> {
-    /// What others refer to a resource by.
+    /// Returns the expression by which others refer to a resource.
     pub(super) fn link(&self, to: &Ref) -> Expr {
         match to.kind {
             Kind::Role => self.property(to, "name"),
@@ -88,22 +88,22 @@ impl Writer<'_> {
         links
     }
 
-    /// A property of a resource; of one that is there already, its id.
+    /// Returns a property of a resource; for an existing resource, its ID.
     pub(super) fn property(&self, to: &Ref, property: &str) -> Expr {
         let shared = self.model.find(to).and_then(|found| found.shared.as_deref());
-        // What the VPC's range is, is looked up.
+        // The range of an existing VPC is read from a data source.
         let looked_up = to.kind == Kind::Vpc && property != "id";
         if let Some(id) = shared.filter(|_| !looked_up) {
             return Expr::text(id);
         }
         let name = terraform_name(to.kind, &to.name);
-        // A name that is no label is refused where its resource is written.
+        // An invalid name is rejected when its resource is rendered.
         let label = names::label(&name).unwrap_or_default();
         Expr::Token(format!("{}.{label}.{property}", type_name(to.kind)))
     }
 
-    /// A resource's blocks: none for most of what is there already.
-    pub(super) fn resource(&mut self, resource: &Resource) -> Result<Vec<Written>, Error> {
+    /// Returns a resource's blocks; most existing resources have none.
+    pub(super) fn resource(&mut self, resource: &Resource) -> Result<Vec<TopLevelBlock>, Error> {
         let kind = resource.kind();
         let name = terraform_name(kind, &resource.name);
         let kind = type_name(kind);
@@ -111,10 +111,10 @@ impl Writer<'_> {
             let Body::Vpc { .. } = resource.body else { return Ok(Vec::new()) };
             let mut block = Block::default();
             block.text("id", id);
-            return Ok(vec![Written { keyword: "data", kind, name, block }]);
+            return Ok(vec![TopLevelBlock { keyword: "data", kind, name, block }]);
         }
         let block = self.body(resource, kind, &name)?;
-        Ok(vec![Written { keyword: "resource", kind, name, block }])
+        Ok(vec![TopLevelBlock { keyword: "resource", kind, name, block }])
     }
 
     fn body(&mut self, resource: &Resource, kind: &str, name: &str) -> Result<Block, Error> {
@@ -179,7 +179,7 @@ impl Writer<'_> {
             Body::Zone => {
                 return Err(Error::Unsupported {
                     what: format!("making DNS zone {own:?} with Terraform"),
-                    remedy: "make it, and name its id as spec.dnsZone",
+                    remedy: "create it, and set its ID as spec.dnsZone",
                 });
             }
             Body::ZoneAssociation { zone, vpc } => {
@@ -201,7 +201,7 @@ impl Writer<'_> {
         Ok(block)
     }
 
-    /// Resources whose documents stand in files, and IAM's others.
+    /// Renders resources with documents in files, and the other IAM resources.
     fn with_file(
         &mut self,
         block: &mut Block,
@@ -253,7 +253,7 @@ impl Writer<'_> {
             other => {
                 return Err(Error::Unsupported {
                     what: format!("{:?} {own:?} with Terraform", other.kind()),
-                    remedy: "this is a mistake of ours; please report it",
+                    remedy: "this is a bug; please report it",
                 });
             }
         }
@@ -301,7 +301,7 @@ impl Writer<'_> {
             Via::Instance(id) => {
                 return Err(Error::Unsupported {
                     what: format!("a route to {to} by machine {id} with Terraform"),
-                    remedy: "its provider knows interfaces only since version 5; use a NAT gateway",
+                    remedy: "since version 5 its provider supports only interfaces; use a NAT gateway",
                 });
             }
         };
@@ -400,7 +400,7 @@ impl Writer<'_> {
     }
 }
 
-/// A subnet's IPv6 range, which may be a part of the VPC's: `/64#1a` is the one of that number, in hexadecimal.
+/// Returns a subnet's IPv6 range, which may be part of the VPC's: `/64#1a` is part number 1a, in hexadecimal.
 fn ipv6_range(text: &str) -> Result<Expr, Error> {
     let Some(part) = text.strip_prefix('/') else { return Ok(Expr::text(text)) };
     let parsed = part.split_once('#').and_then(|(size, number)| {
@@ -410,14 +410,14 @@ fn ipv6_range(text: &str) -> Result<Expr, Error> {
         return Err(Error::value(
             "spec.subnets[].ipv6CIDR",
             text,
-            "is no part of a range as /64#1a",
+            "is not a part of a range such as /64#1a",
         ));
     };
     let (block, length) = ("local.vpc_ipv6_cidr_block", "local.vpc_ipv6_cidr_length");
     Ok(Expr::Token(format!("cidrsubnet({block}, {size} - {length}, {number})")))
 }
 
-/// A disk's fields; those of machines have a word before some.
+/// Sets a volume's arguments. `prefix` is added to some of those of a machine's disk.
 pub(super) fn volume(block: &mut Block, ebs: &Ebs, prefix: &str) {
     block.flag("encrypted", ebs.encrypted);
     block.maybe("iops", ebs.iops.map(Expr::int));

@@ -1,12 +1,12 @@
-//! HCL, laid out as upstream lays it out: members by name, neighbouring values in a column.
+//! Writes HCL in upstream's layout: members sorted by name, adjacent values aligned in a column.
 
 use std::collections::BTreeMap;
 
-/// A value of one line.
+/// A value on one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Expr {
     Text(String),
-    /// What is written as it is: references, numbers, calls. Nothing of the user's is in it but what `names` checked.
+    /// A verbatim token: a reference, number or call. User input in it must have passed `names`.
     Token(String),
     List(Vec<Expr>),
 }
@@ -40,7 +40,7 @@ impl Expr {
     }
 }
 
-/// A string as HCL writes it: no template begins in it, and nothing ends it.
+/// Quotes a string for HCL, so that it neither ends early nor starts a template.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     let mut rest = text.chars().peekable();
@@ -63,22 +63,22 @@ fn quoted(text: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     Value(Expr),
-    /// A map; an empty one is not written, and parts columns all the same.
+    /// A map. An empty one is omitted, but still separates columns.
     Map(BTreeMap<String, Expr>),
     Blocks(Vec<Block>),
 }
 
-/// A block's members.
+/// The members of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block(BTreeMap<String, Item>);
 
 impl Block {
-    /// Writes a member whose name is ours.
+    /// Sets a member with a fixed name.
     pub(super) fn set(&mut self, name: &str, item: Item) -> &mut Self {
         self.set_named(name.to_owned(), item)
     }
 
-    /// The same for a name that was checked.
+    /// Sets a member with a name that `names` has checked.
     pub(super) fn set_named(&mut self, name: String, item: Item) -> &mut Self {
         self.0.insert(name, item);
         self
@@ -100,7 +100,7 @@ impl Block {
         self.value(name, Expr::flag(flag))
     }
 
-    /// Writes a member if there is something to say.
+    /// Sets a member if there is a value.
     pub(super) fn maybe(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
         match value {
             Some(value) => self.value(name, value),
@@ -108,7 +108,7 @@ impl Block {
         }
     }
 
-    /// Writes a list if it has items.
+    /// Sets a list if it has items.
     pub(super) fn list(&mut self, name: &str, items: Vec<Expr>) -> &mut Self {
         self.maybe(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
     }
@@ -161,7 +161,7 @@ impl Block {
     }
 }
 
-/// A map with its keys in quotes and its values in a column.
+/// Returns a map with quoted keys and aligned values.
 pub(super) fn map(members: &BTreeMap<String, Expr>, indent: usize, name: &str) -> String {
     if members.is_empty() {
         return String::new();
@@ -183,14 +183,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_leaves_a_string() {
+    fn quotes_strings_safely() {
         for (text, wanted) in [
             (r#"a"} resource "b" "c" {"#, r#""a\"} resource \"b\" \"c\" {""#),
             ("${file(\"/etc/shadow\")}", r#""$${file(\"/etc/shadow\")}""#),
             ("%{ if true }$ %", r#""%%{ if true }$ %""#),
             ("a\nb\u{1}", r#""a\nb\u0001""#),
             (r"\", r#""\\""#),
-            // A doubled sign before a brace is doubled again where it would open a template.
+            // A doubled `$` before a brace is doubled again, where it would start a template.
             ("$${a}", r#""$$${a}""#),
         ] {
             assert_eq!(Expr::text(text).written(), wanted);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_stand_in_a_column() {
+    fn aligns_adjacent_values() {
         let mut inner = Block::default();
         inner.text("x", "1");
         let mut block = Block::default();

@@ -1,4 +1,4 @@
-//! Launch templates and the groups that are held at their size.
+//! Renders launch templates and scaling groups.
 
 use super::{
     Writer,

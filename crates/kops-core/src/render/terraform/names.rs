@@ -1,37 +1,38 @@
-//! Names that Terraform and file systems take. What they do not take is refused: it would say something else there.
+//! Validates names for Terraform and file systems. Invalid names are rejected, because they could change the
+//! configuration's meaning.
 
 use crate::Error;
 
-/// The longest name of a file that common file systems take.
+/// The longest file name of common file systems, in bytes.
 const LONGEST: usize = 255;
 
-/// The label of a resource that has a name.
+/// Returns the label of a resource.
 pub(super) fn label(name: &str) -> Result<String, Error> {
     let prefix = if name.starts_with(|c: char| c.is_ascii_digit()) { "prefix_" } else { "" };
     let label = name.replace('.', "-").replace('/', "--").replace(':', "_");
     identifier(&format!("{prefix}{label}"))
 }
 
-/// An identifier of HCL.
+/// Validates an identifier of HCL.
 pub(super) fn identifier(name: &str) -> Result<String, Error> {
     let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
     match name.starts_with(first) && name.chars().all(rest) {
         true => Ok(name.to_owned()),
         false => {
-            let reason = "is no identifier in Terraform: letters, digits, - and _ are left of a name, and it begins with a letter";
+            let reason = "is not an identifier in Terraform: only letters, digits, - and _, starting with a letter";
             Err(Error::value("the name", name, reason))
         }
     }
 }
 
-/// The name of a file right below a directory.
+/// Validates the name of a file directly below a directory.
 pub(super) fn file(name: &str) -> Result<String, Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-@+=:".contains(c);
     let reason = match () {
         () if name.len() > LONGEST => "is longer than 255 bytes",
         () if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) => {
-            "is no plain name: letters, digits and ._-@+=: are, and no dot begins it"
+            "is not a plain name: only letters, digits and ._-@+=: without a leading dot"
         }
         () => return Ok(name.to_owned()),
     };
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_within_their_bounds() {
+    fn validates_names() {
         for (name, wanted) in [
             ("a.example.com", "a-example-com"),
             ("1a.example.com", "prefix_1a-example-com"),
@@ -53,7 +54,7 @@ mod tests {
         }
         for hostile in ["", "a b", "a\"", "a${b}", "a\nb", "*", "é", "-a"] {
             let error = label(hostile).unwrap_err().to_string();
-            assert!(error.contains("is no identifier in Terraform"), "{error}");
+            assert!(error.contains("is not an identifier in Terraform"), "{error}");
         }
         assert!(file("aws_iam_role_masters.a_policy").is_ok());
         for hostile in ["", "..", "../a", "a/b", "a\\b", "a\0", "${a}", "a b", &"a".repeat(256)] {

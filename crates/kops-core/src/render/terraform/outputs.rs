@@ -1,4 +1,4 @@
-//! Outputs: what other configurations ask of this one, as values and as locals.
+//! Outputs, as values and as locals, for use in other configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,12 +49,12 @@ impl Outputs {
 }
 
 impl Writer<'_> {
-    /// Gathers what a resource has to say to others.
-    pub(super) fn tell(&mut self, resource: &Resource) {
+    /// Adds the outputs of a resource.
+    pub(super) fn add_outputs(&mut self, resource: &Resource) {
         let own = Ref::new(resource.kind(), resource.name.clone());
         let link = self.link(&own);
         match &resource.body {
-            Body::Vpc { .. } => self.tell_vpc(resource, &own, link),
+            Body::Vpc { .. } => self.add_vpc_outputs(resource, &own, link),
             Body::Subnet(subnet) => {
                 if resource.shared.is_some() {
                     self.outputs.among("subnet_ids", &link);
@@ -94,7 +94,7 @@ impl Writer<'_> {
         }
     }
 
-    fn tell_vpc(&mut self, resource: &Resource, own: &Ref, link: Expr) {
+    fn add_vpc_outputs(&mut self, resource: &Resource, own: &Ref, link: Expr) {
         self.outputs.one("vpc_id", link);
         for field in ["cidr_block", "ipv6_cidr_block"] {
             let property = match resource.shared {
@@ -103,7 +103,7 @@ impl Writer<'_> {
             };
             self.outputs.one(format!("vpc_{field}"), property);
         }
-        // The length of the VPC's own IPv6 range, if it has one.
+        // The prefix length of the VPC's own IPv6 range, if it has one.
         let length = r#"local.vpc_ipv6_cidr_block == "" ? null : tonumber(regex(".*/(\\d+)", local.vpc_ipv6_cidr_block)[0])"#;
         self.outputs.one("vpc_ipv6_cidr_length", Expr::Token(length.to_owned()));
     }
