@@ -1,4 +1,4 @@
-//! Compiles the protocol without protoc, which a plain machine does not have.
+//! Compiles the protocol with protox, because protoc is usually not installed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -1,10 +1,10 @@
-//! Compiles the protocols without protoc, which a plain machine does not have.
+//! Compiles the protocols with protox, because protoc is usually not installed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let files = ["deviceplugin.proto", "podresources.proto", "dra.proto", "drahealth.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
-    // The servers are the kubelet's, and what tests' plugins are made of.
+    // The kubelet uses the servers, and so do the plugins of tests.
     tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
     Ok(())
 }

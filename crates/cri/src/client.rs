@@ -1,3 +1,5 @@
+//! The client and its connection.
+
 use std::{future::Future, path::PathBuf, time::Duration};
 
 use hyper_util::rt::TokioIo;
@@ -14,13 +16,13 @@ use crate::{
     },
 };
 
-/// An `ExecSync` answer carries the whole output; the runtime caps it at 16 MiB.
+/// The largest message: the response to `ExecSync` has the whole output, which the runtime limits to 16 MiB.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// The stream of container life-cycle events.
+/// The stream of container lifecycle events.
 pub type Events = Streaming<v1::ContainerEventResponse>;
 
-/// A connection to one container runtime, cheap to clone.
+/// A connection to a container runtime, cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     runtime: RuntimeServiceClient<Channel>,
@@ -30,7 +32,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// `endpoint` is a socket's path, with or without `unix://`. Nothing is dialled before the first call.
+    /// Creates a client that connects at the first call. `endpoint` is the path of a socket, with or without `unix://`.
     /// Must be called within a Tokio runtime.
     pub fn new(endpoint: &str, timeout: Duration) -> Self {
         let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
@@ -39,7 +41,7 @@ impl Client {
             let path = path.clone();
             async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // Servers refuse an `:authority` that is a path, so it is `localhost` whatever the socket.
+        // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
         Self {
             runtime: RuntimeServiceClient::new(channel.clone())
@@ -83,19 +85,19 @@ impl Client {
         self.within(self.timeout, operation, subject, call).await
     }
 
-    /// Name and version of the runtime, and the CRI version that it speaks.
+    /// Returns the name and version of the runtime, and the version of CRI that it supports.
     pub async fn version(&self) -> Result<v1::VersionResponse, Error> {
         let mut rt = self.runtime.clone();
         self.call("Version", "", rt.version(v1::VersionRequest { version: "0.1.0".into() })).await
     }
 
-    /// The runtime's conditions (`RuntimeReady`, `NetworkReady`). `verbose` adds what each runtime says in its own way.
+    /// Returns the runtime's conditions (`RuntimeReady`, `NetworkReady`). `verbose` adds the runtime's own details.
     pub async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, Error> {
         let mut rt = self.runtime.clone();
         self.call("Status", "", rt.status(v1::StatusRequest { verbose })).await
     }
 
-    /// Runtimes before containerd 2.0 answer that they do not know this call.
+    /// Returns the runtime's cgroup driver. Runtimes before containerd 2.0 do not implement this call.
     pub async fn cgroup_driver(&self) -> Result<v1::CgroupDriver, Error> {
         let mut rt = self.runtime.clone();
         let answer =
@@ -103,7 +105,7 @@ impl Client {
         Ok(answer.linux.unwrap_or_default().cgroup_driver())
     }
 
-    /// Tells the runtime this node's Pod range, from which it may write its own CNI configuration.
+    /// Sends the node's Pod range to the runtime, which may write its own CNI configuration from it.
     pub async fn set_pod_cidr(&self, cidr: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
@@ -113,7 +115,7 @@ impl Client {
         self.call("UpdateRuntimeConfig", cidr, rt.update_runtime_config(request)).await.map(drop)
     }
 
-    /// Creates and starts a sandbox, its network included, which may take as long as the plugin does.
+    /// Creates and starts a sandbox with its network, and returns its ID. The CNI plugin may take long.
     pub async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -127,28 +129,28 @@ impl Client {
             .unwrap_or_default();
         let request =
             v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        // As upstream's kubelet: twice the ordinary deadline, since networks take their time.
+        // Twice the ordinary timeout, as in upstream's kubelet, because networks are slow to set up.
         let answer = self
             .within(self.timeout * 2, "RunPodSandbox", &subject, rt.run_pod_sandbox(request))
             .await?;
         Ok(answer.pod_sandbox_id)
     }
 
-    /// Stops all of the sandbox's processes and frees its addresses; success if that is done already.
+    /// Stops all processes of the sandbox and releases its addresses. Idempotent.
     pub async fn stop_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("StopPodSandbox", id, rt.stop_pod_sandbox(request)).await.map(drop)
     }
 
-    /// Removes a sandbox with all of its containers; success if there is none.
+    /// Removes a sandbox with all of its containers. Succeeds if the sandbox does not exist.
     pub async fn remove_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("RemovePodSandbox", id, rt.remove_pod_sandbox(request)).await.map(drop)
     }
 
-    /// One sandbox with its addresses; an error that [`Error::is_not_found`] knows if there is none.
+    /// Returns the status of a sandbox, with its addresses. See [`Error::is_not_found`] for a missing sandbox.
     pub async fn pod_sandbox_status(
         &self,
         id: &str,
@@ -159,7 +161,7 @@ impl Client {
         self.call("PodSandboxStatus", id, rt.pod_sandbox_status(request)).await
     }
 
-    /// The sandboxes that the filter lets through, in no order.
+    /// Lists the sandboxes that match the filter, unordered.
     pub async fn list_pod_sandboxes(
         &self,
         filter: Option<v1::PodSandboxFilter>,
@@ -169,7 +171,7 @@ impl Client {
         Ok(self.call("ListPodSandbox", "", rt.list_pod_sandbox(request)).await?.items)
     }
 
-    /// Makes a container of an image that has been pulled, and gives its ID. Nothing runs yet.
+    /// Creates a container from a pulled image and returns its ID. Does not start it.
     pub async fn create_container(
         &self,
         sandbox: &str,
@@ -186,15 +188,14 @@ impl Client {
         Ok(self.call("CreateContainer", &subject, rt.create_container(request)).await?.container_id)
     }
 
-    /// Runs a container that was made and never started.
+    /// Starts a container that has been created.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
         self.call("StartContainer", id, rt.start_container(request)).await.map(drop)
     }
 
-    /// Asks the container to end, and kills it after `grace`. The runtime counts in seconds: a part of one is given
-    /// whole, so that nobody has less than they were promised.
+    /// Stops a container, and kills it after `grace`. The runtime counts in seconds, so `grace` is rounded up.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request =
@@ -203,14 +204,14 @@ impl Client {
         self.within(self.timeout.saturating_add(grace), "StopContainer", id, call).await.map(drop)
     }
 
-    /// Removes a container, killing it if it runs; success if there is none.
+    /// Removes a container, and kills it before if it runs. Succeeds if the container does not exist.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         self.call("RemoveContainer", id, rt.remove_container(request)).await.map(drop)
     }
 
-    /// The containers that the filter lets through, in no order and without their exit codes.
+    /// Lists the containers that match the filter, unordered and without their exit codes.
     pub async fn list_containers(
         &self,
         filter: Option<v1::ContainerFilter>,
@@ -220,7 +221,8 @@ impl Client {
         Ok(self.call("ListContainers", "", rt.list_containers(request)).await?.containers)
     }
 
-    /// One container with its times and exit code; an error that [`Error::is_not_found`] knows if there is none.
+    /// Returns the status of a container, with its times and exit code. See [`Error::is_not_found`] for a missing
+    /// container.
     pub async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
@@ -232,7 +234,7 @@ impl Client {
         })
     }
 
-    /// Changes a running container's cgroup limits; fields that are 0 or empty stay.
+    /// Changes the cgroup limits of a running container. Fields that are 0 or empty do not change.
     pub async fn update_container_resources(
         &self,
         id: &str,
@@ -246,27 +248,27 @@ impl Client {
             .map(drop)
     }
 
-    /// Makes the runtime open the container's log file anew, after it was renamed.
+    /// Makes the runtime reopen the container's log file, after the file was renamed.
     pub async fn reopen_container_log(&self, id: &str) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
         self.call("ReopenContainerLog", id, rt.reopen_container_log(request)).await.map(drop)
     }
 
-    /// CPU, memory and disk use of all containers that are there.
+    /// Returns the CPU, memory and disk usage of all containers.
     pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ListContainerStatsRequest { filter: None };
         Ok(self.call("ListContainerStats", "", rt.list_container_stats(request)).await?.stats)
     }
 
-    /// Runtimes before containerd 1.7 do not know this call.
+    /// Returns the stream of container events. Runtimes before containerd 1.7 do not implement this call.
     pub async fn container_events(&self) -> Result<Events, Error> {
         let mut rt = self.runtime.clone();
         self.call("GetContainerEvents", "", rt.get_container_events(v1::GetEventsRequest {})).await
     }
 
-    /// Runs a command in a container, for at most `timeout`, and returns its output and exit code.
+    /// Runs a command in a container for at most `timeout`, and returns its output and exit code.
     pub async fn exec_sync(
         &self,
         id: &str,
@@ -280,28 +282,28 @@ impl Client {
         self.within(self.timeout.saturating_add(timeout), "ExecSync", id, call).await
     }
 
-    /// The address at which the runtime serves the stream once.
+    /// Returns a URL at which the runtime serves the streams of a command, once.
     pub async fn exec(&self, request: v1::ExecRequest) -> Result<String, Error> {
         let mut rt = self.runtime.clone();
         let id = request.container_id.clone();
         Ok(self.call("Exec", &id, rt.exec(request)).await?.url)
     }
 
-    /// The address at which the runtime serves the running process' streams once.
+    /// Returns a URL at which the runtime serves the streams of the running process, once.
     pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, Error> {
         let mut rt = self.runtime.clone();
         let id = request.container_id.clone();
         Ok(self.call("Attach", &id, rt.attach(request)).await?.url)
     }
 
-    /// The address at which the runtime serves connections to the sandbox's ports once.
+    /// Returns a URL at which the runtime serves connections to the sandbox's ports, once.
     pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
         Ok(self.call("PortForward", sandbox, rt.port_forward(request)).await?.url)
     }
 
-    /// All images of the runtime, with their sizes in bytes.
+    /// Lists all images of the runtime, with their sizes in bytes.
     pub async fn list_images(&self) -> Result<Vec<v1::Image>, Error> {
         let mut images = self.images.clone();
         Ok(self
@@ -310,14 +312,14 @@ impl Client {
             .images)
     }
 
-    /// What the runtime knows of an image, `None` when it is not on this machine.
+    /// Returns an image's metadata; `None` if the runtime does not have the image.
     pub async fn image_status(&self, image: &str) -> Result<Option<v1::Image>, Error> {
         let mut images = self.images.clone();
         let request = v1::ImageStatusRequest { image: Some(image_spec(image)), verbose: false };
         Ok(self.call("ImageStatus", image, images.image_status(request)).await?.image)
     }
 
-    /// Pulls an image, however long it takes; the caller bounds it if it must. Returns its reference.
+    /// Pulls an image and returns its reference. The caller must limit the time if necessary.
     pub async fn pull_image(
         &self,
         image: &str,
@@ -330,19 +332,19 @@ impl Client {
             auth,
             sandbox_config: Some(sandbox_config),
         };
-        // The runtime itself gives up on a pull without progress; this deadline only bounds a hung runtime.
+        // The runtime itself aborts a pull without progress. This timeout only covers a hung runtime.
         let hour = Duration::from_secs(3600);
         Ok(self.within(hour, "PullImage", image, images.pull_image(request)).await?.image_ref)
     }
 
-    /// Removes an image with all of its names; success if there is none.
+    /// Removes an image with all of its names. Succeeds if the image does not exist.
     pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
         let mut images = self.images.clone();
         let request = v1::RemoveImageRequest { image: Some(image_spec(image)) };
         self.call("RemoveImage", image, images.remove_image(request)).await.map(drop)
     }
 
-    /// Where the runtime keeps images and writable layers, and how much they take.
+    /// Returns the file systems of images and writable layers, and their usage.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
         let mut images = self.images.clone();
         self.call("ImageFsInfo", "", images.image_fs_info(v1::ImageFsInfoRequest {})).await
@@ -363,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_second_counts_as_one() {
+    fn rounds_seconds_up() {
         for (millis, seconds) in [(0, 0), (1, 1), (999, 1), (1000, 1), (3999, 4)] {
             assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
         }

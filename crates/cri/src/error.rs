@@ -1,8 +1,10 @@
+//! The crate's error.
+
 use std::time::Duration;
 
 use tonic::Code;
 
-/// What the runtime said, or that it said nothing.
+/// An error response of the runtime, or no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("container runtime: {operation} {subject}: {message}")]
@@ -17,12 +19,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// The runtime does not know the ID: what was asked about is gone.
+    /// Returns `true` if the runtime does not know the ID.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { code: Code::NotFound, .. })
     }
 
-    /// The runtime's own words, which is what Pod statuses and Events carry.
+    /// Returns the runtime's own message, as Pod statuses and Events contain it.
     pub fn message(&self) -> String {
         match self {
             Self::Refused { message, .. } => message.clone(),

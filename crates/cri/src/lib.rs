@@ -1,7 +1,7 @@
-//! The client side of the Container Runtime Interface, v1, over a unix socket.
+//! The client of the Container Runtime Interface (CRI) v1, over a Unix socket. Read [`Client`] first.
 //!
-//! Invariants: every call has a deadline; an error names the operation and its subject; the connection is made
-//! when first needed and made again after the runtime was restarted, so a client never has to be replaced.
+//! Invariants: every call has a timeout, and an error names the operation and its subject. The connection is made at
+//! the first call and again after a restart of the runtime, so a client is never replaced.
 
 mod client;
 mod error;

@@ -1,3 +1,5 @@
+//! The client of a driver's node service.
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -15,33 +17,38 @@ use crate::{
     within,
 };
 
-/// What a driver's node service can do, of what the kubelet asks about.
+/// The capabilities of a driver's node service that the kubelet uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// A volume is staged once on a node before it is published to Pods.
+    /// The driver stages a volume on the node before it publishes it to Pods.
     pub stage: bool,
-    /// It takes part in growing a volume.
+    /// The driver takes part in the expansion of volumes.
     pub expand: bool,
-    /// It gives volumes to a Pod's group (`fsGroup`) itself.
+    /// The driver applies a Pod's group (`fsGroup`) itself.
     pub mount_group: bool,
-    /// It knows the access modes that tell one Pod from one node.
+    /// The driver supports the access modes `SINGLE_NODE_SINGLE_WRITER` and `SINGLE_NODE_MULTI_WRITER`.
     pub single_node_multi_writer: bool,
-    /// It tells how full volumes are.
+    /// The driver reports the usage of volumes.
     pub volume_stats: bool,
 }
 
-/// How full a volume is; what a driver does not tell is zero.
+/// The usage of a volume. Values that the driver does not report are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStats {
+    /// The usage of bytes.
     pub bytes: Amounts,
+    /// The usage of inodes.
     pub inodes: Amounts,
 }
 
-/// How much there is of something.
+/// The amounts of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
+    /// The available amount.
     pub available: u64,
+    /// The total amount.
     pub total: u64,
+    /// The used amount.
     pub used: u64,
 }
 
@@ -56,7 +63,7 @@ impl Amounts {
     }
 }
 
-/// A driver's node service, cheap to clone.
+/// The client of a driver's node service, cheap to clone.
 #[derive(Clone)]
 pub struct Driver {
     client: NodeClient<Channel>,
@@ -64,25 +71,25 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// `endpoint` is a socket's path, with or without `unix://`. Nothing is dialled before the first call. Must be called
-    /// within a Tokio runtime.
+    /// Creates a client that connects at the first call. `endpoint` is the path of a socket, with or without `unix://`.
+    /// Must be called within a Tokio runtime.
     pub fn new(endpoint: &str) -> Self {
         let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
         Self { client: NodeClient::new(channel(socket)), timeout: TIMEOUT }
     }
 
-    /// The same with another deadline for each call than upstream's two minutes.
+    /// Returns the client with another timeout per call than [`TIMEOUT`].
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The node's ID, which volumes it reaches, and how many.
+    /// Returns the node's ID, its topology, and the limit of volumes.
     pub async fn node_info(&self) -> Result<v1::NodeGetInfoResponse, Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_get_info(v1::NodeGetInfoRequest {})).await
     }
 
-    /// What the driver can do; what it names beyond what is known is passed over.
+    /// Returns the driver's capabilities. Unknown ones are ignored.
     pub async fn capabilities(&self) -> Result<Capabilities, Error> {
         let mut client = self.client.clone();
         let request = v1::NodeGetCapabilitiesRequest {};
@@ -102,31 +109,31 @@ impl Driver {
         Ok(can)
     }
 
-    /// Makes a volume ready on this node, for all Pods.
+    /// Stages a volume on the node, for all Pods.
     pub async fn stage(&self, request: v1::NodeStageVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_stage_volume(request)).await.map(drop)
     }
 
-    /// Takes back what staging did; success if that is done already.
+    /// Reverts [`Self::stage`]. Idempotent.
     pub async fn unstage(&self, request: v1::NodeUnstageVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_unstage_volume(request)).await.map(drop)
     }
 
-    /// Brings a volume to a Pod's directory.
+    /// Mounts a volume at a Pod's directory.
     pub async fn publish(&self, request: v1::NodePublishVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_publish_volume(request)).await.map(drop)
     }
 
-    /// Takes a volume from a Pod's directory; success if that is done already.
+    /// Unmounts a volume from a Pod's directory. Idempotent.
     pub async fn unpublish(&self, request: v1::NodeUnpublishVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_unpublish_volume(request)).await.map(drop)
     }
 
-    /// How full a volume is that is published at `path`; `None` if the driver answers without saying so.
+    /// Returns the usage of a volume that is published at `path`; `None` if the response has none.
     pub async fn volume_stats(
         &self,
         volume: &str,
@@ -150,7 +157,7 @@ impl Driver {
         Ok((!answer.usage.is_empty()).then_some(stats))
     }
 
-    /// Grows what is on a volume after the volume has grown.
+    /// Expands a volume's file system after the volume has grown.
     pub async fn expand(&self, request: v1::NodeExpandVolumeRequest) -> Result<(), Error> {
         let mut client = self.client.clone();
         within(self.timeout, client.node_expand_volume(request)).await.map(drop)

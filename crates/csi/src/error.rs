@@ -1,6 +1,8 @@
+//! The crate's error, with gRPC's codes.
+
 use tonic::{Code, Status};
 
-/// What the driver said, or that it said nothing, in the words of upstream's gRPC, which people search for.
+/// An error response of the driver, or no response. Formatted like Go's gRPC errors, which users search for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rpc error: code = {code:?} desc = {message}")]
 pub struct Error {
@@ -8,18 +10,18 @@ pub struct Error {
     message: String,
 }
 
-/// So much of a driver's message is told; it ends up in Events and statuses.
+/// The maximum length in bytes of a driver's message, because it is copied to Events and statuses.
 const MOST: usize = 2048;
 
-/// As much of a plugin's words as is told.
+/// Returns a plugin's message, shortened to the maximum length.
 pub fn shortened(message: &str) -> &str {
     message.get(..message.floor_char_boundary(MOST)).unwrap_or(message)
 }
 
 impl Error {
-    /// What a status says; one that was made on this side says that nobody answered.
+    /// Converts a gRPC status. A status that was created on this side becomes `Unavailable`.
     pub fn of(status: &Status) -> Self {
-        // A status with a cause was made on this side: the connection broke, and nobody knows how far the driver came.
+        // A status with a source was created on this side: the connection broke, and the call's progress is unknown.
         let is_own = std::error::Error::source(status).is_some() && status.code() == Code::Unknown;
         let code = if is_own { Code::Unavailable } else { status.code() };
         Self { code, message: shortened(status.message()).to_owned() }
@@ -29,7 +31,7 @@ impl Error {
         Self { code: Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() }
     }
 
-    /// The code's name as Go writes it.
+    /// Returns the code's name as Go formats it.
     pub fn code_name(&self) -> String {
         match self.code {
             Code::Cancelled => "Canceled".to_owned(),
@@ -37,13 +39,13 @@ impl Error {
         }
     }
 
-    /// Whether nobody has answered, as far as is known because nobody is there.
+    /// Returns `true` if there was no response, probably because the driver does not run.
     pub fn is_unavailable(&self) -> bool {
         self.code == Code::Unavailable
     }
 
-    /// Whether the driver has given up what it was asked for. After any other error it may be at it still, so that what
-    /// it works on must be left alone.
+    /// Returns `true` if the driver has ended the operation. After any other error the operation may continue, so its
+    /// volume must not be touched.
     pub fn is_final(&self) -> bool {
         let open = [
             Code::Cancelled,

@@ -1,8 +1,8 @@
-//! The kubelet's side of storage drivers: the node service of the Container Storage Interface, v1, and the registration
-//! by which drivers make themselves known, both over unix sockets.
+//! The kubelet's clients for storage drivers, over Unix sockets: the node service of the Container Storage Interface
+//! (CSI) v1, and the registration of plugins. Read [`Driver`] first.
 //!
-//! Invariants: every call has a deadline; an answer is bounded (gRPC's 4 MiB); the connection is made when first needed
-//! and made again after a driver was restarted, so a client never has to be replaced.
+//! Invariants: every call has a timeout, and responses are limited to gRPC's 4 MiB. The connection is made at the first
+//! call and again after a restart of the driver, so a client is never replaced.
 
 mod driver;
 mod error;
@@ -17,7 +17,7 @@ pub use driver::{Amounts, Capabilities, Driver, VolumeStats};
 pub use error::{Error, shortened};
 pub use registrar::Registrar;
 
-/// The messages of CSI, generated from `proto/csi.proto`, and a server for tests' drivers.
+/// The messages of CSI, generated from `proto/csi.proto`, and servers for the drivers of tests.
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod v1 {
     tonic::include_proto!("csi.v1");
@@ -29,21 +29,21 @@ pub mod registration {
     tonic::include_proto!("pluginregistration");
 }
 
-/// How long a driver has for one call, as with upstream's kubelet: it may format a disk meanwhile.
+/// The timeout of a call, as in upstream's kubelet. A driver may format a disk in it.
 pub const TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// A connection to a plugin's socket, made when it is first needed and made again after the plugin was restarted. Must be
+/// Returns a connection to a plugin's socket, made at the first call and again after a restart of the plugin. Must be
 /// called within a Tokio runtime.
 pub fn channel(socket: PathBuf) -> Channel {
     let dial = tower::service_fn(move |_: Uri| {
         let path = socket.clone();
         async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    // Servers refuse an `:authority` that is a path, so it is `localhost` whatever the socket.
+    // Servers reject an `:authority` that is a path, so it is `localhost` for every socket.
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial)
 }
 
-/// A call with a deadline: who does not answer by then has not answered.
+/// Limits a call's time. A timeout is an error with the code `DeadlineExceeded`.
 pub async fn within<T>(
     timeout: Duration,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,

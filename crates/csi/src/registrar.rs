@@ -1,3 +1,5 @@
+//! The client of a plugin's registration service.
+
 use std::{path::PathBuf, time::Duration};
 
 use tonic::transport::Channel;
@@ -10,27 +12,27 @@ use crate::{
     within,
 };
 
-/// How long a registrar has to answer: it does no work.
+/// The timeout of a call, short because a registrar does no work.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What announces a plugin, by a socket in the kubelet's `plugins_registry`.
+/// The client of a registrar, which announces a plugin by a socket in the kubelet's `plugins_registry`.
 pub struct Registrar {
     client: RegistrationClient<Channel>,
 }
 
 impl Registrar {
-    /// Dials nothing yet. Must be called within a Tokio runtime.
+    /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf) -> Self {
         Self { client: RegistrationClient::new(channel(socket)) }
     }
 
-    /// What plugin it announces. Everything in the answer is the plugin's word alone.
+    /// Returns the announced plugin. The response is not verified.
     pub async fn info(&self) -> Result<PluginInfo, Error> {
         let mut client = self.client.clone();
         within(TIMEOUT, client.get_info(InfoRequest {})).await
     }
 
-    /// Tells it what became of the registration.
+    /// Sends the result of the registration to the registrar.
     pub async fn notify(&self, result: Result<(), String>) -> Result<(), Error> {
         let mut client = self.client.clone();
         let status = RegistrationStatus {

@@ -1,3 +1,5 @@
+//! The client of a DRA driver.
+
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use csi::{Error, channel, within};
@@ -17,22 +19,23 @@ use crate::{
     },
 };
 
-/// How long a driver has for one call, as with upstream's kubelet.
+/// The timeout of a call, as in upstream's kubelet.
 pub const DRIVER_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The services by which a driver can be called, by the names under which drivers list them when they register. Their
-/// messages are the same on the wire.
+/// The services of a DRA driver. Both have the same messages on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverVersion {
+    /// `v1.DRAPlugin`.
     V1,
+    /// `v1beta1.DRAPlugin`.
     V1Beta1,
 }
 
-/// The services that are known, as [`DriverVersion::choose`] knows them.
+/// The names of the supported services in a driver's registration.
 pub const DRIVER_SERVICES: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPlugin"];
 
 impl DriverVersion {
-    /// The first known service of those that a driver lists: the order is the driver's choice.
+    /// Returns the first supported service in a driver's list. The driver chooses the order.
     pub fn choose(listed: &[String]) -> Option<Self> {
         listed.iter().find_map(|service| match service.as_str() {
             "v1.DRAPlugin" => Some(Self::V1),
@@ -58,7 +61,7 @@ impl DriverVersion {
     }
 }
 
-/// A driver of dynamic resource allocation, cheap to clone.
+/// The client of a driver for dynamic resource allocation (DRA), cheap to clone.
 #[derive(Clone)]
 pub struct Driver {
     channel: Channel,
@@ -67,27 +70,27 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Dials nothing yet. Must be called within a Tokio runtime.
+    /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf, version: DriverVersion) -> Self {
         Self { channel: channel(socket), version, timeout: DRIVER_TIMEOUT }
     }
 
-    /// The same with another deadline for each call than [`DRIVER_TIMEOUT`].
+    /// Returns the client with another timeout per call than [`DRIVER_TIMEOUT`].
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The path of the method that [`Self::prepare`] calls.
+    /// Returns the path of the method that [`Self::prepare`] calls.
     pub fn prepare_method(&self) -> &'static str {
         self.version.prepare()
     }
 
-    /// The path of the method that [`Self::unprepare`] calls.
+    /// Returns the path of the method that [`Self::unprepare`] calls.
     pub fn unprepare_method(&self) -> &'static str {
         self.version.unprepare()
     }
 
-    /// Makes the claims' devices ready. What the driver says of each claim stands by the claim's UID.
+    /// Prepares the claims' devices. Returns the driver's result for each claim, by the claim's UID.
     pub async fn prepare(
         &self,
         claims: Vec<Claim>,
@@ -98,7 +101,7 @@ impl Driver {
         Ok(answer.claims)
     }
 
-    /// Takes back what [`Self::prepare`] did; success if that is done already.
+    /// Reverts [`Self::prepare`]. Idempotent.
     pub async fn unprepare(
         &self,
         claims: Vec<Claim>,
@@ -109,8 +112,8 @@ impl Driver {
         Ok(answer.claims)
     }
 
-    /// Whether its devices work, as it goes on to tell. A driver that has nothing to tell yet may say nothing for long,
-    /// so there is no deadline.
+    /// Starts to watch the health of the driver's devices. There is no timeout, because a driver may have nothing to
+    /// report.
     pub async fn health(&self) -> Result<DeviceHealths, Error> {
         let mut client = DraResourceHealthClient::new(self.channel.clone());
         let answer = client.node_watch_resources(NodeWatchResourcesRequest {}).await;
@@ -132,13 +135,13 @@ impl Driver {
     }
 }
 
-/// Whether a driver's devices work, as it goes on to tell.
+/// The stream of the health of a driver's devices.
 pub struct DeviceHealths {
     stream: Streaming<NodeWatchResourcesResponse>,
 }
 
 impl DeviceHealths {
-    /// All devices of which the driver tells, each time that one changes; `None` when it has ended.
+    /// Returns all reported devices whenever one changes; `None` when the stream has ended.
     pub async fn next(&mut self) -> Result<Option<Vec<DeviceHealth>>, Error> {
         let message = self.stream.message().await.map_err(|status| Error::of(&status))?;
         Ok(message.map(|message| message.devices))

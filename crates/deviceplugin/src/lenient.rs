@@ -1,9 +1,8 @@
-//! Connections of callers that name their socket as the authority they call.
+//! Connections of clients whose `:authority` is the path of the socket.
 //!
-//! Go's gRPC, given a path to dial by a function of its own, as plugins' usual example does, calls the authority
-//! `/var/lib/kubelet/...`. That is none, and HTTP/2 as it is done here ends the stream for it, where Go's server looks
-//! at it no further. So the field is given the name `host`, which may say anything: it is one byte in the frame, and
-//! whatever the caller's compression remembers of it goes on to be found where it was.
+//! Plugins often give Go's gRPC a path and a dial function. It then sends the authority `/var/lib/kubelet/...`, which
+//! Go's server ignores, but which hyper's HTTP/2 rejects as invalid. So the field is renamed to `host`, which may have
+//! any value. The name is one byte in the frame, and the indices of the client's HPACK table stay valid.
 
 use std::{
     pin::Pin,
@@ -17,29 +16,29 @@ const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// No frame is longer, as nobody here allows for more.
+/// The maximum length of a frame, because this server does not announce a larger one.
 const LONGEST: usize = 16_384;
 
-/// A literal field whose name is the first of the static table, `:authority`, and that is to be remembered.
+/// An indexed literal field with the name `:authority`, the first of the static table.
 const AUTHORITY: u8 = 0x41;
-/// The same with the name `host`, the table's 38th.
+/// The same with the name `host`, the 38th of the static table.
 const HOST: u8 = 0x40 | 38;
 
-/// A connection on which the authority is passed on as `host` where it can be.
-pub(crate) struct Lenient<T> {
+/// A connection that renames `:authority` to `host`.
+pub(crate) struct AuthorityRewriter<T> {
     io: T,
     frames: Frames,
     ready: Vec<u8>,
     at: usize,
 }
 
-impl<T> Lenient<T> {
+impl<T> AuthorityRewriter<T> {
     pub(crate) fn new(io: T) -> Self {
         Self { io, frames: Frames::default(), ready: Vec::new(), at: 0 }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Lenient<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -65,7 +64,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Lenient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Lenient<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for AuthorityRewriter<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -83,18 +82,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Lenient<T> {
     }
 }
 
-/// Goes through what a caller sends, frame by frame, and keeps no more than one of its headers.
+/// Parses a client's frames, and buffers at most one HEADERS frame.
 #[derive(Default)]
 struct Frames {
-    /// How much of the preface has passed.
+    /// The number of bytes of the preface that have passed.
     greeted: usize,
+    /// The buffered start of a frame.
     kept: Vec<u8>,
-    /// How much of a frame is still to pass as it is.
+    /// The number of bytes of the current frame that pass unchanged.
     passing: usize,
 }
 
 impl Frames {
-    /// What may be passed on of all that has been sent so far.
+    /// Returns the bytes that can be passed on.
     fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
         for &byte in bytes {
@@ -106,13 +106,13 @@ impl Frames {
                 out.push(byte);
             } else {
                 self.kept.push(byte);
-                self.look(&mut out);
+                self.process_frame(&mut out);
             }
         }
         out
     }
 
-    fn look(&mut self, out: &mut Vec<u8>) {
+    fn process_frame(&mut self, out: &mut Vec<u8>) {
         let &[a, b, c, kind, flags, ..] = self.kept.as_slice() else { return };
         if self.kept.len() < FRAME_HEADER {
             return;
@@ -134,7 +134,7 @@ impl Frames {
     }
 }
 
-/// Gives the authority its other name, if it is said in full and no other of the fields that must come first follows.
+/// Renames the authority if it is a literal field and no other pseudo-header follows, because these must come first.
 fn rename(block: &mut [u8]) {
     let (mut at, mut authority) = (0, None);
     while let Some(&first) = block.get(at) {
@@ -143,7 +143,7 @@ fn rename(block: &mut [u8]) {
         if first == AUTHORITY {
             authority = Some(at);
         } else if (1..=14).contains(&index) || first & 0x80 != 0 && index > 61 {
-            // One that is remembered may be any.
+            // An entry of the dynamic table may be a pseudo-header.
             authority = None;
         }
         at += size;
@@ -153,7 +153,7 @@ fn rename(block: &mut [u8]) {
     }
 }
 
-/// The number of a field's name and how many bytes the field has.
+/// Returns the index of a field's name, and the field's length in bytes.
 fn field(bytes: &[u8]) -> Option<(usize, usize)> {
     let first = *bytes.first()?;
     let bits = match first {
@@ -167,7 +167,7 @@ fn field(bytes: &[u8]) -> Option<(usize, usize)> {
         return Some((index, size));
     }
     if first & 0xe0 == 0x20 {
-        // The size of the table.
+        // An update of the table's size.
         return Some((0, size));
     }
     for _ in 0..if index == 0 { 2 } else { 1 } {
@@ -177,7 +177,7 @@ fn field(bytes: &[u8]) -> Option<(usize, usize)> {
     (size <= bytes.len()).then_some((index, size))
 }
 
-/// A number whose first digits are the last `bits` of a byte, and how many bytes it has.
+/// Parses an integer with a prefix of `bits` bits. Returns the value and its length in bytes.
 fn number(bytes: &[u8], bits: u32) -> Option<(usize, usize)> {
     let most = (1_usize << bits) - 1;
     let mut value = usize::from(*bytes.first()?) & most;
@@ -204,7 +204,8 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// `:method POST`, `:scheme http`, a path, an authority and a field of the caller's own, as Go's gRPC sends them.
+    /// Returns headers as Go's gRPC sends them: `:method POST`, `:scheme http`, a path, an authority, and a custom
+    /// field.
     fn go(authority: &[u8]) -> Vec<u8> {
         let mut block = vec![0x83, 0x86, 0x44, 2, b'/', b'x', AUTHORITY];
         block.push(u8::try_from(authority.len()).unwrap());
@@ -213,14 +214,14 @@ mod tests {
         block
     }
 
-    /// However it is cut.
+    /// Passes the bytes in pieces of the given length.
     fn passed(bytes: &[u8], piece: usize) -> Vec<u8> {
         let mut frames = Frames::default();
         bytes.chunks(piece).flat_map(|piece| frames.pass(piece)).collect()
     }
 
     #[test]
-    fn an_authority_becomes_a_host_where_nothing_has_to_come_after_it() {
+    fn renames_authority_unless_a_pseudo_header_follows() {
         let sent = |block: &[u8]| {
             [GREETING, &frame(4, 0, &[]), &frame(0, 0, b"AAA"), &frame(HEADERS, 4, block)].concat()
         };
@@ -228,7 +229,7 @@ mod tests {
         host[6] = HOST;
         for piece in [1, 7, 4096] {
             assert_eq!(passed(&sent(&go(b"%2Fvar%2Flib")), piece), sent(&host));
-            // A path that comes later has to come before any other field.
+            // A `:path` that follows must stay before all ordinary fields.
             let early = [&[AUTHORITY, 1, b'x'][..], &[0x84]].concat();
             assert_eq!(passed(&sent(&early), piece), sent(&early));
             let remembered = [&[AUTHORITY, 1, b'x'][..], &[0x80 | 62]].concat();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http_passes_as_it_is() {
+    fn passes_invalid_http_unchanged() {
         for bytes in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             &[GREETING, &frame(HEADERS, 4, &[AUTHORITY, 0x7f])].concat(),

@@ -1,8 +1,9 @@
-//! Both sides of device plugins' API, v1beta1, over unix sockets; the kubelet's side of the drivers of dynamic resource
-//! allocation, v1 and v1beta1; and the messages by which a kubelet tells what it has given to whom (podresources, v1).
+//! The APIs between the kubelet and device plugins, over Unix sockets: both sides of device plugins (v1beta1), the
+//! client of drivers for dynamic resource allocation (DRA, v1 and v1beta1), and the messages of podresources (v1). Read
+//! [`Plugin`] and [`Driver`] first.
 //!
-//! Invariants: every call has a deadline, but the lists of devices and of their health, which are streams; a message is
-//! bounded (gRPC's 4 MiB), and so is the number of connections to a socket that [`serve`] answers at.
+//! Invariants: every call has a timeout, except for the streams of devices and of their health. Messages are limited to
+//! gRPC's 4 MiB, and [`serve`] limits the number of connections to a socket.
 
 mod driver;
 mod lenient;
@@ -38,8 +39,8 @@ pub mod podresources {
     tonic::include_proto!("v1");
 }
 
-/// The version of the API, which a plugin names when it registers.
+/// The version of the device plugin API, which a plugin sends in its registration.
 pub const VERSION: &str = "v1beta1";
 
-/// What a plugin says of a device that works; every other word is as good as "Unhealthy".
+/// The health of a working device. Every other value counts as unhealthy.
 pub const HEALTHY: &str = "Healthy";

@@ -1,3 +1,5 @@
+//! The client of a device plugin.
+
 use std::{path::PathBuf, time::Duration};
 
 use csi::{Error, channel, within};
@@ -9,14 +11,14 @@ use crate::v1beta1::{
     PreStartContainerRequest, PreferredAllocationRequest, device_plugin_client::DevicePluginClient,
 };
 
-/// How long a plugin has for what costs it nothing.
+/// The timeout of calls that do no work.
 const SHORT: Duration = Duration::from_secs(10);
-/// How long it has to make devices ready before a container starts, as with upstream's kubelet.
+/// The timeout of preparing devices before a container starts, as in upstream's kubelet.
 const PRE_START: Duration = Duration::from_secs(30);
-/// How long it has to give devices away. Upstream's kubelet waits for ever, and starts no other Pod meanwhile.
+/// The timeout of allocating devices. Upstream's kubelet waits forever, and starts no other Pod meanwhile.
 const ALLOCATE: Duration = Duration::from_secs(2 * 60);
 
-/// A device plugin, cheap to clone.
+/// The client of a device plugin, cheap to clone.
 #[derive(Clone)]
 pub struct Plugin {
     client: DevicePluginClient<Channel>,
@@ -24,31 +26,31 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Dials nothing yet. Must be called within a Tokio runtime.
+    /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf) -> Self {
         Self { client: DevicePluginClient::new(channel(socket)), allocate: ALLOCATE }
     }
 
-    /// The same with another deadline for giving devices away than two minutes.
+    /// Returns the client with another timeout for [`Self::allocate`] than two minutes.
     pub fn with_allocate_timeout(self, allocate: Duration) -> Self {
         Self { allocate, ..self }
     }
 
-    /// What it wants to be asked.
+    /// Returns the optional calls that the plugin supports.
     pub async fn options(&self) -> Result<DevicePluginOptions, Error> {
         let mut client = self.client.clone();
         within(SHORT, client.get_device_plugin_options(Empty {})).await
     }
 
-    /// Its devices, as they are and as they change.
+    /// Starts to watch the plugin's devices.
     pub async fn devices(&self) -> Result<Devices, Error> {
         let mut client = self.client.clone();
-        // Whoever has no devices yet may say nothing for long.
+        // There is no timeout, because a plugin without devices may send nothing for long.
         let answer = client.list_and_watch(Empty {}).await;
         answer.map(|answer| Devices { stream: answer.into_inner() }).map_err(|s| Error::of(&s))
     }
 
-    /// Which `size` of the devices it would rather give away together.
+    /// Returns the `size` devices that the plugin prefers to allocate together.
     pub async fn preferred(
         &self,
         available: Vec<String>,
@@ -67,7 +69,7 @@ impl Plugin {
         Ok(first.map(|response| response.device_i_ds).unwrap_or_default())
     }
 
-    /// Gives devices to a container; `None` if the answer speaks of no container.
+    /// Allocates devices to a container; `None` if the response has no container.
     pub async fn allocate(
         &self,
         devices_ids: Vec<String>,
@@ -79,7 +81,7 @@ impl Plugin {
         Ok(answer.container_responses.into_iter().next())
     }
 
-    /// Makes a container's devices ready, each time before it starts.
+    /// Prepares a container's devices, before each of its starts.
     pub async fn pre_start(&self, devices_ids: Vec<String>) -> Result<(), Error> {
         let mut client = self.client.clone();
         let request = PreStartContainerRequest { devices_ids };
@@ -87,13 +89,13 @@ impl Plugin {
     }
 }
 
-/// A plugin's devices as they change.
+/// The stream of a plugin's devices.
 pub struct Devices {
     stream: Streaming<ListAndWatchResponse>,
 }
 
 impl Devices {
-    /// All devices, each time that one changes; `None` when the plugin has ended its list.
+    /// Returns all devices whenever one changes; `None` when the stream has ended.
     pub async fn next(&mut self) -> Result<Option<Vec<Device>>, Error> {
         let message = self.stream.message().await.map_err(|status| Error::of(&status))?;
         Ok(message.map(|message| message.devices))

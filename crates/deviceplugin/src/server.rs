@@ -1,14 +1,16 @@
+//! The server for the kubelet's own sockets.
+
 use std::{convert::Infallible, path::Path, sync::Arc};
 
-use crate::lenient::Lenient;
+use crate::lenient::AuthorityRewriter;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::UnixListener, sync::Semaphore};
 
-/// So many may be connected at once; who comes then waits.
+/// The maximum number of connections. Further clients wait.
 const CONNECTIONS: usize = 64;
 
-/// Answers at a socket, in place of whatever is there, until the tasks are to end. Must be called within a Tokio runtime.
+/// Serves at a socket until shutdown, and replaces an existing file. Must be called within a Tokio runtime.
 pub fn serve<S>(name: &str, socket: &Path, service: S, tasks: &rt::Tasks) -> std::io::Result<()>
 where
     S: tower::Service<
@@ -32,7 +34,7 @@ where
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(name, %error, "accept a connection");
+                    tracing::warn!(name, %error, "cannot accept a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }
@@ -40,7 +42,7 @@ where
             let service = service.clone();
             let answer = service_fn(move |request| service.clone().call(request));
             let serving = http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(Lenient::new(stream)), answer);
+                .serve_connection(TokioIo::new(AuthorityRewriter::new(stream)), answer);
             own.spawn_until_shutdown(&name, async move {
                 let _ended = serving.await;
                 drop(seat);

@@ -1,6 +1,8 @@
+//! The crate's error.
+
 use std::path::PathBuf;
 
-/// Why a machine on this machine could not be made, reached or ended.
+/// An error in creating, reaching or ending a machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation} {}: {source}", path.display())]
@@ -9,7 +11,7 @@ pub enum Error {
     Start { program: String, source: std::io::Error },
     #[error("{}: {detail}", path.display())]
     Settings { path: PathBuf, detail: String },
-    #[error("{} is no directory of instances: {reason}", path.display())]
+    #[error("{} does not belong to this fleet: {reason}", path.display())]
     Foreign { path: PathBuf, reason: String },
     #[error(transparent)]
     Pki(#[from] pki::Error),

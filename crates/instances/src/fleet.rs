@@ -1,4 +1,4 @@
-//! What is wanted of a cluster's machines, and where it is kept.
+//! The desired state of a cluster's machines, and the directory that stores it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -19,63 +19,69 @@ use crate::{
 };
 
 const MARK: &str = ".windlass-instances";
-/// Keys are in it: the machine's other users have nothing to look for there.
+/// The directory contains private keys, so other users of the host get no access.
 const ROOT_MODE: u32 = 0o750;
 
-/// The machines of one cluster.
+/// The directory of one cluster's machines.
 #[derive(Clone, Debug)]
 pub struct Fleet {
+    /// The path of the directory.
     pub root: PathBuf,
 }
 
-/// What is wanted, as it is kept in `fleet.json`.
+/// The desired state of a fleet, stored in `fleet.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Wanted {
+    /// The cluster's name.
     pub cluster: String,
-    /// The range of the link between the machines.
+    /// The address range of the link between the machines, as a CIDR. Empty until it is chosen.
     pub link: String,
+    /// The groups of machines.
     pub groups: Vec<Group>,
-    /// The addresses of machines by their names. They stay while a group has that many machines.
+    /// The addresses of machines by name. They stay while the machine is wanted.
     pub addresses: BTreeMap<String, IpAddr>,
-    /// Directories that are hidden from machines that are not trusted.
+    /// Directories of the host that are hidden from machines that are not trusted.
     pub secret: Vec<PathBuf>,
-    /// What runs beside the machines, on the machine that they are on.
+    /// Programs that run on the host, beside the machines.
     pub companions: Vec<Companion>,
 }
 
-/// A command of the fleet's program that is kept running for as long as there are machines.
+/// A command of the fleet's program that runs on the host as long as the fleet exists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Companion {
+    /// The name, for its PID file and log.
     pub name: String,
+    /// The arguments of the command.
     pub args: Vec<String>,
 }
 
-/// Machines of one kind.
+/// A group of machines with the same settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Group {
+    /// The name, which prefixes the names of its machines.
     pub name: String,
-    /// The numbers of its machines.
+    /// The numbers of its members.
     pub numbers: BTreeSet<u32>,
-    /// The numbers of machines that run on, and do not count any more: each has another in its place, and ends soon.
+    /// The numbers of detached machines. Each runs until it is released, and a new member has replaced it.
     pub detached: BTreeSet<u32>,
-    /// How many seconds a machine's Node may be without being ready before another takes its place.
+    /// The seconds for which a machine's Node may be not ready before the machine is replaced; `None` for no repair.
     pub repair_after: Option<u64>,
-    /// Whether its machines see what is secret, and have volumes.
+    /// `true` if its machines see the secret directories and have volumes.
     pub trusted: bool,
-    /// What a machine is started with: the file that its program reads.
+    /// The input of its machines' program, which they are created with.
     pub user_data: String,
 }
 
 impl Group {
-    /// The names of its machines, those first that count.
+    /// Returns the names of all machines: members first, then detached ones.
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.numbers.iter().chain(&self.detached).map(|number| self.machine(*number))
     }
 
-    /// The names of the machines that count.
+    /// Returns the names of the members.
     pub fn members(&self) -> impl Iterator<Item = String> {
         self.numbers.iter().map(|number| self.machine(*number))
     }
@@ -84,12 +90,12 @@ impl Group {
         format!("{}-{number}", self.name)
     }
 
-    /// How many machines it is to have.
+    /// Returns the number of members.
     pub fn size(&self) -> u32 {
         self.numbers.len().try_into().unwrap_or(u32::MAX)
     }
 
-    /// Has it be of another size: the lowest free numbers are taken, the highest given up.
+    /// Sets the number of members. Growth takes the lowest free numbers, and shrinking removes the highest ones.
     pub fn resize(&mut self, size: u32) {
         while self.size() > size {
             self.numbers.pop_last();
@@ -101,8 +107,7 @@ impl Group {
         }
     }
 
-    /// Takes a machine out of the group, which goes on running, and another in for it. Says whether it was one of those
-    /// that count.
+    /// Detaches a machine and adds a member in its place. Returns `false` if the machine was not a member.
     pub fn detach(&mut self, machine: &str) -> bool {
         let number = self.numbers.iter().copied().find(|number| self.machine(*number) == machine);
         let Some(number) = number else { return false };
@@ -113,60 +118,63 @@ impl Group {
         true
     }
 
-    /// Gives a detached machine up: it ends.
+    /// Removes a detached machine, which the keeper then ends. Returns `false` if the machine was not detached.
     pub fn release(&mut self, machine: &str) -> bool {
         let number = self.detached.iter().copied().find(|number| self.machine(*number) == machine);
         number.is_some_and(|number| self.detached.remove(&number))
     }
 
-    /// Tells one user data from another.
+    /// Returns the version of the user data.
     pub fn version(&self) -> String {
         version(&self.user_data)
     }
 }
 
-/// A short sum of user data.
+/// Returns a short hash that identifies user data.
 pub(crate) fn version(user_data: &str) -> String {
     let sum = Sha256::digest(user_data.as_bytes());
     HEXLOWER.encode(sum.get(..8).unwrap_or(&sum))
 }
 
 impl Wanted {
-    /// The group of a machine, by the machine's name.
+    /// Returns the group of a machine.
     pub fn group_of(&self, machine: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.names().any(|name| name == machine))
     }
 
-    /// The range that the machines have their addresses of.
+    /// Returns the range of the machines' addresses.
     pub fn subnet(&self) -> Result<Cidr, Error> {
         self.link.parse().map_err(|_| {
-            Error::Other(format!("the fleet's settings name no range of a link ({:?})", self.link))
+            Error::Other(format!(
+                "the link range {:?} in the fleet's settings is invalid, expected: a CIDR",
+                self.link
+            ))
         })
     }
 
-    /// The address by which machines know the machine that they are on.
+    /// Returns the host's address on the link.
     pub fn gateway(&self) -> Result<IpAddr, Error> {
         link::gateway(self.subnet()?)
     }
 
-    /// The link's bridge has a name of the cluster's own, of which eleven bytes fit before a cable's number.
+    /// Returns the link. Its bridge has a name of 11 bytes, so that the names of cables fit into 15.
     pub fn link(&self) -> Result<Link, Error> {
         Ok(Link { bridge: format!("kops-{}", self.short()), subnet: self.subnet()?, first: None })
     }
 
-    /// A cluster's range is its own on this machine, also where two have one name.
+    /// Returns a short hash that is unique on this host, also if two clusters have the same name.
     fn short(&self) -> String {
         let sum = Sha256::digest(format!("{} {}", self.cluster, self.link).as_bytes());
         HEXLOWER.encode(sum.get(..3).unwrap_or(&sum))
     }
 
-    /// The cgroup that all Pods of the cluster's machines lie under.
+    /// Returns the parent cgroup of all Pods of the machines.
     pub fn cgroup(&self) -> String {
         format!("/windlass-kops-{}", self.short())
     }
 
-    /// Gives every wanted machine an address, and takes back those of machines that are not wanted. `taken` are ranges that
-    /// the link's must not meet.
+    /// Assigns an address to each machine, and releases those of removed machines. If the link has no range, chooses
+    /// one that overlaps none of `taken`.
     pub fn assign(&mut self, taken: &[Cidr]) -> Result<(), Error> {
         if self.link.is_empty() {
             let mut all = link::known_ranges()?;
@@ -187,26 +195,26 @@ impl Wanted {
 }
 
 impl Fleet {
-    /// The fleet in a directory, which need not be there yet.
+    /// Returns the fleet in a directory, which need not exist.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The directory of files that trusted machines are told beside their documents (see [`crate::machine::TOLD`]).
+    /// Returns the directory of files that trusted machines get at their creation (see [`crate::machine::TOLD`]).
     pub fn told(&self) -> PathBuf {
         self.root.join("told")
     }
 
-    /// What was written down last; `None` before the first time.
+    /// Reads the desired state; `None` if none has been written.
     pub fn wanted(&self) -> Result<Option<Wanted>, Error> {
         read(&self.root.join("fleet.json"))
     }
 
-    /// Takes the directory for a cluster, and writes down what is wanted.
+    /// Writes the desired state. Claims the directory for the cluster if it is new or empty.
     pub fn write(&self, wanted: &Wanted) -> Result<(), Error> {
         match self.owner()? {
             Some(owner) if owner == wanted.cluster => {}
-            Some(owner) => return Err(self.foreign(format!("it is of cluster {owner}"))),
+            Some(owner) => return Err(self.foreign(format!("it belongs to cluster {owner}"))),
             None if fs::read_dir(&self.root).is_ok_and(|mut files| files.next().is_some()) => {
                 return Err(self.foreign("it holds other files".to_owned()));
             }
@@ -224,7 +232,7 @@ impl Fleet {
         Error::Foreign { path: self.root.clone(), reason }
     }
 
-    /// The cluster that the directory is marked as the fleet of.
+    /// Returns the cluster that owns the directory, from its mark file.
     pub fn owner(&self) -> Result<Option<String>, Error> {
         let path = self.root.join(MARK);
         match fs::read_to_string(&path) {
@@ -234,17 +242,17 @@ impl Fleet {
         }
     }
 
-    /// The programs that machines run: this binary, and the images.
+    /// Returns the directory of the programs for machines: this binary, and the images.
     pub fn programs(&self) -> PathBuf {
         self.root.join("programs")
     }
 
-    /// The program that machines run, which a later update replaces.
+    /// Returns the path of the machines' program, which an update replaces.
     pub fn binary(&self) -> PathBuf {
         self.programs().join("windlass")
     }
 
-    /// A machine as it was made, if it was.
+    /// Reads a machine's document; `None` if the machine does not exist.
     pub fn machine(&self, name: &str) -> Result<Option<Machine>, Error> {
         read(&document(&self.machine_root(name)))
     }
@@ -253,17 +261,17 @@ impl Fleet {
         self.root.join("machines").join(name)
     }
 
-    /// A machine's own disk, which begins empty with each machine of a name.
+    /// Returns the directory of a machine's disk, which starts empty with each new machine.
     pub fn disk(&self, name: &str) -> PathBuf {
         self.machine_root(name).join("disk")
     }
 
-    /// What outlives a machine of a name.
+    /// Returns the directory of the volumes of a machine's name, which outlive the machine.
     pub(crate) fn volumes(&self, name: &str) -> PathBuf {
         self.root.join("volumes").join(name)
     }
 
-    /// The authority that signs identities, made when there is none.
+    /// Returns the CA that signs identities. Creates it if it does not exist.
     pub fn authority(&self) -> Result<pki::Authority, Error> {
         let (cert, key) = (self.root.join("identity-ca.crt"), self.root.join("identity-ca.key"));
         if cert.exists() && key.exists() {
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_stay_and_are_given_back() {
+    fn keeps_addresses_until_machines_are_removed() {
         let mut fleet = wanted(2);
         fleet.assign(&[]).unwrap();
         let first = fleet.addresses.clone();
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_taken_out_has_another_in_its_place_until_it_ends() {
+    fn replaces_detached_machine_until_its_release() {
         let mut fleet = wanted(2);
         fleet.assign(&[]).unwrap();
         let nodes = &mut fleet.groups[1];
@@ -343,7 +351,7 @@ mod tests {
         assert_eq!(fleet.addresses.len(), 4);
         let nodes = &mut fleet.groups[1];
         assert!(nodes.release("nodes-1") && !nodes.release("nodes-2"));
-        // Nobody takes its number while it runs; afterwards anybody may.
+        // The number is free only after the release.
         nodes.resize(3);
         assert_eq!(nodes.names().collect::<Vec<_>>(), ["nodes-1", "nodes-2", "nodes-3"]);
         nodes.resize(1);
@@ -351,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_others_is_not_taken() {
+    fn rejects_directory_of_another_owner() {
         let dir = tempfile::tempdir().unwrap();
         let fleet = Fleet::at(dir.path().join("a"));
         fleet.write(&wanted(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Who keeps the keeper: a guard starts it again when it ends, and it starts the guard again. Either may die.
+//! The guard process. It and the keeper restart each other, so that either may die.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The processes of a fleet that are not its machines.
+/// The processes that manage a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Guard,
@@ -68,8 +68,8 @@ fn companions(fleet: &Fleet) -> PathBuf {
     fleet.root.join("companions")
 }
 
-/// Keeps a companion running; one that is adopted runs as it was started.
-pub(crate) async fn accompany(fleet: &Fleet, companion: &Companion) {
+/// Keeps a companion running. One that runs already is adopted, with the arguments of its start.
+pub(crate) async fn keep_companion(fleet: &Fleet, companion: &Companion) {
     let directory = companions(fleet);
     let at = |extension: &str| directory.join(format!("{}.{extension}", companion.name));
     let file = PidFile(at("pid"));
@@ -85,17 +85,17 @@ pub(crate) async fn accompany(fleet: &Fleet, companion: &Companion) {
     }
 }
 
-/// Where it is written that a fleet is being taken away: nobody starts anything again.
-fn ending(fleet: &Fleet) -> PathBuf {
+/// Returns the marker file of a fleet that is being removed. While it exists, nothing is started again.
+fn ending_mark(fleet: &Fleet) -> PathBuf {
     fleet.root.join("ending")
 }
 
-/// Has a fleet kept: starts whoever does it in the background, or has them read again what is wanted. `renewed` says that
-/// the program is another one by now, which the keeper is to be, too.
+/// Starts the guard, which starts the keeper. A running keeper reads the desired state again, or restarts if `renewed`
+/// says that its program was replaced.
 pub fn start(fleet: &Fleet, renewed: bool) -> Result<(), Error> {
-    match fs::remove_file(ending(fleet)) {
+    match fs::remove_file(ending_mark(fleet)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::file("removing", ending(fleet))(error));
+            return Err(Error::file("removing", ending_mark(fleet))(error));
         }
         _ => {}
     }
@@ -110,17 +110,17 @@ pub fn start(fleet: &Fleet, renewed: bool) -> Result<(), Error> {
     }
 }
 
-/// The guard: keeps the keeper until shutdown.
+/// Runs the guard: keeps the keeper running until shutdown.
 pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::process::id();
-    // Of two that are started at once the one in the file stays.
+    // If two guards start at once, the one in the PID file stays.
     if Role::Guard.running(&fleet).is_some_and(|pid| pid != own.cast_signed()) {
         return Ok(());
     }
     Role::Guard.record(&fleet, own)?;
     let mut kept = Kept::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
     let keep = async {
-        while !ending(&fleet).exists() {
+        while !ending_mark(&fleet).exists() {
             kept.live(|| Role::Keeper.start(&fleet), async |_| (), std::future::pending()).await;
         }
     };
@@ -128,8 +128,8 @@ pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts another guard when it is gone; run by the keeper.
-pub(crate) async fn mind(fleet: Fleet) {
+/// Restarts the guard when it has ended. Runs in the keeper.
+pub(crate) async fn watch_guard(fleet: Fleet) {
     let mut started: Option<Child> = None;
     loop {
         match Role::Guard.running(&fleet) {
@@ -137,22 +137,22 @@ pub(crate) async fn mind(fleet: Fleet) {
                 exited(pid).await;
                 started.take().map(|mut child| child.wait());
             }
-            None if ending(&fleet).exists() => {}
+            None if ending_mark(&fleet).exists() => {}
             None => match Role::Guard.start(&fleet) {
                 Ok(child) => started = Some(child),
-                Err(error) => tracing::error!(%error, "starting the guard"),
+                Err(error) => tracing::error!(%error, "cannot start the guard"),
             },
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Ends both, and the companions, for good.
-pub(crate) async fn end(fleet: &Fleet) -> Result<(), Error> {
-    let path = ending(fleet);
+/// Ends the guard, the keeper and the companions for good.
+pub(crate) async fn stop_all(fleet: &Fleet) -> Result<(), Error> {
+    let path = ending_mark(fleet);
     fs::write(&path, "").map_err(Error::file("writing", &path))?;
     let files = [Role::Guard, Role::Keeper].map(|role| role.file(fleet));
-    // Nobody starts a companion again once the keeper is gone.
+    // Without a keeper, nothing restarts a companion.
     let entries = fs::read_dir(companions(fleet)).into_iter().flatten().flatten();
     let entries = entries.map(|entry| entry.path());
     let pids = entries.filter(|path| path.extension().is_some_and(|e| e == "pid")).map(PidFile);

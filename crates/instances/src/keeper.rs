@@ -1,4 +1,4 @@
-//! The process that keeps a fleet's machines: each group at its size, each machine's cable in, each identity fresh.
+//! The keeper process: keeps each group at its size, each machine connected, and each identity valid.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -28,10 +28,10 @@ use crate::{
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
-/// An identity is for the start of a machine; what asks later has what it asked for.
+/// The lifetime of an identity certificate. The keeper renews it at half of it.
 const IDENTITY: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(60);
-/// Long enough for a machine to come up.
+/// Removal of disks waits for this long, so that new machines start first.
 const SWEEP: Duration = Duration::from_secs(20);
 
 pub(crate) fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
@@ -53,8 +53,8 @@ pub(crate) fn not_started(command: &Command) -> impl FnOnce(std::io::Error) -> E
     |source| Error::Start { program, source }
 }
 
-/// Ends a machine as a loss of power would, if it still is the one that is meant; the keeper makes another, of what its
-/// group is made of now.
+/// Kills machine `name` if its ID is still `id`, like a power failure. The keeper then creates a new machine from the
+/// group's current settings.
 pub fn replace(fleet: &Fleet, name: &str, id: &str) -> Result<(), Error> {
     if fleet.machine(name)?.is_some_and(|machine| machine.id == id)
         && let Some(pid) = pid_file(&fleet.machine_root(name)).running()
@@ -64,17 +64,17 @@ pub fn replace(fleet: &Fleet, name: &str, id: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps a fleet until shutdown. Machines go on without their keeper; the next one adopts them.
+/// Runs the keeper until shutdown. Machines outlive their keeper, and the next keeper adopts them.
 pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::process::id();
     if Role::Keeper.running(&fleet).is_some_and(|pid| pid != own.cast_signed()) {
         return Ok(());
     }
     Role::Keeper.record(&fleet, own)?;
-    let minded = fleet.clone();
-    tasks.keep("guard", move || guard::mind(minded.clone()));
-    let swept = fleet.clone();
-    tasks.keep("disks of machines that ended", move || sweep(swept.clone()));
+    let watched = fleet.clone();
+    tasks.keep("guard", move || guard::watch_guard(watched.clone()));
+    let cleaned = fleet.clone();
+    tasks.keep("disks of machines that ended", move || sweep(cleaned.clone()));
     let mut hangups = signal(SignalKind::hangup())
         .map_err(|e| Error::Other(format!("listening for SIGHUP: {e}")))?;
     let mut kept: BTreeMap<String, watch::Sender<Wanted>> = BTreeMap::new();
@@ -86,27 +86,27 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
                 let (fleet, companion) = (fleet.clone(), companion.clone());
                 let name = format!("companion {}", companion.name);
                 tasks.spawn_until_shutdown(&name, async move {
-                    guard::accompany(&fleet, &companion).await;
+                    guard::keep_companion(&fleet, &companion).await;
                 });
             }
         }
-        // One that is not wanted any more is told so, and ends itself.
-        kept.values().for_each(|told| drop(told.send_replace(wanted.clone())));
-        kept.retain(|name, told| wanted.group_of(name).is_some() && !told.is_closed());
+        // The task of a removed machine sees this in the new state, and returns.
+        kept.values().for_each(|sender| drop(sender.send_replace(wanted.clone())));
+        kept.retain(|name, sender| wanted.group_of(name).is_some() && !sender.is_closed());
         for name in wanted.groups.iter().flat_map(Group::names) {
             let Entry::Vacant(free) = kept.entry(name.clone()) else {
                 continue;
             };
-            let (tell, told) = watch::channel(wanted.clone());
+            let (sender, receiver) = watch::channel(wanted.clone());
             let fleet = fleet.clone();
             tasks.spawn_until_shutdown(&format!("machine {name}"), async move {
-                tend(&fleet, &name, told).await;
+                keep_machine(&fleet, &name, receiver).await;
             });
-            free.insert(tell);
+            free.insert(sender);
         }
-        for name in left_over(&fleet, &wanted) {
-            if let Err(error) = end(&fleet, &wanted, &name, false).await {
-                tracing::error!(%error, machine = name, "ending a machine that is not wanted");
+        for name in unwanted_machines(&fleet, &wanted) {
+            if let Err(error) = remove_machine(&fleet, &wanted, &name, false).await {
+                tracing::error!(%error, machine = name, "cannot end a removed machine");
             }
         }
         let Some(Some(())) = tasks.shutdown().unless_stopping(hangups.recv()).await else {
@@ -115,36 +115,36 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     }
 }
 
-/// Machines that are there and not wanted.
-fn left_over(fleet: &Fleet, wanted: &Wanted) -> Vec<String> {
+/// Returns the machines that exist but are not wanted.
+fn unwanted_machines(fleet: &Fleet, wanted: &Wanted) -> Vec<String> {
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| wanted.group_of(name).is_none()).collect()
 }
 
-/// Keeps one machine: makes it, waits for its end, and makes it anew, for as long as it is wanted.
-async fn tend(fleet: &Fleet, name: &str, mut told: watch::Receiver<Wanted>) {
+/// Keeps one machine running while it is wanted: creates it, waits for its end, and creates it again.
+async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<Wanted>) {
     let mut backoff = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     loop {
-        let wanted = told.borrow_and_update().clone();
+        let wanted = changes.borrow_and_update().clone();
         let Some(group) = wanted.group_of(name) else { return };
         let started = Instant::now();
-        match bring_up(fleet, &wanted, group, name).await {
+        match ensure_running(fleet, &wanted, group, name).await {
             Ok(pid) => {
                 tokio::select! {
-                    () = exited(pid) => tracing::warn!(machine = name, "ended; making another"),
+                    () = exited(pid) => tracing::warn!(machine = name, "the machine ended; creating a new one"),
                     () = refresh(fleet, name) => {}
-                    changed = told.changed() => match changed {
-                        // Its size alone, or what the next machines are made of: this one goes on.
+                    changed = changes.changed() => match changed {
+                        // Another size, or other settings of future machines: this machine continues.
                         Ok(()) => continue,
                         Err(_) => return,
                     },
                 }
             }
-            Err(error) => tracing::error!(%error, machine = name, "making a machine"),
+            Err(error) => tracing::error!(%error, machine = name, "cannot create the machine"),
         }
-        if let Err(error) = end(fleet, &wanted, name, false).await {
-            tracing::error!(%error, machine = name, "ending what is left of a machine");
+        if let Err(error) = remove_machine(fleet, &wanted, name, false).await {
+            tracing::error!(%error, machine = name, "cannot clean up after the machine");
         }
         if started.elapsed() > SETTLED {
             backoff.reset();
@@ -153,8 +153,13 @@ async fn tend(fleet: &Fleet, name: &str, mut told: watch::Receiver<Wanted>) {
     }
 }
 
-/// The pid of the machine's first process, which is started if it does not run.
-async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> Result<i32, Error> {
+/// Returns the PID of the machine's first process. Starts the process if it does not run.
+async fn ensure_running(
+    fleet: &Fleet,
+    wanted: &Wanted,
+    group: &Group,
+    name: &str,
+) -> Result<i32, Error> {
     let root = fleet.machine_root(name);
     let address = wanted.addresses.get(name).copied();
     let address = address.ok_or_else(|| {
@@ -163,7 +168,7 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
     let pid = match pid_file(&root).running().filter(|pid| space::is_inside(*pid)) {
         Some(pid) => pid,
         None => {
-            end(fleet, wanted, name, false).await?;
+            remove_machine(fleet, wanted, name, false).await?;
             let directory = root.join("document");
             fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
             let machine = Machine {
@@ -171,7 +176,7 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
                 group: group.name.clone(),
                 name: name.to_owned(),
                 id: rt::id(),
-                made: made(rt::now()),
+                made: creation_time(rt::now()),
                 address,
                 gateway: wanted.gateway()?,
                 cgroup: format!("{}/{name}", wanted.cgroup()),
@@ -179,15 +184,15 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
                 user_data: group.user_data.clone(),
             };
             fleet::write(&document(&root), &machine)?;
-            identify(fleet, name)?;
+            issue_identity(fleet, name)?;
             if machine.trusted {
-                tell(fleet, &directory.join("told"))?;
+                copy_told_files(fleet, &directory.join("told"))?;
             }
             let mut command = Command::new(fleet.binary());
             command.args(["internal", "hold", "--root"]).arg(&fleet.root).args(["--machine", name]);
             let command = background(command, &root.join("machine.log"))?;
             let failed = not_started(&command);
-            // Tokio takes its end, lest it stay as a zombie that looks alive.
+            // Tokio reaps the process, because a zombie would look alive.
             let runtime = tokio::runtime::Handle::current();
             let start = || {
                 let _inside = runtime.enter();
@@ -210,8 +215,8 @@ async fn bring_up(fleet: &Fleet, wanted: &Wanted, group: &Group, name: &str) -> 
     Ok(pid)
 }
 
-/// Copies what trusted machines are told.
-fn tell(fleet: &Fleet, to: &Path) -> Result<(), Error> {
+/// Copies the files for trusted machines.
+fn copy_told_files(fleet: &Fleet, to: &Path) -> Result<(), Error> {
     let from = fleet.told();
     let files = match fs::read_dir(&from) {
         Ok(files) => files,
@@ -226,8 +231,8 @@ fn tell(fleet: &Fleet, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a machine the certificate by which it is known to those who configure it.
-fn identify(fleet: &Fleet, name: &str) -> Result<(), Error> {
+/// Issues a machine's identity: a client certificate with its name and group.
+fn issue_identity(fleet: &Fleet, name: &str) -> Result<(), Error> {
     let root = fleet.machine_root(name);
     let machine = Machine::load(&document(&root))?;
     let authority = fleet.authority()?;
@@ -236,7 +241,7 @@ fn identify(fleet: &Fleet, name: &str) -> Result<(), Error> {
         alt_names: Vec::new(),
         usage: Usage::Client,
     };
-    // It says when the machine was made, however often it is renewed.
+    // The start of validity encodes the machine's creation time, also after renewals.
     let validity =
         Validity { not_before: crate::not_before(machine.made), not_after: rt::now() + IDENTITY };
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
@@ -245,24 +250,30 @@ fn identify(fleet: &Fleet, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The moment as certificates tell it, in whole seconds: rather late than before the end of the machine that was there.
-fn made(now: SystemTime) -> i64 {
+/// Returns a creation time in whole seconds, as certificates store it. Rounds up, so that it is not before the end of
+/// the previous machine.
+fn creation_time(now: SystemTime) -> i64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (since + Duration::from_millis(999)).as_secs().cast_signed()
 }
 
-/// Renews a machine's identity before it expires, for as long as it is let run.
+/// Renews a machine's identity before it expires, until the future is dropped.
 async fn refresh(fleet: &Fleet, name: &str) {
     loop {
         sleep(IDENTITY / 2).await;
-        if let Err(error) = identify(fleet, name) {
-            tracing::error!(%error, machine = name, "renewing a machine's identity");
+        if let Err(error) = issue_identity(fleet, name) {
+            tracing::error!(%error, machine = name, "cannot renew the machine's identity");
         }
     }
 }
 
-/// Ends every process of a machine and takes its disk away; its volumes, too, if it is said so.
-async fn end(fleet: &Fleet, wanted: &Wanted, name: &str, volumes: bool) -> Result<(), Error> {
+/// Ends every process of a machine and removes its disk, and its volumes if `volumes` is set.
+async fn remove_machine(
+    fleet: &Fleet,
+    wanted: &Wanted,
+    name: &str,
+    volumes: bool,
+) -> Result<(), Error> {
     let root = fleet.machine_root(name);
     let cgroups = sys::cgroup::detect();
     let group = format!("{}/{name}", wanted.cgroup());
@@ -278,11 +289,11 @@ async fn end(fleet: &Fleet, wanted: &Wanted, name: &str, volumes: bool) -> Resul
             let _ = signal::kill(Pid::from_raw(pid), signal::Signal::SIGKILL);
         }
         if let Err(error) = cgroups.kill(&group) {
-            tracing::warn!(%error, machine = name, "ending a machine's Pods");
+            tracing::warn!(%error, machine = name, "cannot kill the machine's Pods");
         }
         if start.elapsed() > PATIENCE {
             return Err(Error::Other(format!(
-                "processes of machine {name} do not end; `ps` shows which, and what they wait for"
+                "processes of machine {name} do not exit after SIGKILL; find them with `ps`"
             )));
         }
         sleep(LOOK).await;
@@ -303,36 +314,37 @@ async fn end(fleet: &Fleet, wanted: &Wanted, name: &str, volumes: bool) -> Resul
     if !root.exists() {
         return Ok(());
     }
-    let aside = gone(fleet);
+    let aside = trash_directory(fleet);
     fs::create_dir_all(&aside).map_err(Error::file("creating", &aside))?;
     fs::rename(&root, aside.join(rt::id())).map_err(Error::file("setting aside", &root))
 }
 
-/// Where the disks are of machines that ended.
-fn gone(fleet: &Fleet) -> PathBuf {
+/// Returns the directory for the disks of ended machines.
+fn trash_directory(fleet: &Fleet) -> PathBuf {
     fleet.root.join("gone")
 }
 
-/// Takes those disks away a while later: what they are on is the next machines' first, who are waited for.
+/// Removes the disks of ended machines, delayed so that new machines, which are waited for, use the host's disk first.
 async fn sweep(fleet: Fleet) {
     loop {
         sleep(SWEEP).await;
-        let aside = gone(&fleet);
+        let aside = trash_directory(&fleet);
         let work = move || {
             for entry in fs::read_dir(&aside).into_iter().flatten().flatten() {
                 if let Err(error) = fs::remove_dir_all(entry.path()) {
-                    tracing::warn!(%error, path = %entry.path().display(), "removing a machine's disk");
+                    tracing::warn!(%error, path = %entry.path().display(), "cannot remove the disk of an ended \
+                         machine");
                 }
             }
         };
         if let Err(error) = tokio::task::spawn_blocking(work).await {
-            tracing::error!(%error, "removing machines' disks");
+            tracing::error!(%error, "the task that removes disks failed");
         }
     }
 }
 
-/// The namespace of mounts of a machine's processes, while one is known; kept beside the pid, because the first process
-/// may be gone while others are left.
+/// Returns the inode of the mount namespace of a machine's processes; `None` while it is unknown. It is stored beside
+/// the PID, because other processes may outlive the first one.
 fn mounts_of(root: &Path) -> Option<u64> {
     let path = root.join("mounts");
     let known = pid_file(root).running().filter(|pid| space::is_inside(*pid));
@@ -346,22 +358,22 @@ fn mounts_of(root: &Path) -> Option<u64> {
     }
 }
 
-/// Ends a fleet and takes away all that it made, the link and the volumes included. Nothing is touched in a directory
-/// that is not marked as the cluster's.
+/// Removes a fleet with its machines, volumes and link. Does nothing if the directory has no mark, and fails if it
+/// belongs to another cluster.
 pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
     match fleet.owner()? {
         None => return Ok(()),
         Some(owner) if owner == cluster => {}
         Some(owner) => {
-            let reason = format!("it is of cluster {owner}, not {cluster}");
+            let reason = format!("it belongs to cluster {owner}, not {cluster}");
             return Err(Error::Foreign { path: fleet.root.clone(), reason });
         }
     }
-    guard::end(fleet).await?;
+    guard::stop_all(fleet).await?;
     let wanted = fleet.wanted()?.unwrap_or_default();
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-        end(fleet, &wanted, &name, true).await?;
+        remove_machine(fleet, &wanted, &name, true).await?;
     }
     if !wanted.link.is_empty() {
         link::remove(&wanted.link()?, wanted.addresses.values().copied())?;

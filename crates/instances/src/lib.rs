@@ -1,17 +1,18 @@
-//! Machines on this machine: namespaces with a disk, a network and a container runtime of their own, in groups that are
-//! kept at their size.
+//! Machines on this host: namespaces with a disk, a network and a container runtime of their own, in groups of a fixed
+//! size. The crate `kops` decides which machines a cluster needs.
 //!
-//! [`Fleet`] is what is wanted of one cluster's machines, in a directory; [`keep`] is the process that makes it so; and
-//! [`Machine`] is one of them, whose first process ([`machine`]) starts the runtime and hands over to what it is given to
-//! run. `local`'s nodes use [`space`] and [`link`] alone.
+//! Read [`Fleet`] first: the directory with the desired state of one cluster's machines. [`keep`] is the process that
+//! creates and replaces them. [`Machine`] describes one machine, whose first process ([`machine`]) starts the runtime
+//! and `nodeup`. The crate `local` uses [`space`], [`link`] and [`runtime`] alone.
 //!
 //! Invariants:
-//! - A machine that ends is replaced by a new one of the same name and address, with an empty disk. Only its volumes stay.
-//! - Only what a fleet's mark names is removed.
-//! - A machine sees neither the other machines' files nor, unless it is a control plane, the state store.
-//! - Who a machine is, its identity certificate says, which only its keeper signs; and that it was made after the last
-//!   machine of its name had ended.
-//! - Whoever keeps a fleet is kept itself: the keeper and its guard start each other again.
+//! - A machine that ends is replaced by a new one with the same name and address, and with an empty disk. Only its
+//!   volumes remain.
+//! - Only a directory with the fleet's mark is removed.
+//! - A machine does not see the files of other machines. Only trusted machines (control planes) see the state store.
+//! - The identity certificate, which only the keeper signs, identifies a machine. It also proves that the machine was
+//!   created after the end of the previous machine of its name.
+//! - The keeper and its guard restart each other.
 
 mod error;
 mod fleet;
@@ -28,14 +29,13 @@ pub use guard::{guard, start};
 pub use keeper::{keep, remove, replace};
 pub use machine::{Machine, PROGRAMS};
 
-/// From when on the identity of a machine is good that was made then; and the other way round, when the machine was made
-/// whose identity is good from then on.
+/// Returns the start of validity of the identity of a machine that was created at `made`, in seconds since the epoch.
 pub(crate) fn not_before(made: i64) -> std::time::SystemTime {
     let made = std::time::Duration::from_secs(made.max(0).cast_unsigned());
     std::time::SystemTime::UNIX_EPOCH + made - pki::Validity::SKEW
 }
 
-/// When the machine was made that shows this identity.
+/// Returns the creation time of the machine with this identity.
 pub fn made(identity: &pki::CertInfo) -> std::time::SystemTime {
     identity.not_before + pki::Validity::SKEW
 }

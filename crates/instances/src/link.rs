@@ -1,4 +1,4 @@
-//! The link between machines on one machine: a bridge where the machine's own network is, and a cable to each.
+//! The link between the machines on a host: a bridge, and a veth pair (the cable) to each machine.
 
 use std::{
     collections::BTreeSet,
@@ -15,16 +15,17 @@ use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route, refus
 
 use crate::{Error, space};
 
-/// The machine's end of its cable.
+/// The name of a cable's end inside the machine.
 pub const INSIDE: &str = "eth0";
 
 /// The link of one cluster.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// The bridge's name, which the cables' begin with.
+    /// The bridge's name, which prefixes the names of the cables.
     pub bridge: String,
+    /// The range of the machines' addresses.
     pub subnet: Cidr,
-    /// The address by which the machine itself is known, where it is a node, too.
+    /// The address of the host if the host is a node, too.
     pub first: Option<IpAddr>,
 }
 
@@ -34,7 +35,7 @@ fn failed(error: netlink::Error) -> Error {
     Error::Other(format!("linking machines: {causes}"))
 }
 
-/// A range that nothing on this machine leads to, of those that few use.
+/// Returns the first /24 range of 172.29.0.0/16 that overlaps none of `taken`.
 pub fn choose_subnet(taken: &[Cidr]) -> Result<Cidr, Error> {
     let mut candidates =
         (0..=255).filter_map(|n| Cidr::new(Ipv4Addr::new(172, 29, n, 0).into(), 24));
@@ -44,7 +45,7 @@ pub fn choose_subnet(taken: &[Cidr]) -> Result<Cidr, Error> {
     )
 }
 
-/// The ranges that this machine knows the way to, the default route apart.
+/// Returns the ranges of the host's addresses and routes, without the default route.
 pub fn known_ranges() -> Result<Vec<Cidr>, Error> {
     let net = Kernel::open().map_err(failed)?;
     let routes = net.routes().map_err(failed)?.into_iter().map(|route| route.destination);
@@ -52,13 +53,13 @@ pub fn known_ranges() -> Result<Vec<Cidr>, Error> {
     Ok(routes.chain(addresses).filter(|cidr| cidr.prefix > 0).collect())
 }
 
-/// The next machine's address.
+/// Returns a free address for the next machine.
 pub fn next_address(subnet: Cidr, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, Error> {
     ipam::allocate(subnet, taken, None)
         .ok_or_else(|| Error::Other(format!("there is no room for another machine in {subnet}")))
 }
 
-/// The outer end of a cable, told apart by the last byte of its machine's address.
+/// Returns the name of a cable's end on the host, which ends in the last byte of the machine's address.
 fn cable(link: &Link, address: IpAddr) -> String {
     let last = match address {
         IpAddr::V4(v4) => v4.octets()[3],
@@ -81,19 +82,19 @@ fn mac_of(address: IpAddr) -> [u8; 6] {
     }
 }
 
-/// The machine's own address on the link.
+/// Returns the host's address on the link.
 pub fn gateway(subnet: Cidr) -> Result<IpAddr, Error> {
     ipam::gateway(subnet).ok_or_else(|| Error::Other(format!("{subnet} has no room for machines")))
 }
 
-/// Makes the bridge, its address, and the way from the machines to the world.
+/// Creates the bridge, its address and its masquerading rules.
 fn ensure_bridge(net: &dyn Net, own: &Link) -> Result<u32, Error> {
     let (name, subnet) = (own.bridge.as_str(), own.subnet);
     let gateway = gateway(subnet)?;
     let link = match net.link(name).map_err(failed)? {
         Some(link) => link,
         None => {
-            // With an address of its own it does not change while nodes come and go.
+            // A bridge with a MAC address of its own keeps it while ports come and go.
             let mac = Some(mac_of(gateway));
             let new = NewLink { name, mtu: 0, mac, kind: NewKind::Bridge };
             net.add_link(&new).map_err(failed)?;
@@ -119,7 +120,7 @@ fn table_name(link: &Link) -> String {
     format!("windlass-link-{}", link.bridge)
 }
 
-/// Machines speak to the world by the machine's address.
+/// Returns the nftables table that masquerades traffic from the machines to other networks.
 fn table(link: &Link) -> Table {
     let mut table = Table::new(Family::V4, &table_name(link));
     let out = format!(
@@ -132,7 +133,8 @@ fn table(link: &Link) -> Table {
     table
 }
 
-/// Connects a machine whose namespaces a process holds; what is there already is left as it is.
+/// Connects a machine whose namespaces the process `holder` has. Parts that exist are kept. With `cut`, the cable stays
+/// down.
 pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<(), Error> {
     let subnet = own.subnet;
     let net = Kernel::open().map_err(failed)?;
@@ -165,13 +167,13 @@ pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<()
     set_routes(own, &inside)?;
     let forward = "/proc/sys/net/ipv4/ip_forward";
     let written = space.run(|| fs::write(forward, "1")).map_err(failed)?;
-    written.map_err(Error::file("allowing to forward packets by", forward))
+    written.map_err(Error::file("enabling IP forwarding in", forward))
 }
 
 fn set_routes(own: &Link, inside: &Kernel) -> Result<(), Error> {
     let subnet = own.subnet;
     let device = inside.link(INSIDE).map_err(failed)?.map(|link| link.index);
-    // The first node is on the link whatever its address says: it answers for all of its addresses.
+    // The first node is reachable on the link whatever its address is, because it answers ARP for all of its addresses.
     if let Some(first) = own.first.filter(|first| !subnet.contains(*first)) {
         let route = Route { device, ..Route::new(Cidr::host(first)) };
         inside.put_route(&route).map_err(failed)?;
@@ -181,7 +183,7 @@ fn set_routes(own: &Link, inside: &Kernel) -> Result<(), Error> {
     inside.put_route(&out).map_err(failed)
 }
 
-/// Takes a machine's cable out, or puts it back.
+/// Takes a machine's cable down (`cut`) or up again.
 pub fn set_cut(own: &Link, address: IpAddr, cut: bool) -> Result<(), Error> {
     let net = Kernel::open().map_err(failed)?;
     let name = cable(own, address);
@@ -204,12 +206,12 @@ fn unplug_in(net: &dyn Net, own: &Link, address: IpAddr) -> Result<(), Error> {
     remove_link(net, &cable(own, address))
 }
 
-/// Takes one machine's cable away.
+/// Removes a machine's cable.
 pub fn unplug(own: &Link, address: IpAddr) -> Result<(), Error> {
     unplug_in(&Kernel::open().map_err(failed)?, own, address)
 }
 
-/// Takes the cables, the bridge and its rules away.
+/// Removes the cables, the bridge and its rules.
 pub fn remove(own: &Link, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Error> {
     let net = Kernel::open().map_err(failed)?;
     for address in addresses {
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_that_is_in_use_is_passed_over() {
+    fn choose_subnet_skips_ranges_in_use() {
         let parse =
             |texts: &[&str]| texts.iter().map(|t| t.parse().unwrap()).collect::<Vec<Cidr>>();
         assert_eq!(choose_subnet(&[]).unwrap().to_string(), "172.29.0.0/24");

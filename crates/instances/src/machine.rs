@@ -1,4 +1,4 @@
-//! One machine, from the inside: the life of its first process.
+//! A machine: its document, and the life of its first process.
 
 use std::{
     fs,
@@ -18,19 +18,19 @@ use crate::{
     space::{self, HOSTS, Space},
 };
 
-/// Where a machine sees the programs of its fleet.
+/// The directory of the fleet's programs inside a machine.
 pub const PROGRAMS: &str = "/opt/windlass/programs";
-/// Where a machine sees what it is told of itself: `machine.json`, `identity.crt` and `identity.key`.
+/// The directory of a machine's document inside the machine: `machine.json`, `identity.crt` and `identity.key`.
 pub const DOCUMENT: &str = "/opt/windlass/machine";
-/// Where a trusted machine sees what is in [`Fleet::told`], as it was when the machine was made.
+/// The directory inside a trusted machine with a copy of [`Fleet::told`] from the machine's creation.
 pub const TOLD: &str = "/opt/windlass/machine/told";
-/// What its program reads.
+/// The file with the user data inside a machine, which `nodeup` reads.
 pub const USER_DATA: &str = "/opt/kops/conf/kube_env.yaml";
-/// Where volumes are seen.
+/// The directory of volumes inside a trusted machine.
 pub const VOLUMES: &str = "/mnt/disks";
 const RUNTIME: &str = "/etc/containerd/config.toml";
 
-/// The directories that a machine has on its own disk.
+/// The directories that are on a machine's own disk.
 const DISK: [&str; 8] = [
     "/etc/kubernetes",
     "/etc/containerd",
@@ -41,38 +41,44 @@ const DISK: [&str; 8] = [
     "/var/lib/containerd",
     "/var/log",
 ];
+/// The directories that are an empty tmpfs in each machine.
 const PRIVATE: [&str; 3] = ["/run", "/var/lib/cni", "/mnt"];
 
-/// A machine as it was made: its identity document.
+/// A machine's identity document, written at its creation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Machine {
+    /// The cluster's name.
     pub cluster: String,
+    /// The group's name.
     pub group: String,
+    /// The machine's name.
     pub name: String,
-    /// Another for each machine, also of the same name.
+    /// The ID, different for each machine, also of the same name.
     pub id: String,
-    /// When it was made, in seconds since the epoch: not before the machine that had its name had ended, of which nobody
-    /// can have heard since.
+    /// The creation time in seconds since the epoch, not before the end of the previous machine of the same name.
     pub made: i64,
+    /// The machine's address.
     pub address: IpAddr,
-    /// The machine that it is on, as it sees it: its way out, and where the fleet's companions listen.
+    /// The host's address on the link: the default gateway, and the address of the fleet's companions.
     pub gateway: IpAddr,
-    /// The cgroup that its Pods lie under.
+    /// The parent cgroup of the machine's Pods.
     pub cgroup: String,
+    /// `true` if the machine sees the secret directories and has volumes.
     pub trusted: bool,
+    /// The input of the machine's program.
     pub user_data: String,
 }
 
 impl Machine {
-    /// The document that a machine is told.
+    /// Reads a machine's document.
     pub fn load(path: &Path) -> Result<Self, Error> {
         read(path)?.ok_or_else(|| {
-            Error::Other(format!("{} is missing: this is no machine of a fleet", path.display()))
+            Error::Other(format!("{} is missing: this is not a machine of a fleet", path.display()))
         })
     }
 
-    /// Of which user data it was made.
+    /// Returns the version of the user data that the machine was created with.
     pub fn version(&self) -> String {
         version(&self.user_data)
     }
@@ -86,8 +92,8 @@ pub(crate) fn pid_file(root: &Path) -> PidFile {
     PidFile(root.join("machine.pid"))
 }
 
-/// Makes the namespaces of the machine in a directory of a fleet, and lives as its first process, which the machine ends
-/// with. Returns the exit code of the machine's program. The calling process has one thread.
+/// Creates a machine's namespaces and runs as its first process; the machine ends with it. Returns the exit code of the
+/// machine's program. The calling process must have one thread.
 pub fn hold(fleet: &Fleet, name: &str) -> Result<i32, Error> {
     space::make(&prepare(fleet, name)?)?;
     let program = format!("{PROGRAMS}/windlass");
@@ -117,7 +123,7 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
     fs::write(&hosts, format!("{outer}\n{} {name}\n", machine.address))
         .map_err(Error::file("writing", &hosts))?;
     bound.push((hosts, HOSTS.into()));
-    // The list of resolvers may be a link into what becomes private.
+    // /etc/resolv.conf may be a link into a directory that becomes private.
     let resolvers = Path::new("/etc/resolv.conf");
     if let Ok(text) = fs::read(resolvers) {
         let own = root.join("disk/resolv.conf");
@@ -141,15 +147,18 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a process runs that has come up: its next end begins a new back-off.
+/// The longest run time that is logged.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// The life of the first process, inside: the container runtime as soon as it has settings, and the program that makes
-/// this machine what it is to be, until that has succeeded once.
+/// Runs inside a machine as its first process. Starts the container runtime once its configuration exists, and `nodeup`
+/// until it succeeds once.
 pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
     let machine = Machine::load(&Path::new(DOCUMENT).join("machine.json"))?;
     if !space::wired() {
-        return Err(Error::Other(format!("machine {} got no network", machine.name)));
+        return Err(Error::Other(format!(
+            "machine {} was not connected to the network in time; see keeper.log",
+            machine.name
+        )));
     }
     let user_data = Path::new(USER_DATA);
     pki::write_file(user_data, machine.user_data.as_bytes(), pki::KEY_MODE)?;
@@ -159,13 +168,13 @@ pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
         }
         let mut runtime = Command::new("containerd");
         runtime.args(["--config", RUNTIME]);
-        attend(runtime, "containerd").await;
+        run_program(runtime, "containerd").await;
     });
     let mut backoff = rt::Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
     loop {
         let mut program = Command::new(format!("{PROGRAMS}/windlass"));
         program.arg("nodeup").arg("--conf").arg(USER_DATA);
-        let ended = attend(program, "nodeup");
+        let ended = run_program(program, "nodeup");
         let Some(success) = tasks.shutdown().unless_stopping(ended).await else { return Ok(()) };
         if success {
             break;
@@ -179,18 +188,18 @@ pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs a program, its output appended to its log, and waits for its end. Says whether it did what it was to.
-async fn attend(command: Command, name: &str) -> bool {
+/// Runs a program with its output appended to its log, and waits for its end. Returns `true` if it succeeded.
+async fn run_program(command: Command, name: &str) -> bool {
     match spawn(command, name) {
         Ok(mut child) => {
             let started = tokio::time::Instant::now();
             let status = child.wait().await;
             let how = status.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            tracing::info!(program = name, %how, after = ?started.elapsed().min(SETTLED), "ended");
+            tracing::info!(program = name, %how, after = ?started.elapsed().min(SETTLED), "the program ended");
             status.is_ok_and(|status| status.success())
         }
         Err(error) => {
-            tracing::error!(%error, program = name, "starting");
+            tracing::error!(%error, program = name, "cannot start the program");
             false
         }
     }

@@ -1,27 +1,29 @@
-//! The settings of a machine's container runtime, containerd.
+//! The configuration of a machine's container runtime, containerd.
 
 use std::path::Path;
 
-/// Where a runtime has what.
+/// The paths of a container runtime, and its sandbox image.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths<'a> {
-    /// What it keeps from one start to the next.
+    /// The persistent data.
     pub root: &'a Path,
+    /// The state that is lost at a reboot.
     pub state: &'a Path,
+    /// The CRI socket.
     pub socket: &'a Path,
-    /// What runc knows of containers: where several clusters share a machine, what each left must be known as its own.
+    /// The state of runc. It differs for each cluster on a host, so that leftover containers can be told apart.
     pub runc: &'a Path,
-    /// The network plugins.
+    /// The directory of CNI plugins.
     pub plugins: &'a Path,
-    /// Their settings.
+    /// The directory of CNI configurations.
     pub networks: &'a Path,
-    /// The image that holds a Pod together.
+    /// The sandbox (pause) image.
     pub sandbox: &'a str,
 }
 
-/// The settings as a file.
+/// Returns the configuration file.
 pub fn config(paths: &Paths<'_>) -> String {
-    let shown = |path: &Path| path.display().to_string();
+    let text = |path: &Path| path.display().to_string();
     format!(
         r#"version = 2
 root = "{root}"
@@ -47,19 +49,19 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         Root = "{runc}"
 "#,
-        root = shown(paths.root),
-        state = shown(paths.state),
-        socket = shown(paths.socket),
-        runc = shown(paths.runc),
+        root = text(paths.root),
+        state = text(paths.state),
+        socket = text(paths.socket),
+        runc = text(paths.runc),
         sandbox = paths.sandbox,
         restrict = !may_lower_oom_score(),
-        bin = shown(paths.plugins),
-        conf = shown(paths.networks),
+        bin = text(paths.plugins),
+        conf = text(paths.networks),
     )
 }
 
-/// Whether this process may give others a negative oom_score_adj, which runc does for system Pods. In
-/// containers and some virtual machines CAP_SYS_RESOURCE is missing, and runc dies without saying so.
+/// Returns `true` if this process may set a negative oom_score_adj, as runc does for system Pods. In containers and
+/// some virtual machines CAP_SYS_RESOURCE is missing, and runc then fails without a message.
 fn may_lower_oom_score() -> bool {
     const CAP_SYS_RESOURCE: u64 = 1 << 24;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,11 +1,11 @@
-//! A machine's namespaces: a process makes them and holds them, and every other process of the machine enters them.
+//! A machine's namespaces: one process creates and holds them, and the machine's other processes enter them.
 //!
-//! Namespaces belong to threads, so that they are made and entered here by processes of one thread, before they
-//! become what they are started for. Invariant: a process whose network namespace is not the caller's has all of
-//! the machine's namespaces, because the network's comes last.
+//! Namespaces belong to threads. So they are created and entered by processes with one thread, before these run their
+//! programs. Invariant: a process in another network namespace than the caller's is in all of the machine's namespaces,
+//! because the network namespace comes last.
 //!
-//! A namespace of processes is entered by children only, so that it is made and entered by whoever starts a process
-//! ([`among`]). Its first process is the machine's: when it ends, the kernel ends all others.
+//! A PID namespace applies to child processes only, so the parent creates or enters it before it starts a process
+//! ([`among`]). The first process in it is the machine's: when it ends, the kernel kills all others.
 
 use std::{
     fs::{self, File},
@@ -24,9 +24,9 @@ use tokio::time::Instant;
 
 use crate::{Error, link::INSIDE};
 
-/// The machine's table of hosts.
+/// The path of the hosts file.
 pub const HOSTS: &str = "/etc/hosts";
-/// In the order in which they are entered.
+/// The namespaces, in the order in which they are entered.
 const SPACES: [(&str, CloneFlags); 4] = [
     ("uts", CloneFlags::CLONE_NEWUTS),
     ("ipc", CloneFlags::CLONE_NEWIPC),
@@ -36,37 +36,38 @@ const SPACES: [(&str, CloneFlags); 4] = [
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a machine has for itself.
+/// The hostname and mounts of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
+    /// The hostname.
     pub hostname: String,
-    /// Directories that begin empty, in memory.
+    /// Directories that are an empty tmpfs.
     pub private: Vec<PathBuf>,
-    /// What is seen at a place, and the place.
+    /// Bind mounts: source and target.
     pub bound: Vec<(PathBuf, PathBuf)>,
-    /// Directories that nothing inside can write to.
+    /// Directories that are read-only inside.
     pub read_only: Vec<PathBuf>,
-    /// Directories in whose place nothing is seen. They are hidden last.
+    /// Directories that are covered by an empty one, after all other mounts.
     pub hidden: Vec<PathBuf>,
-    /// Directories that are seen below hidden ones, and their places there.
+    /// Bind mounts below hidden directories: source and target.
     pub kept: Vec<(PathBuf, PathBuf)>,
 }
 
-/// The namespace of processes that a new process is to have.
+/// The PID namespace of a new process.
 #[derive(Clone, Copy, Debug)]
 pub enum Processes {
-    /// A new one, of which it becomes the first process.
+    /// A new namespace, whose first process it becomes.
     New,
-    /// The one of another process.
+    /// The namespace of another process.
     Of(i32),
 }
 
-/// Starts a process in a namespace of processes: `start` is called in a thread whose children have it.
+/// Calls `start` in a thread whose child processes are in the given PID namespace.
 pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let work = || -> Result<T, Error> {
         match processes {
             Processes::New => unshare(CloneFlags::CLONE_NEWPID)
-                .map_err(|e| Error::Other(format!("making a namespace of processes: {e}")))?,
+                .map_err(|e| Error::Other(format!("creating a PID namespace: {e}")))?,
             Processes::Of(pid) => {
                 let path = file(pid, "pid");
                 let opened =
@@ -78,28 +79,28 @@ pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) ->
         Ok(start())
     };
     let ended = thread::scope(|scope| scope.spawn(work).join());
-    ended.unwrap_or_else(|_| Err(Error::Other("starting a process failed by a panic".to_owned())))
+    ended.unwrap_or_else(|_| Err(Error::Other("starting a process panicked".to_owned())))
 }
 
-/// The file that stands for one of a process's namespaces.
+/// Returns the path of one of a process's namespaces.
 pub fn file(pid: i32, space: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/ns/{space}"))
 }
 
-/// Whether a process has a machine's namespaces by now.
+/// Returns `true` if a process has entered a machine's namespaces.
 pub fn is_inside(pid: i32) -> bool {
     let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
     let theirs = inode(&file(pid, "net"));
     theirs.is_some() && theirs != inode(Path::new("/proc/self/ns/net"))
 }
 
-/// Waits until the process that holds the namespaces has made them.
+/// Waits until the process `holder` has created the namespaces.
 pub fn ready(holder: i32) -> Result<(), Error> {
     let start = Instant::now();
     while !is_inside(holder) {
         if start.elapsed() > PATIENCE || !Path::new(&format!("/proc/{holder}")).exists() {
             return Err(Error::Other(format!(
-                "process {holder}, which is to hold a machine's namespaces, did not make them; its log says why"
+                "process {holder} did not create the machine's namespaces; see its log"
             )));
         }
         std::thread::sleep(LOOK);
@@ -107,29 +108,31 @@ pub fn ready(holder: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the namespaces. The calling process, which has one thread, is inside afterwards; it is the first process of its
-/// namespace of processes already.
+/// Creates the namespaces and enters them. The calling process must have one thread and be the first process of its PID
+/// namespace.
 pub fn make(space: &Space) -> Result<(), Error> {
     let failed = |what: &str| {
         let text = format!("{what} of {}", space.hostname);
         move |e: nix::Error| Error::Other(format!("{text}: {e}"))
     };
     if std::process::id() != 1 {
-        let text =
-            format!("{} has no namespace of processes: start it by its keeper", space.hostname);
+        let text = format!(
+            "{} has no PID namespace of its own: it must be started by its keeper",
+            space.hostname
+        );
         return Err(Error::Other(text));
     }
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)
-        .map_err(failed("making the namespaces"))?;
-    // The outer mounts come and go here too, and none of the machine's comes out. Among the machine's own
-    // they are shared, as Pods with mount propagation expect.
+        .map_err(failed("creating the namespaces"))?;
+    // The host's mounts propagate into the machine, and the machine's do not propagate out. Within the machine, mounts
+    // are shared, as Pods with mount propagation expect.
     for flags in [MsFlags::MS_SLAVE, MsFlags::MS_SHARED] {
         mount(None::<&str>, "/", None::<&str>, flags | MsFlags::MS_REC, None::<&str>)
-            .map_err(failed("setting apart the mounts"))?;
+            .map_err(failed("isolating the mounts"))?;
     }
-    // What is bound is opened first: the place that it comes from may be covered by then.
+    // Private directories come first, because bind mounts may have their targets in them.
     for directory in &space.private {
-        empty(directory)?;
+        mount_empty(directory)?;
     }
     for (from, to) in &space.bound {
         if from.is_dir() {
@@ -143,15 +146,15 @@ pub fn make(space: &Space) -> Result<(), Error> {
         protect(directory)?;
     }
     hide(space)?;
-    // Of the machine's own processes alone. What was looked up in the outer table of processes has been by now.
+    // Shows the machine's own processes alone. Nothing below needs the host's /proc.
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)
         .map_err(failed("mounting /proc"))?;
-    nix::unistd::sethostname(&space.hostname).map_err(failed("naming the machine"))?;
-    unshare(CloneFlags::CLONE_NEWNET).map_err(failed("making the network"))
+    nix::unistd::sethostname(&space.hostname).map_err(failed("setting the hostname"))?;
+    unshare(CloneFlags::CLONE_NEWNET).map_err(failed("creating the network namespace"))
 }
 
-/// Hides directories. What stays is opened first, because its own place may be hidden then.
+/// Hides directories. Sources of `kept` are opened first, because they may be hidden, too.
 fn hide(space: &Space) -> Result<(), Error> {
     let open = |(from, to): &(PathBuf, PathBuf)| {
         let opened = File::open(from).map_err(Error::file("opening", from))?;
@@ -159,7 +162,7 @@ fn hide(space: &Space) -> Result<(), Error> {
     };
     let kept = space.kept.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     for directory in space.hidden.iter().filter(|directory| directory.is_dir()) {
-        empty(directory)?;
+        mount_empty(directory)?;
     }
     for (opened, to) in kept {
         let from = format!("/proc/self/fd/{}", opened.as_raw_fd());
@@ -170,7 +173,7 @@ fn hide(space: &Space) -> Result<(), Error> {
     Ok(())
 }
 
-/// Mounts a directory over itself so that it can be read only.
+/// Makes a directory read-only by a bind mount over itself.
 fn protect(directory: &Path) -> Result<(), Error> {
     let bind = MsFlags::MS_BIND;
     for flags in [bind, bind | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY] {
@@ -180,16 +183,16 @@ fn protect(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn empty(directory: &Path) -> Result<(), Error> {
+fn mount_empty(directory: &Path) -> Result<(), Error> {
     fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
     mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755")).map_err(
         |e| Error::File { operation: "mounting over", path: directory.into(), source: e.into() },
     )
 }
 
-/// Enters the namespaces that a process has, apart from that of processes, which the caller was started in.
+/// Enters the namespaces of a process, except its PID namespace, in which the caller was started.
 pub fn enter(pid: i32) -> Result<(), Error> {
-    // All are opened before one is entered: /proc is another's afterwards.
+    // All files are opened before the first is entered, because /proc is another one afterwards.
     let open = |(space, flag): (&str, CloneFlags)| {
         let path = file(pid, space);
         let opened = File::open(&path).map_err(Error::file("opening the namespace", &path))?;
@@ -206,7 +209,7 @@ pub fn enter(pid: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits, inside, for the network: addresses come from outside, a moment after the namespace. Says whether it came.
+/// Waits, inside a machine, until its network is connected from outside. Returns `false` on timeout.
 pub fn wired() -> bool {
     let start = Instant::now();
     let wired = || {
@@ -222,7 +225,7 @@ pub fn wired() -> bool {
     true
 }
 
-/// The processes that have the namespaces of one that is inside of a machine.
+/// Returns the processes in the mount namespace of `known`. Empty if `known` is not inside a machine.
 pub fn inhabitants(known: i32) -> Vec<i32> {
     let Some(space) = fs::metadata(file(known, "mnt")).ok().filter(|_| is_inside(known)) else {
         return Vec::new();
@@ -230,7 +233,7 @@ pub fn inhabitants(known: i32) -> Vec<i32> {
     with_mounts(space.ino())
 }
 
-/// The processes that see the mounts of one namespace, by its inode.
+/// Returns the processes in a mount namespace, by its inode.
 pub fn with_mounts(inode: u64) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -249,7 +252,7 @@ mod tests {
         Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn()
     }
 
-    fn said(child: Child) -> String {
+    fn output_of(child: Child) -> String {
         let output = child.wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
@@ -265,10 +268,10 @@ mod tests {
         let second = among(Processes::Of(pid), || shell("echo $$; exec sleep 60")).unwrap();
         let outside = shell("echo $$").unwrap();
         let own = outside.id().to_string();
-        assert_eq!(said(outside), own);
+        assert_eq!(output_of(outside), own);
         sys::process::kill(pid);
-        assert_eq!(said(second.unwrap()), "2");
-        drop(said(first));
+        assert_eq!(output_of(second.unwrap()), "2");
+        drop(output_of(first));
         among(Processes::Of(pid), || ()).unwrap_err();
     }
 }

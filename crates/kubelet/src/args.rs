@@ -1,3 +1,5 @@
+//! Command-line arguments of the kubelet.
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use api_config::known::Known;
@@ -8,7 +10,7 @@ use crate::{
     machine::Machine,
 };
 
-/// The node's agent: runs the Pods that the API binds to this node, and those of static files.
+/// The node agent. Runs the Pods that the API binds to this node, and those of static manifests.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "kubelet")]
 pub struct Args {
@@ -18,16 +20,16 @@ pub struct Args {
     /// A directory of files whose names end in .conf, which override that file in the order of their names.
     #[arg(long)]
     pub config_dir: Option<PathBuf>,
-    /// How to reach and be known to the API server; without it, only static Pods run.
+    /// A kubeconfig file for the API server. Without it, only static Pods run.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// A kubeconfig with which to ask for a client certificate, where --kubeconfig does not exist yet.
+    /// A kubeconfig file for requesting a client certificate if the file of --kubeconfig does not exist yet.
     #[arg(long)]
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Where certificates are kept; below the root directory if it is not given.
+    /// The directory for certificates. The default is pki below the root directory.
     #[arg(long)]
     pub cert_dir: Option<PathBuf>,
-    /// The node's name, if it is not to be the host's.
+    /// The node's name. The default is the host name.
     #[arg(long)]
     pub hostname_override: Option<String>,
     /// The node's address, or two, one of each family.
@@ -36,17 +38,19 @@ pub struct Args {
     /// Labels with which the node registers, as key=value.
     #[arg(long, value_delimiter = ',')]
     pub node_labels: Vec<String>,
-    /// Where the kubelet keeps its files.
+    /// The directory for the kubelet's state.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
+    /// Flags that override fields of the configuration file.
     #[command(flatten)]
     pub overlay: Overlay,
+    /// Upstream flags that are accepted and have no effect.
     #[command(flatten)]
     pub ignored: Known<Ignored>,
 }
 
 impl Args {
-    /// The node's name: the one given, or the host's.
+    /// Returns the node's name: `--hostname-override`, or the host name.
     pub fn node_name(&self) -> String {
         match &self.hostname_override {
             Some(name) => name.trim().to_lowercase(),
@@ -54,18 +58,18 @@ impl Args {
         }
     }
 
-    /// Whether the node has yet to ask for its certificate.
-    pub(crate) fn wants_enrolling(&self) -> bool {
+    /// Returns `true` if the node must still request its client certificate.
+    pub(crate) fn needs_certificate(&self) -> bool {
         self.bootstrap_kubeconfig.is_some()
             && self.kubeconfig.as_ref().is_some_and(|path| !path.exists())
     }
 
-    /// Where certificates are kept.
+    /// Returns the directory for certificates.
     pub fn cert_dir(&self) -> PathBuf {
         self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki"))
     }
 
-    /// The labels by key; a label without `=` has an empty value.
+    /// Returns the labels by key. A label without `=` has an empty value.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let pair = |label: &String| {
             let (key, value) = label.split_once('=').unwrap_or((label, ""));

@@ -1,4 +1,4 @@
-//! The certificates that a kubelet asks of the cluster for itself, keeps in files, and renews.
+//! Requests the kubelet's own certificates from the cluster, stores them in files, and renews them.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,35 +14,35 @@ use serde_json::{Value, json};
 
 use crate::EnrollError;
 
-/// How long to wait before a server that does not answer is asked again: it may be one that this kubelet starts.
+/// The delay before a request to an unreachable API server is repeated. The server may be one that this kubelet starts.
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
-/// How long a request may wait for its approval before another takes its place.
+/// The time that a request may wait for approval before a new request replaces it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// After a refusal, at first and at the most.
+/// The first and the longest delay after a refused request.
 const REFUSED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
-/// A clock that was set is noticed after this long.
+/// The longest sleep between two checks of the expiry, so that a change of the system clock is noticed.
 const REVIEW: Duration = Duration::from_secs(3600);
 
-/// One of the node's own certificates: whom it is asked of, what for, and how its files are called.
+/// A certificate of the node: signer, usage, subject names and file names.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     signer: &'static str,
-    /// The extended key usage, as CertificateSigningRequests name it.
+    /// The extended key usage, as spelled in CertificateSigningRequests.
     usage: &'static str,
-    /// What the names of its files begin with.
+    /// The prefix of the file names.
     prefix: &'static str,
     node: String,
     names: Vec<AltName>,
 }
 
 impl Certificate {
-    /// That by which the kubelet is known to the API server.
+    /// Returns the client certificate with which the kubelet authenticates to the API server.
     pub(crate) fn client(node: String) -> Self {
         let signer = "kubernetes.io/kube-apiserver-client-kubelet";
         Self { signer, usage: "client auth", prefix: "kubelet-client", node, names: Vec::new() }
     }
 
-    /// That with which the kubelet serves, for the node's name and addresses (`serverTLSBootstrap`).
+    /// Returns the serving certificate for the node's name and addresses (`serverTLSBootstrap`).
     pub(crate) fn serving(node: String, addresses: &[String]) -> Self {
         let signer = "kubernetes.io/kubelet-serving";
         let ips = addresses.iter().filter_map(|ip| ip.parse().ok()).map(AltName::Ip);
@@ -50,13 +50,13 @@ impl Certificate {
         Self { signer, usage: "server auth", prefix: "kubelet-server", node, names }
     }
 
-    /// The link to the newest file, which holds certificate and key.
+    /// Returns the path of the symbolic link to the newest file, which holds certificate and key.
     pub(crate) fn current(&self, dir: &Path) -> PathBuf {
         dir.join(format!("{}-current.pem", self.prefix))
     }
 
-    /// Renews the certificate long before its end: each node at a time of its own, so that they do not all ask at once. What
-    /// there is not yet is asked for at once, and so is one that lacks a name.
+    /// Renews the certificate long before it expires. Each node renews at a different time, which spreads the requests.
+    /// A missing certificate, or one that lacks a name, is requested immediately.
     pub(crate) async fn keep_current(
         self,
         dir: PathBuf,
@@ -78,11 +78,12 @@ impl Certificate {
             match self.renew(&dir, &client, clock.now()).await {
                 Ok(path) => {
                     tracing::info!(node, usage, path = %path.display(), "the node's certificate is renewed");
-                    // One that lacks a name is asked for again, as after a refusal.
+                    // A certificate that lacks a name is requested again after a delay, as after a refusal.
                     tokio::time::sleep(failures.next(rt::random())).await;
                 }
-                // A first control plane's kubelet asks before the API server that it starts is up, and `init` waits for it.
-                Err(EnrollError::Api(error)) if is_passing(&error) => {
+                // The kubelet of a first control plane starts before the API server that it runs, and `init` waits for
+                // it.
+                Err(EnrollError::Api(error)) if is_transient(&error) => {
                     tracing::debug!(node, usage, %error, "renew the node's certificate again");
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -101,13 +102,14 @@ impl Certificate {
         now: SystemTime,
     ) -> Result<PathBuf, EnrollError> {
         let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
-        let certificate = tokio::time::timeout(PATIENCE, self.obtain(client, &key))
+        let certificate = tokio::time::timeout(PATIENCE, self.request(client, &key))
             .await
             .map_err(|_| EnrollError::Unanswered { usage: self.usage, after: PATIENCE })??;
         self.keep(dir, &certificate, &key, now)
     }
 
-    /// How long until the certificate is to be renewed: when 70 to 90 % of its life are over, or a name is missing in it.
+    /// Returns the time until the renewal is due: after 70 to 90 % of the lifetime, or immediately if a name is
+    /// missing.
     fn renewal(&self, dir: &Path, now: SystemTime) -> Result<Duration, EnrollError> {
         let current = self.current(dir);
         if !current.exists() {
@@ -125,8 +127,8 @@ impl Certificate {
         Ok(due.duration_since(now).unwrap_or_default())
     }
 
-    /// Asks for the certificate and waits until it is there, refused or failed.
-    pub(crate) async fn obtain(&self, client: &Client, key: &Key) -> Result<String, EnrollError> {
+    /// Creates a CertificateSigningRequest and waits until it is issued, denied or failed.
+    pub(crate) async fn request(&self, client: &Client, key: &Key) -> Result<String, EnrollError> {
         let subject = Subject::new(format!("system:node:{}", self.node)).in_group("system:nodes");
         let request = SigningRequest::create(&subject, &self.names, key)?;
         let object = json!({
@@ -142,7 +144,7 @@ impl Certificate {
         let name = now.name().to_owned();
         let only = ListOptions::fields(&format!("metadata.name={name}"));
         loop {
-            if let Some(certificate) = issued(&name, &now, key)? {
+            if let Some(certificate) = issued_certificate(&name, &now, key)? {
                 return Ok(certificate);
             }
             let revision = now.text("metadata.resourceVersion").to_owned();
@@ -150,18 +152,18 @@ impl Certificate {
             while let Some(Ok(change)) = changes.next().await {
                 if let WatchEvent::Added(object) | WatchEvent::Modified(object) = change
                     && let Ok(now) = serde_json::from_slice(&object)
-                    && let Some(certificate) = issued(&name, &now, key)?
+                    && let Some(certificate) = issued_certificate(&name, &now, key)?
                 {
                     return Ok(certificate);
                 }
             }
-            // A watch that ends, and be it because the request is gone, is begun again with what there is then.
+            // The watch ended, perhaps because the request was deleted. Read the request and watch it again.
             tokio::time::sleep(AGAIN).await;
             now = client.get(csrs, "", &name).await?;
         }
     }
 
-    /// Keeps a certificate and its key in one file, to which the name of the current one leads.
+    /// Writes certificate and key to a new file and moves the link of the current certificate to it.
     pub(crate) fn keep(
         &self,
         dir: &Path,
@@ -186,15 +188,19 @@ impl Certificate {
     }
 }
 
-/// Whether a server that is starting may answer otherwise in a moment.
-pub(crate) fn is_passing(error: &client::Error) -> bool {
+/// Reports whether an error may pass without intervention, for example while the API server starts.
+pub(crate) fn is_transient(error: &client::Error) -> bool {
     matches!(error, client::Error::Transport { .. })
         || error.is_too_many_requests()
         || error.code().is_some_and(|code| code >= 500)
 }
 
-/// The certificate that a request got, if it was decided.
-fn issued(name: &str, request: &Value, key: &Key) -> Result<Option<String>, EnrollError> {
+/// Returns the certificate issued for a request, or `None` while the request is pending.
+fn issued_certificate(
+    name: &str,
+    request: &Value,
+    key: &Key,
+) -> Result<Option<String>, EnrollError> {
     let status = &request["status"];
     let conditions = status["conditions"].as_array();
     for (kind, what) in [("Denied", "denied"), ("Failed", "not signed")] {
@@ -237,7 +243,7 @@ mod tests {
         Certificate::serving("n1".to_owned(), &addresses)
     }
 
-    /// Answers the newest request with a certificate, or with a refusal; says what was asked.
+    /// Answers the newest request with a certificate or a denial, and returns the request.
     async fn answer(api: &FakeApi, count: usize, usage: Usage, denied: bool) -> Value {
         let csrs = &Resource::CERTIFICATE_SIGNING_REQUESTS;
         let open = |request: &Value| request["status"].get("certificate").is_none();
@@ -264,14 +270,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_approved_request_gives_the_nodes_certificate_and_a_denied_one_its_cause() {
+    async fn returns_issued_certificate_or_the_cause_of_denial() {
         for denied in [false, true] {
             let api = FakeApi::default();
             let client = api.client("kubelet-bootstrap");
             let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
             let wanted = client_of("n1");
             let (got, _) =
-                tokio::join!(wanted.obtain(&client, &key), answer(&api, 1, Usage::Client, denied));
+                tokio::join!(wanted.request(&client, &key), answer(&api, 1, Usage::Client, denied));
             if denied {
                 assert!(got.unwrap_err().to_string().ends_with("denied: unknown machine"));
                 continue;
@@ -282,9 +288,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_serving_certificate_is_asked_for_each_address_and_again_for_a_new_one() {
+    async fn requests_serving_certificate_again_for_new_address() {
         let (api, dir) = (FakeApi::default(), tempfile::tempdir().unwrap());
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for addresses in [&["192.0.2.7"][..], &["192.0.2.7", "2001:db8::7"]] {
             let wanted = serving(addresses);
             let tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -293,10 +299,10 @@ mod tests {
             tasks.keep("serving certificate", move || {
                 own.clone().keep_current(at.clone(), client.clone(), clock.clone())
             });
-            let request = answer(&api, asked.len() + 1, Usage::Server, false).await;
+            let request = answer(&api, requests.len() + 1, Usage::Server, false).await;
             assert_eq!(request["spec"]["signerName"], "kubernetes.io/kubelet-serving");
             assert_eq!(request["spec"]["usages"], json!(["digital signature", "server auth"]));
-            asked.push(request);
+            requests.push(request);
             let current = wanted.current(dir.path());
             let settled =
                 || wanted.renewal(dir.path(), SystemTime::now()).is_ok_and(|w| !w.is_zero());
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_another_key_is_not_taken() {
+    fn rejects_certificate_of_another_key() {
         let other = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
         let wanted = serving(&["192.0.2.7"]);
         let validity = Validity::starting(SystemTime::now(), YEAR);
@@ -321,12 +327,12 @@ mod tests {
         let cert = ca.sign_request(&foreign, Usage::Server, validity).unwrap();
         let request = json!({ "status": { "certificate": STANDARD.encode(cert.to_pem()) } });
         let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
-        assert!(issued("csr-1", &request, &key).is_err());
-        assert!(issued("csr-1", &request, &other).unwrap().is_some());
+        assert!(issued_certificate("csr-1", &request, &key).is_err());
+        assert!(issued_certificate("csr-1", &request, &other).unwrap().is_some());
     }
 
     #[test]
-    fn a_certificate_is_renewed_long_before_its_end() {
+    fn renews_certificate_long_before_it_expires() {
         let dir = tempfile::tempdir().unwrap();
         let renewal = |node: &str, at| client_of(node).renewal(dir.path(), at).unwrap();
         assert_eq!(renewal("n1", start()), Duration::ZERO, "there is none yet");
@@ -342,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_current_identity_is_a_link_that_renewals_move() {
+    fn moves_current_link_on_renewal() {
         let dir = tempfile::tempdir().unwrap();
         let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
         for (after, certificate) in [(0, "first\n"), (1, "second\n")] {

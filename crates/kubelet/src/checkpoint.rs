@@ -1,4 +1,4 @@
-//! Files in which a kubelet writes down what it has given away, before it is used.
+//! Checkpoint files: they record an allocation before it is used.
 
 use std::{
     fs, io,
@@ -11,11 +11,11 @@ use tokio::sync::Mutex;
 
 use crate::volumes::DIRECTORY_MODE;
 
-/// One such file. A later content is never overwritten by an earlier one.
+/// A checkpoint file. An older content never overwrites a newer one.
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
     path: PathBuf,
-    /// Whoever writes.
+    /// Serializes the writers.
     turn: Arc<Mutex<()>>,
 }
 
@@ -28,7 +28,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// What stands in the file, `None` where there is none.
+    /// Returns the content of the file, or `None` if the file does not exist.
     pub(crate) fn read(&self) -> io::Result<Option<Vec<u8>>> {
         match fs::read(&self.path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -37,13 +37,13 @@ impl Checkpoint {
         }
     }
 
-    /// Writes the first content, before anything else goes on.
+    /// Writes the initial content and blocks until it is on the disk.
     pub(crate) fn begin(&self, content: &[u8]) -> io::Result<()> {
         replace(&self.path, content)
     }
 
-    /// Writes what `content` says when its turn has come; the disk has it when this returns. A write goes on when nobody
-    /// waits for it any more, and later ones wait for it.
+    /// Writes the result of `content`, which is called once earlier writes have finished. The content is on the disk
+    /// when this returns. If the caller stops waiting, the write still completes, and later writes wait for it.
     pub(crate) async fn write(&self, content: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let turn = self.turn.clone().lock_owned().await;
         let (path, bytes) = (self.path.clone(), content());
@@ -51,12 +51,12 @@ impl Checkpoint {
             let _turn = turn;
             replace(&path, &bytes)
         };
-        let ended = |_| io::Error::other("it ended without a result; the kubelet's log says why");
+        let ended = |_| io::Error::other("the write task panicked; see the kubelet's log");
         tokio::task::spawn_blocking(write).await.map_err(ended)?
     }
 }
 
-/// Puts a content in a file's place; a kubelet that is killed leaves the content before it or this one.
+/// Replaces the content of a file atomically: a killed kubelet leaves either the old or the new content.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         sys::make_directories(directory, DIRECTORY_MODE)?;

@@ -1,10 +1,11 @@
-//! Claims for devices of drivers (dynamic resource allocation): which Pods use them (the pure [`Book`]), which drivers there
-//! are, and what they are asked.
+//! Dynamic resource allocation (DRA): claims that Pods of this node use, registered drivers, and the calls to them. The
+//! pure state is in [`Book`]. Read [`Claims`] first.
 //!
-//! - That a Pod uses a claim is on the disk before a driver hears of it, and what the driver made ready is before the
-//!   Pod's containers start; both stay there until the driver has taken it back, whenever the kubelet dies.
-//! - One claim is made ready and taken back by one Pod at a time. A driver that hangs stops only those Pods that use its
-//!   claims, each for a bounded time.
+//! - The checkpoint lists a claim before a driver is called for it, and the prepared devices before the Pod's
+//!   containers start. Both stay in the checkpoint until the driver has unprepared the claim, so a restart loses
+//!   nothing.
+//! - Only one Pod at a time prepares or unprepares a claim. A hanging driver blocks only the Pods that use its claims,
+//!   and each for a bounded time.
 
 mod counts;
 mod health;
@@ -36,22 +37,23 @@ use counts::Counts;
 use health::Healths;
 pub(crate) use slices::run as remove_slices;
 
-/// The file in which the claims stand that Pods use, by upstream's name.
+/// The checkpoint file of the claims in use, named as upstream.
 const CHECKPOINT: &str = "dra_manager_state";
-/// How often what Pods left that are no more is looked for, as upstream.
+/// The interval between two searches for claims of deleted Pods, as upstream.
 const ORPHANS: Duration = Duration::from_secs(60);
 
-/// Why a kubelet cannot go on with the claims of the one before it.
+/// The error for a claim checkpoint of an earlier kubelet that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "create ResourceClaim cache: failed to get checkpoint {CHECKPOINT}: {source}, please drain this node and delete the DRA state file \"{}\" before restarting Kubelet", path.display()
+    "create ResourceClaim cache: failed to get checkpoint {CHECKPOINT}: {source}, please drain this node and delete \
+     the DRA state file \"{}\" before restarting Kubelet", path.display()
 )]
 pub struct ClaimsStateError {
     path: PathBuf,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why a driver is not registered, or a Pod's claims are not made ready or taken back; in upstream's words.
+/// The error of registering a driver, or of preparing or unpreparing a Pod's claims. The messages are upstream's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimsError {
     #[error("{0}")]
@@ -73,27 +75,29 @@ pub(crate) enum ClaimsError {
     #[error("checkpoint ResourceClaim state: {0}")]
     Checkpoint(io::Error),
     #[error(
-        "invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: empty list of supported gRPC services (aka supported versions)"
+        "invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: empty list of \
+         supported gRPC services (aka supported versions)"
     )]
     NoServices { driver: String, endpoint: String },
     #[error(
-        "invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: none of services supported by the plugin ({listed:?}) are supported by the kubelet ({DRIVER_SERVICES:?})"
+        "invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}: none of services \
+         supported by the plugin ({listed:?}) are supported by the kubelet ({DRIVER_SERVICES:?})"
     )]
     Services { driver: String, endpoint: String, listed: Vec<String> },
     #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
     Taken { driver: String, endpoint: String },
 }
 
-/// How long things take; tests have less time.
+/// Delays and timeouts. Tests use shorter ones.
 #[derive(Clone, Copy)]
 struct Times {
-    /// A driver may be away for so long before its node's ResourceSlices are deleted.
+    /// The time that a driver may be disconnected before its node's ResourceSlices are deleted.
     grace: Duration,
-    /// A driver's health is asked for again after so long, by which it is also seen whether it is there.
+    /// The delay between two health calls to a driver. The calls also show whether the driver is reachable.
     again: Duration,
-    /// A driver that says nothing of health for so long is there.
+    /// The time without an answer to a health call after which a driver counts as connected.
     silent: Duration,
-    /// How long a driver has for one call.
+    /// The timeout of one call to a driver.
     call: Duration,
 }
 
@@ -104,7 +108,7 @@ const TIMES: Times = Times {
     call: deviceplugin::DRIVER_TIMEOUT,
 };
 
-/// The claims that Pods of one node use, and the drivers.
+/// The claims in use by Pods of this node, and the registered drivers.
 pub(crate) struct Claims {
     state: Mutex<State>,
     checkpoint: Checkpoint,
@@ -118,27 +122,27 @@ pub(crate) struct Claims {
 struct State {
     book: Book,
     drivers: BTreeMap<String, Vec<Registered>>,
-    /// Who works on a claim goes first.
+    /// A lock per claim, held while a driver is called for the claim.
     turns: BTreeMap<Key, Arc<tokio::sync::Mutex<()>>>,
     healths: Healths,
-    /// Pods whose devices' health has changed and who have not been told.
+    /// Pods that must be woken because the health of their devices changed.
     concerned: BTreeSet<String>,
-    /// When the ResourceSlices of which drivers are to be deleted; those of all where no driver is named.
+    /// The time at which each driver's ResourceSlices are deleted. The empty key stands for all drivers.
     wipes: BTreeMap<String, Instant>,
 }
 
-/// A driver's plugin that has registered. There are several while one takes over from another.
+/// A registered plugin of a driver. A driver has several plugins during a rolling update.
 struct Registered {
     endpoint: PathBuf,
     driver: Driver,
-    /// Whether it is there, as far as is known.
+    /// `true` if the last call reached the plugin.
     connected: bool,
-    /// Dropped with it, which ends the task that follows it.
+    /// Ends the task that follows the plugin's health when dropped.
     _alive: watch::Sender<()>,
 }
 
 impl Claims {
-    /// Goes on with what a kubelet before this one has left.
+    /// Creates the manager from the checkpoint of an earlier kubelet, if there is one.
     pub(crate) fn new(
         root: &Path,
         metrics: &Metrics,
@@ -162,7 +166,7 @@ impl Claims {
             Some(bytes) => Book::restore(&bytes).map_err(|error| failed(error.into()))?,
             None => Book::default(),
         };
-        // No driver has registered yet, and Pods that are sent here meanwhile would wait for it.
+        // No driver has registered yet. The scheduler must not send Pods here that would wait for one.
         let wipes = [(String::new(), Instant::now())].into();
         Ok(Self {
             state: Mutex::new(State { book, wipes, ..State::default() }),
@@ -178,7 +182,7 @@ impl Claims {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a driver's plugin in and follows whether it is there.
+    /// Registers a driver's plugin and starts to follow its health.
     pub(crate) fn connect(
         self: &Arc<Self>,
         driver: &str,
@@ -215,14 +219,14 @@ impl Claims {
             let mut ended = ended;
             tokio::select! {
                 () = own.follow(&driver, &endpoint, &plugin) => {}
-                // Nothing is ever sent.
+                // Nothing is ever sent on this channel; it changes when the sender is dropped.
                 _ = ended.changed() => {}
             }
         });
         Ok(())
     }
 
-    /// A plugin's socket has gone.
+    /// Removes a plugin whose socket has disappeared.
     pub(crate) fn disconnect(&self, driver: &str, endpoint: &Path) {
         {
             let mut state = self.lock();
@@ -233,24 +237,25 @@ impl Claims {
             }
             state.schedule(driver, self.times.grace);
         }
-        self.tell_health(driver, &[]);
+        self.set_health(driver, &[]);
         self.changed.send_replace(());
     }
 
-    /// A plugin is there, or not.
-    fn reached(&self, driver: &str, endpoint: &Path, connected: bool) {
+    /// Records whether a plugin is connected.
+    fn set_connected(&self, driver: &str, endpoint: &Path, connected: bool) {
         let mut state = self.lock();
         let mut known = state.drivers.get_mut(driver).into_iter().flatten();
         let known = known.find(|plugin| plugin.endpoint == endpoint);
         let Some(known) = known.filter(|plugin| plugin.connected != connected) else { return };
         known.connected = connected;
-        tracing::info!(driver, endpoint = %endpoint.display(), connected, "a DRA driver's plugin");
+        tracing::info!(driver, endpoint = %endpoint.display(), connected, "the connection to a DRA driver's plugin \
+             changed");
         state.schedule(driver, self.times.grace);
         drop(state);
         self.changed.send_replace(());
     }
 
-    /// The driver's plugin that came last of those that are there, or else of all.
+    /// Returns the newest connected plugin of a driver, or the newest one if none is connected.
     fn driver(&self, name: &str) -> Result<Driver, ClaimsError> {
         let state = self.lock();
         let all = state.drivers.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -260,12 +265,12 @@ impl Claims {
             .ok_or_else(|| ClaimsError::NoDriver(name.to_owned()))
     }
 
-    /// Whether a Pod uses all its claims already; one without claims does.
+    /// Reports whether a Pod holds all its claims. A Pod without claims does.
     pub(crate) fn has_all(&self, pod: &Pod) -> bool {
         self.lock().book.has_all(pod)
     }
 
-    /// By what names the container runtime gives a container the devices of its claims.
+    /// Returns the CDI names of a container's claimed devices.
     pub(crate) fn for_start(
         &self,
         pod: &Pod,
@@ -274,8 +279,12 @@ impl Claims {
         Ok(self.lock().book.cdi(pod, container)?)
     }
 
-    /// What a container has of claims, as monitoring is told.
-    pub(crate) fn told(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
+    /// Returns a container's claimed devices for the Pod resources API.
+    pub(crate) fn dynamic_resources(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Vec<DynamicResource> {
         let device = |driver: &str, device: &Device| ClaimResource {
             cdi_devices: device.cdi.iter().map(|name| CdiDevice { name: name.clone() }).collect(),
             driver_name: driver.to_owned(),
@@ -294,12 +303,12 @@ impl Claims {
         self.lock().book.given(pod, container).into_iter().map(claim).collect()
     }
 
-    /// The Pods that use claims.
+    /// Returns the UIDs of the Pods that hold claims.
     fn users(&self) -> BTreeSet<String> {
         self.lock().book.claims().flat_map(|claim| claim.pods.iter().cloned()).collect()
     }
 
-    /// Writes down who uses what; the disk has it when this returns.
+    /// Writes the checkpoint. The content is on the disk when this returns.
     async fn save(&self) -> Result<(), ClaimsError> {
         self.counts.measure(&self.lock().book);
         let content = || self.lock().book.checkpoint();
@@ -307,7 +316,7 @@ impl Claims {
     }
 }
 
-/// Has Pods look at their devices when these change, and takes back what Pods left that are no more, until shutdown.
+/// Wakes Pods whose devices changed health, and unprepares claims of deleted Pods, until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Receiver<bool>) {
     let mut changes = ctx.claims.changed.subscribe();
     let mut next = Instant::now();
@@ -318,8 +327,8 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
             _ = changes.changed() => {}
             () = tokio::time::sleep_until(next) => {
                 let _ = sources.wait_for(|read| *read).await;
-                if let Err(error) = take_back_orphans(&ctx, &pods).await {
-                    tracing::warn!(%error, "look for claims of Pods that are no more");
+                if let Err(error) = unprepare_orphans(&ctx, &pods).await {
+                    tracing::warn!(%error, "list Pods to find claims of deleted ones");
                 }
                 next = Instant::now() + ORPHANS;
             }
@@ -327,16 +336,16 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
     }
 }
 
-async fn take_back_orphans(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
+async fn unprepare_orphans(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
     let users = ctx.claims.users();
     if users.is_empty() {
         return Ok(());
     }
-    let known = runtime::everything(ctx).await?;
-    let orphans = users.iter().filter(|uid| !known.contains_key(*uid) && !pods.knows(uid));
+    let known = runtime::list_pods(ctx).await?;
+    let orphans = users.iter().filter(|uid| !known.contains_key(*uid) && !pods.has_pod(uid));
     let each = orphans.map(|uid| async move {
         if let Err(error) = ctx.claims.unprepare(uid).await {
-            tracing::warn!(uid, %error, "take back the claims of a Pod that is no more");
+            tracing::warn!(uid, %error, "unprepare the claims of a deleted Pod; trying again later");
         }
     });
     join_all(each).await;

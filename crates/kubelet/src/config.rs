@@ -1,4 +1,5 @@
-//! `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): the fields that act, and a table of those that do not.
+//! Parses `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1) and checks it. [`KubeletConfiguration`] is the file,
+//! and [`Settings`] the checked values with defaults that the kubelet uses. Fields without effect are in `ignored`.
 
 mod eviction;
 mod ignored;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 
 use crate::pulls::Verification;
 
-/// What is wrong with the kubelet's flags or its file.
+/// An error in the kubelet's flags or configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("read the kubelet's configuration {}: {source}", path.display())]
@@ -31,201 +32,310 @@ pub enum ConfigError {
     Flag { flag: &'static str, value: String, wanted: &'static str },
 }
 
-/// What this kubelet reads of its configuration. Zero and empty stand for the default, as upstream's do.
+/// The fields of the configuration file that have an effect. Zero and empty values stand for the default, as upstream.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeletConfiguration {
+    /// The directory of static Pod manifests.
     pub static_pod_path: String,
+    /// The longest time between two syncs of a Pod.
     pub sync_frequency: GoDuration,
+    /// The address of the kubelet's server.
     pub address: String,
+    /// The port of the kubelet's server.
     pub port: Option<u16>,
+    /// The file of the serving certificate.
     pub tls_cert_file: String,
+    /// The file of the serving certificate's key.
     pub tls_private_key_file: String,
+    /// The authentication of clients of the kubelet's server.
     pub authentication: Authentication,
+    /// The authorization of clients of the kubelet's server.
     pub authorization: Authorization,
+    /// The address of the health endpoint.
     pub healthz_bind_address: String,
+    /// The port of the health endpoint; 0 turns it off.
     pub healthz_port: Option<u16>,
+    /// The DNS domain of the cluster.
     pub cluster_domain: String,
+    /// The DNS servers that Pods use.
     #[serde(rename = "clusterDNS")]
     pub cluster_dns: Vec<String>,
+    /// The interval at which the Node's status is computed.
     pub node_status_update_frequency: GoDuration,
+    /// The interval at which an unchanged Node status is posted.
     pub node_status_report_frequency: GoDuration,
+    /// The duration of the node's Lease.
     pub node_lease_duration_seconds: i32,
+    /// The age below which unused images are kept.
     #[serde(rename = "imageMinimumGCAge")]
     pub image_minimum_gc_age: GoDuration,
+    /// The disk usage in percent above which unused images are removed.
     #[serde(rename = "imageGCHighThresholdPercent")]
     pub image_gc_high_threshold_percent: Option<u64>,
+    /// The disk usage in percent down to which unused images are removed.
     #[serde(rename = "imageGCLowThresholdPercent")]
     pub image_gc_low_threshold_percent: Option<u64>,
+    /// The cgroup that contains the cgroups of Pods.
     pub cgroup_root: String,
+    /// The cgroup driver: `cgroupfs` or `systemd`.
     pub cgroup_driver: String,
+    /// The timeout of calls to the container runtime.
     pub runtime_request_timeout: GoDuration,
+    /// The largest number of Pods on the node.
     pub max_pods: i32,
+    /// The address range of Pods if the Node has none.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
+    /// The resolver configuration for Pods; empty for none.
     pub resolv_conf: Option<String>,
+    /// `true` if CPU limits are enforced by CFS quota.
     #[serde(rename = "cpuCFSQuota")]
     pub cpu_cfs_quota: Option<bool>,
+    /// The size at which container logs are rotated.
     pub container_log_max_size: String,
+    /// The number of log files kept per container.
     pub container_log_max_files: Option<i32>,
+    /// Resources reserved for the system, by name.
     pub system_reserved: BTreeMap<String, String>,
+    /// Resources reserved for Kubernetes components, by name.
     pub kube_reserved: BTreeMap<String, String>,
+    /// The directory of container logs.
     pub pod_logs_dir: String,
+    /// Taints of a Node that the kubelet registers.
     pub register_with_taints: Vec<Taint>,
+    /// `true` if the kubelet registers its Node.
     pub register_node: Option<bool>,
+    /// The endpoint of the container runtime.
     pub container_runtime_endpoint: String,
+    /// `true` if only one image is pulled at a time.
     pub serialize_image_pulls: Option<bool>,
+    /// `true` if the kubelet refuses to start on cgroup v1.
     #[serde(rename = "failCgroupV1")]
     pub fail_cgroup_v1: Option<bool>,
+    /// Unsafe sysctls that Pods may set; a name may end in `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// `true` if the server has the debugging endpoints (exec, logs, and so on).
     pub enable_debugging_handlers: Option<bool>,
+    /// `true` if the client certificate is renewed.
     pub rotate_certificates: bool,
+    /// `true` if the serving certificate is requested from the cluster.
     #[serde(rename = "serverTLSBootstrap")]
     pub server_tls_bootstrap: bool,
+    /// `true` if limits of local ephemeral storage are enforced.
     pub local_storage_capacity_isolation: Option<bool>,
+    /// `true` if the runtime's seccomp profile is the default.
     pub seccomp_default: bool,
+    /// The largest number of processes in a Pod.
     pub pod_pids_limit: i64,
+    /// The cloud provider's identifier of the node.
     #[serde(rename = "providerID")]
     pub provider_id: String,
+    /// `true` if the kubelet's server runs.
     pub enable_server: Option<bool>,
+    /// The lowest TLS version.
     pub tls_min_version: String,
+    /// The allowed TLS cipher suites.
     pub tls_cipher_suites: Vec<String>,
+    /// Key exchange groups. Not supported: a value is rejected.
     pub tls_curve_preferences: Vec<i32>,
+    /// The idle timeout of exec, attach and port-forward connections.
     pub streaming_connection_idle_timeout: GoDuration,
+    /// `true` if wrong kernel settings are an error.
     pub protect_kernel_defaults: bool,
+    /// The policy that decides which Pods must present image pull credentials.
     pub image_pull_credentials_verification_policy: String,
+    /// Images that never need pull credentials under that policy.
     pub preloaded_images_verification_allowlist: Vec<String>,
+    /// The eviction settings.
     #[serde(flatten)]
     pub eviction: eviction::EvictionConfiguration,
+    /// The settings of the CPU, memory and topology managers.
     #[serde(flatten)]
     pub placement: placement::PlacementConfiguration,
 }
 
-/// Who may be a user at the kubelet's own API.
+/// The authentication methods of the kubelet's server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authentication {
+    /// Client certificates.
     pub x509: X509,
+    /// Bearer tokens.
     pub webhook: Webhook,
+    /// Requests without credentials.
     pub anonymous: Anonymous,
 }
 
-/// Users by client certificates; an empty file name turns them off.
+/// Authentication by client certificate. An empty file name disables it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct X509 {
+    /// The file with the CA certificates of clients.
     #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
 }
 
-/// Users by bearer tokens, which the API server is asked about. On where it is not set.
+/// Authentication by bearer token, by TokenReview at the API server. Enabled by default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
+    /// `true` if bearer tokens are accepted.
     pub enabled: Option<bool>,
+    /// The time for which a TokenReview is cached.
     #[serde(rename = "cacheTTL")]
     pub cache_ttl: GoDuration,
 }
 
-/// Whether requests without credentials are those of `system:anonymous`. Off where it is not set.
+/// Access without credentials, as the user `system:anonymous`. Disabled by default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Anonymous {
+    /// `true` if anonymous requests are accepted.
     pub enabled: Option<bool>,
 }
 
-/// What users may do: with `Webhook` the API server says so, with `AlwaysAllow` it is everything.
+/// The authorization mode: `Webhook` asks the API server, `AlwaysAllow` allows everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Authorization {
+    /// The mode: `Webhook` (default) or `AlwaysAllow`.
     pub mode: String,
+    /// The settings of the mode `Webhook`.
     pub webhook: AuthorizationWebhook,
 }
 
-/// How long the API server's answers are believed.
+/// The times for which the API server's decisions are cached.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationWebhook {
+    /// The time for which a permission is cached.
     #[serde(rename = "cacheAuthorizedTTL")]
     pub cache_authorized_ttl: GoDuration,
+    /// The time for which a denial is cached.
     #[serde(rename = "cacheUnauthorizedTTL")]
     pub cache_unauthorized_ttl: GoDuration,
 }
 
-/// The configuration with defaults in place and values checked, which is what the code reads.
+/// The checked configuration with defaults filled in. All other modules read this.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The name of the Node.
     pub node_name: String,
+    /// The addresses set with `--node-ip`.
     pub node_ips: Vec<String>,
+    /// The directory for the kubelet's state.
     pub root: PathBuf,
+    /// The directory for certificates.
     pub cert_dir: PathBuf,
+    /// The directory of container logs.
     pub logs: PathBuf,
+    /// The directory of static Pod manifests, if there is one.
     pub static_pods: Option<PathBuf>,
+    /// The endpoint of the container runtime.
     pub runtime_endpoint: String,
+    /// The timeout of calls to the container runtime.
     pub request_timeout: Duration,
+    /// The longest time between two syncs of a Pod.
     pub sync_frequency: Duration,
+    /// The cgroup that contains the cgroups of Pods, without a slash at the end; empty for the root.
     pub cgroup_root: String,
+    /// `true` if the cgroup driver is `systemd`.
     pub systemd_slices: bool,
+    /// The DNS domain of the cluster.
     pub cluster_domain: String,
+    /// The DNS servers that Pods use.
     pub cluster_dns: Vec<String>,
+    /// The resolver configuration for Pods; `None` if Pods get none.
     pub resolv_conf: Option<PathBuf>,
+    /// `true` if CPU limits are enforced by CFS quota.
     pub cpu_quota: bool,
+    /// The largest number of Pods on the node.
     pub max_pods: i32,
+    /// The address range of Pods if the Node has none.
     pub pod_cidr: String,
+    /// `true` if only one image is pulled at a time.
     pub serialize_pulls: bool,
+    /// The size in bytes at which container logs are rotated.
     pub log_max_size: u64,
+    /// The number of log files kept per container, at least 2.
     pub log_max_files: usize,
+    /// Unsafe sysctls that Pods may set.
     pub unsafe_sysctls: Vec<String>,
+    /// The duration of the node's Lease.
     pub lease_duration: Duration,
+    /// The interval at which the Node's status is computed.
     pub status_update: Duration,
+    /// The interval at which an unchanged Node status is posted.
     pub status_report: Duration,
+    /// The disk usage in percent above which unused images are removed.
     pub image_gc_high: u64,
+    /// The disk usage in percent down to which unused images are removed.
     pub image_gc_low: u64,
+    /// The age below which unused images are kept.
     pub image_min_age: Duration,
+    /// Reserved amounts by resource: the system's and Kubernetes' own.
     pub reserved: BTreeMap<String, Vec<String>>,
+    /// `true` if the kubelet registers its Node.
     pub register: bool,
+    /// Taints of a Node that the kubelet registers.
     pub taints: Vec<Taint>,
+    /// Labels of a Node that the kubelet registers.
     pub labels: BTreeMap<String, String>,
+    /// The address of the kubelet's server.
     pub address: std::net::IpAddr,
+    /// The port of the kubelet's server.
     pub port: u16,
+    /// The address of the health endpoint, if it is enabled.
     pub healthz: Option<std::net::SocketAddr>,
+    /// The settings of the kubelet's server.
     pub server: ServerSettings,
+    /// The eviction settings.
     pub eviction: EvictionSettings,
+    /// The settings of the CPU, memory and topology managers.
     pub placement: PlacementSettings,
-    /// Whether Pods are held to what they may write to the node's disk.
+    /// `true` if limits of local ephemeral storage are enforced.
     pub limit_storage: bool,
-    /// Whether containers that ask for no seccomp profile get the runtime's.
+    /// `true` if containers without a seccomp profile get the runtime's default profile.
     pub seccomp_default: bool,
-    /// How many processes a Pod may have; none or less is no limit.
+    /// The largest number of processes in a Pod. Zero and negative values mean no limit.
     pub pod_pids: i64,
-    /// What the cloud calls this node.
+    /// The cloud provider's identifier of the node.
     pub provider_id: String,
-    /// Whether the kubelet answers requests at all.
+    /// `true` if the kubelet's server runs.
     pub serve: bool,
-    /// Whether the kubelet refuses to start on a kernel that is set otherwise than it wants.
+    /// `true` if the kubelet refuses to start if kernel settings differ from those that it needs.
     pub protect_kernel: bool,
+    /// The policy that decides which Pods must present image pull credentials.
     pub verification: Verification,
 }
 
-/// How the kubelet's own API is served, and to whom.
+/// The settings of the kubelet's server: addresses, TLS, authentication and authorization.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// The files of the serving certificate and its key; made on the spot where there are none.
+    /// The files of the serving certificate and its key. Without them, the kubelet generates a self-signed certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether the cluster is asked for the certificate to serve with.
+    /// `true` if the serving certificate is requested from the cluster.
     pub bootstrap: bool,
+    /// The file with the CA certificates of clients.
     pub client_ca: Option<PathBuf>,
+    /// `true` if requests without credentials are accepted.
     pub anonymous: bool,
+    /// `true` if bearer tokens are accepted.
     pub webhook_authentication: bool,
+    /// The time for which a TokenReview is cached.
     pub authentication_ttl: Duration,
-    /// Whether users may do everything, without a question to the API server.
+    /// `true` if every user may do everything (mode `AlwaysAllow`).
     pub always_allow: bool,
+    /// The time for which a permission is cached.
     pub authorized_ttl: Duration,
+    /// The time for which a denial is cached.
     pub unauthorized_ttl: Duration,
-    /// Whether there are exec, logs and the like, and not only what monitoring asks for.
+    /// `true` if exec, logs and the other debugging endpoints are served, and not only those for monitoring.
     pub debugging_handlers: bool,
+    /// The TLS versions and cipher suites.
     pub tls: serve::TlsPolicy,
-    /// How long nothing may move on a connection of exec, attach or port-forward.
+    /// The idle timeout of exec, attach and port-forward connections.
     pub idle: Duration,
 }
 
@@ -241,19 +351,24 @@ fn path(given: &str) -> Option<PathBuf> {
     (!given.is_empty()).then(|| PathBuf::from(given))
 }
 
-/// What comes from flags and the machine rather than from the file.
+/// Settings that come from flags and the machine instead of the file.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HostSettings {
+    /// The name of the Node.
     pub node_name: String,
+    /// The addresses set with `--node-ip`.
     pub node_ips: Vec<String>,
+    /// The directory for the kubelet's state.
     pub root: PathBuf,
+    /// The directory for certificates.
     pub cert_dir: PathBuf,
+    /// Labels of a Node that the kubelet registers.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Fills in upstream's defaults and checks values; the error names the field.
-    pub fn new(config: &KubeletConfiguration, place: Place) -> Result<Self, ConfigError> {
+    /// Fills in upstream's defaults and validates the values. An error names the field.
+    pub fn new(config: &KubeletConfiguration, place: HostSettings) -> Result<Self, ConfigError> {
         let invalid = |field, message: String| ConfigError::Invalid { field, message };
         let address = text(&config.address, "0.0.0.0");
         let address =
@@ -283,7 +398,7 @@ impl Settings {
         }
         let placement = PlacementSettings::new(&config.placement)?;
         if let Some(cpus) = &placement.reserved_cpus {
-            // As many as are named, whatever else is reserved of them.
+            // The number of named CPUs wins over other reservations of CPU.
             reserved.insert("cpu".to_owned(), vec![cpus.len().to_string()]);
         }
         let resolv_conf = match config.resolv_conf.as_deref() {
@@ -350,7 +465,7 @@ impl Settings {
         })
     }
 
-    /// Where one Pod's files are.
+    /// Returns the directory of a Pod's files.
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
     }
@@ -424,8 +539,8 @@ staticPodPath: /etc/kubernetes/manifests
 syncFrequency: 0s
 ";
 
-    fn place() -> Place {
-        Place {
+    fn place() -> HostSettings {
+        HostSettings {
             node_name: "n".into(),
             node_ips: vec![],
             root: "/var/lib/kubelet".into(),
@@ -435,7 +550,7 @@ syncFrequency: 0s
     }
 
     #[test]
-    fn kubeadms_configuration_is_understood_and_zeros_are_defaults() {
+    fn reads_kubeadm_configuration_and_treats_zero_as_default() {
         let settings = Settings::new(&parse(KUBEADM).unwrap(), place()).unwrap();
         assert_eq!(settings.sync_frequency, Duration::from_secs(60));
         assert_eq!(settings.cluster_dns, ["10.96.0.10"]);
@@ -444,9 +559,9 @@ syncFrequency: 0s
         assert_eq!(settings.log_max_size, 10 << 20);
     }
 
-    /// A setting that guards security acts or is refused.
+    /// Security settings either have an effect or are rejected.
     #[test]
-    fn settings_of_security_that_cannot_act_are_refused_by_name() {
+    fn rejects_security_settings_without_effect() {
         for (text, words) in [
             ("tlsMinVersion: VersionTLS9", "tlsMinVersion: unknown tls version"),
             ("tlsCurvePreferences: [29]", "tlsCurvePreferences: key exchange is not configurable"),
@@ -468,7 +583,7 @@ syncFrequency: 0s
     }
 
     #[test]
-    fn a_wrong_type_and_a_half_key_pair_are_refused() {
+    fn rejects_wrong_type_and_certificate_without_key() {
         assert!(parse("maxPods: many").unwrap_err().to_string().contains("invalid type"));
         let config = parse("tlsCertFile: /x").unwrap();
         assert!(Settings::new(&config, place()).unwrap_err().to_string().contains("tlsCertFile"));

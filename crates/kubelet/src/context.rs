@@ -1,3 +1,5 @@
+//! The context that all parts of the kubelet share.
+
 use std::{
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -6,36 +8,36 @@ use std::{
 use pod_core::Timestamp;
 use tokio::sync::Semaphore;
 
-use crate::{config::Settings, events::Events, machine::Machine, node::Own, objects::Objects};
+use crate::{config::Settings, events::Events, machine::Machine, node::OwnNode, objects::Objects};
 
-/// What every part of one kubelet works with.
+/// The settings, clients and managers of one kubelet.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) machine: Machine,
     pub(crate) cri: cri::Client,
-    /// The name with which container ids begin in statuses.
+    /// The runtime's name, which prefixes container IDs in statuses.
     pub(crate) runtime_name: String,
     pub(crate) client: Option<client::Client>,
     pub(crate) mirrors: crate::sources::mirror::Mirrors,
     pub(crate) objects: Objects,
-    /// What the API says of this node.
-    pub(crate) node: Own,
+    /// The Node object of this node, as last seen at the API server.
+    pub(crate) node: OwnNode,
     pub(crate) events: Events,
     pub(crate) cgroups: Box<dyn sys::cgroup::Cgroups>,
     pub(crate) mounts: Arc<dyn sys::mount::Mounts>,
-    /// What is done with volumes' files.
+    /// Operations on volumes' files, which run with a timeout in threads of their own.
     pub(crate) operations: crate::volumes::Operations,
-    /// The storage drivers of this node, and which of their volumes are in use.
+    /// The CSI drivers of this node and their volumes in use.
     pub(crate) csi: Arc<crate::volumes::csi::Csi>,
-    /// The devices of this node's plugins, and which Pod has which.
+    /// The devices of device plugins, and their allocation to Pods.
     pub(crate) devices: Arc<crate::devices::Devices>,
-    /// The claims that this node's Pods use, and the drivers that have part in them.
+    /// The ResourceClaims of this node's Pods, and their drivers.
     pub(crate) claims: Arc<crate::claims::Claims>,
-    /// Who has which CPUs, memory and devices, and where.
+    /// The CPU, memory and topology managers.
     pub(crate) placement: Arc<crate::placement::Placement>,
-    /// Who may use images that are here.
+    /// Records of the credentials with which images were pulled.
     pub(crate) pull_records: crate::pulls::PullRecords,
-    /// How many images are pulled at once.
+    /// Limits the number of concurrent image pulls.
     pub(crate) pulls: Semaphore,
     pub(crate) clock: Arc<dyn rt::Clock>,
     pub(crate) pressures: crate::eviction::Pressures,
@@ -55,7 +57,7 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
 }
 
-/// The runtime's times are nanoseconds since the epoch, zero where there is none.
+/// Converts a time of the runtime, in nanoseconds since the epoch. Zero and negative values become the epoch.
 pub(crate) fn of_nanos(nanos: i64) -> Timestamp {
     Timestamp::from_nanosecond(i128::from(nanos.max(0))).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -1,9 +1,10 @@
-//! Devices of plugins: who has them (the pure [`Book`]), which plugins there are, and what they are asked.
+//! Device manager: registered device plugins, the calls to them, and the allocation of devices (the pure [`Book`]).
+//! Read [`Devices`] first.
 //!
-//! - A device is written down as given away before its container starts, and given back when all of the Pod has ended,
-//!   so that it has one holder whenever the kubelet dies.
-//! - What one plugin gives away is asked of it by one Pod after the other; a plugin that hangs stops only those Pods that
-//!   want its devices, each for a bounded time.
+//! - The checkpoint lists a device as allocated before its container starts, and as free only after all of the Pod has
+//!   ended. So a device has one holder even if the kubelet is killed.
+//! - Devices of one plugin are allocated to one Pod at a time. A hanging plugin blocks only the Pods that request its
+//!   devices, and each for a bounded time.
 
 mod allot;
 mod server;
@@ -31,15 +32,15 @@ use crate::{checkpoint::Checkpoint, context::timestamp};
 pub(crate) use allot::ForContainer;
 pub(crate) use server::run;
 
-/// The file in which the devices given away stand, by upstream's name.
+/// The checkpoint file of allocated devices, named as upstream.
 const CHECKPOINT: &str = "kubelet_internal_checkpoint";
-/// A plugin's lists are looked at no faster than so, whatever it sends.
+/// The delay between two device lists that are read from a plugin, however fast it sends them.
 const SETTLE: Duration = Duration::from_millis(50);
-/// A list that has ended is asked for again after so long, and later each time.
+/// The first delay before a plugin's list is requested again after its end. Later delays are longer.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Why a plugin is not registered, or a container not given devices.
+/// The error of registering a plugin, or of allocating devices to a container.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DevicesError {
     #[error(
@@ -48,7 +49,7 @@ pub(crate) enum DevicesError {
     Version(String),
     #[error("the ResourceName {0:?} is invalid")]
     Name(String),
-    #[error("the endpoint {0:?} is no path below the directory of device plugins")]
+    #[error("the endpoint {0:?} is not a path below the directory of device plugins")]
     Endpoint(String),
     #[error("failed to get device plugin options: {0}")]
     Options(deviceplugin::Error),
@@ -68,7 +69,7 @@ pub(crate) enum DevicesError {
     Checkpoint(io::Error),
 }
 
-/// The devices of one node's plugins.
+/// The device plugins of one node and their devices.
 pub(crate) struct Devices {
     directory: PathBuf,
     state: Mutex<State>,
@@ -82,25 +83,25 @@ pub(crate) struct Devices {
 struct State {
     book: Book,
     endpoints: BTreeMap<String, Endpoint>,
-    /// Who is giving away devices of a resource goes first.
+    /// A lock per resource, held while its devices are allocated.
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
-    /// Pods whose devices' health has changed and who have not been told.
+    /// Pods that must be woken because the health of their devices changed.
     concerned: BTreeSet<String>,
     registrations: u64,
 }
 
-/// A plugin that has registered.
+/// A registered plugin.
 struct Endpoint {
-    /// Which registration it is: what an earlier one of the resource goes on to say does not count.
+    /// The number of the registration. Lists of an earlier registration of the resource are ignored.
     number: u64,
     plugin: Plugin,
     options: DevicePluginOptions,
-    /// Dropped with the endpoint, which ends the task that follows it.
+    /// Ends the task that follows the plugin's devices when dropped.
     _alive: watch::Sender<()>,
 }
 
 impl Devices {
-    /// Goes on with what a kubelet before this one has left.
+    /// Creates the manager from the checkpoint of an earlier kubelet, if there is one.
     pub(crate) fn new(root: &Path, clock: Arc<dyn rt::Clock>, tasks: &rt::Tasks) -> Self {
         let directory = root.join("device-plugins");
         let checkpoint = Checkpoint::new(directory.join(CHECKPOINT));
@@ -108,11 +109,12 @@ impl Devices {
         let book = match checkpoint.read() {
             Ok(None) => Book::default(),
             Ok(Some(bytes)) => Book::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
-                tracing::error!(%path, %error, "read which devices were given away; those of running Pods may be given away again: end them, or the kubelet's devices");
+                tracing::error!(%path, %error, "decode the checkpoint of allocated devices; devices of running Pods \
+                     may be allocated twice: delete these Pods, or drain the node");
                 Book::default()
             }),
             Err(error) => {
-                tracing::error!(%path, %error, "read which devices were given away");
+                tracing::error!(%path, %error, "read the checkpoint of allocated devices");
                 Book::default()
             }
         };
@@ -130,17 +132,17 @@ impl Devices {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of every change in what devices there are.
+    /// Returns a channel that changes whenever the set of devices changes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// The Pods whose devices' health has changed since this was last asked.
-    pub(crate) fn concerned(&self) -> BTreeSet<String> {
+    /// Returns and clears the Pods whose devices changed health.
+    pub(crate) fn take_changed_pods(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.lock().concerned)
     }
 
-    /// How many devices of each resource the node has.
+    /// Returns the number of devices of each resource. Forgets plugins that disconnected long ago.
     pub(crate) async fn count(&self) -> BTreeMap<String, Count> {
         let (counts, forgot) = {
             let mut state = self.lock();
@@ -152,18 +154,18 @@ impl Devices {
             (counts, forgot)
         };
         if forgot && let Err(error) = self.save().await {
-            tracing::warn!(%error, "forget the devices of plugins that have gone");
+            tracing::warn!(%error, "write the device checkpoint without plugins that have disconnected");
         }
         counts
     }
 
-    /// The Pods that have devices.
+    /// Returns the UIDs of the Pods that hold devices.
     pub(crate) fn holders(&self) -> Vec<String> {
         self.lock().book.holders().map(str::to_owned).collect()
     }
 
-    /// What a container has: the resource, the device, and the NUMA nodes that it is near.
-    pub(crate) fn given_to(&self, uid: &str, container: &str) -> Vec<(String, String, Vec<i64>)> {
+    /// Returns a container's devices as resource name, device ID and near NUMA nodes.
+    pub(crate) fn devices_of(&self, uid: &str, container: &str) -> Vec<(String, String, Vec<i64>)> {
         let state = self.lock();
         let given = state.book.given((uid, container)).into_iter().flatten();
         let each = given.flat_map(|(resource, given)| {
@@ -175,7 +177,7 @@ impl Devices {
         each.collect()
     }
 
-    /// All devices that work, likewise.
+    /// Returns all healthy devices as resource name, device ID and near NUMA nodes.
     pub(crate) fn allocatable(&self) -> Vec<(String, String, Vec<i64>)> {
         let book = &self.lock().book;
         let each = book.names().flat_map(|name| {
@@ -185,7 +187,7 @@ impl Devices {
         each.collect()
     }
 
-    /// Where the resources can be had that a container asks for, or all of a Pod, on a machine with these NUMA nodes.
+    /// Returns the topology hints for the devices that a container, or all of a Pod, requests on these NUMA nodes.
     pub(crate) fn hints(
         &self,
         pod: &Pod,
@@ -196,27 +198,27 @@ impl Devices {
         container.map_or_else(|| book.pod_hints(pod, nodes), |one| book.hints(pod, one, nodes))
     }
 
-    /// Whether a Pod has devices, of this resource if one is named.
+    /// Reports whether a Pod holds devices, of this resource if `resource` is `Some`.
     pub(crate) fn holds(&self, uid: &str, resource: Option<&str>) -> bool {
         let book = &self.lock().book;
         resource.map_or_else(|| book.holders().any(|holder| holder == uid), |r| book.holds(uid, r))
     }
 
-    /// All of a Pod has ended: what it had may be given to others.
+    /// Frees the devices of a Pod. Call it only when all of the Pod has ended.
     pub(crate) async fn release(&self, uid: &str) {
         let had = self.lock().book.release(uid);
         if had && let Err(error) = self.save().await {
-            tracing::warn!(uid, %error, "give back a Pod's devices");
+            tracing::warn!(uid, %error, "write the device checkpoint after a Pod has ended");
         }
     }
 
-    /// Writes down who has what; the disk has it when this returns.
+    /// Writes the checkpoint. The content is on the disk when this returns.
     async fn save(&self) -> Result<(), DevicesError> {
         let content = || self.lock().book.checkpoint();
         self.checkpoint.write(content).await.map_err(DevicesError::Checkpoint)
     }
 
-    /// Says in a Pod's status which devices its containers have, and whether these work.
+    /// Adds the devices and their health to the container statuses of a Pod.
     pub(crate) fn describe(&self, uid: &str, status: &mut PodStatus) {
         let state = self.lock();
         for container in status.container_statuses.iter_mut().flatten() {
@@ -237,8 +239,8 @@ impl Devices {
         }
     }
 
-    /// Takes a plugin for a resource in, in the place of any before it, and follows what devices it has. Returns the
-    /// registration's number.
+    /// Registers a plugin for a resource, replaces an earlier one, and starts to follow its device lists. Returns the
+    /// number of the registration.
     pub(crate) async fn connect(
         self: &Arc<Self>,
         resource: &str,
@@ -264,25 +266,25 @@ impl Devices {
         self.tasks.spawn_until_shutdown("kubelet device plugin", async move {
             let mut ended = ended;
             tokio::select! {
-                () = own.follow(&resource, &plugin, number, &socket) => {}
-                // Nothing is ever sent: another has registered in its place.
+                () = own.follow_lists(&resource, &plugin, number, &socket) => {}
+                // Nothing is ever sent on this channel; it changes when another plugin registers for the resource.
                 _ = ended.changed() => {}
             }
         });
         Ok(number)
     }
 
-    /// A plugin's socket has gone, unless another has registered in its place.
+    /// Removes a plugin whose socket has disappeared, unless another has registered for the resource.
     pub(crate) fn disconnect(&self, resource: &str, number: u64) {
-        self.silent(resource, number);
+        self.mark_disconnected(resource, number);
         let mut state = self.lock();
         if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
             state.endpoints.remove(resource);
         }
     }
 
-    /// Follows a plugin's devices. One that ends its list, or dies, may come back as long as its socket is there.
-    async fn follow(&self, resource: &str, plugin: &Plugin, number: u64, socket: &Path) {
+    /// Follows a plugin's device lists. Retries after an error or an end of the list, until the socket is gone.
+    async fn follow_lists(&self, resource: &str, plugin: &Plugin, number: u64, socket: &Path) {
         let mut failures = rt::Backoff::new(FIRST, LONGEST);
         let mut since = Instant::now();
         loop {
@@ -291,7 +293,7 @@ impl Devices {
                 Ok(()) => tracing::warn!(resource, "a device plugin has ended its list"),
                 Err(error) => tracing::warn!(resource, %error, "list a plugin's devices"),
             }
-            self.silent(resource, number);
+            self.mark_disconnected(resource, number);
             if listed {
                 failures.reset();
                 since = Instant::now();
@@ -312,25 +314,25 @@ impl Devices {
     ) -> Result<(), deviceplugin::Error> {
         let mut lists = plugin.devices().await?;
         while let Some(devices) = lists.next().await? {
-            self.listed(resource, number, devices, !*listed).await;
+            self.apply_list(resource, number, devices, !*listed).await;
             *listed = true;
             tokio::time::sleep(SETTLE).await;
         }
         Ok(())
     }
 
-    async fn listed(
+    async fn apply_list(
         &self,
         resource: &str,
         number: u64,
-        told: Vec<deviceplugin::v1beta1::Device>,
+        reported: Vec<deviceplugin::v1beta1::Device>,
         first: bool,
     ) {
         let nodes = |device: &deviceplugin::v1beta1::Device| {
             let nodes = device.topology.iter().flat_map(|topology| &topology.nodes);
             nodes.map(|node| node.id).filter(|node| (0..64).contains(node)).collect()
         };
-        let devices = told.into_iter().filter(|device| !device.id.is_empty()).map(|device| {
+        let devices = reported.into_iter().filter(|device| !device.id.is_empty()).map(|device| {
             let (healthy, nodes) = (device.health == HEALTHY, nodes(&device));
             (device.id, Device { healthy, nodes })
         });
@@ -348,13 +350,13 @@ impl Devices {
             }
         }
         if let Err(error) = self.save().await {
-            tracing::warn!(resource, %error, "write down which devices there are");
+            tracing::warn!(resource, %error, "write the device checkpoint after a new device list");
         }
         self.changed.send_replace(());
     }
 
-    /// A plugin says nothing any more.
-    fn silent(&self, resource: &str, number: u64) {
+    /// Marks a plugin as disconnected.
+    fn mark_disconnected(&self, resource: &str, number: u64) {
         let mut state = self.lock();
         if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
             state.book.disconnect(resource, timestamp(self.clock.now()));

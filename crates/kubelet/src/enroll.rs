@@ -1,4 +1,4 @@
-//! TLS bootstrap: a machine with a token becomes a node with a certificate.
+//! TLS bootstrap: a machine with a bootstrap token obtains the client certificate of its node.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use pki::{Key, KeyAlgorithm};
 
 use crate::{
     Args, Config, Error,
-    certificate::{AGAIN, Certificate, is_passing},
+    certificate::{AGAIN, Certificate, is_transient},
     run,
 };
 
-/// How long the kubelet without a certificate has to end when there is one.
+/// The time that the standalone kubelet has for its shutdown once there is a certificate.
 const ENDED: Duration = Duration::from_secs(5);
 
-/// Why the machine has no certificate; what passes by itself was tried again.
+/// The error of a TLS bootstrap. Errors that pass without intervention are retried instead.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
     #[error("read the bootstrap kubeconfig: {0}")]
@@ -29,32 +29,34 @@ pub enum EnrollError {
     Refused { name: String, what: &'static str, message: String },
     #[error("the certificate that was issued for {name} cannot be read: {message}")]
     Unreadable { name: String, message: String },
-    #[error("nobody decided within {after:?} about a request for {usage}; approve it with kubectl")]
+    #[error(
+        "no decision within {after:?} on a certificate request for {usage}; approve it with kubectl"
+    )]
     Unanswered { usage: &'static str, after: Duration },
     #[error("link {}: {source}", path.display())]
     Link { path: PathBuf, source: std::io::Error },
 }
 
-/// Makes the kubeconfig that `--kubeconfig` names if it is missing, by asking for a certificate with the bootstrap
-/// one. Waits until the request is approved, or shutdown begins.
+/// Creates the file that `--kubeconfig` names, if it does not exist, with a certificate requested by means of the
+/// bootstrap kubeconfig. Waits until the request is approved or shutdown begins.
 ///
-/// A joining control plane's certificate comes from an API server that this kubelet has to start: until it is there, static
-/// Pods run and nothing else. The kubelet after it adopts them.
+/// On a joining control plane, the API server that approves the request may be a static Pod of this kubelet. So a
+/// standalone kubelet runs the static Pods meanwhile, and the kubelet after it adopts them.
 pub async fn enroll(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
-    if !args.wants_enrolling() {
+    if !args.needs_certificate() {
         return Ok(());
     }
     let alone = rt::Tasks::new(tasks.shutdown().child());
     let statics = run(Config::from_args(args)?, None, &alone);
     let enrolled = tokio::select! {
-        enrolled = ask(args, &rt::SystemClock) => enrolled.map_err(Error::from),
+        enrolled = request_certificate(args, &rt::SystemClock) => enrolled.map_err(Error::from),
         ended = statics => ended,
     };
     alone.drain(ENDED).await;
     enrolled
 }
 
-async fn ask(args: &Args, clock: &dyn rt::Clock) -> Result<(), EnrollError> {
+async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), EnrollError> {
     let (Some(kubeconfig), Some(bootstrap)) = (&args.kubeconfig, &args.bootstrap_kubeconfig) else {
         return Ok(());
     };
@@ -65,18 +67,18 @@ async fn ask(args: &Args, clock: &dyn rt::Clock) -> Result<(), EnrollError> {
     let client = Client::from_kubeconfig_file(bootstrap, "kubelet-bootstrap")?;
     let (wanted, key) =
         (Certificate::client(node.clone()), Key::generate(KeyAlgorithm::EcdsaP256)?);
-    tracing::info!(node, "ask for the node's client certificate; it has to be approved");
+    tracing::info!(node, "request the node's client certificate and wait for approval");
     let certificate = loop {
-        match wanted.obtain(&client, &key).await {
-            Err(EnrollError::Api(error)) if is_passing(&error) => {
-                tracing::debug!(%error, "ask for the node's client certificate again");
+        match wanted.request(&client, &key).await {
+            Err(EnrollError::Api(error)) if is_transient(&error) => {
+                tracing::debug!(%error, "request the node's client certificate again");
                 tokio::time::sleep(AGAIN).await;
             }
             result => break result?,
         }
     };
     let current = wanted.keep(&args.cert_dir(), &certificate, &key, clock.now())?;
-    // The new file leads to the same cluster with the new identity, which is read from where renewals put it.
+    // The new file names the same cluster and the file of the current certificate, which renewals replace.
     let old = api_config::Kubeconfig::load(bootstrap)?;
     let identity = current.display().to_string();
     let user = api_config::kubeconfig::User {
@@ -90,8 +92,8 @@ async fn ask(args: &Args, clock: &dyn rt::Clock) -> Result<(), EnrollError> {
     Ok(())
 }
 
-/// The kubelet's own renewal of its client certificate, long before its end. A certificate that came with the
-/// kubeconfig is replaced at once, as upstream's kubelet does, so that it is never the only one.
+/// Renews the kubelet's client certificate long before it expires. A certificate that came with the kubeconfig is
+/// renewed immediately, as in upstream's kubelet, so that there are two.
 pub async fn keep_enrolled(args: Args, client: Client, clock: Arc<dyn rt::Clock>) {
     Certificate::client(args.node_name()).keep_current(args.cert_dir(), client, clock).await;
 }

@@ -1,4 +1,4 @@
-//! Events about Pods and the node.
+//! Records Events about Pods and the node.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -8,16 +8,17 @@ use pod_core::{Timestamp, namespaced_name};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// More Events than this wait only when the API server does not answer; the rest is dropped, as Events may be.
+/// The length of the queue. It fills up only while the API server does not answer; further Events are dropped.
 const WAITING: usize = 1000;
-/// How many different Events are remembered, to count repetitions instead of storing them.
+/// The number of distinct Events that are remembered, to count repetitions instead of creating new objects.
 const REMEMBERED: usize = 4096;
 
-/// One object may have so many Events at once, and then one each five minutes, as with upstream's clients.
+/// The number of Events that an object may have at once. Later ones are limited to one every five minutes, as in
+/// upstream's clients.
 const BURST: f64 = 25.0;
 const REFILL_SECONDS: f64 = 300.0;
 
-/// Where Events go. Recording never waits.
+/// A queue of Events. Recording an Event never blocks.
 #[derive(Clone)]
 pub(crate) struct Events {
     queue: Option<mpsc::Sender<Event>>,
@@ -57,7 +58,7 @@ impl Events {
         self.record(pod_reference(pod, None), "Warning", reason, message);
     }
 
-    /// An Event about one container of a Pod.
+    /// Records an Event about one container of a Pod.
     pub(crate) fn of_container(
         &self,
         pod: &Pod,
@@ -101,7 +102,7 @@ impl Events {
 }
 
 fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
-    // Events about a static Pod are about the mirror that people see.
+    // Events about a static Pod refer to its mirror Pod, which users see.
     let annotations = pod.metadata.annotations.as_ref();
     let mirror = annotations.and_then(|a| a.get("kubernetes.io/config.hash")).cloned();
     let role = pod_core::members(pod)
@@ -127,12 +128,12 @@ fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
 #[derive(PartialEq, Eq, Hash)]
 struct Key(String, Option<String>, Cow<'static, str>, String);
 
-struct Seen {
+struct SentEvent {
     name: String,
     count: u32,
 }
 
-/// What is left of an object's allowance.
+/// The remaining allowance of Events for one object.
 struct Allowance {
     left: f64,
     at: Timestamp,
@@ -152,7 +153,7 @@ impl Allowance {
 }
 
 async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<Event>) {
-    let mut seen: HashMap<Key, Seen> = HashMap::new();
+    let mut seen: HashMap<Key, SentEvent> = HashMap::new();
     let mut allowances: HashMap<String, Allowance> = HashMap::new();
     while let Some(event) = waiting.recv().await {
         let reason = event.reason.clone();
@@ -161,11 +162,11 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
     }
 }
 
-/// An Event that panics is lost, as Events may be.
+/// Sends one Event. An Event that panics is lost.
 async fn send_one(
     client: &client::Client,
     node: &str,
-    seen: &mut HashMap<Key, Seen>,
+    seen: &mut HashMap<Key, SentEvent>,
     allowances: &mut HashMap<String, Allowance>,
     event: Event,
 ) {
@@ -208,12 +209,12 @@ async fn send_one(
         "reportingInstance": node,
     });
     match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
-        Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
+        Ok(_) => drop(seen.insert(key, SentEvent { name, count: 1 })),
         Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
     }
 }
 
-/// The API's times have whole seconds.
+/// Formats a time in whole seconds, as the API requires.
 fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }

@@ -1,4 +1,4 @@
-//! Reads the optional features of the container runtime, and refuses what a Pod asks for beyond them.
+//! Reads the optional features of the container runtime, and refuses Pods that require more.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use pod_core::{
 
 use crate::context::Context;
 
-/// The pause before a runtime that did not answer is asked again.
+/// The delay before a runtime that did not answer is queried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The reason why the features of a Pod's runtime are not known.
@@ -66,7 +66,7 @@ pub(crate) async fn of_container(
     Ok(of_handler(&ctx.cri.status(false).await?, &handler))
 }
 
-/// Admits a Pod if the runtime has the features that it asks for. Waits for a runtime that is away.
+/// Admits a Pod if the runtime has the features that it requires. Waits for a runtime that is away.
 pub(crate) async fn admit(ctx: &Context, pod: &Pod) -> Result<(), Refusal> {
     if !features::has_strict_groups(pod) {
         return Ok(());

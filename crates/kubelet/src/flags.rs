@@ -1,5 +1,5 @@
-//! Flags that overlay the configuration file, as upstream has had them since before it had the file: what a flag says
-//! is put in the field's place before the file is decoded, so that flag and field have one reader.
+//! Command-line flags that override fields of the configuration file. A flag's value is merged into the file's object
+//! before that is decoded, so flag and field share one parser.
 
 mod fields;
 mod ignored;
@@ -11,33 +11,33 @@ use crate::config::ConfigError;
 use fields::FIELDS;
 pub(crate) use ignored::Ignored;
 
-/// How a flag's value is written.
+/// The syntax of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As Go's `strconv.ParseBool` reads it; true when the flag stands alone.
+    /// A boolean as in Go's `strconv.ParseBool`; `true` if the flag has no value.
     Bool,
     Number,
     Text,
-    /// Divided by commas.
+    /// A list separated by commas.
     List,
-    /// `key=value`, or with another sign between the two, divided by commas.
+    /// Pairs `key=value`, or with another separator than `=`, separated by commas.
     Map(char),
-    /// `name:value`, divided by commas; a name may come more than once.
+    /// Pairs `name:value` separated by commas. A name may occur more than once.
     Headers,
-    /// `node:memory=1Gi,hugepages-1M=2Gi`, divided by semicolons.
+    /// Entries `node:memory=1Gi,hugepages-1M=2Gi` separated by semicolons.
     Reservations,
-    /// `key=value:effect`, divided by commas.
+    /// Entries `key=value:effect` separated by commas.
     Taints,
 }
 
-/// The flags that were given, in the table's order; each with all its values, for it may be repeated.
+/// The flags of a command line in the table's order, each with all its values, because a flag may be repeated.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overlay {
     given: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Overlay {
-    /// Puts what the flags say in the place of what the file says.
+    /// Overrides fields of the configuration with the values of the flags.
     pub(crate) fn apply(&self, config: &mut Map<String, Value>) -> Result<(), ConfigError> {
         for (flag, path, form) in FIELDS {
             let Some((_, values)) = self.given.iter().find(|(name, _)| name == flag) else {
@@ -48,14 +48,14 @@ impl Overlay {
                 value: values.join(","),
                 wanted,
             })?;
-            put(config, path, value);
+            set_field(config, path, value);
         }
         Ok(())
     }
 }
 
-/// Sets the field at the end of a path with dots.
-fn put(object: &mut Map<String, Value>, path: &str, value: Value) {
+/// Sets the field at the end of a dotted path.
+fn set_field(object: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => {
             object.insert(path.to_owned(), value);
@@ -66,14 +66,14 @@ fn put(object: &mut Map<String, Value>, path: &str, value: Value) {
                 *inner = json!({});
             }
             if let Value::Object(inner) = inner {
-                put(inner, rest, value);
+                set_field(inner, rest, value);
             }
         }
     }
 }
 
-/// As Go's `strconv.ParseBool` reads it.
-pub(crate) fn truth(text: &str) -> Option<bool> {
+/// Parses a boolean like Go's `strconv.ParseBool`.
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -82,7 +82,7 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
 }
 
 impl Form {
-    /// The field's value, or what the flag's value should have been.
+    /// Parses a flag's values into the field's value. The error describes the expected syntax.
     fn read(self, values: &[String]) -> Result<Value, &'static str> {
         let last = values.last().map(String::as_str).unwrap_or_default();
         let parts = || values.iter().flat_map(|v| v.split(',')).filter(|part| !part.is_empty());
@@ -91,7 +91,7 @@ impl Form {
             Ok::<_, &'static str>((key.trim().to_owned(), value.trim().to_owned()))
         };
         Ok(match self {
-            Self::Bool => truth(last).ok_or("true or false")?.into(),
+            Self::Bool => parse_bool(last).ok_or("true or false")?.into(),
             Self::Number => last.parse::<i64>().map_err(|_| "a whole number")?.into(),
             Self::Text => last.into(),
             Self::List => parts().collect(),
@@ -126,7 +126,7 @@ fn reservation(text: &str) -> Option<Value> {
     Some(json!({ "numaNode": node.trim().parse::<i32>().ok()?, "limits": limits }))
 }
 
-/// A taint; one without `=` has no value.
+/// Parses a taint. A taint without `=` has no value.
 fn taint(text: &str) -> Option<Value> {
     let (key, effect) = text.rsplit_once(':')?;
     let (key, value) = key.split_once('=').unwrap_or((key, ""));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_every_form_win_over_the_file() {
+    fn flags_of_every_form_override_the_file() {
         let file = json!({
             "maxPods": 5, "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": true}},
             "evictionHard": {"nodefs.available": "10%"}, "clusterDomain": "old",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_form_is_refused_by_its_flags_name() {
+    fn names_the_flag_whose_value_is_malformed() {
         for (flag, wanted) in [
             ("--max-pods=many", "a whole number"),
             ("--anonymous-auth=perhaps", "true or false"),
@@ -241,9 +241,9 @@ mod tests {
         }
     }
 
-    /// Every field is one that the configuration has, so that no flag says something that nobody reads.
+    /// Every flag maps to a field of the configuration, so that no flag is silently ignored.
     #[test]
-    fn every_flag_stands_for_a_field_of_upstreams() {
+    fn maps_every_flag_to_a_field_of_upstream() {
         for (flag, path, form) in FIELDS {
             let value = match form {
                 Form::Bool => json!(true),
@@ -254,7 +254,7 @@ mod tests {
                 Form::Map(_) | Form::Headers => json!({}),
             };
             let mut config = Map::new();
-            put(&mut config, path, value);
+            set_field(&mut config, path, value);
             let text = Value::Object(config).to_string();
             let decoded = api_config::decode::<api_config::KubeletConfiguration>(
                 "KubeletConfiguration",
@@ -262,14 +262,14 @@ mod tests {
             );
             match decoded {
                 Ok(decoded) => assert!(decoded.unknown.is_empty(), "--{flag}: {text}"),
-                // A field of a length of time takes no empty text.
+                // Fields with a duration reject an empty string.
                 Err(error) => assert!(error.to_string().contains("duration"), "--{flag}: {error}"),
             }
         }
     }
 
     #[test]
-    fn flags_without_a_field_are_told_to_have_no_effect() {
+    fn warns_of_flags_without_effect() {
         let flags = ["kubelet", "--cloud-provider=external", "--v=2", "--storage-driver-db=x"];
         let args = Args::try_parse_from(flags).unwrap();
         assert_eq!(args.ignored.warnings().len(), 3);

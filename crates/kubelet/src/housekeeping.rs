@@ -1,4 +1,4 @@
-//! What no Pod's worker sees to: what Pods left behind while no kubelet ran, full logs, and full disks.
+//! Periodic cleanup that no Pod's worker does: leftovers of deleted Pods, log rotation, and unused images.
 
 mod groups;
 mod images;
@@ -17,20 +17,20 @@ const LOOK: Duration = Duration::from_secs(10);
 const ORPHANS: Duration = Duration::from_secs(60);
 const IMAGES: Duration = Duration::from_secs(300);
 
-/// Keeps house until shutdown; nothing is taken for an orphan before all sources have been read.
+/// Runs all cleanup until shutdown. Waits for all Pod sources first, because a Pod may look like an orphan before.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Receiver<bool>) {
     let _ = sources.wait_for(|read| *read).await;
     let mut images = images::Collector::default();
     let (mut next_orphans, mut next_images) = (Instant::now(), Instant::now() + IMAGES);
     let mut groups = groups::Groups::default();
     loop {
-        if let Err(error) = groups.bring_about(&ctx, &pods) {
-            tracing::warn!(%error, "limit the classes of Pods");
+        if let Err(error) = groups.update(&ctx, &pods) {
+            tracing::warn!(%error, "set the limits of the cgroups above Pods");
         }
-        if let Err(error) = local_volumes::look(&ctx).await {
-            tracing::warn!(%error, "offer and remove local volumes");
+        if let Err(error) = local_volumes::sync(&ctx).await {
+            tracing::warn!(%error, "publish the directory of local volumes, or remove one");
         }
-        pods.allot_again();
+        pods.retry_resizes();
         tokio::time::sleep(LOOK).await;
         if let Err(error) = logs::rotate(&ctx).await {
             tracing::warn!(%error, "rotate logs");
@@ -38,7 +38,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
         if Instant::now() >= next_orphans {
             next_orphans = Instant::now() + ORPHANS;
             if let Err(error) = orphans::remove(&ctx, &pods).await {
-                tracing::warn!(%error, "remove what orphaned Pods left");
+                tracing::warn!(%error, "list the leftovers of orphaned Pods");
             }
         }
         if Instant::now() >= next_images {

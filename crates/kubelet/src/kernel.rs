@@ -1,8 +1,8 @@
-//! What the kernel is to be set to (`protectKernelDefaults`).
+//! Checks kernel settings (`protectKernelDefaults`).
 
 use std::{fs, path::Path};
 
-/// Upstream's values, by their place below `/proc/sys`.
+/// The expected values by path below `/proc/sys`, as upstream.
 const WANTED: [(&str, i64); 6] = [
     ("kernel/keys/root_maxbytes", 25_000_000),
     ("kernel/keys/root_maxkeys", 1_000_000),
@@ -12,7 +12,7 @@ const WANTED: [(&str, i64); 6] = [
     ("vm/panic_on_oom", 0),
 ];
 
-/// Every setting that is another, in upstream's words.
+/// Checks the settings. The error lists every difference in upstream's words.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let wrong = |(flag, wanted): &(&str, i64)| match fs::read_to_string(root.join(flag)) {
         Err(error) => Some(format!("open {}: {error}", root.join(flag).display())),
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_differ_are_all_told() {
+    fn reports_every_setting_that_differs() {
         let dir = tempfile::tempdir().unwrap();
         for (flag, value) in WANTED {
             let path = dir.path().join(flag);

@@ -1,12 +1,14 @@
-//! The kubelet: brings the Pods of one node to life over CRI, tends them, and reports.
+//! The kubelet: runs the Pods of one node by means of a container runtime (CRI), and reports their and the node's
+//! status. It decides nothing about a Pod's containers itself: that is the pure crate `pod-core`.
 //!
-//! - Each Pod has one worker task ([`worker`]), which observes, asks the pure core (`pod-core`) for a plan, carries
-//!   it out, and reports. What happens in the runtime or the API only wakes workers, so that a lost message costs
-//!   time and never correctness.
-//! - All state that matters is the runtime's and the API's. A kubelet that is started again finds its containers by
-//!   their labels and restarts none.
+//! Read [`worker`] first, then [`run()`].
+//!
+//! - Each Pod has one worker task, which observes the runtime, asks `pod-core` for a plan, executes it, and reports.
+//!   Events of the runtime and the API only wake workers, so a lost event delays the work and never changes its result.
+//! - The runtime and the API server hold all state that matters. A restarted kubelet finds its containers by their
+//!   labels and restarts none.
 //! - Static Pods need no API server.
-//! - Heartbeats run on a runtime of their own, so that no amount of work delays them.
+//! - Heartbeats have a runtime and a thread of their own, so other work cannot delay them.
 
 mod args;
 mod certificate;
@@ -46,7 +48,7 @@ mod worker;
 
 pub use args::Args;
 pub use claims::ClaimsStateError;
-pub use config::{ConfigError, KubeletConfiguration, Place, Settings, parse};
+pub use config::{ConfigError, HostSettings, KubeletConfiguration, Settings, parse};
 pub use enroll::{EnrollError, enroll, keep_enrolled};
 pub use machine::default_address;
 pub use placement::{PlacementError, TopologyError};

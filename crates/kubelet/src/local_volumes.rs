@@ -1,8 +1,8 @@
-//! The node's side of volumes that are directories of a node: it offers a place for them, and removes what it is told to.
+//! The node's part in provisioning local volumes: publishes their directory and removes volumes on request.
 //!
-//! The controller `local-volume-provisioner-controller` makes the PersistentVolumes; the directory of one is made when a
-//! Pod first mounts it. A node may not write PersistentVolumes, so the two speak by annotations of the Node: the node
-//! says where its directories are, the controller names one that is to go, and the node answers in the same annotation.
+//! `local-volume-provisioner-controller` creates the PersistentVolumes. A volume's directory is created when a Pod
+//! first mounts it. A node may not write PersistentVolumes, so both sides use annotations of the Node: the node
+//! publishes its directory, the controller names a volume to remove, and the node answers in the same annotation.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::{
     context::Context,
-    volumes::{Earlier, LOCAL_DIRECTORY, LOCAL_PLUGIN},
+    volumes::{EarlierResult, LOCAL_DIRECTORY, LOCAL_PLUGIN},
 };
 
-/// The provisioner's name, and the annotation of a Node that says where its directories are.
+/// The provisioner's name, and the key of the Node annotation with the directory of local volumes.
 pub(crate) const PROVISIONER: &str = "windlass.local/volumes";
-/// What annotations begin with that name a volume to be removed.
+/// The prefix of annotations that name a volume to remove.
 const REMOVE: &str = "remove.windlass.local/";
 const ASKED: &str = "asked";
 const REMOVED: &str = "removed";
@@ -25,11 +25,11 @@ pub(crate) fn directory(ctx: &Context) -> PathBuf {
     ctx.settings.root.join(LOCAL_DIRECTORY)
 }
 
-/// The volumes that are to be removed.
-fn asked(annotations: &BTreeMap<String, String>) -> Vec<String> {
-    let asked = annotations.iter().filter(|(_, value)| *value == ASKED);
-    let names = asked.filter_map(|(key, _)| key.strip_prefix(REMOVE));
-    // A name that is no volume's leads elsewhere.
+/// Returns the names of the volumes to remove.
+fn requested_names(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    let requested = annotations.iter().filter(|(_, value)| *value == ASKED);
+    let names = requested.filter_map(|(key, _)| key.strip_prefix(REMOVE));
+    // Skip invalid names: such a path could lead out of the directory.
     let is_name = |name: &&str| {
         name.starts_with(|c: char| c.is_ascii_alphanumeric())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
@@ -37,15 +37,15 @@ fn asked(annotations: &BTreeMap<String, String>) -> Vec<String> {
     names.filter(is_name).map(str::to_owned).collect()
 }
 
-/// Offers the directory, and removes what is to go.
-pub(crate) async fn look(ctx: &Context) -> Result<(), client::Error> {
+/// Publishes the directory of local volumes, and removes the requested volumes.
+pub(crate) async fn sync(ctx: &Context) -> Result<(), client::Error> {
     let (Some(client), Some(node)) = (&ctx.client, ctx.node.get()) else { return Ok(()) };
     let mut answers = serde_json::Map::new();
     let directory = directory(ctx).display().to_string();
     if node.annotations().get(PROVISIONER) != Some(&directory) {
         answers.insert(PROVISIONER.to_owned(), json!(directory));
     }
-    for volume in asked(node.annotations()) {
+    for volume in requested_names(node.annotations()) {
         let answer = match remove(ctx, &volume).await {
             Ok(()) => REMOVED.to_owned(),
             Err(why) => {
@@ -70,7 +70,7 @@ async fn remove(ctx: &Context, volume: &str) -> Result<(), String> {
         if let Some(pod) = user(&pods, &name) {
             return Err(format!("the Pod with the uid {pod} has it mounted"));
         }
-        // What a container mounted in it would be emptied too.
+        // Unmount first: otherwise a file system that a container mounted in the volume would be emptied too.
         let at = root.join(&name);
         mounts.unmount_below(&at).map_err(|error| error.to_string())?;
         if !mounts.below(&at).map_err(|error| error.to_string())?.is_empty() {
@@ -79,11 +79,11 @@ async fn remove(ctx: &Context, volume: &str) -> Result<(), String> {
         sys::remove_beneath(&root, &name).map_err(|error| error.to_string())
     };
     let key = (LOCAL_DIRECTORY, volume);
-    let done = ctx.operations.run(key, Earlier::IsStale, work).await;
+    let done = ctx.operations.run(key, EarlierResult::Discard, work).await;
     done.map_err(|error| error.to_string())?
 }
 
-/// The Pod that has the volume in its directory.
+/// Returns the UID of a Pod that has the volume mounted.
 fn user(pods: &std::path::Path, volume: &str) -> Option<String> {
     let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
     let mut uids = entries.map(|entry| entry.file_name());
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_are_asked_for_are_removed() {
+    fn removes_only_requested_volumes() {
         let annotations = [
             ("remove.windlass.local/pvc-1", "asked"),
             ("remove.windlass.local/pvc-2", "removed"),
@@ -110,11 +110,11 @@ mod tests {
         ];
         let annotations =
             annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        assert_eq!(asked(&annotations), ["pvc-1"]);
+        assert_eq!(requested_names(&annotations), ["pvc-1"]);
     }
 
     #[test]
-    fn a_volume_that_a_pod_has_is_in_use() {
+    fn finds_pod_that_has_the_volume() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(user(dir.path(), "pvc-1"), None);
         let at = dir.path().join("uid/volumes").join(LOCAL_PLUGIN).join("pvc-1");

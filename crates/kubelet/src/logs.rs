@@ -1,4 +1,4 @@
-//! Container logs as the runtime writes them: reading their end, and rotating them.
+//! Reads container logs as the runtime writes them.
 
 use std::{
     fs::File,
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// One line of a log: `TIME STREAM TAG TEXT`, where the tag says whether the text ends its line.
+/// A line of a log: `TIME STREAM TAG TEXT`. The tag says whether the text ends with a line break.
 pub(crate) struct Line<'a> {
     pub(crate) time: &'a str,
     pub(crate) stderr: bool,
@@ -24,12 +24,12 @@ pub(crate) fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stderr: stream == b"stderr", partial, text })
 }
 
-/// Opens a container's log below the directory of logs, `root`. A Pod that mounts that directory may have put a link
-/// to a file of the host in the place of the log.
+/// Opens a container's log below the log directory `root`. A Pod that mounts that directory could have replaced the log
+/// by a link to a file of the host.
 ///
 /// # Errors
 ///
-/// The path is not below `root`, leads out of it, or is no regular file.
+/// Fails if the path is not below `root`, leads out of it, or is not a regular file.
 pub(crate) fn open(root: &Path, path: &Path) -> io::Result<File> {
     let below = path.strip_prefix(root).map_err(|_| {
         let text =
@@ -39,9 +39,9 @@ pub(crate) fn open(root: &Path, path: &Path) -> io::Result<File> {
     sys::read_beneath(root, below).map_err(|error| error.source)
 }
 
-/// The last lines of a log's text, at most so many lines and bytes.
+/// Returns the end of a log's text, at most `lines` lines and `bytes` bytes.
 pub(crate) fn tail(root: &Path, path: &Path, lines: usize, bytes: usize) -> String {
-    // Times and tags come on top of the text, so that more has to be read than is wanted.
+    // Times and tags precede the text, so more bytes are read than are returned.
     let window = (bytes + lines * 64) as u64;
     let read = || -> io::Result<Vec<u8>> {
         let mut file = open(root, path)?;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_joins_partial_lines_and_is_bounded() {
+    fn tail_joins_partial_lines_within_its_bounds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
         let time = "2026-01-01T00:00:00.000000000Z";

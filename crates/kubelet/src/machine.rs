@@ -1,4 +1,4 @@
-//! The facts about the machine that a node reports and Pods are measured against.
+//! Facts about the machine that the Node reports and on which admission depends.
 
 use std::{
     collections::BTreeMap,
@@ -9,9 +9,12 @@ use std::{
 
 use pod_core::huge_pages::Amounts;
 
+/// The hardware and operating system of the machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
+    /// The number of CPUs that the kubelet may use.
     pub(crate) cpus: u64,
+    /// The size of memory in bytes.
     pub(crate) memory: u64,
     pub(crate) kernel: String,
     pub(crate) os_image: String,
@@ -19,8 +22,9 @@ pub(crate) struct Machine {
     pub(crate) system_uuid: String,
     pub(crate) boot_id: String,
     pub(crate) hostname: String,
+    /// The size of swap in bytes.
     pub(crate) swap: u64,
-    /// How many huge pages are set apart, by their size in bytes; as upstream's, they are counted at the start.
+    /// The number of reserved huge pages by page size in bytes. They are counted once at startup, as upstream.
     pub(crate) huge_pages: BTreeMap<u64, u64>,
     /// `true` if the kernel enforces AppArmor profiles.
     pub(crate) app_armor: bool,
@@ -44,7 +48,7 @@ impl Machine {
         let machine_id = [line("/etc/machine-id"), line("/var/lib/dbus/machine-id")];
         let machine_id = machine_id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
         let huge_pages = sys::huge_pages(Path::new(sys::HUGE_PAGES)).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the machine's huge pages are not known; it tells of none");
+            tracing::warn!(%error, "read the machine's huge pages; the node reports none");
             BTreeMap::new()
         });
         let uuid = line("/sys/class/dmi/id/product_uuid");
@@ -65,14 +69,14 @@ impl Machine {
 }
 
 impl Machine {
-    /// What a group is limited to that may have `amounts`: none of the pages of other sizes that the machine has.
+    /// Returns the huge page limits of a cgroup that may use `amounts`. The limit of every other page size is 0.
     pub(crate) fn huge_page_limits(&self, amounts: &Amounts) -> Amounts {
         let sizes = self.huge_pages.keys();
         sizes.map(|size| (*size, amounts.get(size).copied().unwrap_or(0))).collect()
     }
 }
 
-/// The address that this machine speaks from by default; nothing is sent to find it.
+/// Returns the source address of the default route. Sends no packet.
 pub fn default_address() -> Option<IpAddr> {
     let probe = |bind: &str, to: &str| {
         let socket = UdpSocket::bind(bind).ok()?;
@@ -80,14 +84,14 @@ pub fn default_address() -> Option<IpAddr> {
         Some(socket.local_addr().ok()?.ip())
     };
     probe("0.0.0.0:0", "192.0.2.1:9").or_else(|| probe("[::]:0", "[2001:db8::1]:9")).or_else(|| {
-        // Without a default route there may still be an address besides loopback's.
+        // Without a default route, take any IPv4 address other than loopback.
         let addresses = nix::ifaddrs::getifaddrs().ok()?;
         let ips = addresses.filter_map(|a| Some(IpAddr::V4(a.address?.as_sockaddr_in()?.ip())));
         ips.into_iter().find(|ip| !ip.is_loopback())
     })
 }
 
-/// The resolver configuration that Pods inherit.
+/// Returns the resolver configuration that Pods inherit.
 pub(crate) fn host_resolver(path: Option<&Path>) -> pod_core::dns::Resolver {
     path.and_then(|path| fs::read_to_string(path).ok())
         .map(|text| pod_core::dns::parse(&text))

@@ -1,4 +1,4 @@
-//! The objects of the API that Pods refer to.
+//! Reads the ConfigMaps, Secrets and Services that Pods refer to.
 
 mod follow;
 
@@ -6,18 +6,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::ObjectKey;
 use client::{Client, Informer, ListOptions, Resource};
-use follow::{Followed, Kind, Reference};
+use follow::{Kind, ObjectWatches, Reference};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use pod_core::services::{Port, Service};
 use serde::Deserialize;
 
 use crate::worker::Shared;
 
-/// ConfigMaps and Secrets are read when they are needed, so that none is held in memory: of those that volumes show
-/// only changes are followed. Services are followed as a whole, as every container's environment names them.
+/// A reader of ConfigMaps, Secrets and Services. ConfigMaps and Secrets are read on demand and not cached. While a
+/// volume contains one, its changes are watched. All Services are cached, because every container's environment lists
+/// them.
 pub(crate) struct Objects {
     client: Option<Client>,
-    followed: Option<Followed>,
+    followed: Option<ObjectWatches>,
     services: Option<Informer<ServiceView>>,
 }
 
@@ -31,7 +32,7 @@ pub(crate) enum ObjectsError {
     ServicesNotRead,
 }
 
-/// The fields of a Service that environment variables tell of.
+/// The fields of a Service that its environment variables need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ServiceView {
@@ -76,21 +77,26 @@ impl Objects {
         let services = client
             .as_ref()
             .map(|c| Informer::start(c, Resource::SERVICES, ListOptions::default(), tasks, |_| {}));
-        let followed = client.clone().map(|client| Followed::new(client, tasks));
+        let followed = client.clone().map(|client| ObjectWatches::new(client, tasks));
         Self { client, followed, services }
     }
 
-    /// Wakes a Pod's worker when what its volumes show changes; without a Pod, no more.
+    /// Wakes a Pod's worker when objects in its volumes change. Stops that if `pod` is `None`.
     pub(crate) fn follow(&self, uid: &str, user: &Arc<Shared>, pod: Option<&Pod>) {
         if let Some(followed) = &self.followed {
             followed.follow(uid, user, pod);
         }
     }
 
-    fn note(&self, kind: Kind, (namespace, name): (&str, &str), version: Option<&String>) {
+    fn record_version(
+        &self,
+        kind: Kind,
+        (namespace, name): (&str, &str),
+        version: Option<&String>,
+    ) {
         if let Some(followed) = &self.followed {
             let (namespace, name) = (namespace.to_owned(), name.to_owned());
-            followed.note(&Reference { kind, namespace, name }, version);
+            followed.record_version(&Reference { kind, namespace, name }, version);
         }
     }
 
@@ -102,7 +108,7 @@ impl Objects {
         let map: Option<ConfigMap> =
             self.get(&Resource::CONFIG_MAPS, "configmap", namespace, name).await?;
         let version = map.as_ref().and_then(|m| m.metadata.resource_version.as_ref());
-        self.note(Kind::ConfigMap, (namespace, name), version);
+        self.record_version(Kind::ConfigMap, (namespace, name), version);
         Ok(map)
     }
 
@@ -114,7 +120,7 @@ impl Objects {
         let secret: Option<Secret> =
             self.get(&Resource::SECRETS, "secret", namespace, name).await?;
         let version = secret.as_ref().and_then(|s| s.metadata.resource_version.as_ref());
-        self.note(Kind::Secret, (namespace, name), version);
+        self.record_version(Kind::Secret, (namespace, name), version);
         Ok(secret)
     }
 
@@ -135,7 +141,8 @@ impl Objects {
         }
     }
 
-    /// The Services' variables; a static Pod does not wait until they are known, since it may be what serves them.
+    /// Returns the environment variables of Services. Fails if Services are not yet synced and `must_be_known` is set;
+    /// it is not for static Pods, because one may be the API server.
     pub(crate) fn service_variables(
         &self,
         namespace: &str,

@@ -1,10 +1,11 @@
-//! Where on the machine containers are: which CPUs, memory, devices and NUMA nodes they have (the pure [`Cpus`],
-//! [`NumaMemory`] and [`topology`](pod_core::topology), and [`Devices`]).
+//! The CPU, memory and topology managers. They allocate CPUs and memory of NUMA nodes (the pure [`Cpus`],
+//! [`NumaMemory`] and [`topology`](pod_core::topology)), and have [`Devices`] allocate devices near these nodes. Read
+//! [`Placement`] first.
 //!
-//! - What a Pod is given is on the disk before any of its containers starts, and is given back when all of it has ended,
-//!   so that a CPU has one holder whenever the kubelet dies.
-//! - Nothing is given without the nodes that all who give agree on. Pods that want devices are placed one after the other
-//!   where NUMA nodes count, so that nobody takes what another was just promised.
+//! - The checkpoints list an allocation before any container of the Pod starts, and release it only after all of the
+//!   Pod has ended. So a CPU has one holder even if the kubelet is killed.
+//! - An allocation follows the NUMA nodes that all managers agree on. With a topology policy, Pods that request devices
+//!   are placed one at a time, so that no other Pod takes the devices that a hint promised.
 
 mod admit;
 mod counts;
@@ -37,18 +38,18 @@ use crate::{
     devices::Devices,
 };
 use counts::Counts;
-use given::{Given, Kept as _, restore};
+use given::{Allocations, Checkpointed as _, restore};
 
 pub(crate) use reconcile::run;
 pub(crate) use topology::Topology;
 pub use topology::TopologyError;
 
-/// The file in which the CPUs given away stand, by upstream's name.
+/// The checkpoint file of the CPU manager, named as upstream.
 const CPUS: &str = "cpu_manager_state";
-/// Likewise for memory.
+/// The checkpoint file of the memory manager, named as upstream.
 const MEMORY: &str = "memory_manager_state";
 
-/// Why a kubelet cannot place containers as it is configured to.
+/// The error of a configuration or checkpoint that does not fit the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     #[error(transparent)]
@@ -56,11 +57,13 @@ pub enum PlacementError {
     #[error("reserved-cpus: {wanted} is not a subset of online-cpus: {online}")]
     Offline { wanted: CpuSet, online: CpuSet },
     #[error(
-        "[cpumanager] unable to determine reserved CPU resources for static policy; reserve some with reservedSystemCPUs, systemReserved or kubeReserved"
+        "[cpumanager] unable to determine reserved CPU resources for static policy; reserve some with \
+         reservedSystemCPUs, systemReserved or kubeReserved"
     )]
     NothingReserved,
     #[error(
-        "new static policy error: [cpumanager] unable to reserve the required amount of CPUs (size of  did not equal {0})"
+        "new static policy error: [cpumanager] unable to reserve the required amount of CPUs (size of  did not equal \
+         {0})"
     )]
     TooMuchReserved(usize),
     #[error("unsupported on machines with more than {0} NUMA Nodes")]
@@ -70,13 +73,15 @@ pub enum PlacementError {
     )]
     NoSuchNode(i64),
     #[error(
-        "the total amount {on_nodes:?} of type {resource:?} is not equal to the value {kept:?} determined by Node Allocatable feature; give reservedMemory as much as kubeReserved, systemReserved and evictionHard come to"
+        "the total amount {on_nodes:?} of type {resource:?} is not equal to the value {kept:?} determined by Node \
+         Allocatable feature; set reservedMemory to the sum of kubeReserved, systemReserved and evictionHard"
     )]
     ReservedOtherwise { resource: String, on_nodes: String, kept: String },
     #[error("[memorymanager] you should specify the system reserved memory")]
     NoMemoryReserved,
     #[error(
-        "start {manager} manager error: could not restore state from checkpoint: {source}, please drain this node and delete the {name} manager checkpoint file \"{}\" before restarting Kubelet", path.display()
+        "start {manager} manager error: could not restore state from checkpoint: {source}, please drain this node \
+         and delete the {name} manager checkpoint file \"{}\" before restarting Kubelet", path.display()
     )]
     State {
         manager: &'static str,
@@ -86,31 +91,31 @@ pub enum PlacementError {
     },
 }
 
-/// Who has what of this machine.
+/// The allocations of CPUs, memory and devices on this machine.
 pub(crate) struct Placement {
     settings: PlacementSettings,
     nodes: Nodes,
     pub(crate) devices: Arc<Devices>,
     state: Mutex<State>,
-    /// Whoever is placed with devices by NUMA nodes.
+    /// Serializes the placement of Pods with devices under a topology policy.
     turn: tokio::sync::Mutex<()>,
     cpus: Checkpoint,
     memory: Checkpoint,
-    /// Tells that something has been given back.
+    /// Changes when allocations are released.
     freed: watch::Sender<()>,
-    /// Tells that other CPUs are shared than before.
+    /// Changes when the shared CPUs change.
     moved: watch::Sender<()>,
     counts: Counts,
 }
 
 struct State {
-    given: Given,
-    /// Pods that have something and are about to end.
+    given: Allocations,
+    /// Pods with allocations that are about to end.
     ending: BTreeSet<String>,
 }
 
 impl Placement {
-    /// Goes on with what a kubelet before this one has left, if that fits the machine and the configuration.
+    /// Restores the allocations of an earlier kubelet, if they fit the machine and the configuration.
     pub(crate) fn new(
         settings: &Settings,
         topology: Topology,
@@ -137,7 +142,10 @@ impl Placement {
             settings: placement,
             nodes,
             devices,
-            state: Mutex::new(State { given: Given { cpus, memory }, ending: BTreeSet::new() }),
+            state: Mutex::new(State {
+                given: Allocations { cpus, memory },
+                ending: BTreeSet::new(),
+            }),
             turn: tokio::sync::Mutex::default(),
             cpus: cpus_file,
             memory: memory_file,
@@ -151,51 +159,51 @@ impl Placement {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CPUs that a container is to run on; `None` if on all.
+    /// Returns the CPUs on which a container must run, or `None` for all CPUs.
     pub(crate) fn cpus(&self, uid: &str, container: &str) -> Option<CpuSet> {
         let state = self.lock();
         let cpus = state.given.cpus.as_ref()?.of(uid, container);
         (!cpus.is_empty()).then(|| cpus.clone())
     }
 
-    /// The CPUs that a container has for itself.
+    /// Returns a container's exclusive CPUs.
     pub(crate) fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
         let state = self.lock();
         let given = state.given.cpus.as_ref().and_then(|cpus| cpus.exclusive(uid, container));
         given.cloned().unwrap_or_default()
     }
 
-    /// Whether any of a Pod's containers has CPUs for itself.
+    /// Reports whether any container of a Pod has exclusive CPUs.
     pub(crate) fn has_exclusive(&self, uid: &str) -> bool {
         let state = self.lock();
         state.given.cpus.iter().flat_map(Cpus::holders).any(|holder| holder == uid)
     }
 
-    /// The CPUs that may be given away; none if nobody has any for itself.
+    /// Returns the CPUs that can be allocated exclusively. The set is empty under the CPU manager's policy `none`.
     pub(crate) fn allocatable(&self) -> CpuSet {
         self.lock().given.cpus.as_ref().map(Cpus::allocatable).unwrap_or_default()
     }
 
-    /// The memory that a container has for itself.
+    /// Returns a container's exclusive memory.
     pub(crate) fn memory(&self, uid: &str, container: &str) -> Vec<Block> {
         let state = self.lock();
         let given = state.given.memory.as_ref().map(|memory| memory.given(uid, container).to_vec());
         given.unwrap_or_default()
     }
 
-    /// The NUMA nodes whose memory a container is to use, as the kernel writes them; empty if any.
+    /// Returns a container's NUMA memory nodes in the kernel's syntax (`cpuset.mems`). Empty means any node.
     pub(crate) fn memory_nodes(&self, uid: &str, container: &str) -> String {
         let state = self.lock();
         let nodes = state.given.memory.iter().flat_map(|memory| memory.nodes(uid, container));
         nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
     }
 
-    /// The memory that may be given away; none if nobody has any for itself.
+    /// Returns the memory that can be allocated exclusively. It is empty under the memory manager's policy `None`.
     pub(crate) fn allocatable_memory(&self) -> Vec<Block> {
         self.lock().given.memory.as_ref().map(NumaMemory::allocatable).unwrap_or_default()
     }
 
-    /// Why a Pod that runs is not given other amounts of what it has for itself, in upstream's words.
+    /// Returns upstream's message if a running Pod's exclusive CPUs or memory cannot be resized.
     pub(crate) fn forbids_resize(&self, pod: &Pod, given: &Pod) -> Option<String> {
         if pod_core::qos_class(pod) != pod_core::QosClass::Guaranteed {
             return None;
@@ -212,21 +220,22 @@ impl Placement {
         })
     }
 
-    /// The Pods that have something.
+    /// Returns the UIDs of the Pods with allocations.
     pub(crate) fn holders(&self) -> BTreeSet<String> {
         let mut holders: BTreeSet<String> = self.devices.holders().into_iter().collect();
         holders.extend(self.lock().given.holders().map(str::to_owned));
         holders
     }
 
-    /// A Pod is about to end: who wants what it has waits for that, as the scheduler may have heard of it first.
-    pub(crate) fn ending(&self, uid: &str) {
+    /// Marks a Pod as about to end. A Pod that lacks its resources waits for it, because the scheduler may count them
+    /// as free.
+    pub(crate) fn mark_ending(&self, uid: &str) {
         if self.holders().contains(uid) {
             self.lock().ending.insert(uid.to_owned());
         }
     }
 
-    /// All of a Pod has ended: what it had may be given to others.
+    /// Releases the allocations of a Pod. Call it only when all of the Pod has ended.
     pub(crate) async fn release(&self, uid: &str) {
         let had = {
             let mut state = self.lock();
@@ -234,13 +243,13 @@ impl Placement {
             state.given.release(uid)
         };
         if had && let Err(error) = self.save().await {
-            tracing::warn!(uid, %error, "give back a Pod's CPUs and memory");
+            tracing::warn!(uid, %error, "write the checkpoints after a Pod has ended");
         }
         self.devices.release(uid).await;
         self.freed.send_replace(());
     }
 
-    /// Writes down who has what; the disk has it when this returns.
+    /// Writes the checkpoints. The content is on the disk when this returns.
     async fn save(&self) -> io::Result<()> {
         self.counts.measure(self.lock().given.cpus.as_ref());
         self.moved.send_replace(());
@@ -263,7 +272,7 @@ impl Placement {
     }
 }
 
-/// The CPUs to give away, if any are.
+/// Creates the CPU manager's state, or returns `None` under the policy `none`.
 fn cpus(settings: &Settings, topology: Topology) -> Result<Option<Cpus>, PlacementError> {
     let Some(options) = settings.placement.cpus else { return Ok(None) };
     let reserved = settings.reserved.get("cpu").into_iter().flatten();

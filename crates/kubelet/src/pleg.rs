@@ -1,4 +1,4 @@
-//! Noticing what happens in the runtime, and what is in it that nobody wants.
+//! Pod lifecycle event generator (PLEG): detects changes in the container runtime, and Pods in it that no source has.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,33 +7,34 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     context::Context,
     pods::Pods,
-    runtime::{self, Known},
+    runtime::{self, RuntimePod},
 };
 
-/// How often the runtime is asked for everything when it does not say itself that something happened.
+/// The interval of full lists if the runtime has no event stream.
 const RELIST: Duration = Duration::from_secs(1);
-/// How often it is asked nevertheless when it does.
+/// The interval of full lists if the runtime has an event stream.
 const RARE_RELIST: Duration = Duration::from_secs(30);
 
-/// Watches the runtime; ends Pods that no source has once `sources` says that all have been read.
+/// Follows the runtime and wakes workers of changed Pods. Once all `sources` have been read, ends Pods that none of
+/// them has.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     pods: Pods,
     sources: watch::Receiver<bool>,
     healthy: watch::Sender<Option<String>>,
 ) {
-    let mut before: BTreeMap<String, Known> = BTreeMap::new();
+    let mut before: BTreeMap<String, RuntimePod> = BTreeMap::new();
     let mut events = ctx.cri.container_events().await.ok();
     loop {
-        match runtime::everything(&ctx).await {
+        match runtime::list_pods(&ctx).await {
             Ok(now) => {
                 healthy.send_replace(None);
                 for (uid, known) in &now {
                     if before.get(uid) != Some(known) {
                         pods.wake(uid);
                     }
-                    if *sources.borrow() && !pods.knows(uid) {
-                        pods.orphan(uid, known);
+                    if *sources.borrow() && !pods.has_pod(uid) {
+                        pods.remove_orphan(uid, known);
                     }
                 }
                 before.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| pods.wake(uid));
@@ -41,13 +42,13 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 healthy.send_replace(Some(error.to_string()));
-                tracing::warn!(%error, "list what the runtime has");
+                tracing::warn!(%error, "list the runtime's sandboxes and containers");
             }
         }
         match &mut events {
             None => tokio::time::sleep(RELIST).await,
             Some(stream) => {
-                if !follow(stream, &pods, Instant::now() + RARE_RELIST).await {
+                if !wake_pods(stream, &pods, Instant::now() + RARE_RELIST).await {
                     tokio::time::sleep(RELIST).await;
                     events = ctx.cri.container_events().await.ok();
                 }
@@ -56,8 +57,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Wakes Pods on the runtime's word until a time; returns whether the runtime goes on telling.
-async fn follow(stream: &mut cri::Events, pods: &Pods, until: Instant) -> bool {
+/// Wakes Pods named by runtime events until `until`. Returns `false` if the stream has ended.
+async fn wake_pods(stream: &mut cri::Events, pods: &Pods, until: Instant) -> bool {
     loop {
         match tokio::time::timeout_at(until, stream.message()).await {
             Err(_) => return true,

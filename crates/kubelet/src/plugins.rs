@@ -1,9 +1,9 @@
-//! Plugins that announce themselves by a socket in `plugins_registry`: storage drivers, plugins for devices, and drivers of
-//! dynamic resource allocation.
+//! The plugin watcher: registers CSI drivers, device plugins and DRA drivers whose sockets are below
+//! `plugins_registry`.
 //!
-//! A socket that appears is asked what it stands for. A storage driver behind it is asked for its node's ID and topology,
-//! which the API is told; the others are handed on to `devices` and `claims`; then it may be used. When the socket goes away,
-//! so does the plugin, until it announces itself again.
+//! Each new socket is queried for its plugin's type and name. For a CSI driver, its node ID and topology are then
+//! written to the CSINode; device plugins and DRA drivers are passed to `devices` and `claims`. When the socket
+//! disappears, the plugin is removed until it registers again. Read [`run`] first.
 
 mod csi_node;
 
@@ -22,12 +22,12 @@ use tokio::time::Instant;
 
 use crate::{context::Context, volumes::DIRECTORY_MODE};
 
-/// Looking at a small directory costs microseconds.
+/// The interval between two scans of the directory. A scan of a small directory takes microseconds.
 const LOOK: Duration = Duration::from_secs(1);
-/// A plugin that could not be registered is tried again, after so long at most.
+/// The first delay before a failed registration is retried. Later delays are longer.
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);
-/// So many plugins at most: whoever fills the directory must not fill the kubelet.
+/// The limit of sockets and directories, so that a flooded directory does not exhaust the kubelet.
 const MOST: usize = 256;
 const MOST_NAME: usize = 63;
 
@@ -40,7 +40,8 @@ enum PluginError {
     #[error("plugin validation failed with err: invalid driver name {0:?}")]
     Name(String),
     #[error(
-        "plugin validation failed with err: validation failed for CSI Driver {name} at endpoint {endpoint}: none of the versions specified {versions:?} are supported. err: at least one of 1.x is needed"
+        "plugin validation failed with err: validation failed for CSI Driver {name} at endpoint {endpoint}: none of \
+         the versions specified {versions:?} are supported. err: at least one of 1.x is needed"
     )]
     Versions { name: String, endpoint: String, versions: Vec<String> },
     #[error("RegisterPlugin error -- failed to get node info of driver {name}: {source}")]
@@ -59,25 +60,25 @@ enum PluginError {
     Taken { name: String, other: String },
 }
 
-/// A socket as it was last seen: another one in its place is another plugin.
+/// The inode and the modification time of a socket. A different stamp at the same path is a new plugin.
 type Stamp = (u64, SystemTime);
 
-/// What a socket has announced.
+/// The plugin behind a socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Announced {
-    /// A storage driver, by its name.
+enum PluginKey {
+    /// A CSI driver by name.
     Driver(String),
-    /// A plugin for devices, by its resource and the number of its registration.
+    /// A device plugin by resource name and number of the registration.
     Devices(String, u64),
-    /// A driver of dynamic resource allocation, and where it answers.
+    /// A DRA driver by name and endpoint.
     Claims(String, PathBuf),
 }
 
 #[derive(Default)]
-struct Seen {
+struct SocketState {
     stamp: Option<Stamp>,
-    /// What it has announced, once that is registered.
-    plugin: Option<Announced>,
+    /// The plugin, once it is registered.
+    plugin: Option<PluginKey>,
     failures: u32,
     again: Option<Instant>,
     under_way: bool,
@@ -85,26 +86,26 @@ struct Seen {
 
 /// Follows the directory until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
-    csi_node::offer(&ctx, &client).await;
+    csi_node::create_csi_node(&ctx, &client).await;
     let dir = ctx.settings.root.join("plugins_registry");
-    // Registrars of drivers mount both.
+    // Registrar sidecars of CSI drivers mount both directories.
     for dir in [&dir, &ctx.settings.root.join("plugins")] {
         if let Err(error) = sys::make_directories(dir, DIRECTORY_MODE) {
-            tracing::warn!(path = %dir.display(), %error, "make the directory of plugins");
+            tracing::warn!(path = %dir.display(), %error, "create the directory of plugins");
         }
     }
-    let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<PathBuf, SocketState> = BTreeMap::new();
     let mut registering = FuturesUnordered::new();
     loop {
         let there = sockets(&dir);
         for (path, plugin) in missing(&mut seen, &there) {
-            tracing::info!(path = %path.display(), ?plugin, "a plugin has gone");
-            withdraw(&ctx, &client, &plugin).await;
-            // Another socket may have waited to take its place.
+            tracing::info!(path = %path.display(), ?plugin, "a plugin's socket has disappeared");
+            unregister(&ctx, &client, &plugin).await;
+            // Another socket may have failed because this one held its driver's name.
             seen.values_mut().for_each(|known| known.again = None);
         }
         for (path, stamp) in there {
-            let taken = taken(&seen);
+            let taken = registered_sockets(&seen);
             let known = seen.entry(path.clone()).or_default();
             if known.plugin.is_some()
                 || known.under_way
@@ -114,7 +115,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
             }
             (known.under_way, known.stamp) = (true, Some(stamp));
             let (ctx, client) = (ctx.clone(), client.clone());
-            let work: BoxFuture<'static, Ended> = Box::pin(async move {
+            let work: BoxFuture<'static, RegistrationResult> = Box::pin(async move {
                 let done = register(&ctx, &client, &path, &taken).await;
                 (path, stamp, done)
             });
@@ -128,10 +129,10 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
         };
         let Ok((path, stamp, done)) = tokio::time::timeout(LOOK, ended).await else { continue };
         let Some(known) = seen.get_mut(&path).filter(|known| known.stamp == Some(stamp)) else {
-            // The socket went away meanwhile, or is another by now, which announces itself.
+            // The socket disappeared or was replaced meanwhile. A new socket registers by itself.
             let is_anew = seen.contains_key(&path);
             if let Some(plugin) = done.ok().filter(|_| !is_anew) {
-                withdraw(&ctx, &client, &plugin).await;
+                unregister(&ctx, &client, &plugin).await;
             }
             continue;
         };
@@ -150,20 +151,21 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
     }
 }
 
-/// A registration that has ended: the socket, as it was, and the plugin.
-type Ended = (PathBuf, Stamp, Result<Announced, PluginError>);
+/// The result of a registration: the socket's path and stamp, and the plugin.
+type RegistrationResult = (PathBuf, Stamp, Result<PluginKey, PluginError>);
 
-/// Which socket has announced which plugin.
-fn taken(seen: &BTreeMap<PathBuf, Seen>) -> BTreeMap<Announced, PathBuf> {
-    let announced = |(path, known): (&PathBuf, &Seen)| Some((known.plugin.clone()?, path.clone()));
+/// Returns the socket of each registered plugin.
+fn registered_sockets(seen: &BTreeMap<PathBuf, SocketState>) -> BTreeMap<PluginKey, PathBuf> {
+    let announced =
+        |(path, known): (&PathBuf, &SocketState)| Some((known.plugin.clone()?, path.clone()));
     seen.iter().filter_map(announced).collect()
 }
 
-/// Forgets the sockets that are there no more, or anew, and gives those of registered plugins.
+/// Forgets sockets that have disappeared or were replaced, and returns those of registered plugins.
 fn missing(
-    seen: &mut BTreeMap<PathBuf, Seen>,
+    seen: &mut BTreeMap<PathBuf, SocketState>,
     there: &BTreeMap<PathBuf, Stamp>,
-) -> Vec<(PathBuf, Announced)> {
+) -> Vec<(PathBuf, PluginKey)> {
     let mut gone = Vec::new();
     seen.retain(|path, known| {
         let stays = known.stamp.is_none() || there.get(path).copied() == known.stamp;
@@ -175,7 +177,7 @@ fn missing(
     gone
 }
 
-/// The sockets in a directory and in those below it, but not what has a dot before its name.
+/// Returns the sockets in a directory and in those below it, without entries whose names start with a dot.
 fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -197,22 +199,22 @@ fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
     found
 }
 
-/// Registers what a socket announces, and tells it what became of that.
+/// Registers the plugin of a socket, and notifies the plugin of the result.
 async fn register(
     ctx: &Context,
     client: &Client,
     path: &Path,
-    taken: &BTreeMap<Announced, PathBuf>,
-) -> Result<Announced, PluginError> {
+    taken: &BTreeMap<PluginKey, PathBuf>,
+) -> Result<PluginKey, PluginError> {
     let socket = path.display().to_string();
     let registrar = Registrar::new(path.to_owned());
     let info = registrar.info().await;
     let info = info.map_err(|source| PluginError::Info { socket: socket.clone(), source })?;
     let done = accept(ctx, client, &socket, &info, taken).await;
-    let told = registrar.notify(done.as_ref().map(|_| ()).map_err(ToString::to_string)).await;
-    if let Err(error) = told {
-        // As with upstream's kubelet the plugin is registered all the same.
-        tracing::warn!(socket, %error, "tell a plugin what became of its registration");
+    let notified = registrar.notify(done.as_ref().map(|_| ()).map_err(ToString::to_string)).await;
+    if let Err(error) = notified {
+        // Upstream's kubelet also keeps the plugin registered if the notification fails.
+        tracing::warn!(socket, %error, "notify a plugin of the result of its registration");
     }
     done
 }
@@ -222,11 +224,11 @@ async fn accept(
     client: &Client,
     socket: &str,
     info: &csi::registration::PluginInfo,
-    taken: &BTreeMap<Announced, PathBuf>,
-) -> Result<Announced, PluginError> {
+    taken: &BTreeMap<PluginKey, PathBuf>,
+) -> Result<PluginKey, PluginError> {
     let name = &info.name;
     let announced = match info.r#type.as_str() {
-        "CSIPlugin" => Announced::Driver(name.clone()),
+        "CSIPlugin" => PluginKey::Driver(name.clone()),
         "DevicePlugin" => return accept_devices(ctx, socket, info).await,
         "DRAPlugin" => return accept_claims(ctx, socket, info),
         kind => {
@@ -261,32 +263,32 @@ async fn accept_devices(
     ctx: &Context,
     socket: &str,
     info: &csi::registration::PluginInfo,
-) -> Result<Announced, PluginError> {
+) -> Result<PluginKey, PluginError> {
     let versions = &info.supported_versions;
     if !versions.iter().any(|version| version == deviceplugin::VERSION) {
         return Err(PluginError::DeviceVersions(versions.clone()));
     }
-    // The one that announces itself last is the resource's, as with those that register.
+    // The last plugin that registers for a resource wins, as at the socket of device plugins.
     let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
     let number = ctx.devices.connect(&info.name, PathBuf::from(endpoint)).await?;
-    Ok(Announced::Devices(info.name.clone(), number))
+    Ok(PluginKey::Devices(info.name.clone(), number))
 }
 
 fn accept_claims(
     ctx: &Context,
     socket: &str,
     info: &csi::registration::PluginInfo,
-) -> Result<Announced, PluginError> {
+) -> Result<PluginKey, PluginError> {
     if !is_driver_name(&info.name) {
         return Err(PluginError::Name(deviceplugin::shortened(&info.name).to_owned()));
     }
     let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
     let endpoint = PathBuf::from(endpoint);
     ctx.claims.connect(&info.name, &endpoint, &info.supported_versions)?;
-    Ok(Announced::Claims(info.name.clone(), endpoint))
+    Ok(PluginKey::Claims(info.name.clone(), endpoint))
 }
 
-/// A name is part of paths and of annotations.
+/// Reports whether a name is valid. Names become parts of paths and annotations.
 fn is_driver_name(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_alphanumeric();
     name.len() <= MOST_NAME
@@ -295,21 +297,21 @@ fn is_driver_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
 }
 
-/// Whether a version is one of CSI 1.
+/// Reports whether a version is a CSI 1.x version.
 fn is_supported(version: &str) -> bool {
     let mut parts = version.strip_prefix('v').unwrap_or(version).split('.');
     parts.next() == Some("1") && parts.all(|part| part.parse::<u32>().is_ok())
 }
 
-async fn withdraw(ctx: &Context, client: &Client, plugin: &Announced) {
+async fn unregister(ctx: &Context, client: &Client, plugin: &PluginKey) {
     let driver = match plugin {
-        Announced::Driver(driver) => driver,
-        Announced::Devices(resource, number) => return ctx.devices.disconnect(resource, *number),
-        Announced::Claims(driver, endpoint) => return ctx.claims.disconnect(driver, endpoint),
+        PluginKey::Driver(driver) => driver,
+        PluginKey::Devices(resource, number) => return ctx.devices.disconnect(resource, *number),
+        PluginKey::Claims(driver, endpoint) => return ctx.claims.disconnect(driver, endpoint),
     };
     ctx.csi.set_driver(driver, None);
     if let Err(error) = csi_node::uninstall(ctx, client, driver).await {
-        tracing::warn!(driver, %error, "take a driver from the CSINode");
+        tracing::warn!(driver, %error, "remove a driver from the CSINode");
     }
 }
 

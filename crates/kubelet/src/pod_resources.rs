@@ -1,5 +1,5 @@
-//! What monitoring asks about devices, CPUs and memory that containers were given (podresources, v1), at upstream's socket and no faster
-//! than upstream answers.
+//! The Pod resources API (podresources, v1): reports allocated devices, CPUs and memory to monitoring agents, at
+//! upstream's socket and with upstream's rate limit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,11 +19,11 @@ use crate::{
     claims::Claims, context::Context, placement::Placement, pods::Pods, volumes::DIRECTORY_MODE,
 };
 
-/// So many requests a second on average, and so many at once.
+/// The average number of requests per second, and the size of a burst.
 const RATE: f64 = 100.0;
 const BURST: f64 = 10.0;
 
-/// Answers at `pod-resources/kubelet.sock` until shutdown.
+/// Serves `pod-resources/kubelet.sock` until shutdown.
 pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
     let directory = ctx.settings.root.join("pod-resources");
     sys::make_directories(&directory, DIRECTORY_MODE)?;
@@ -42,7 +42,7 @@ pub(crate) fn serve(ctx: &Context, pods: Pods) -> std::io::Result<()> {
     )
 }
 
-/// How many requests may still be answered now.
+/// The rate limit of requests.
 struct Limit {
     left: TokenBucket,
     at: Instant,
@@ -68,14 +68,14 @@ struct Lister {
 }
 
 impl Lister {
-    fn limited(&self) -> Result<(), Status> {
+    fn check_rate(&self) -> Result<(), Status> {
         let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = || Status::resource_exhausted("rejected by rate limit");
         limit.take(Instant::now()).then_some(()).ok_or_else(refused)
     }
 }
 
-/// What the containers of a Pod have that run as long as it does.
+/// Returns the resources of a Pod's long-running containers: sidecars and app containers.
 pub(crate) fn of_pod(pod: &Pod, placement: &Placement, claims: &Claims) -> PodResources {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let lasting = |role| matches!(role, Role::Sidecar | Role::App);
@@ -83,12 +83,12 @@ pub(crate) fn of_pod(pod: &Pod, placement: &Placement, claims: &Claims) -> PodRe
     let containers = containers.map(|member| ContainerResources {
         name: member.container.name.clone(),
         devices: {
-            let devices = placement.devices.given_to(uid, &member.container.name);
-            devices.into_iter().map(told).collect()
+            let devices = placement.devices.devices_of(uid, &member.container.name);
+            devices.into_iter().map(container_devices).collect()
         },
         cpu_ids: ids(&placement.exclusive(uid, &member.container.name)),
-        memory: blocks(placement.memory(uid, &member.container.name)),
-        dynamic_resources: claims.told(pod, &member.container),
+        memory: container_memory(placement.memory(uid, &member.container.name)),
+        dynamic_resources: claims.dynamic_resources(pod, &member.container),
     });
     PodResources {
         name: pod.metadata.name.clone().unwrap_or_default(),
@@ -101,7 +101,7 @@ fn ids(cpus: &CpuSet) -> Vec<i64> {
     cpus.iter().map(i64::from).collect()
 }
 
-fn blocks(blocks: Vec<Block>) -> Vec<ContainerMemory> {
+fn container_memory(blocks: Vec<Block>) -> Vec<ContainerMemory> {
     let block = |block: Block| ContainerMemory {
         memory_type: block.resource,
         size: block.size,
@@ -112,8 +112,8 @@ fn blocks(blocks: Vec<Block>) -> Vec<ContainerMemory> {
     blocks.into_iter().map(block).collect()
 }
 
-/// One device, as it is told: its resource, its ID and the NUMA nodes that it is near.
-fn told((resource_name, id, nodes): (String, String, Vec<i64>)) -> ContainerDevices {
+/// Converts a device given as resource name, device ID and near NUMA nodes.
+fn container_devices((resource_name, id, nodes): (String, String, Vec<i64>)) -> ContainerDevices {
     let nodes: Vec<NumaNode> =
         nodes.into_iter().filter(|node| *node != NOWHERE).map(|id| NumaNode { id }).collect();
     let topology = (!nodes.is_empty()).then_some(TopologyInfo { nodes });
@@ -126,7 +126,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: Request<ListPodResourcesRequest>,
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
-        self.limited()?;
+        self.check_rate()?;
         let pods = self.pods.active();
         let pod_resources =
             pods.iter().map(|pod| of_pod(pod, &self.placement, &self.claims)).collect();
@@ -137,10 +137,11 @@ impl PodResourcesLister for Lister {
         &self,
         _: Request<AllocatableResourcesRequest>,
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
-        self.limited()?;
-        let devices = self.placement.devices.allocatable().into_iter().map(told).collect();
+        self.check_rate()?;
+        let devices =
+            self.placement.devices.allocatable().into_iter().map(container_devices).collect();
         let cpu_ids = ids(&self.placement.allocatable());
-        let memory = blocks(self.placement.allocatable_memory());
+        let memory = container_memory(self.placement.allocatable_memory());
         Ok(Response::new(AllocatableResourcesResponse { devices, cpu_ids, memory }))
     }
 
@@ -148,7 +149,7 @@ impl PodResourcesLister for Lister {
         &self,
         request: Request<GetPodResourcesRequest>,
     ) -> Result<Response<GetPodResourcesResponse>, Status> {
-        self.limited()?;
+        self.check_rate()?;
         let GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
         let Some((pod, _)) = self.pods.find(&pod_namespace, &pod_name, None) else {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
@@ -172,7 +173,7 @@ mod tests {
     use crate::volumes::tests::context;
 
     #[tokio::test]
-    async fn what_a_pod_has_is_told_and_who_asks_too_often_is_refused() {
+    async fn reports_the_devices_of_a_pod() {
         let dir = tempfile::tempdir().unwrap();
         let ctx = Arc::new(context(dir.path(), Arc::new(RecordedMounts::default())));
         let pods = Pods::new(ctx.clone());
@@ -202,9 +203,13 @@ mod tests {
         };
         let all = client.get_allocatable_resources(AllocatableResourcesRequest {}).await.unwrap();
         assert_eq!(all.into_inner().devices, [near("a"), near("b")]);
-        let told = of_pod(&pod, &ctx.placement, &ctx.claims);
-        assert_eq!((told.namespace.as_str(), told.containers.len()), ("ns", 1), "{told:?}");
-        assert_eq!(told.containers[0].devices, [near("a")]);
+        let resources = of_pod(&pod, &ctx.placement, &ctx.claims);
+        assert_eq!(
+            (resources.namespace.as_str(), resources.containers.len()),
+            ("ns", 1),
+            "{resources:?}"
+        );
+        assert_eq!(resources.containers[0].devices, [near("a")]);
         let nobody = GetPodResourcesRequest { pod_name: "x".into(), pod_namespace: "ns".into() };
         let error = client.get(nobody).await.unwrap_err();
         assert_eq!(error.message(), "pod x in namespace ns not found");
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_limited_as_upstreams() {
+    fn limits_requests_as_upstream() {
         let begin = Instant::now();
         let mut limit = Limit { left: TokenBucket::new(BURST), at: begin };
         assert_eq!((0..20).filter(|_| limit.take(begin)).count(), 10);
@@ -221,7 +226,7 @@ mod tests {
         assert_eq!((0..20).filter(|_| limit.take(later)).count(), 5);
         let much_later = begin + Duration::from_secs(60);
         assert_eq!((0..20).filter(|_| limit.take(much_later)).count(), 10);
-        // A clock that stands still gives nobody more.
+        // A clock that does not advance adds no tokens.
         assert!(!limit.take(begin));
     }
 }

@@ -1,4 +1,5 @@
-//! All Pods of this node: each has one worker, which the sources tell what is wanted.
+//! The registry of Pod workers. Sources report Pods to [`Pods`], which admits each Pod, allocates its resources, and
+//! starts one worker for it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::{
     context::Context,
-    runtime::Known,
+    runtime::RuntimePod,
     worker::{Desired, Shared, Stop, Worker},
 };
 
@@ -31,14 +32,14 @@ pub(crate) struct Pods {
 #[derive(Default)]
 struct State {
     workers: HashMap<String, Handle>,
-    /// Static Pods whose predecessor of the same name has still to end.
+    /// Static Pods that must wait until a Pod of the same name has ended.
     waiting: BTreeMap<String, Arc<Pod>>,
-    /// Pods that have ended and that the API has not let go of yet.
+    /// Pods that have ended and that the API server has not removed yet.
     finished: HashSet<String>,
 }
 
 struct Handle {
-    /// The Pod as its source has it; the desired one has the resources that it was given.
+    /// The Pod as its source has it. The Pod in `desired` has the resources that were allocated.
     wanted: Arc<Pod>,
     desired: watch::Sender<Desired>,
     shared: Arc<Shared>,
@@ -53,8 +54,8 @@ impl Pods {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A Pod is to run as described, or, if it is being deleted, to end.
-    pub(crate) fn want(&self, pod: Arc<Pod>) {
+    /// Runs a Pod, or ends it if it has a deletion timestamp.
+    pub(crate) fn run_pod(&self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let deleted = pod.metadata.deletion_timestamp.is_some();
         let mut desired = Desired::new(pod, deleted.then_some(Stop::Deleted));
@@ -65,15 +66,15 @@ impl Pods {
         if let Some(handle) = state.workers.get(&uid) {
             let known = handle.desired.borrow().clone();
             if known.stop == Some(Stop::Gone) {
-                // A file came back while its Pod was ending.
+                // The file of a static Pod came back while the Pod was ending.
                 drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
                 return;
             }
             let wanted = desired.pod.clone();
-            (desired.pod, desired.pending) = self.allot(&state, wanted.clone(), &known.pod);
+            (desired.pod, desired.pending) = self.allocate(&state, wanted.clone(), &known.pod);
             desired.end = known.end;
             if deleted {
-                self.ctx.placement.ending(&uid);
+                self.ctx.placement.mark_ending(&uid);
             }
             if let Some(handle) = state.workers.get_mut(&uid) {
                 handle.wanted = wanted;
@@ -91,19 +92,19 @@ impl Pods {
         self.start(&mut state, uid, desired);
     }
 
-    /// A Pod is in its source no more.
-    pub(crate) fn gone(&self, uid: &str) {
+    /// Ends a Pod that its source does not have any more.
+    pub(crate) fn end_removed(&self, uid: &str) {
         let mut state = self.lock();
         state.finished.remove(uid);
         state.waiting.retain(|_, pod| pod.metadata.uid.as_deref() != Some(uid));
         if let Some(handle) = state.workers.get(uid) {
-            self.ctx.placement.ending(uid);
+            self.ctx.placement.mark_ending(uid);
             handle.desired.send_modify(|desired| desired.stop = Some(Stop::Gone));
         }
     }
 
-    /// What the runtime has of a Pod that no source knows is stopped and removed.
-    pub(crate) fn orphan(&self, uid: &str, known: &Known) {
+    /// Stops and removes the containers of a Pod that no source has.
+    pub(crate) fn remove_orphan(&self, uid: &str, known: &RuntimePod) {
         let mut state = self.lock();
         if state.workers.contains_key(uid) {
             return;
@@ -112,7 +113,7 @@ impl Pods {
             namespace = known.namespace,
             name = known.name,
             uid,
-            "end a Pod that is wanted no more"
+            "end a Pod that no source has"
         );
         let container = |name: &String| Container { name: name.clone(), ..Container::default() };
         let mut pod = Pod::default();
@@ -121,7 +122,7 @@ impl Pods {
         pod.metadata.namespace = Some(known.namespace.clone());
         let containers = known.containers.iter().map(container).collect();
         pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
-        // There is no object to tell anything.
+        // Such a Pod has no object in the API, so its status is not reported.
         pod.metadata.annotations =
             Some([("kubernetes.io/config.source".to_owned(), "orphan".to_owned())].into());
         self.start(&mut state, uid.to_owned(), Desired::new(Arc::new(pod), Some(Stop::Gone)));
@@ -131,24 +132,24 @@ impl Pods {
         let refusal = self.refusal(state, &desired);
         let wanted = desired.pod.clone();
         let given = resize::with(&wanted, &resize::recovered(&wanted));
-        (desired.pod, desired.pending) = self.allot(state, wanted.clone(), &given);
+        (desired.pod, desired.pending) = self.allocate(state, wanted.clone(), &given);
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
-        let tending = tend(self.ctx.clone(), receiver, shared.clone(), refusal);
+        let worker = run_worker(self.ctx.clone(), receiver, shared.clone(), refusal);
         state.workers.insert(uid.clone(), Handle { desired: sender, shared, wanted });
         let pods = self.clone();
         self.ctx.tasks.spawn_until_shutdown(&name, async move {
-            tending.await;
+            worker.await;
             pods.ended(&uid);
         });
     }
 
-    /// Why a Pod is not taken. One that a kubelet has begun, this one or another, has been taken.
+    /// Returns the refusal of a Pod that is not admitted. A Pod that any kubelet has started before is always admitted.
     fn refusal(&self, state: &State, desired: &Desired) -> Option<Refusal> {
         let ctx = &self.ctx;
-        let begun = ctx.mirrors.reported(&desired.pod).is_some_and(|s| s.start_time.is_some());
-        if begun || desired.stop.is_some() {
+        let started = ctx.mirrors.api_status(&desired.pod).is_some_and(|s| s.start_time.is_some());
+        if started || desired.stop.is_some() {
             return None;
         }
         let own = ctx.node.get();
@@ -164,7 +165,7 @@ impl Pods {
         let others: Vec<Arc<Pod>> =
             state.workers.values().filter(|h| !h.is_over()).map(Handle::wanted).collect();
         let refusal = admit(&desired.pod, &node, others.iter().map(AsRef::as_ref)).err()?;
-        // What the node is too small for is also what its CPUs and memory are too few for; these are asked first.
+        // Upstream's kubelet asks the CPU and memory managers before it compares requests with allocatable amounts.
         let placed =
             refusal.reason.starts_with("OutOf").then(|| ctx.placement.refusal(&desired.pod));
         let refusal = placed.flatten().unwrap_or(refusal);
@@ -172,8 +173,14 @@ impl Pods {
         Some(refusal)
     }
 
-    /// Gives a Pod what it now asks for, or leaves it what it was `given` and says why.
-    fn allot(&self, state: &State, wanted: Arc<Pod>, given: &Pod) -> (Arc<Pod>, Option<Pending>) {
+    /// Allocates the resources that a resized Pod requests. If that is not possible, returns the `given` ones and the
+    /// reason.
+    fn allocate(
+        &self,
+        state: &State,
+        wanted: Arc<Pod>,
+        given: &Pod,
+    ) -> (Arc<Pod>, Option<Pending>) {
         let given = resize::asked(given);
         if resize::asked(&wanted) == given {
             return (wanted, None);
@@ -197,15 +204,15 @@ impl Pods {
         }
     }
 
-    /// Looks whether Pods can now be given what they have waited for.
-    pub(crate) fn allot_again(&self) {
+    /// Retries pending resizes of Pods.
+    pub(crate) fn retry_resizes(&self) {
         let state = self.lock();
         for handle in state.workers.values() {
             let known = handle.desired.borrow().clone();
             if known.pending.is_none() {
                 continue;
             }
-            let (pod, pending) = self.allot(&state, handle.wanted.clone(), &known.pod);
+            let (pod, pending) = self.allocate(&state, handle.wanted.clone(), &known.pod);
             if known.pending != pending {
                 handle
                     .desired
@@ -227,7 +234,7 @@ impl Pods {
         }
     }
 
-    /// Something about a Pod changed.
+    /// Wakes a Pod's worker.
     pub(crate) fn wake(&self, uid: &str) {
         if let Some(handle) = self.lock().workers.get(uid) {
             handle.shared.wake.notify_one();
@@ -242,15 +249,15 @@ impl Pods {
         }
     }
 
-    /// The node ends a Pod to save others.
+    /// Evicts a Pod.
     pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
         if let Some(handle) = self.lock().workers.get(uid) {
-            self.ctx.placement.ending(uid);
+            self.ctx.placement.mark_ending(uid);
             handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
         }
     }
 
-    /// The Pods that are to run and hold something of the node.
+    /// Returns the Pods that are not ending and that hold resources of the node.
     pub(crate) fn active(&self) -> Vec<Arc<Pod>> {
         let state = self.lock();
         let stays = |handle: &&Handle| {
@@ -260,7 +267,7 @@ impl Pods {
         state.workers.values().filter(stays).map(Handle::wanted).collect()
     }
 
-    /// The containers that run: each one's Pod by its UID, its name, and its id.
+    /// Returns the running containers as Pod UID, container name and container ID.
     pub(crate) fn running(&self) -> Vec<(String, String, String)> {
         let state = self.lock();
         let mut running = Vec::new();
@@ -272,16 +279,16 @@ impl Pods {
         running
     }
 
-    /// All Pods with their latest statuses.
+    /// Returns all Pods with their latest statuses.
     pub(crate) fn list(&self) -> Vec<Pod> {
         self.lock().workers.values().map(Handle::pod).collect()
     }
 
-    pub(crate) fn knows(&self, uid: &str) -> bool {
+    pub(crate) fn has_pod(&self, uid: &str) -> bool {
         self.lock().workers.contains_key(uid)
     }
 
-    /// The Pod of a name, with what the runtime has of it.
+    /// Returns the Pod of a name and its last observed containers.
     pub(crate) fn find(
         &self,
         namespace: &str,
@@ -305,20 +312,19 @@ impl Pods {
     }
 }
 
-/// Tends one Pod until it is gone. A worker that panics is made anew, later each time, and finds what runs as a
-/// kubelet that was started again does; other Pods have workers of their own.
-async fn tend(
+/// Runs a Pod's worker until the Pod is gone. A worker that panics is restarted with a backoff, and adopts the running
+/// containers like a restarted kubelet. Workers of other Pods are not affected.
+async fn run_worker(
     ctx: Arc<Context>,
     desired: watch::Receiver<Desired>,
     shared: Arc<Shared>,
     refusal: Option<Refusal>,
 ) {
-    let (name, mut begun) = (namespaced_name(&desired.borrow().pod), false);
+    let (name, mut restarted) = (namespaced_name(&desired.borrow().pod), false);
     rt::until_it_ends("pod worker", name, || {
-        if std::mem::replace(&mut begun, true) {
+        if std::mem::replace(&mut restarted, true) {
             let pod = desired.borrow().pod.clone();
-            let text =
-                "the Pod's worker panicked and was started again; the kubelet's log says why";
+            let text = "the Pod's worker panicked and was started again; see the kubelet's log";
             ctx.events.warn(&pod, "FailedSync", text.to_owned());
         }
         Worker::new(ctx.clone(), desired.clone(), shared.clone(), refusal.clone()).run()
@@ -331,7 +337,7 @@ impl Handle {
         self.desired.borrow().pod.clone()
     }
 
-    /// Whether the Pod has ended and holds nothing of the node any more.
+    /// Reports whether the Pod has ended and holds no resources of the node any more.
     fn is_over(&self) -> bool {
         let status = self.shared.status.lock().unwrap_or_else(PoisonError::into_inner);
         let phase = status.as_ref().and_then(|s| s.phase.as_deref());

@@ -1,8 +1,8 @@
-//! Who may use an image that is on this machine already.
+//! Decides whether a Pod may use an image that is already on the node.
 //!
-//! An image that was pulled by somebody's credentials is there for everybody who names it, unless the kubelet asks again.
-//! So it keeps a record of each pull, in the files and the form of upstream's kubelet, and by them and the policy
-//! (`imagePullCredentialsVerificationPolicy`) decides whether a Pod may use what is there or has to pull it by its own.
+//! An image that was pulled with one Pod's credentials is available to every Pod that names it. So the kubelet records
+//! each pull, in upstream's files and format. The records and `imagePullCredentialsVerificationPolicy` decide whether a
+//! Pod may use the image or must pull it with its own credentials.
 
 use std::{
     collections::BTreeMap,
@@ -19,22 +19,26 @@ use sha2::{Digest, Sha256};
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// For which images that are there a Pod's credentials are verified.
+/// The images on the node for which a Pod's credentials are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verification {
+    /// No image.
     Never,
-    /// For those that a kubelet pulled.
+    /// Images that a kubelet has pulled.
     Pulled,
-    /// For all but those that a pattern names: an image without its tag, or everything below a path (`/*`).
+    /// All images but those that match a pattern: an image name without tag, or all names below a path (`/*`).
     Unlisted(Vec<String>),
+    /// Every image.
     Always,
 }
 
 impl Verification {
-    /// By the names that the configuration has; the error is upstream's.
+    /// Parses the policy. The error is upstream's.
     pub(crate) fn new(policy: &str, allowlist: &[String]) -> Result<Self, String> {
         if !allowlist.is_empty() && policy != "NeverVerifyAllowlistedImages" {
-            return Err("can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\"".to_owned());
+            return Err("can't set `preloadedImagesVerificationAllowlist` if \
+                 `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\""
+                .to_owned());
         }
         match policy {
             "" | "NeverVerifyPreloadedImages" => Ok(Self::Pulled),
@@ -47,7 +51,9 @@ impl Verification {
                 Ok(Self::Unlisted(allowlist.to_vec()))
             }
             other => Err(format!(
-                "option {other:?} specified for imagePullCredentialsVerificationPolicy. Valid options are \"NeverVerify\", \"NeverVerifyPreloadedImages\", \"NeverVerifyAllowlistedImages\" or \"AlwaysVerify\""
+                "option {other:?} specified for imagePullCredentialsVerificationPolicy. Valid options are \
+                 \"NeverVerify\", \"NeverVerifyPreloadedImages\", \"NeverVerifyAllowlistedImages\" or \
+                 \"AlwaysVerify\""
             )),
         }
     }
@@ -90,17 +96,17 @@ fn check_pattern(pattern: &str) -> Result<(), String> {
     }
 }
 
-/// An image's name without tag and digest.
+/// Returns an image's name without tag and digest.
 fn without_tag(image: &str) -> &str {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
     match name.rsplit_once(':') {
-        // What follows a host's colon is its port.
+        // A colon before a slash separates host and port.
         Some((name, tag)) if !tag.contains('/') => name,
         _ => name,
     }
 }
 
-/// A Secret that credentials come from.
+/// A Secret with pull credentials, and the hash of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PullSecret {
@@ -111,28 +117,28 @@ pub(crate) struct PullSecret {
 }
 
 impl PullSecret {
-    fn is_place_of(&self, other: &Self) -> bool {
+    fn is_same_secret_as(&self, other: &Self) -> bool {
         (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
     }
 }
 
-/// What an image was pulled by.
+/// The credentials with which an image was pulled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Credentials {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_secrets: Vec<PullSecret>,
-    /// Of credential plugins, which only upstream's kubelet has; kept for it.
+    /// Service accounts of credential plugins, which only upstream's kubelet supports. They are preserved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_service_accounts: Vec<serde_json::Value>,
-    /// All Pods of the node may use the image: it was pulled without any.
+    /// `true` if all Pods of the node may use the image, because it was pulled without credentials.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     node_pods_accessible: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Pulled {
+struct PulledRecord {
     kind: String,
     api_version: String,
     last_updated_time: String,
@@ -149,12 +155,12 @@ struct Intent<'a> {
     image: &'a str,
 }
 
-/// The records of one kubelet.
+/// The pull records of one kubelet.
 pub(crate) struct PullRecords {
     pulling: PathBuf,
     pulled: PathBuf,
     policy: Verification,
-    /// How many pulls of an image are on their way.
+    /// The number of running pulls by image.
     under_way: Mutex<BTreeMap<String, usize>>,
 }
 
@@ -169,7 +175,7 @@ impl PullRecords {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a Pod with these Secrets has to pull an image that is there. Records that cannot be read say yes.
+    /// Reports whether a Pod with these Secrets must pull an image that is on the node. An unreadable record means yes.
     pub(crate) fn must_pull(
         &self,
         image: &str,
@@ -190,18 +196,18 @@ impl PullRecords {
         }
         let fits = |own: &&PullSecret| {
             known.kubernetes_secrets.iter().any(|known| {
-                known.is_place_of(own)
+                known.is_same_secret_as(own)
                     || !known.credential_hash.is_empty()
                         && known.credential_hash == own.credential_hash
             })
         };
         let Some(own) = secrets.iter().find(fits) else { return true };
-        // The same credentials in another Secret, or others in the same one, are good from now on too.
+        // Record the match: it may be the same credentials in another Secret, or new credentials in the same Secret.
         self.note(image, reference, Some(own), now);
         false
     }
 
-    /// A pull begins. Until it is recorded, the image counts as pulled by nobody known.
+    /// Records the start of a pull. Until it ends, the image counts as pulled with unknown credentials.
     pub(crate) fn begin(&self, image: &str) -> io::Result<()> {
         let mut under_way = self.lock();
         let intent = Intent { kind: "ImagePullIntent", api_version: API_VERSION, image };
@@ -210,7 +216,8 @@ impl PullRecords {
         Ok(())
     }
 
-    /// A pull has ended: of what came of it, and by which Secret, unless none was needed.
+    /// Records the end of a pull. `pulled` is the image's reference and the Secret that was used, or `None` after a
+    /// failure.
     pub(crate) fn end(
         &self,
         image: &str,
@@ -221,7 +228,7 @@ impl PullRecords {
         if let Some((reference, secret)) = pulled
             && !self.note(image, reference, secret, now)
         {
-            // The intent stays, so that the image is known to have been pulled.
+            // Keep the intent, so that the image still counts as pulled.
             return;
         }
         let left = under_way.get(image).map_or(0, |count| count - 1);
@@ -231,11 +238,11 @@ impl PullRecords {
         }
         under_way.remove(image);
         if let Err(error) = fs::remove_file(file(&self.pulling, image)) {
-            tracing::warn!(image, %error, "remove the record of a pull that has ended");
+            tracing::warn!(image, %error, "remove the intent of a finished image pull");
         }
     }
 
-    /// Forgets images that are no more, but for those that were pulled since they were listed.
+    /// Removes the records of images that no longer exist, except those pulled after `listed`.
     pub(crate) fn prune(&self, references: &[String], listed: Timestamp) {
         let _one_at_a_time = self.lock();
         for entry in fs::read_dir(&self.pulled).into_iter().flatten().flatten() {
@@ -248,7 +255,7 @@ impl PullRecords {
         }
     }
 
-    fn read(&self, reference: &str) -> io::Result<Option<Pulled>> {
+    fn read(&self, reference: &str) -> io::Result<Option<PulledRecord>> {
         match fs::read(file(&self.pulled, reference)) {
             Ok(text) => decode(&text).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -256,7 +263,7 @@ impl PullRecords {
         }
     }
 
-    /// Adds to the record of an image; returns whether it says what it should.
+    /// Adds credentials to the record of an image. Returns `true` if the record is up to date.
     fn note(
         &self,
         image: &str,
@@ -265,7 +272,7 @@ impl PullRecords {
         now: Timestamp,
     ) -> bool {
         let before = self.read(reference).ok().flatten();
-        let mut record = before.clone().unwrap_or_else(|| Pulled {
+        let mut record = before.clone().unwrap_or_else(|| PulledRecord {
             kind: "ImagePulledRecord".to_owned(),
             api_version: API_VERSION.to_owned(),
             last_updated_time: String::new(),
@@ -277,7 +284,7 @@ impl PullRecords {
             _ if known.node_pods_accessible => {}
             None => *known = Credentials { node_pods_accessible: true, ..Credentials::default() },
             Some(secret) => {
-                known.kubernetes_secrets.retain(|known| !known.is_place_of(secret));
+                known.kubernetes_secrets.retain(|known| !known.is_same_secret_as(secret));
                 known.kubernetes_secrets.push(secret.clone());
                 known.kubernetes_secrets.sort();
             }
@@ -290,18 +297,18 @@ impl PullRecords {
         match write(&self.pulled, reference, &record) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(image, %error, "record what an image was pulled by");
+                tracing::warn!(image, %error, "record the credentials of an image pull");
                 false
             }
         }
     }
 }
 
-fn decode(text: &[u8]) -> io::Result<Pulled> {
+fn decode(text: &[u8]) -> io::Result<PulledRecord> {
     serde_json::from_slice(text).map_err(io::Error::from)
 }
 
-/// Files are named by a hash, because images' names have slashes.
+/// Returns the path of a record. The file name is a hash, because image names contain slashes.
 fn file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("sha256-{}", hex(name.as_bytes())))
 }
@@ -341,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_image_is_for_those_alone_who_could_pull_it() {
+    fn reuses_private_image_only_with_matching_credentials() {
         let dir = tempfile::tempdir().unwrap();
         let records = records(&dir, "");
         let must = |secrets: &[PullSecret]| records.must_pull(IMAGE, REFERENCE, secrets, now());
@@ -357,12 +364,12 @@ mod tests {
         let text = fs::read_to_string(file(&records.pulled, REFERENCE)).unwrap();
         assert!(text.contains("\"registry.example:5000/team/app\""), "{text}");
         assert!(!file(&records.pulling, IMAGE).exists());
-        // Another image of the same content, of another's registry, is another's.
+        // The same content under the name of another registry needs a pull of its own.
         assert!(records.must_pull("other.example/app:1", REFERENCE, &[owner], now()));
     }
 
     #[test]
-    fn what_was_pulled_without_credentials_is_for_everybody() {
+    fn reuses_image_pulled_without_credentials() {
         let dir = tempfile::tempdir().unwrap();
         let records = records(&dir, "AlwaysVerify");
         assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "even one that was there");
@@ -374,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_pulls_leave_nothing_and_images_that_are_gone_are_forgotten() {
+    fn removes_intents_of_failed_pulls_and_records_of_gone_images() {
         let dir = tempfile::tempdir().unwrap();
         let records = records(&dir, "");
         records.begin(IMAGE).unwrap();
@@ -390,9 +397,9 @@ mod tests {
         assert!(!file(&records.pulled, REFERENCE).exists());
     }
 
-    /// The name and the form are upstream's, so that either kubelet reads the other's records.
+    /// File name and format are upstream's, so that both kubelets can read each other's records.
     #[test]
-    fn upstreams_records_are_read() {
+    fn reads_records_of_upstream() {
         let text = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"test-brokenhash","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":""}]}}}"#;
         let record = decode(text.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
@@ -401,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_upstreams() {
+    fn parses_policies_as_upstream() {
         let of = |policy: &str, list: &[&str]| {
             Verification::new(policy, &list.iter().map(ToString::to_string).collect::<Vec<_>>())
         };

@@ -1,4 +1,4 @@
-//! Telling the API what became of a Pod.
+//! Reports Pod statuses to the API server.
 
 use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
-/// What was told of one Pod.
+/// The status that was last reported for one Pod.
 #[derive(Default)]
 pub(crate) struct Report {
     last: Option<PodStatus>,
-    /// The uid of the object that was told; a mirror may be made anew.
-    told: Option<String>,
-    /// The object's resource version after it was told.
+    /// The UID of the reported object. It changes if a mirror Pod is created again.
+    reported_uid: Option<String>,
+    /// The resourceVersion of the object after the report.
     version: Option<u64>,
 }
 
@@ -22,33 +22,34 @@ impl Report {
         self.last.as_ref()
     }
 
-    /// What the next status is compared with and carries on from.
+    /// Returns the status on which the next one is based.
     pub(crate) fn previous(&self, ctx: &Context, pod: &Pod) -> PodStatus {
-        // Before anything was told, the kubelet before this one has the word.
-        let before = if self.told.is_none() { ctx.mirrors.reported(pod) } else { None };
+        // Before the first report, use the status that an earlier kubelet reported.
+        let before = if self.reported_uid.is_none() { ctx.mirrors.api_status(pod) } else { None };
         before.or_else(|| self.last.clone()).unwrap_or_default()
     }
 
-    /// Sends a status if it is new; returns whether there is nothing left to tell.
+    /// Sends a status if it differs from the last one. Returns `false` if the report must be retried.
     pub(crate) async fn send(&mut self, ctx: &Context, pod: &Pod, status: PodStatus) -> bool {
         let target =
             if pod_core::is_static(pod) { ctx.mirrors.uid(pod) } else { pod.metadata.uid.clone() };
         let (Some(client), Some(uid)) = (&ctx.client, target) else {
-            // Nobody to tell, or not yet: the mirror's coming wakes the worker.
+            // Without an API server or a mirror Pod there is no object. The worker wakes when the mirror Pod appears.
             self.last = Some(status);
             return true;
         };
-        let before = match &self.told {
-            Some(told) if *told == uid => self.last.clone(),
-            _ => ctx.mirrors.reported(pod),
+        let before = match &self.reported_uid {
+            Some(reported_uid) if *reported_uid == uid => self.last.clone(),
+            _ => ctx.mirrors.api_status(pod),
         };
-        let (shown_at, shown) = ctx.mirrors.shown(pod);
-        let shown_at = version(shown_at.as_deref());
-        if before.as_ref() == Some(&status) && !self.contradicted(shown_at, shown.as_ref(), &status)
+        let (api_version, api_status) = ctx.mirrors.api_version_and_status(pod);
+        let api_version = version(api_version.as_deref());
+        if before.as_ref() == Some(&status)
+            && !self.was_overwritten(api_version, api_status.as_ref(), &status)
         {
-            self.told = Some(uid);
+            self.reported_uid = Some(uid);
             self.last = Some(status);
-            self.version = self.version.or(shown_at);
+            self.version = self.version.or(api_version);
             return true;
         }
         let patch =
@@ -60,35 +61,37 @@ impl Report {
         };
         match client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
             Ok(answer) => self.version = version(answer["metadata"]["resourceVersion"].as_str()),
-            // The Pod is gone, or another has taken its name: nobody wants to know any more.
+            // The Pod was deleted, or its name belongs to another Pod: the status is obsolete.
             Err(error) if error.is_not_found() || error.is_conflict() => {
-                tracing::debug!(pod = %namespaced_name(pod), %error, "a status is not wanted");
+                tracing::debug!(pod = %namespaced_name(pod), %error, "drop the status of a deleted Pod");
             }
             Err(error) => {
                 tracing::warn!(pod = %namespaced_name(pod), %error, "report a Pod's status");
                 return false;
             }
         }
-        self.told = Some(uid);
+        self.reported_uid = Some(uid);
         self.last = Some(status);
         true
     }
 }
 
 impl Report {
-    /// Whether somebody has said otherwise since: the node life cycle controller takes readiness from the Pods of a
-    /// node that it believes lost, static ones included, and the kubelet gives it back.
-    fn contradicted(
+    /// Reports whether another writer has changed the Pod's readiness since the last report. The node lifecycle
+    /// controller sets Pods of an unreachable node to not ready, and the kubelet corrects that.
+    fn was_overwritten(
         &self,
-        shown_at: Option<u64>,
-        shown: Option<&PodStatus>,
+        api_version: Option<u64>,
+        api_status: Option<&PodStatus>,
         status: &PodStatus,
     ) -> bool {
         let ready = |status: Option<&PodStatus>| -> Option<String> {
             let conditions = status?.conditions.as_ref()?;
             conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone())
         };
-        self.version.is_some() && shown_at > self.version && ready(shown) != ready(Some(status))
+        self.version.is_some()
+            && api_version > self.version
+            && ready(api_status) != ready(Some(status))
     }
 }
 
@@ -96,8 +99,8 @@ fn version(text: Option<&str>) -> Option<u64> {
     text.and_then(|text| text.parse().ok())
 }
 
-/// A strategic patch's status: all of the new one that is the kubelet's, and null for what it no longer says. Lists are
-/// replaced as a whole, except for conditions: others have theirs among them, which the kubelet may not have seen yet.
+/// Returns a strategic merge patch for the status: all fields that the kubelet owns, and null for removed ones. Lists
+/// are replaced, except for conditions, because other writers have conditions in the same list.
 fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
     let fields = |status: &PodStatus| match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,
@@ -119,11 +122,11 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
         let all = status.conditions.iter().flatten();
         all.filter(|condition| pod_core::is_kubelets(condition)).cloned().collect()
     };
-    let said = own(now);
+    let conditions = own(now);
     let old = before.map(own).unwrap_or_default();
-    let taken_back = old.iter().filter(|old| !said.iter().any(|c| c.type_ == old.type_));
+    let taken_back = old.iter().filter(|old| !conditions.iter().any(|c| c.type_ == old.type_));
     let taken_back = taken_back.map(|c| json!({ "$patch": "delete", "type": c.type_ }));
-    // What a condition does not say any more goes, too.
+    // Null removes a reason or message that the new condition does not have.
     let whole = |condition: &PodCondition| {
         let mut whole = json!({ "reason": null, "message": null });
         whole.as_object_mut().into_iter().for_each(|map| {
@@ -131,13 +134,13 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
         });
         whole
     };
-    let conditions: Vec<Value> = said.iter().map(whole).chain(taken_back).collect();
+    let conditions: Vec<Value> = conditions.iter().map(whole).chain(taken_back).collect();
     patch.insert("conditions".to_owned(), json!(conditions));
     Value::Object(patch)
 }
 
-/// Tells by Events which containers have begun to wait before they are tried again.
-pub(crate) fn tell_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: &PodStatus) {
+/// Records Events for containers that have entered a back-off.
+pub(crate) fn record_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: &PodStatus) {
     let reason =
         |container: &ContainerStatus| container.state.as_ref()?.waiting.as_ref()?.reason.clone();
     let all = |status: &PodStatus| -> Vec<ContainerStatus> {
@@ -173,7 +176,7 @@ pub(crate) fn tell_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: 
     }
 }
 
-/// Lets the API forget a Pod whose containers have ended; returns whether it has.
+/// Confirms the deletion of a Pod whose containers have ended. Returns `false` if that must be retried.
 pub(crate) async fn confirm_deletion(ctx: &Context, pod: &Pod) -> bool {
     let Some(client) = &ctx.client else { return true };
     let options = DeleteOptions {
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kubelets_conditions_are_told() {
+    fn reports_only_conditions_of_the_kubelet() {
         let ready = json!({ "type": "Ready", "status": "True" });
         let gate = json!({ "type": "example.com/gate", "status": "False" });
         let evicted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });

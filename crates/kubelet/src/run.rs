@@ -1,3 +1,5 @@
+//! Starts the kubelet.
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use rt::Tasks;
@@ -7,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::{
     args::Args,
     claims::{self, Claims, ClaimsStateError},
-    config::{self, ConfigError, Place, Settings},
+    config::{self, ConfigError, HostSettings, Settings},
     context::Context,
     devices::{self, Devices},
     events::Events,
@@ -25,14 +27,14 @@ use crate::{
     volumes::{self, DIRECTORY_MODE},
 };
 
-/// Why the kubelet does not start, or ends.
+/// The error that prevents the kubelet's start or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("this machine has no address besides loopback's; give one with --node-ip")]
     NoAddress,
-    #[error("make the kubelet's directory {}: {source}", path.display())]
+    #[error("create the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
     Mount(#[from] sys::Error),
@@ -56,18 +58,19 @@ pub enum Error {
     Runtime(#[from] cri::Error),
 }
 
-/// What a kubelet is started with.
+/// The configuration of one kubelet.
 #[derive(Clone)]
 pub struct Config {
+    /// The checked settings.
     pub settings: Settings,
-    /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
+    /// A separate client for heartbeats. `None` uses the kubelet's client.
     pub heartbeats: Option<client::Client>,
-    /// Whether the kubelet renews its client certificate itself; see [`crate::keep_enrolled`].
+    /// `true` if the kubelet renews its client certificate; see [`crate::keep_enrolled`].
     pub rotate_certificates: bool,
 }
 
 impl Config {
-    /// Puts together flags, the file they name, and what the machine says of itself.
+    /// Assembles the configuration from flags, the configuration file and facts about the machine.
     pub fn from_args(args: &Args) -> Result<Self, Error> {
         args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let file = config::load(args)?;
@@ -77,14 +80,14 @@ impl Config {
         } else {
             args.node_ip.clone()
         };
-        let place = Place {
+        let place = HostSettings {
             node_name,
             node_ips,
             root: args.root_dir.clone(),
             cert_dir: args.cert_dir(),
             labels: args.labels(),
         };
-        // A connection that carries nothing else cannot be held up by anything else.
+        // Heartbeats have a connection of their own, so that other requests cannot delay them.
         let heartbeats = match &args.kubeconfig {
             Some(path) if path.exists() => {
                 Some(client::Client::from_kubeconfig_file(path, "kubelet-heartbeats")?)
@@ -96,10 +99,10 @@ impl Config {
     }
 }
 
-/// How long to wait for a container runtime that is starting, too.
+/// The time to wait for a container runtime that is also starting.
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a kubelet until shutdown; without a client, only static Pods run.
+/// Runs a kubelet until shutdown. Without a client, only static Pods run.
 pub async fn run(
     config: Config,
     client: Option<client::Client>,
@@ -119,7 +122,8 @@ pub async fn run(
         .map_err(PlacementError::from)?;
     let claims = Arc::new(Claims::new(&settings.root, stats.metrics(), tasks)?);
     let placement = Placement::new(&settings, topology, devices.clone(), stats.metrics())?;
-    // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
+    // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
+    // its own.
     HostMounts.make_shared(&settings.root)?;
     let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
     let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
@@ -138,7 +142,7 @@ pub async fn run(
         machine,
         runtime_name: version.runtime_name,
         objects: Objects::new(client.clone(), tasks),
-        node: node::Own::new(client.as_ref(), &settings.node_name, tasks),
+        node: node::OwnNode::new(client.as_ref(), &settings.node_name, tasks),
         events: Events::new(client.clone(), &settings.node_name, clock.clone(), tasks),
         cgroups: sys::cgroup::detect(),
         mounts: Arc::new(HostMounts),
@@ -159,7 +163,7 @@ pub async fn run(
         settings,
     });
     if let Err(error) = volumes::csi::reconstruct(&ctx).await {
-        tracing::warn!(%error, "look for volumes that were mounted before");
+        tracing::warn!(%error, "reconstruct the CSI volumes mounted by an earlier kubelet");
     }
     let pods = Pods::new(ctx.clone());
     if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
@@ -172,15 +176,15 @@ pub async fn run(
         server::start(&ctx, &pods, health.clone()).await?;
     }
     if let Err(error) = pod_resources::serve(&ctx, pods.clone()) {
-        tracing::warn!(%error, "serve podresources; monitoring learns of no devices");
+        tracing::warn!(%error, "serve the Pod resources API; monitoring agents see no devices");
     }
     start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;
     Ok(())
 }
 
-/// Makes the kubelet's directory. Whatever mode that of the Pods had, it is closed to the machine's other users: below
-/// it are Secrets.
+/// Creates the kubelet's directory. The directory of Pods contains Secrets, so it is closed to other users of the
+/// machine, whatever mode it had.
 fn make_root(root: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let pods = root.join("pods");
@@ -190,8 +194,8 @@ fn make_root(root: &Path) -> std::io::Result<()> {
 
 async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
     let ask = || async {
-        let asked = cri.version().await;
-        asked.inspect_err(|error| tracing::debug!(%error, "waiting for the container runtime"))
+        let version = cri.version().await;
+        version.inspect_err(|error| tracing::debug!(%error, "waiting for the container runtime"))
     };
     rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, ask).await
 }
@@ -247,7 +251,7 @@ fn start(
             informer.synced().await;
         }
         sources_read.send_replace(true);
-        // The informer lives as long as this task.
+        // This task owns the informer and keeps it running.
         std::future::pending::<()>().await;
     });
     let own = (ctx.clone(), pods.clone());
@@ -269,13 +273,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_other_users_do_not_come_to_the_pods() {
+    fn closes_pod_directory_to_other_users() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("kubelet");
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
         make_root(&root).unwrap();
         assert_eq!((mode(&root), mode(&root.join("pods"))), (0o750, 0o750));
-        // A kubelet before this one left them open.
+        // An earlier kubelet left it open.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(root.join("pods"), open).unwrap();
         make_root(&root).unwrap();

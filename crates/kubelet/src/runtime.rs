@@ -1,4 +1,4 @@
-//! From what the runtime says to what the core understands.
+//! Converts the runtime's answers (CRI) to the types of `pod-core`.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -7,14 +7,14 @@ use pod_core::{Container, Observed, Run, Sandbox, Timestamp};
 
 use crate::context::{Context, of_nanos};
 
-/// The labels and annotations by which a kubelet, also another one, finds again what it made.
+/// The labels and annotations from which a restarted kubelet recognizes its sandboxes and containers.
 pub(crate) mod label {
     pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
     pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
     pub(crate) const HASH: &str = "io.kubernetes.container.hash";
-    /// What the container was created to keep to.
+    /// The resources with which the container was created.
     pub(crate) const RESOURCES: &str = "io.windlass.container.resources";
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
     pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
@@ -22,22 +22,22 @@ pub(crate) mod label {
     pub(crate) const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }
 
-/// The limits on a termination message, as upstream's.
+/// The limits of a termination message, as upstream.
 const MESSAGE_BYTES: u64 = 4096;
 const LOG_MESSAGE_BYTES: usize = 2048;
 const LOG_MESSAGE_LINES: usize = 80;
 
-/// The exit code of a process that SIGKILL ended, as the kernel does where memory is short.
+/// The exit code of a process ended by SIGKILL, which the kernel's out-of-memory killer sends.
 const KILLED: i32 = 137;
-/// The reason of a container that was killed for memory.
+/// The reason of a container that was killed because it ran out of memory.
 const OUT_OF_MEMORY: &str = "OOMKilled";
-/// The time in which a runtime reports that a container was killed for memory, after it has reported the end.
+/// The time after the end of a container within which a runtime reports that it ran out of memory.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
-/// The pause before an end that is not settled is read again.
+/// The delay before the status of an end whose reason is not settled is read again.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 
-/// What the runtime has of one Pod. Ended containers do not change, so that `known` spares asking again. Unless the Pod
-/// is `ending`, the reason of an end is settled before it is returned.
+/// Returns the sandboxes and containers of one Pod. Ended containers do not change, so they are copied from `known`.
+/// Unless the Pod is `ending`, this waits until the reason of an end is settled.
 pub(crate) async fn observe(
     ctx: &Context,
     uid: &str,
@@ -79,15 +79,15 @@ async fn status(ctx: &Context, id: &str, ending: bool) -> Result<v1::ContainerSt
     if ending {
         return read().await;
     }
-    settled(read, || killed_for_memory(id.to_owned()), || ctx.now()).await
+    settled_status(read, || was_oom_killed(id.to_owned()), || ctx.now()).await
 }
 
-/// Reads a container's status until it is settled why the container ended.
+/// Reads a container's status until the reason of its end is settled.
 ///
-/// containerd hears of an end and of a lack of memory by two events, in either order, and may lose the second one. A
-/// kubelet that keeps the first status which it reads of an end may report the reason `Error` of a container that was
-/// killed for memory. So the kernel is asked, too, which logs a kill before the process ends.
-async fn settled<R, K>(
+/// containerd receives the end of a container and its lack of memory as two events, in either order, and may lose the
+/// second one. The first status after an end may therefore have the reason `Error` although the container ran out of
+/// memory. So this also checks the kernel's log, which records a kill before the process ends.
+async fn settled_status<R, K>(
     read: impl Fn() -> R,
     was_killed: impl FnOnce() -> K,
     now: impl Fn() -> Timestamp,
@@ -115,20 +115,20 @@ where
     }
 }
 
-/// Reports whether the kernel logged that it killed a process of a container for memory.
-async fn killed_for_memory(id: String) -> bool {
+/// Reports whether the kernel logged an out-of-memory kill of a process of the container.
+async fn was_oom_killed(id: String) -> bool {
     let look = move || sys::was_killed_for_memory(&id);
     match tokio::task::spawn_blocking(look).await {
         Ok(Ok(killed)) => killed,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "look for kills for memory in the kernel's log");
+            tracing::debug!(%error, "read out-of-memory kills from the kernel's log");
             false
         }
         Err(_) => false,
     }
 }
 
-/// Returns `true` for an end of which the runtime may yet report that it was for want of memory.
+/// Reports whether the runtime may still change the reason of an end to out of memory.
 fn may_be_for_memory(status: &v1::ContainerStatus) -> bool {
     status.state() == v1::ContainerState::ContainerExited
         && status.exit_code == KILLED
@@ -208,8 +208,8 @@ fn observe_container(
     }
 }
 
-/// What the container left as its last words, or else the end of its log if its policy says so, or else what the
-/// runtime says. Logs are below the directory `logs`.
+/// Returns the termination message: the container's message file, else the end of its log if the policy says so, else
+/// the runtime's message. Logs must be below the directory `logs`.
 fn termination_message(status: &v1::ContainerStatus, logs: &Path) -> String {
     let inside = status.annotations.get(label::MESSAGE_PATH);
     let file = inside.and_then(|path| status.mounts.iter().find(|m| m.container_path == *path));
@@ -230,8 +230,8 @@ fn termination_message(status: &v1::ContainerStatus, logs: &Path) -> String {
     status.message.clone()
 }
 
-/// The beginning of a file that a container may have put there: a link is not followed to the host's files, and a named
-/// pipe is not waited for.
+/// Reads the start of a file that a container controls. Does not follow a symbolic link to files of the host, and does
+/// not block on a named pipe.
 fn read_start(path: &Path) -> String {
     use std::{io::Read, os::unix::fs::OpenOptionsExt};
     let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
@@ -244,31 +244,31 @@ fn read_start(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One thing the runtime has, in brief.
+/// The ID and state of one sandbox or container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Piece {
+pub(crate) struct RuntimeObject {
     pub(crate) id: String,
     pub(crate) state: i32,
 }
 
-/// A Pod as the runtime knows it.
+/// A Pod as the container runtime has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct RuntimePod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) containers: Vec<String>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<RuntimeObject>,
 }
 
-/// Everything that a kubelet made, by Pod.
-pub(crate) async fn everything(ctx: &Context) -> Result<BTreeMap<String, Known>, cri::Error> {
-    let mut pods: BTreeMap<String, Known> = BTreeMap::new();
+/// Returns all sandboxes and containers that kubelets have created, by Pod UID.
+pub(crate) async fn list_pods(ctx: &Context) -> Result<BTreeMap<String, RuntimePod>, cri::Error> {
+    let mut pods: BTreeMap<String, RuntimePod> = BTreeMap::new();
     for sandbox in ctx.cri.list_pod_sandboxes(None).await? {
         let Some(uid) = sandbox.labels.get(label::POD_UID) else { continue };
         let pod = pods.entry(uid.clone()).or_default();
         pod.namespace = sandbox.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
         pod.name = sandbox.labels.get(label::POD_NAME).cloned().unwrap_or_default();
-        pod.pieces.push(Piece { id: sandbox.id, state: sandbox.state });
+        pod.pieces.push(RuntimeObject { id: sandbox.id, state: sandbox.state });
     }
     for container in ctx.cri.list_containers(None).await? {
         let Some(uid) = container.labels.get(label::POD_UID) else { continue };
@@ -276,7 +276,7 @@ pub(crate) async fn everything(ctx: &Context) -> Result<BTreeMap<String, Known>,
         pod.namespace = container.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
         pod.name = container.labels.get(label::POD_NAME).cloned().unwrap_or_default();
         pod.containers.extend(container.labels.get(label::CONTAINER).cloned());
-        pod.pieces.push(Piece { id: container.id, state: container.state + 10 });
+        pod.pieces.push(RuntimeObject { id: container.id, state: container.state + 10 });
     }
     pods.values_mut().for_each(|pod| pod.pieces.sort());
     Ok(pods)
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_are_read_from_a_file_and_through_no_link() {
+    fn reads_message_from_a_regular_file_only() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "bye".repeat(2000)).unwrap();
@@ -312,12 +312,12 @@ mod tests {
         }
     }
 
-    /// Reads the statuses of a runtime one after the other; the last one stays. `logged` is what the kernel says.
+    /// Reads the runtime's statuses in order; the last one repeats. `logged` is the answer of the kernel's log.
     async fn settle(
         answers: &[v1::ContainerStatus],
         logged: bool,
     ) -> (v1::ContainerStatus, Duration) {
-        let begun = tokio::time::Instant::now();
+        let start = tokio::time::Instant::now();
         let reads = std::cell::Cell::new(0);
         let read = || {
             let at = reads.replace(reads.get() + 1);
@@ -325,9 +325,9 @@ mod tests {
         };
         let ended = Timestamp::from_second(10).unwrap();
         let logged = || std::future::ready(logged);
-        let now = || pod_core::after(ended, begun.elapsed());
-        let status = settled(read, logged, now).await.unwrap();
-        (status, begun.elapsed())
+        let now = || pod_core::after(ended, start.elapsed());
+        let status = settled_status(read, logged, now).await.unwrap();
+        (status, start.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -338,7 +338,7 @@ mod tests {
         // The runtime lost the event.
         let (status, took) = settle(&[ended("Error", 137)], true).await;
         assert_eq!((status.reason.as_str(), took), ("OOMKilled", Duration::ZERO));
-        // Somebody else sent the signal.
+        // Another process sent the signal.
         let (status, took) = settle(&[ended("Error", 137)], false).await;
         assert_eq!((status.reason.as_str(), took), ("Error", SETTLED_AFTER));
         let running = v1::ContainerStatus {
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// A runtime's answers are a program's on the same machine, and go through the same decoder as a stranger's.
+    /// Answers of the runtime come from another process and may be damaged.
     #[test]
     fn damaged_answers() {
         let labels = [(label::POD_UID.to_owned(), "u".to_owned())];
@@ -381,7 +381,7 @@ mod tests {
         fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "cri", &seeds, |input| {
             let container = v1::Container::decode(input).unwrap_or_default();
             let mut status = v1::ContainerStatus::decode(input).unwrap_or_default();
-            // These name files of this machine.
+            // These fields name files of this machine.
             status.mounts.clear();
             status.log_path.clear();
             let seen = observe_container(container, status, Path::new("/none"));

@@ -1,4 +1,5 @@
-//! One Pod's worker: it observes, plans, acts and reports, until the Pod is gone.
+//! The worker of one Pod: observes, plans, acts and reports in a loop until the Pod is gone. Read [`Worker::run`]
+//! first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,17 +28,19 @@ use crate::{
     probes::Prober,
     report::{self, Report},
     runtime, steps,
-    volumes::{self, Mounted, Tokens},
+    volumes::{self, MountedVolumes, Tokens},
 };
 
-/// What is wanted of a worker.
+/// The desired state of a Pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {
+    /// The Pod with the resources that were allocated to it.
     pub(crate) pod: Arc<Pod>,
+    /// The reason why the Pod must end, if it must.
     pub(crate) stop: Option<Stop>,
-    /// Why the Pod, which is here as it was given resources, has not been given all that it asks for.
+    /// The reason why the Pod does not have all resources that it requests.
     pub(crate) pending: Option<Pending>,
-    /// How the node ends the Pod, and how long that may take.
+    /// The eviction of the Pod: its final state, and the longest grace period.
     pub(crate) end: Option<(Ending, Duration)>,
 }
 
@@ -46,27 +49,27 @@ impl Desired {
         Self { pod, stop, pending: None, end: None }
     }
 
-    fn is_to_end(&self) -> bool {
+    fn must_end(&self) -> bool {
         self.stop.is_some() || self.end.is_some()
     }
 
-    /// How long the Pod's containers have to end.
+    /// Returns the time that the Pod's containers have to end.
     fn grace(&self) -> Duration {
         let own = pod_core::grace_period(&self.pod);
         self.end.as_ref().map_or(own, |(_, grace)| own.min(*grace))
     }
 }
 
-/// Why a Pod is to end.
+/// The reason why a Pod must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The API asks for it, and waits until the kubelet says that it is done.
+    /// The Pod has a deletion timestamp. The API server waits for the kubelet to confirm the deletion.
     Deleted,
-    /// It is in no source any more.
+    /// No source has the Pod any more.
     Gone,
 }
 
-/// What others may see and set of a worker.
+/// The part of a worker's state that other tasks read and set.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) wake: Notify,
@@ -76,7 +79,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What the Pod's volumes show has changed.
+    /// Records that objects in the Pod's volumes have changed, and wakes the worker.
     pub(crate) fn volumes_are_stale(&self) {
         self.stale.store(true, Ordering::Relaxed);
         self.wake.notify_one();
@@ -91,7 +94,7 @@ pub(crate) struct Worker {
     ctx: Arc<Context>,
     desired: watch::Receiver<Desired>,
     shared: Arc<Shared>,
-    /// As it was wanted when last looked at.
+    /// The Pod in the last pass.
     pod: Arc<Pod>,
     uid: String,
     memory: Memory,
@@ -99,34 +102,34 @@ pub(crate) struct Worker {
     report: Report,
     prober: Prober,
     tokens: Tokens,
-    mounted: Option<Mounted>,
+    mounted: Option<MountedVolumes>,
     volumes_due: Instant,
     volume_failures: u32,
-    hooked: Mutex<BTreeSet<String>>,
+    hooks_run: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
-    /// Nothing was ever made of the Pod, so that there is nothing to say of its containers.
+    /// `true` if no container of the Pod was ever created, so that its status has none.
     refused: bool,
-    /// Whether the Pod has the devices and CPUs that it asks for, or was begun before this kubelet.
+    /// `true` if the Pod's devices and CPUs are allocated, or it was started by an earlier kubelet.
     admitted: bool,
-    /// When the last container is to have ended.
+    /// The deadline for the end of the last container.
     stop_by: Option<Instant>,
     torn_down: bool,
     tear_down_failures: u32,
-    carried_on: bool,
+    restored: bool,
     last_steps: Vec<Step>,
-    /// What running containers were given after they had been created, by their ids.
+    /// The resources that running containers were resized to, by container ID.
     resized: BTreeMap<String, Option<ResourceRequirements>>,
     resize_error: Option<String>,
 }
 
-/// When to look again.
+/// The time of the next pass.
 enum Next {
     Now,
     At(Option<Timestamp>),
     Done,
 }
 
-/// A step that changed nothing is not repeated at once.
+/// The delay before steps that changed nothing are repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -137,14 +140,14 @@ impl Worker {
         refusal: Option<Refusal>,
     ) -> Self {
         let pod = desired.borrow().pod.clone();
-        // A worker before this one may have said more than the API has.
-        let told = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let status = told.or_else(|| pod.status.clone());
+        // A worker that panicked may have set a newer status than the API server has.
+        let last_status = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let status = last_status.or_else(|| pod.status.clone());
         let ending = match &refusal {
             Some(refusal) => Some(rejected(refusal)),
             None => status.as_ref().and_then(before),
         };
-        // Neither has one that a kubelet before this one refused ever had a container.
+        // A Pod that an earlier kubelet rejected never had a container, either.
         let never_begun = ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
@@ -160,14 +163,14 @@ impl Worker {
             mounted: None,
             volumes_due: Instant::now(),
             volume_failures: 0,
-            hooked: Mutex::default(),
+            hooks_run: Mutex::default(),
             ending,
             refused: refusal.is_some() || never_begun,
             admitted: false,
             stop_by: None,
             torn_down: false,
             tear_down_failures: 0,
-            carried_on: false,
+            restored: false,
             last_steps: Vec::new(),
             resized: BTreeMap::new(),
             resize_error: None,
@@ -179,15 +182,15 @@ impl Worker {
             let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
             self.pod = desired.pod.clone();
-            let shown = |pod: &Pod| {
+            let visible = |pod: &Pod| {
                 let meta = &pod.metadata;
                 (meta.labels.clone(), meta.annotations.clone(), resize::asked(pod))
             };
-            if shown(&before) != shown(&self.pod) || self.shared.take_stale() {
-                // Volumes may show them to the containers.
+            if visible(&before) != visible(&self.pod) || self.shared.take_stale() {
+                // Volumes may contain the changed fields or objects.
                 self.volumes_due = Instant::now();
             }
-            let ending = desired.is_to_end() || self.ending.is_some();
+            let ending = desired.must_end() || self.ending.is_some();
             match runtime::observe(&self.ctx, &self.uid, &self.observed, ending).await {
                 Ok(observed) => self.take(observed),
                 Err(error) => {
@@ -218,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// Takes what the runtime said, and what it was told since it created the containers.
+    /// Stores the observed state, corrected by resizes since the containers were created.
     fn take(&mut self, observed: Observed) {
         self.observed = observed;
         let containers = &mut self.observed.containers;
@@ -230,13 +233,14 @@ impl Worker {
         }
     }
 
-    /// Gives the Pod its devices and CPUs before anything else is done for it. Returns `false` if it is to end.
+    /// Allocates the Pod's devices and CPUs before anything else. Returns `false` if the Pod must end.
     async fn admit(&mut self, pod: &Pod) -> bool {
-        let begun = |status: PodStatus| status.start_time.is_some();
+        let has_started = |status: PodStatus| status.start_time.is_some();
         if self.admitted {
             return true;
         }
-        if !self.observed.containers.is_empty() || self.ctx.mirrors.reported(pod).is_some_and(begun)
+        if !self.observed.containers.is_empty()
+            || self.ctx.mirrors.api_status(pod).is_some_and(has_started)
         {
             self.admitted = true;
             self.ctx.placement.adopt(pod).await;
@@ -249,7 +253,7 @@ impl Worker {
         };
         let done = tokio::select! {
             done = admission => done,
-            _ = stop.wait_for(Desired::is_to_end) => return false,
+            _ = stop.wait_for(Desired::must_end) => return false,
         };
         match done {
             Ok(()) => self.admitted = true,
@@ -261,11 +265,11 @@ impl Worker {
         self.admitted
     }
 
-    /// Waits for news, for a time, or for the next regular look.
+    /// Waits for a change, for the time `at`, or for the next periodic sync.
     async fn wait(&mut self, at: Option<Timestamp>) {
         let now = self.ctx.now();
         let wait = at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        // Spread over time, so that a node's Pods do not all wake at once.
+        // Random, so that a node's Pods do not all wake at the same time.
         let regular = self.ctx.settings.sync_frequency.mul_f64(1.0 + rt::random::<f64>() / 4.0);
         tokio::select! {
             _ = self.desired.changed() => {}
@@ -274,17 +278,17 @@ impl Worker {
         }
     }
 
-    /// One look at a Pod that is to run.
+    /// Runs one pass of a Pod that must run.
     async fn advance(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
         self.memory.begin_pass();
-        if !self.carried_on
-            && let Some(status) = self.ctx.mirrors.reported(pod)
+        if !self.restored
+            && let Some(status) = self.ctx.mirrors.api_status(pod)
         {
-            self.prober.carry_on(&status);
-            self.carried_on = true;
+            self.prober.restore(&status);
+            self.restored = true;
         }
-        // The start time is the kubelet's own report before it is the API's.
+        // The API server may not have the kubelet's last status yet.
         let known = self.with_status(pod);
         let verdicts = self.prober.verdicts();
         let inputs = Inputs {
@@ -304,10 +308,10 @@ impl Worker {
             self.ending = Some(ending);
             return Next::Now;
         }
-        let reported = self.tell(pod, false).await;
+        let reported = self.report_status(pod, false).await;
         let mut again = plan.again;
         if !reported {
-            again = Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE)));
+            again = Some(earliest(again, pod_core::after(self.ctx.now(), PAUSE)));
         }
         let starts =
             plan.steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::CreateSandbox { .. }));
@@ -318,7 +322,7 @@ impl Worker {
         }
         if volumes::may_change(pod) || self.mounted.is_none() && starts {
             let due = self.volumes_due.saturating_duration_since(Instant::now());
-            again = Some(sooner(again, pod_core::after(self.ctx.now(), due)));
+            again = Some(earliest(again, pod_core::after(self.ctx.now(), due)));
         }
         if plan.steps.is_empty() {
             self.last_steps.clear();
@@ -328,11 +332,11 @@ impl Worker {
         self.last_steps.clone_from(&plan.steps);
         let mut stop = self.desired.clone();
         tokio::select! {
-            () = self.act(&known, plan.steps) => {}
-            _ = stop.wait_for(Desired::is_to_end) => return Next::Now,
+            () = self.execute(&known, plan.steps) => {}
+            _ = stop.wait_for(Desired::must_end) => return Next::Now,
         }
         if repeated {
-            Next::At(Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE))))
+            Next::At(Some(earliest(again, pod_core::after(self.ctx.now(), PAUSE))))
         } else {
             Next::Now
         }
@@ -341,10 +345,10 @@ impl Worker {
     fn with_status(&self, pod: &Pod) -> Pod {
         let mut pod = pod.clone();
         if let Some(mut status) = self.report.last().cloned() {
-            // Which claims were made for the Pod is for others to say, and they may have said it since.
-            if let Some(shown) = pod.status.take() {
-                status.resource_claim_statuses = shown.resource_claim_statuses;
-                status.extended_resource_claim_status = shown.extended_resource_claim_status;
+            // These fields belong to other writers, which may have changed them since.
+            if let Some(api_status) = pod.status.take() {
+                status.resource_claim_statuses = api_status.resource_claim_statuses;
+                status.extended_resource_claim_status = api_status.extended_resource_claim_status;
             }
             pod.status = Some(status);
         }
@@ -362,8 +366,8 @@ impl Worker {
         let mut stop = self.desired.clone();
         let done = tokio::select! {
             done = volumes::set_up(&self.ctx, pod, &ips, &self.tokens) => done,
-            // What has begun goes on, and the Pod's end waits for it.
-            _ = stop.wait_for(Desired::is_to_end) => return,
+            // A running setup continues, and the Pod's end waits for it.
+            _ = stop.wait_for(Desired::must_end) => return,
         };
         match done {
             Ok(mounted) => {
@@ -385,8 +389,8 @@ impl Worker {
         }
     }
 
-    /// Takes a plan's steps in order.
-    async fn act(&mut self, pod: &Pod, steps: Vec<Step>) {
+    /// Executes a plan's steps in order. Stops at the first error.
+    async fn execute(&mut self, pod: &Pod, steps: Vec<Step>) {
         for step in steps {
             let done = match step {
                 Step::StopSandbox { id } => {
@@ -410,7 +414,7 @@ impl Worker {
                 }
             };
             if let Err(message) = done {
-                tracing::warn!(pod = %namespaced_name(pod), message, "a step failed");
+                tracing::warn!(pod = %namespaced_name(pod), message, "execute a step of a Pod's plan; trying again");
                 return;
             }
         }
@@ -441,7 +445,7 @@ impl Worker {
         }
     }
 
-    /// Has drivers make ready what the Pod's claims are for, before anything of the Pod is begun.
+    /// Has DRA drivers prepare the Pod's claims, before anything else of the Pod is created.
     async fn prepare_claims(&self, pod: &Pod) -> Result<(), String> {
         let done = self.ctx.claims.prepare(self.ctx.client.as_ref(), pod).await;
         done.map_err(|error| {
@@ -452,13 +456,13 @@ impl Worker {
         })
     }
 
-    /// Has drivers take back what they made ready for the Pod. Returns whether there is nothing left.
-    async fn take_back_claims(&mut self, pod: &Pod) -> bool {
+    /// Has DRA drivers unprepare the Pod's claims. Returns `true` if no claim is left.
+    async fn unprepare_claims(&mut self, pod: &Pod) -> bool {
         let done = self.ctx.claims.unprepare(&self.uid).await;
         let Err(error) = &done else { return true };
         self.tear_down_failures += 1;
         let text = format!("Failed to unprepare dynamic resources: {error}");
-        tracing::warn!(pod = %namespaced_name(pod), text, "take back a Pod's claims");
+        tracing::warn!(pod = %namespaced_name(pod), text, "unprepare a Pod's claims; trying again");
         self.ctx.events.warn(pod, "FailedUnprepareDynamicResources", text);
         false
     }
@@ -477,9 +481,9 @@ impl Worker {
         if exited.is_some()
             && let Err(error) = steps::follow_resources(&self.ctx, pod, &self.observed)
         {
-            tracing::warn!(pod = %namespaced_name(pod), %error, "set a Pod's limits anew");
+            tracing::warn!(pod = %namespaced_name(pod), %error, "update the limits of a Pod's cgroup");
         }
-        // One whose claims were lost with the kubelet's files has none of their devices.
+        // If the claims' checkpoint was lost, prepare them again.
         if !self.ctx.claims.has_all(pod)
             && let Err(message) = self.prepare_claims(pod).await
         {
@@ -489,7 +493,7 @@ impl Worker {
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
         let started = Box::pin(start).await;
-        // An image that cannot be had is no restart: it has a back-off of its own.
+        // A failed image pull does not count as a restart; it has a back-off of its own.
         if let Some(exited) =
             exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
         {
@@ -544,11 +548,11 @@ impl Worker {
         steps::kill(&self.ctx, pod, member, id, &text, grace, true).await;
     }
 
-    /// Reports the Pod's status; returns whether the API server has it, or need not have it.
-    async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
+    /// Reports the Pod's status. Returns `true` unless the report must be retried.
+    async fn report_status(&mut self, pod: &Pod, stopping: bool) -> bool {
         if stopping || self.ending.is_some() {
-            // The scheduler may send another Pod as soon as it has heard.
-            self.ctx.placement.ending(&self.uid);
+            // The scheduler may send another Pod as soon as it sees the status.
+            self.ctx.placement.mark_ending(&self.uid);
         }
         let verdicts = self.prober.verdicts();
         let previous = self.report.previous(&self.ctx, pod);
@@ -574,17 +578,17 @@ impl Worker {
         });
         self.ctx.devices.describe(&self.uid, &mut status);
         self.ctx.claims.describe(pod, &mut status);
-        report::tell_back_offs(&self.ctx, pod, &previous, &status);
+        report::record_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }
 
-    /// One look at a Pod that is to end, or has.
+    /// Runs one pass of a Pod that must end, or has ended.
     async fn finish(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
         let grace = desired.grace();
         if self.observed.running().next().is_some() {
-            self.tell(pod, true).await;
+            self.report_status(pod, true).await;
             let known = self.with_status(pod);
             let by = Instant::now() + grace.min(rt::FAR);
             let by = self.stop_by.map_or(by, |earlier| earlier.min(by));
@@ -592,8 +596,8 @@ impl Worker {
             let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();
             tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooked) => {}
-                // Someone has less patience: begin again with what runs still.
+                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooks_run) => {}
+                // The grace period was shortened: start again with the containers that are still running.
                 _ = change.wait_for(|now| now.grace() < grace) => {}
             }
             return Next::Now;
@@ -609,13 +613,14 @@ impl Worker {
         if !standing.is_empty() {
             return Next::Now;
         }
-        // Others are given the devices as soon as they have heard that the Pod has ended.
-        if !self.take_back_claims(pod).await {
+        // Devices may be allocated to other Pods as soon as the final status is reported.
+        if !self.unprepare_claims(pod).await {
             return self.later();
         }
-        // A Pod that no source names ends all the same: it may be the API server itself, whose successor waits for that.
-        let told = self.tell(pod, true).await || desired.stop == Some(Stop::Gone);
-        if !self.tear_down(pod).await || !told {
+        // A Pod without a source must end even if its status cannot be reported: it may be the API server itself, whose
+        // successor waits for it.
+        let reported = self.report_status(pod, true).await || desired.stop == Some(Stop::Gone);
+        if !self.tear_down(pod).await || !reported {
             return self.later();
         }
         match desired.stop {
@@ -624,13 +629,13 @@ impl Worker {
         }
     }
 
-    /// When to try again to give back what the Pod had: a driver that is away may be so for long.
+    /// Returns the time of the next attempt to clean up. The delay grows, because a driver may be away for long.
     fn later(&self) -> Next {
         let wait = PAUSE * (1 << self.tear_down_failures.min(5));
         Next::At(Some(pod_core::after(self.ctx.now(), wait)))
     }
 
-    /// Gives back what the Pod had, its logs and last words apart.
+    /// Removes the Pod's volumes and cgroup and releases its allocations. Keeps logs and termination messages.
     async fn tear_down(&mut self, pod: &Pod) -> bool {
         if self.torn_down {
             return true;
@@ -645,14 +650,14 @@ impl Worker {
             }
             Err(message) => {
                 self.tear_down_failures += 1;
-                tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had");
+                tracing::warn!(pod = %namespaced_name(pod), message, "clean up after a Pod; trying again");
                 self.ctx.events.warn(pod, "FailedUnMount", message);
             }
         }
         self.torn_down
     }
 
-    /// Removes the last traces, then tells the API that the Pod is gone.
+    /// Removes containers, sandboxes and logs, then confirms the deletion at the API server.
     async fn remove(&mut self, pod: &Pod, stop: Stop) -> Next {
         let later = Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
         for container in &self.observed.containers {
@@ -678,7 +683,7 @@ impl Worker {
     }
 }
 
-/// How a Pod ends that is not taken.
+/// Returns the final state of a Pod that was rejected.
 fn rejected(refusal: &Refusal) -> Ending {
     Ending {
         phase: Phase::Failed,
@@ -688,7 +693,7 @@ fn rejected(refusal: &Refusal) -> Ending {
     }
 }
 
-/// How a Pod ended before this kubelet started, which does not begin it again.
+/// Returns the final state that an earlier kubelet reported. Such a Pod is not started again.
 fn before(status: &PodStatus) -> Option<Ending> {
     let phase = match status.phase.as_deref() {
         Some("Succeeded") => Phase::Succeeded,
@@ -703,6 +708,6 @@ fn before(status: &PodStatus) -> Option<Ending> {
     })
 }
 
-fn sooner(known: Option<Timestamp>, at: Timestamp) -> Timestamp {
+fn earliest(known: Option<Timestamp>, at: Timestamp) -> Timestamp {
     known.map_or(at, |known| known.min(at))
 }

@@ -1,4 +1,4 @@
-//! A node's process: kubelet, service proxy, and the Pod network's configuration.
+//! The agent process of a node: kubelet, service proxy and Pod network.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use telemetry::Recorder;
 
 use crate::{Cluster, Error, metrics, network};
 
-/// Runs until shutdown.
+/// Runs the agent until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let recorder = Recorder::new(cluster.home(), "agent");
     let layout = cluster.layout();
@@ -21,7 +21,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         root_dir: layout.kubelet.clone(),
         ..kubelet::Args::default()
     };
-    // A node that has just joined has a token only, and asks for its certificate by it.
+    // A node that has just joined has only a bootstrap token, with which it requests its certificate.
     kubelet::enroll(&args, tasks).await?;
     if tasks.shutdown().is_stopping() {
         return Ok(());
@@ -31,12 +31,14 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     network::start(&cluster, &client, tasks, &recorder)?;
     start_proxy(&cluster, tasks)?;
     if !cluster.is_member() {
-        // A node runs its Pods without it.
+        // The node can run Pods without the Metrics API.
         if let Err(error) = metrics::start(&cluster, tasks).await {
-            tracing::error!(%error, "serve the Metrics API");
+            tracing::error!(%error, "cannot serve the Metrics API");
         }
-        let minded = cluster.clone();
-        tasks.keep("supervisor's watch", move || crate::supervisor::mind(minded.clone()));
+        let watched = cluster.clone();
+        tasks.keep("supervisor's watch", move || {
+            crate::supervisor::watch_supervisor(watched.clone())
+        });
     }
     let mut step = recorder
         .begin(format!("read the configuration of {}'s kubelet", cluster.settings.node_name));
@@ -46,7 +48,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let config = kubelet::Config::from_args(&args)?;
     step.done();
     if cluster.is_member() {
-        // The first node's certificate is the supervisor's to renew.
+        // The supervisor renews the first node's certificate.
         let renewing = client.clone();
         tasks.keep("kubelet client certificate", move || {
             kubelet::keep_enrolled(args.clone(), renewing.clone(), Arc::new(rt::SystemClock))

@@ -1,5 +1,5 @@
-//! The cluster's certificates, made when it is, and renewed while it runs: no certificate of a running cluster expires,
-//! and none needs a restart to be used. Whoever uses one takes up the new one when its file changes.
+//! The cluster's certificates: created by `up`, and renewed while the cluster runs. A running cluster has no expired
+//! certificate, and needs no restart to use a new one, because its processes reload changed files.
 
 use std::{
     path::{Path, PathBuf},
@@ -24,9 +24,13 @@ pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
     Ok(Plan::new(&init.cluster, endpoint, &cluster.settings.node_name)?)
 }
 
-/// The kubelet serves with a certificate of the cluster's CA, so that the API server can check whom it talks to. It is
-/// made when there is none, or when what is there is due; says whether it was.
-pub(crate) fn serving(cluster: &Cluster, plan: &Plan, now: SystemTime) -> Result<bool, Error> {
+/// Issues the kubelet's serving certificate from the cluster's CA, so that the API server can verify it. Does nothing
+/// if the existing one is not due for renewal. Returns `true` if it wrote one.
+pub(crate) fn ensure_serving_certificate(
+    cluster: &Cluster,
+    plan: &Plan,
+    now: SystemTime,
+) -> Result<bool, Error> {
     let directory = cluster.layout().kubelet.join("pki");
     let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
     if cert_path.exists() && key_path.exists() && !is_due(&pki::read_cert(&cert_path)?, now)? {
@@ -51,7 +55,7 @@ pub(crate) fn serving(cluster: &Cluster, plan: &Plan, now: SystemTime) -> Result
     Ok(true)
 }
 
-/// Renews every certificate that has a third of its life or less left. One that fails does not keep the others from it.
+/// Renews every certificate with at most a third of its life left. A failure does not stop the others.
 pub(crate) fn renew_due(
     cluster: &Cluster,
     plan: &Plan,
@@ -79,7 +83,7 @@ pub(crate) fn renew_due(
     });
     for node in std::iter::once(cluster).chain(&members) {
         let path = node.layout().kubelet.join("pki/kubelet.crt");
-        match serving(node, plan, now) {
+        match ensure_serving_certificate(node, plan, now) {
             Ok(false) => {}
             Ok(true) => results.push(Ok(Touched { path, written: true })),
             Err(error) => results.push(Err(error)),
@@ -95,20 +99,20 @@ pub(crate) fn renew_due(
         }
     }
     for node in &members {
-        results.extend(share(cluster, node).err().map(Err));
+        results.extend(copy_shared_files(cluster, node).err().map(Err));
     }
     results.extend(renew_context(cluster, now).transpose());
     results
 }
 
-/// The part of the cluster's directory for Kubernetes that a further node sees in the place of the whole.
-pub(crate) fn excerpt(node: &Cluster) -> PathBuf {
+/// Returns the directory that a further node sees in place of the cluster's Kubernetes directory.
+pub(crate) fn shared_directory(node: &Cluster) -> PathBuf {
     node.root.join("etc/cluster")
 }
 
-/// Copies to a further node the files of the cluster that its agent reads. The keys are not among them.
-pub(crate) fn share(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
-    let (ours, theirs) = (cluster.layout().kubernetes, excerpt(node));
+/// Copies the cluster's files that a further node's agent reads. The CA keys are not among them.
+pub(crate) fn copy_shared_files(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
+    let (ours, theirs) = (cluster.layout().kubernetes, shared_directory(node));
     let files = [
         ("kube-proxy.conf", KEY_MODE),
         (network::KUBECONFIG, KEY_MODE),
@@ -125,7 +129,7 @@ pub(crate) fn share(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kubeconfigs that `init` does not make, or leaves to the kubelet to renew.
+/// Returns the kubeconfigs that are not `init`'s, or that `init` leaves to the kubelet to renew.
 fn agent_kubeconfigs(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let own = |path: &PathBuf| {
@@ -142,14 +146,14 @@ fn kubeconfig_is_due(path: &Path, now: SystemTime) -> Result<bool, Error> {
     }
 }
 
-/// The copy of the administrator's certificate in the user's kubeconfig, when that one is due.
+/// Renews the copy of the administrator's certificate in the user's kubeconfig if it is due.
 fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<Touched>, Error> {
     let Some(path) = cluster.settings.kubeconfig.as_deref().filter(|path| path.exists()) else {
         return Ok(None);
     };
     let name = context::name(cluster);
     let config = Kubeconfig::load(path)?;
-    // The user may have taken it out.
+    // The user may have removed the context.
     let Ok(current) = config.context(&name) else { return Ok(None) };
     let Some(pem) = current.user.cert_pem()? else { return Ok(None) };
     if !is_due(&Cert::from_pem(&pem)?, now)? {
@@ -159,13 +163,13 @@ fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<Touched>, 
     Ok(Some(Touched { path: path.to_owned(), written: true }))
 }
 
-/// Looks every six hours, for as long as its task is let run.
+/// Renews due certificates every six hours, until the future is dropped.
 pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
     loop {
         let (known, now) = (cluster.clone(), clock.now());
-        // Making keys takes a processor for a while, which others on this thread must not wait for.
+        // Generating keys takes a while, and must not block other tasks.
         let renewed = tokio::task::spawn_blocking(move || {
-            // A later `up` may have put the context into another kubeconfig.
+            // A later `up` may have chosen another kubeconfig.
             let cluster = Cluster::load(&known.name, &known.root)?;
             Ok::<_, Error>(renew_due(&cluster, &plan(&cluster)?, now))
         });
@@ -177,10 +181,10 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
         for result in results {
             match result {
                 Ok(touched) => {
-                    tracing::info!(path = %touched.path.display(), "renewed a certificate before its time");
+                    tracing::info!(path = %touched.path.display(), "renewed a certificate before its expiry");
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a certificate could not be renewed; trying again in six hours");
+                    tracing::error!(%error, "cannot renew a certificate; trying again in six hours");
                 }
             }
         }

@@ -1,3 +1,5 @@
+//! A local cluster: its settings, and the layout of its files.
+
 use std::{
     fmt::Display,
     net::IpAddr,
@@ -13,45 +15,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The cluster that is meant where `--name` is not given.
+/// The name of the cluster if `--name` is not given.
 pub const DEFAULT_NAME: &str = "windlass";
 
-/// One local cluster: its name, where its files are, and what was decided when it was made.
+/// A local cluster, or one of its further nodes.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    /// The cluster's name.
     pub name: String,
+    /// The root directory of the cluster's or the node's files.
     pub root: PathBuf,
+    /// The settings, chosen when the cluster was created.
     pub settings: Settings,
 }
 
-/// Kept in `cluster.json` under the root, so that every process of the cluster, and every later `up`, agrees.
+/// The settings in `cluster.json` under the root, which all processes of the cluster and each later `up` share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
+    /// The name of the Node.
     pub node_name: String,
+    /// The node's address.
     pub address: IpAddr,
+    /// The port of the API server.
     pub api_port: u16,
+    /// The port of the kubelet's server.
     pub kubelet_port: u16,
-    /// One range for each family of addresses that Pods have, as kubeadm writes them: with a comma.
+    /// The Pods' address ranges, one for each IP family, separated by a comma as in kubeadm.
     pub pod_cidr: String,
+    /// The Services' address ranges, in the same form.
     pub service_cidr: String,
+    /// The cluster's DNS domain.
     pub dns_domain: String,
-    /// Whether packets between Pods of different nodes go through a tunnel, even where a plain route would do.
+    /// `true` if packets between Pods of different nodes use a tunnel even where a plain route would do.
     #[serde(default)]
     pub tunnel: bool,
-    /// How often all objects are saved, in seconds, and how many such files are kept.
+    /// The interval of snapshots in seconds, and the number of snapshots kept; `None` for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<(u64, usize)>,
-    /// Where several control planes keep the objects in etcd: the tag of its image. Else the one has a store of its own.
+    /// The tag of etcd's image if there are several control planes. `None` for one control plane with an embedded
+    /// store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<String>,
-    /// For a further node: whether it is a control plane, too.
+    /// `true` if a further node is a control plane.
     #[serde(default)]
     pub control_plane: bool,
-    /// The range of the link between the first node and further ones, once there are any.
+    /// The range of the link between the nodes; `None` until there are further nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// For a further node: the root of its cluster.
+    /// The root of the cluster of a further node; `None` for the first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_of: Option<PathBuf>,
     /// The user's kubeconfig, which holds a copy of the administrator's certificate.
@@ -59,30 +71,30 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// The ranges of a list with commas.
+/// Parses a list of ranges separated by commas.
 pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Error> {
     let parse = |text: &str| {
-        text.parse().map_err(|e| Error::Other(format!("range of addresses {text}: {e}")))
+        text.parse().map_err(|e| Error::Other(format!("parse address range {text}: {e}")))
     };
     list.split(',').map(parse).collect()
 }
 
-/// The admission plugins of `up` beside upstream's defaults. Without `DenyServiceExternalIPs` whoever may write a
-/// Service may take other addresses' traffic (CVE-2020-8554), and nothing under `up` needs external addresses.
+/// The admission plugins of `up` besides upstream's defaults. Without `DenyServiceExternalIPs`, the author of a Service
+/// can hijack traffic to other addresses (CVE-2020-8554), and nothing under `up` needs external addresses.
 pub(crate) const ADMISSION_PLUGINS: [&str; 2] = ["NodeRestriction", "DenyServiceExternalIPs"];
 
 impl Cluster {
-    /// Where a cluster lies unless `--root` says otherwise.
+    /// Returns a cluster's root if `--root` is not given.
     pub(crate) fn default_root(name: &str) -> PathBuf {
         Path::new("/var/lib/windlass").join(name)
     }
 
-    /// The root of a cluster that may not be there yet.
+    /// Returns the root of a cluster, which need not exist.
     pub fn at(name: &str, root: Option<&Path>) -> PathBuf {
         root.map_or_else(|| Self::default_root(name), Path::to_owned)
     }
 
-    /// An existing cluster.
+    /// Reads an existing cluster.
     pub fn load(name: &str, root: &Path) -> Result<Self, Error> {
         let path = root.join("cluster.json");
         let text = match std::fs::read_to_string(&path) {
@@ -97,7 +109,7 @@ impl Cluster {
         Ok(Self { name: name.to_owned(), root: root.to_owned(), settings })
     }
 
-    /// Writes the settings to `cluster.json`, in place of the file as a whole.
+    /// Writes the settings to `cluster.json` atomically.
     pub fn save(&self) -> Result<(), Error> {
         let path = self.root.join("cluster.json");
         let text = serde_json::to_vec_pretty(&self.settings)
@@ -106,12 +118,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where kubeadm's files lie below this root.
+    /// Returns the paths of kubeadm's files below this root.
     pub fn layout(&self) -> Layout {
         Layout::under(&self.root)
     }
 
-    /// Everything that `init` would work on.
+    /// Returns the configuration for the phases of `init`.
     pub fn init(&self) -> Init {
         let layout = self.layout();
         let mut init = Init::default();
@@ -127,7 +139,7 @@ impl Cluster {
         init.cluster.networking.pod_subnet.clone_from(&settings.pod_cidr);
         init.cluster.networking.service_subnet.clone_from(&settings.service_cidr);
         init.cluster.networking.dns_domain.clone_from(&settings.dns_domain);
-        // The whole start takes a second: RSA keys alone would take longer.
+        // ECDSA keys are generated fast. RSA keys would take longer than the whole start.
         init.cluster.encryption_algorithm = "ECDSA-P256".to_owned();
         init.cluster.api_server.cert_sans = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         init.kubelet = self.kubelet(&layout);
@@ -144,11 +156,11 @@ impl Cluster {
         init
     }
 
-    /// What all kubelets of the cluster have in common.
+    /// Returns the settings that all kubelets of the cluster share.
     pub(crate) fn shared_kubelet(&self) -> api_config::KubeletConfiguration {
         let mut kubelet = api_config::KubeletConfiguration::new();
         kubelet.fail_cgroup_v1 = Some(false);
-        // A machine that people work on has a disk that is nearly full more often than not.
+        // A developer's disk is often nearly full, so the kubelet does not evict for disk space.
         let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
         let mut hard: std::collections::BTreeMap<_, _> =
             ["nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"]
@@ -172,60 +184,60 @@ impl Cluster {
         kubelet
     }
 
-    /// The cgroup that everything of the node's Pods lies under.
+    /// Returns the parent cgroup of all Pods of the node.
     pub fn cgroup(&self) -> String {
         let cluster = format!("/windlass-{}", self.name);
         if self.is_member() { format!("{cluster}/{}", self.settings.node_name) } else { cluster }
     }
 
-    /// An interface's name has at most 15 bytes.
+    /// Returns the bridge's name, of at most 15 bytes as the kernel requires.
     pub fn bridge(&self) -> String {
         let short: String =
             self.name.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
         format!("wl-{short}")
     }
 
-    /// Sockets and pid files of the cluster's processes.
+    /// Returns the directory of sockets and PID files.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
-    /// The embedded store, where one control plane has it.
+    /// Returns the directory of the embedded store, which is used with one control plane.
     pub fn store(&self) -> PathBuf {
         self.root.join("var/lib/store")
     }
 
-    /// Where each process writes its log.
+    /// Returns the directory of the processes' logs.
     pub fn logs(&self) -> PathBuf {
         self.root.join("var/log")
     }
 
-    /// The socket of the cluster's own containerd.
+    /// Returns the socket of the node's own containerd.
     pub fn containerd_socket(&self) -> PathBuf {
         self.run().join("containerd/containerd.sock")
     }
 
-    /// What the container runtime keeps from one start to the next.
+    /// Returns the directory of containerd's persistent data.
     pub(crate) fn containerd_root(&self) -> PathBuf {
         self.root.join("var/lib/containerd")
     }
 
-    /// Where containerd finds the Pod network's configuration.
+    /// Returns the directory of CNI configurations.
     pub(crate) fn cni_conf(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")
     }
 
-    /// Where containerd finds the CNI plugin.
+    /// Returns the directory of CNI plugins.
     pub(crate) fn cni_bin(&self) -> PathBuf {
         self.root.join("opt/cni/bin")
     }
 
-    /// Where the plugin keeps which addresses are taken.
+    /// Returns the directory in which the CNI plugin stores allocated addresses.
     pub(crate) fn cni_data(&self) -> PathBuf {
         self.root.join("var/lib/cni")
     }
 
-    /// The copy of the binary that the cluster runs; the CNI plugin's links point to it.
+    /// Returns the copy of the binary that the cluster runs. The CNI plugin's links point to it.
     pub fn binary(&self) -> PathBuf {
         self.home().join("bin/windlass")
     }

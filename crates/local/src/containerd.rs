@@ -1,15 +1,15 @@
-//! The cluster's own containerd.
+//! The configuration of a node's own containerd.
 
 use instances::runtime;
 
 use crate::{Cluster, Error};
 
-/// The sandbox image: our own binary, which waits as PID 1 of every Pod.
+/// The sandbox image: this binary, which runs as PID 1 of every Pod.
 pub(crate) const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10.2";
-/// Cluster DNS runs from our own image under upstream's name.
+/// The image of this binary, from which cluster DNS runs under upstream's name.
 pub(crate) const WINDLASS_IMAGE: &str = "docker.io/library/windlass:latest";
 
-/// Writes containerd's configuration; returns its path.
+/// Writes containerd's configuration and returns its path.
 pub(crate) fn configure(cluster: &Cluster) -> Result<std::path::PathBuf, Error> {
     let directory = cluster.root.join("etc/containerd");
     std::fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;

@@ -1,4 +1,4 @@
-//! The cluster's context in the user's kubeconfig, as kind keeps one.
+//! The cluster's context in the user's kubeconfig, as kind does it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use api_config::{Kubeconfig, kubeconfig};
 
 use crate::{Cluster, Error};
 
-/// The context's name in the user's kubeconfig.
+/// Returns the context's name.
 pub(crate) fn name(cluster: &Cluster) -> String {
     match cluster.name.as_str() {
         crate::DEFAULT_NAME => crate::DEFAULT_NAME.to_owned(),
@@ -14,7 +14,7 @@ pub(crate) fn name(cluster: &Cluster) -> String {
     }
 }
 
-/// The file that is given, or kubectl's own.
+/// Returns the kubeconfig to change: the given file, or kubectl's own.
 pub(crate) fn path(given: Option<&Path>) -> PathBuf {
     let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
     match given {
@@ -23,20 +23,20 @@ pub(crate) fn path(given: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Puts the administrator's context into a kubeconfig, and makes it the current one if so wanted.
+/// Adds the administrator's context to a kubeconfig, and makes it the current one with `use_it`.
 pub(crate) fn merge(cluster: &Cluster, path: &Path, use_it: bool) -> Result<(), Error> {
     let admin = Kubeconfig::load(&cluster.layout().kubeconfig("admin.conf"))?;
     let current = admin.current()?;
     let name = name(cluster);
     let mut own = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
-    // kind names cluster, user and context alike, and so do we.
+    // As in kind, cluster, user and context have the same name.
     own.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
     own.current_context = if use_it { name } else { String::new() };
     kubeconfig::update_file(path, |config| config.merge(own))?;
     Ok(())
 }
 
-/// Takes the context out again.
+/// Removes the context from a kubeconfig.
 pub(crate) fn remove(cluster: &Cluster, path: &Path) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());

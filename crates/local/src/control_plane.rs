@@ -1,4 +1,4 @@
-//! The control plane's process: API server, controllers and scheduler around one embedded store.
+//! The control plane process: API server, controllers and scheduler around one embedded store.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use telemetry::Recorder;
 
 use crate::{Cluster, Error, cluster};
 
-/// Runs until shutdown.
+/// Runs the control plane until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let recorder = Recorder::new(&cluster.root, "control-plane");
     let directory = cluster.store();
@@ -23,8 +23,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let mut step = recorder.begin("start the API server");
     let config = api_config(&cluster)?;
     let keys = [&config.tls_certificate, &config.tls_key, &config.service_account_signing_key];
-    let shown = config.kubelet_client.iter().map(|(certificate, _)| certificate);
-    let known = config.client_ca.iter().chain(shown).chain(&config.service_account_keys);
+    let client_certificate = config.kubelet_client.iter().map(|(certificate, _)| certificate);
+    let known =
+        config.client_ca.iter().chain(client_certificate).chain(&config.service_account_keys);
     keys.into_iter().chain(known).for_each(|file| {
         step.read(file);
     });
@@ -40,12 +41,12 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let api = apiserver::start(config, store, tasks).await?;
     step.done();
     start_controllers(&cluster, &api, tasks)?;
-    let minded = cluster.clone();
-    tasks.keep("supervisor's watch", move || crate::supervisor::mind(minded.clone()));
+    let watched = cluster.clone();
+    tasks.keep("supervisor's watch", move || crate::supervisor::watch_supervisor(watched.clone()));
     let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
     let scheduling = tasks.clone();
     tasks.essential("kube-scheduler", async move {
-        // Nobody is elected here, so that no lease can be lost.
+        // There is no leader election here, so no lease can be lost.
         let _ended = scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
     });
     tasks.shutdown().stopping().await;
@@ -57,7 +58,8 @@ fn user(name: &str) -> UserInfo {
     UserInfo::new(name, &["system:authenticated"])
 }
 
-/// Each controller writes under its own service account; the shared reads are the controller manager's.
+/// Starts the controllers. Each writes under its own service account; shared informers use the controller manager's
+/// identity.
 fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> Result<(), Error> {
     let pki = cluster.layout().certificates;
     let read = |name: &str| {
@@ -65,13 +67,13 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
         std::fs::read_to_string(&path).map_err(Error::file("reading", path))
     };
     let ca = read("ca.crt")?;
-    // The last two are for nodes that join.
+    // The last two serve nodes that join.
     let enabled = ["*", "bootstrap-signer-controller", "token-cleaner-controller"];
     let config = controllers::Config {
         controllers: enabled.map(str::to_owned).into(),
         cluster_name: cluster.name.clone(),
-        cluster_cidrs: lists(&cluster.settings.pod_cidr),
-        service_cidrs: lists(&cluster.settings.service_cidr),
+        cluster_cidrs: split_ranges(&cluster.settings.pod_cidr),
+        service_cidrs: split_ranges(&cluster.settings.service_cidr),
         allocate_node_cidrs: true,
         root_ca: Some(ca.clone()),
         signing: Some((ca, read("ca.key")?)),
@@ -87,13 +89,13 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
     };
     let running = tasks.clone();
     tasks.essential("kube-controller-manager", async move {
-        // Nobody is elected here, so that no lease can be lost.
+        // There is no leader election here, so no lease can be lost.
         let _ended = controllers::run(config, clients, &running).await;
     });
     Ok(())
 }
 
-fn lists(ranges: &str) -> Vec<String> {
+fn split_ranges(ranges: &str) -> Vec<String> {
     ranges.split(',').map(str::to_owned).collect()
 }
 

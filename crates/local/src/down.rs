@@ -1,4 +1,4 @@
-//! `windlass down`: stops the cluster and takes away everything that it made.
+//! `windlass down`: stops a cluster and removes everything that it created.
 
 use std::{
     fs,
@@ -13,36 +13,37 @@ use sys::kept;
 
 use crate::{Cluster, Error, context, mark, nodes, process::Role};
 
-/// Stops a cluster and removes what it made.
+/// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
     #[arg(long, default_value = crate::DEFAULT_NAME)]
     pub name: String,
-    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
     pub root: Option<PathBuf>,
-    /// The kubeconfig to take the cluster's context out of [default: the one that `up` put it into]
+    /// The kubeconfig from which to remove the cluster's context [default: the one that `up` changed]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Keep the store and the PKI, so that the next `up` finds every object again
+    /// Keep the store and the PKI, so that the next `up` finds all objects again
     #[arg(long)]
     pub keep_data: bool,
 }
 
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Takes a cluster away with all that it made, as far as it gets; success if there is none.
+/// Stops a cluster and removes what it created, as far as possible. Succeeds if there is no cluster.
 pub async fn run(args: Args) -> Result<(), Error> {
     let root = Cluster::at(&args.name, args.root.as_deref());
     let cluster = match Cluster::load(&args.name, &root) {
         Ok(cluster) => cluster,
-        // Nothing there is what down is for.
+        // Without a cluster, there is nothing to do.
         Err(Error::NoCluster(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
     mark::check(&root, &args.name)?;
-    // The supervisor would start the others again, and they it: it goes first, by a mark that all of them read.
+    // The supervisor and the other processes restart each other. All of them check the mark, and the supervisor ends
+    // first.
     let stopping = cluster.run().join("stopping");
     fs::create_dir_all(cluster.run()).map_err(Error::file("creating", cluster.run()))?;
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
@@ -50,9 +51,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if let Some(pid) = Role::Supervisor.running(&cluster) {
         kept::stop(pid, GRACE).await;
     }
-    // Mounts and networks of further nodes go with the namespaces, and those with the processes.
+    // A further node's mounts and networks end with its namespaces, and these end with its processes.
     for node in &members {
-        nodes::power::end(node).await?;
+        nodes::power::kill_all(node).await?;
     }
     for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
@@ -71,7 +72,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if cluster.settings.link.is_some()
         && let Err(error) = nodes::link::remove(&cluster, &members)
     {
-        tracing::warn!(%error, "removing the link between the nodes");
+        tracing::warn!(%error, "cannot remove the link between the nodes");
     }
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
@@ -80,13 +81,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
     remove_files(&cluster, args.keep_data)
 }
 
-/// Removes every sandbox through the runtime, which runs the CNI plugin's deletion and unmounts its layers.
+/// Removes every sandbox through the runtime, which calls the CNI plugin and unmounts the layers.
 async fn remove_containers(cluster: &Cluster) {
     let endpoint = format!("unix://{}", cluster.containerd_socket().display());
     let runtime = cri::Client::new(&endpoint, Duration::from_secs(30));
     let listed = match Role::Containerd.running(cluster) {
         Some(_) => runtime.list_pod_sandboxes(None).await,
-        // What a dead runtime left of Pods, their network namespaces above all, only it can find.
+        // Only the runtime can find what remains of its Pods, such as network namespaces, so start it if it ended.
         None if start_runtime(cluster) => {
             let list = || runtime.list_pod_sandboxes(None);
             rt::retry(GRACE, Duration::from_millis(50), |_| true, list).await
@@ -96,31 +97,31 @@ async fn remove_containers(cluster: &Cluster) {
     let sandboxes = match listed {
         Ok(sandboxes) => sandboxes,
         Err(error) => {
-            tracing::warn!(%error, "listing the cluster's Pods");
+            tracing::warn!(%error, "cannot list the cluster's Pods");
             return;
         }
     };
     for sandbox in sandboxes {
         let stopped = runtime.stop_pod_sandbox(&sandbox.id).await;
         if let Err(error) = stopped.and(runtime.remove_pod_sandbox(&sandbox.id).await) {
-            tracing::warn!(sandbox = %sandbox.id, %error, "removing a Pod");
+            tracing::warn!(sandbox = %sandbox.id, %error, "cannot remove a Pod");
         }
     }
 }
 
-/// Starts the runtime once more. A cluster whose data alone was kept has nothing to start it for.
+/// Starts the runtime again, unless `--keep-data` has removed its data.
 fn start_runtime(cluster: &Cluster) -> bool {
     if !cluster.containerd_root().exists() {
         return false;
     }
     let started = Role::Containerd.start(cluster);
     if let Err(error) = &started {
-        tracing::warn!(%error, "the cluster's Pods are not removed through their runtime");
+        tracing::warn!(%error, "cannot start containerd to remove the cluster's Pods");
     }
     started.is_ok()
 }
 
-/// Shims that outlived their containerd.
+/// Returns the shims of the cluster, which outlive their containerd.
 fn processes_under(cluster: &Cluster) -> Vec<i32> {
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -134,8 +135,8 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
         .collect()
 }
 
-/// Whether a command line is a shim's that was told of a path under a root. Another cluster's root may begin with the
-/// same letters.
+/// Returns `true` for the command line of a shim with a path under `root`. Compares path components, because another
+/// root may start with the same letters.
 fn is_shim_under(root: &Path, line: &str) -> bool {
     let mut words = line.split('\0');
     let program = words.next().unwrap_or_default();
@@ -143,12 +144,12 @@ fn is_shim_under(root: &Path, line: &str) -> bool {
         && words.any(|word| Path::new(word).starts_with(root))
 }
 
-/// The bridge, the plugin's tables and the service proxy's.
+/// Removes the bridge, the CNI plugin's tables and the service proxy's tables.
 fn remove_network(cluster: &Cluster) {
     crate::network::remove(cluster);
-    // The exception that the plugin made where a host firewall forwards nothing.
+    // Removes the exception in a host firewall that drops forwarded packets.
     cni::disallow_forwarding(&cluster.bridge());
-    // The host's ends of Pods whose deletion did not come to their network.
+    // Removes the host's interfaces of Pods whose network was not removed.
     let ports =
         Command::new("ip").args(["-o", "link", "show", "master", &cluster.bridge()]).output();
     let ports = ports.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
@@ -165,11 +166,12 @@ fn remove_network(cluster: &Cluster) {
         remove_tables(&net, &bridge)
     });
     if let Err(error) = removed {
-        tracing::warn!(%error, "removing the cluster's nftables tables");
+        tracing::warn!(%error, "cannot remove the cluster's nftables tables");
     }
 }
 
-/// The plugin's table carries the bridge's name, which is the cluster's, and the service proxy's says it inside.
+/// Removes the cluster's tables. The bridge's name, which is unique to the cluster, is part of the CNI table's name and
+/// is recorded as the owner in the service proxy's table.
 fn remove_tables(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
     let plugins = cni::table_name(bridge);
     for family in Family::ALL {
@@ -180,11 +182,11 @@ fn remove_tables(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
     proxy::remove_tables(net, |table| table.owner() == Some(bridge))
 }
 
-/// Unmounts what lies under a directory, the deepest first.
+/// Unmounts all mounts under a directory, the deepest first.
 fn unmount_under(root: &Path) {
     let mut left = mounts_under(root);
-    // A mount that a later one hides, as upstream's kubelet does by mounting its directory over itself, is within reach
-    // only when that is gone.
+    // A mount may be hidden by a later one, as upstream's kubelet mounts its directory over itself. It can be unmounted
+    // only after that one.
     loop {
         let mut failures = Vec::new();
         for point in &left {
@@ -197,7 +199,7 @@ fn unmount_under(root: &Path) {
         }
         if still.len() >= left.len() {
             for (point, error) in failures {
-                tracing::warn!(path = %point.display(), %error, "unmounting");
+                tracing::warn!(path = %point.display(), %error, "cannot unmount");
             }
             return;
         }
@@ -205,7 +207,7 @@ fn unmount_under(root: &Path) {
     }
 }
 
-/// The mount points under a directory, the deepest first.
+/// Returns the mount points under a directory, the deepest first.
 fn mounts_under(root: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table.lines().filter_map(|line| line.split_whitespace().nth(4));
@@ -215,31 +217,31 @@ fn mounts_under(root: &Path) -> Vec<PathBuf> {
     points
 }
 
-/// Ends what is still in the cluster's cgroup, and removes it once it is empty.
+/// Kills all processes in a cgroup, and removes it once it is empty.
 async fn remove_cgroups(group: &str) {
     let cgroups = sys::cgroup::detect();
     if let Err(error) = cgroups.kill(group) {
-        tracing::warn!(group, %error, "ending what is left of the cluster's Pods");
+        tracing::warn!(group, %error, "cannot kill the remaining processes of the cluster's Pods");
     }
     for _ in 0..50 {
         if cgroups.remove(group).is_ok() {
             return;
         }
-        // The kernel takes its time to let go of what was killed.
+        // The kernel takes a moment to release killed processes.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if let Err(error) = cgroups.remove(group) {
-        tracing::warn!(group, %error, "removing the cluster's cgroup");
+        tracing::warn!(group, %error, "cannot remove the cluster's cgroup");
     }
 }
 
-/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI, the store, and what
-/// makes further nodes known.
+/// Removes the files. With `keep`, keeps those from which the next `up` restores all objects and further nodes:
+/// settings, PKI, and store.
 fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
     let root = &cluster.root;
     if !keep {
         fs::remove_dir_all(root).map_err(Error::file("removing", root))?;
-        // Only when it is the last cluster's.
+        // Succeeds only after the last cluster.
         if let Some(parent) = root.parent().filter(|p| p.ends_with("var/lib/windlass")) {
             let _ = fs::remove_dir(parent);
         }
@@ -264,9 +266,9 @@ mod tests {
 
     use super::*;
 
-    /// Another kube-proxy's table has the same name, and an administrator's may end as a bridge's does.
+    /// Another kube-proxy's table has the same name, and an administrator's table may end in a bridge's name.
     #[test]
-    fn only_the_clusters_own_tables_are_deleted() {
+    fn deletes_only_tables_of_the_cluster() {
         let net = netlink::Fake::new();
         let sealed = |digest: &str| Installed { digest: Some(digest.into()), ..Default::default() };
         let anothers = Installed::default();
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_clusters_own_shims_are_ended() {
+    fn finds_only_shims_of_the_cluster() {
         let shim = |root: &str| {
             let address = format!("{root}/run/containerd.sock");
             format!("/usr/bin/containerd-shim-runc-v2\0-namespace\0k8s.io\0-address\0{address}\0")

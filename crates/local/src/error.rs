@@ -1,6 +1,8 @@
+//! The crate's error.
+
 use std::path::PathBuf;
 
-/// Why a local cluster could not be brought up, run or taken down.
+/// An error in starting, running or removing a local cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{operation} {}: {source}", path.display())]
@@ -13,19 +15,25 @@ pub enum Error {
     Settings { path: PathBuf, detail: String },
     #[error("there is no cluster at {}: run `windlass up` first", .0.display())]
     NoCluster(PathBuf),
-    #[error("{} holds other files and is no cluster's root: give an empty directory with --root, since `down` removes it whole", .0.display())]
+    #[error(
+        "{} contains other files and is not a cluster's root: give an empty directory with --root, because `down` \
+         removes it entirely",
+        .0.display()
+    )]
     Occupied(PathBuf),
     #[error("{} is the root of the cluster {owner}: give --name {owner}, or another --root", root.display())]
     OthersRoot { root: PathBuf, owner: String },
     #[error(
-        "there is no {}, by which `up` marks what `down` may remove: if that directory is a cluster's and nothing else's, \
-         `windlass up` with the same --name and --root leaves the mark; else remove by hand what is the cluster's", .0.display()
+        "there is no {}, the mark that lets `down` remove the directory: if it contains only the cluster's files, run \
+         `windlass up` with the same --name and --root to create the mark; otherwise remove the cluster's files by \
+         hand",
+        .0.display()
     )]
     Unmarked(PathBuf),
-    #[error("{what} did not come up in time{pods}\n{process} said last:\n{log}")]
+    #[error("{what} did not come up in time{pods}\nlast lines of {process}'s log:\n{log}")]
     NotUp {
         what: &'static str,
-        /// What the Pods that are waited for complain of, a line each.
+        /// The conditions of the Pods that are waited for, a line each.
         pods: String,
         process: &'static str,
         log: String,

@@ -1,4 +1,4 @@
-//! The questions by which the supervisor finds out that a process does not answer any more.
+//! The health checks with which the supervisor detects a process that no longer responds.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -6,16 +6,16 @@ use client::{Client, ClientTls, HttpTransport};
 
 use crate::{Cluster, process::Role};
 
-/// Asks a process for its health. An error means that the process must be restarted. A role without such a question, and
-/// a node that is cut off, count as healthy.
-pub(crate) async fn ask(role: Role, cluster: &Cluster) -> Result<(), String> {
+/// Checks a process's health. After an error, the process must be restarted. A role without a check and a disconnected
+/// node count as healthy.
+pub(crate) async fn check(role: Role, cluster: &Cluster) -> Result<(), String> {
     let settings = &cluster.settings;
     match role {
-        // As kubeadm's liveness probe: the answer must be good.
+        // Like kubeadm's liveness probe, requires a successful response.
         Role::ControlPlane => get(settings.address, settings.api_port, "/livez").await,
-        // The kubelet's server refuses strangers, which is an answer too. Its own view of its health is of the container
-        // runtime, which a restart of the kubelet does not mend.
-        // A node that is cut off cannot be asked, and its processes are well all the same.
+        // Any HTTP response counts, as the kubelet's server refuses anonymous requests. The kubelet's health depends on
+        // the container runtime, which a restart of the kubelet does not repair.
+        // A disconnected node cannot be reached, but its processes are healthy.
         Role::Agent if cluster.is_cut() => Ok(()),
         Role::Agent => match get(settings.address, settings.kubelet_port, "/healthz").await {
             Err(client::Error::Api { .. }) => Ok(()),
@@ -26,7 +26,7 @@ pub(crate) async fn ask(role: Role, cluster: &Cluster) -> Result<(), String> {
     .map_err(|error| error.to_string())
 }
 
-/// Asks this machine's own process, on a connection of its own, before and besides any trust.
+/// Sends a request on a new connection without verifying the certificate, because the process is on this host.
 async fn get(address: std::net::IpAddr, port: u16, path: &str) -> Result<(), client::Error> {
     let server = format!("https://{}", SocketAddr::new(address, port));
     let transport = HttpTransport::http1(&server, ClientTls::anyone())?;

@@ -1,4 +1,4 @@
-//! The images that a cluster needs, packed from its binary and given to every node's container runtime.
+//! The images that a cluster needs: packed from its binary, and imported into every node's container runtime.
 
 use std::{
     fs, io,
@@ -19,14 +19,14 @@ use crate::{
     up::{not_up, wait},
 };
 
-/// Names the build of the binary whose images a runtime has.
+/// The file in containerd's root that names the build of the binary whose images were imported.
 const MARKER: &str = "windlass-images";
-/// The directories of containerd in which files are written once, under names that say what is in them.
+/// The directories of containerd whose files never change after they are written.
 const WRITTEN_ONCE: [&str; 2] =
     ["io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots"];
 
-/// Packs this binary as the images that the cluster needs, and gives them to every node's containerd. One that has
-/// never run is given them as files.
+/// Packs this binary as the images that the cluster needs, and imports them into every node's containerd. A containerd
+/// that has never run gets a copy of the first node's files instead.
 pub(crate) async fn import(
     cluster: &Cluster,
     members: &[Cluster],
@@ -34,19 +34,19 @@ pub(crate) async fn import(
 ) -> Result<(), Error> {
     let version = version_of(&cluster.binary())?;
     let archive = cluster.run().join("images.tar");
-    // An earlier `up` may have been killed while it let the runtime stand still.
+    // An earlier `up` may have been killed while containerd was stopped.
     if let Some(pid) = Role::Containerd.running(cluster) {
         let _ = signal::kill(Pid::from_raw(pid), signal::Signal::SIGCONT);
     }
     let running = || members.iter().filter(|node| !node.stopped().exists());
-    if std::iter::once(cluster).chain(running()).any(|node| !has(node, &version)) {
+    if std::iter::once(cluster).chain(running()).any(|node| !has_images(node, &version)) {
         let archive = archive.clone();
         let images = images(cluster)?;
         blocking("packing images", move || pack(&images, &archive)).await?;
     }
-    // Nothing runs yet in a runtime that has no image.
+    // A runtime without images runs nothing yet.
     let is_new = !marker(cluster).exists();
-    load(cluster, &version, &archive, deadline).await?;
+    import_into(cluster, &version, &archive, deadline).await?;
     if is_new {
         for node in members.iter().filter(|node| !node.containerd_root().exists()) {
             copy(cluster, node).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn import(
         fs::create_dir_all(&root).map_err(Error::file("creating", &root))?;
     }
     tell_supervisor(cluster);
-    try_join_all(running().map(|node| load(node, &version, &archive, deadline))).await?;
+    try_join_all(running().map(|node| import_into(node, &version, &archive, deadline))).await?;
     match fs::remove_file(&archive) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::file("removing", &archive)(error))
@@ -66,8 +66,8 @@ pub(crate) async fn import(
     }
 }
 
-/// Imports the images into one runtime, unless it has them.
-async fn load(
+/// Imports the images into one runtime, unless it already has them.
+async fn import_into(
     node: &Cluster,
     version: &str,
     archive: &Path,
@@ -76,7 +76,7 @@ async fn load(
     let socket = node.containerd_socket();
     let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
     not_up(node, up.await, "containerd", Role::Containerd)?;
-    if has(node, version) {
+    if has_images(node, version) {
         return Ok(());
     }
     let (marker, archive, version) = (marker(node), archive.to_owned(), version.to_owned());
@@ -91,12 +91,12 @@ fn marker(node: &Cluster) -> PathBuf {
     node.containerd_root().join(MARKER)
 }
 
-fn has(node: &Cluster, version: &str) -> bool {
+fn has_images(node: &Cluster, version: &str) -> bool {
     fs::read_to_string(marker(node)).is_ok_and(|known| known == version)
 }
 
-/// All that a node of the cluster may need. Those of this binary have the same file at the same place, and so share one
-/// layer, which is imported and unpacked once.
+/// Returns the images that any node of the cluster may need. Images of this binary share one layer, which is imported
+/// and unpacked once.
 fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
     if cluster.is_replicated() {
         return replicated::images(cluster);
@@ -111,7 +111,7 @@ fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
 }
 
 fn pack(images: &[oci::Image], archive: &Path) -> Result<(), Error> {
-    // Renaming makes it appear whole.
+    // The rename makes the complete file appear at once.
     let beside = archive.with_extension("new");
     let file = fs::File::create(&beside).map_err(Error::file("creating", &beside))?;
     oci::write_archive(images, io::BufWriter::new(file))?;
@@ -126,9 +126,8 @@ async fn blocking(
     done.map_err(|e| Error::Other(format!("{what}: {e}")))?
 }
 
-/// Gives a runtime that has never run what another has imported. Layers are shared files, which nobody changes. The
-/// databases are copied while the other runtime stands still, so that a copy is what a crash would have left, which
-/// they are made for.
+/// Copies one runtime's images to a runtime that has never run. Layers are hard links, because they never change. The
+/// databases are copied while the source runtime is stopped, so a copy is as consistent as after a crash.
 async fn copy(from: &Cluster, to: &Cluster) -> Result<(), Error> {
     let Some(pid) = Role::Containerd.running(from) else { return Ok(()) };
     let (from, to) = (from.containerd_root(), to.containerd_root());
@@ -148,7 +147,7 @@ async fn copy(from: &Cluster, to: &Cluster) -> Result<(), Error> {
     .await
 }
 
-/// Copies a tree with modes and owners; files for which `shared` holds become the same files.
+/// Copies a tree with its modes and owners. Files for which `shared` returns `true` become hard links.
 fn copy_tree(from: &Path, to: &Path, shared: &dyn Fn(&Path) -> bool) -> io::Result<()> {
     let meta = fs::symlink_metadata(from)?;
     let kind = meta.file_type();
@@ -170,7 +169,7 @@ fn copy_tree(from: &Path, to: &Path, shared: &dyn Fn(&Path) -> bool) -> io::Resu
     fs::set_permissions(to, meta.permissions())
 }
 
-/// Tells one build of the binary from another, without reading all of it.
+/// Returns an identifier of a build of the binary, without reading the whole file.
 fn version_of(binary: &Path) -> Result<String, Error> {
     let meta = fs::metadata(binary).map_err(Error::file("reading", binary))?;
     Ok(format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()))
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_shared_and_the_rest_is_copied() {
+    fn links_layers_and_copies_other_files() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("a"), dir.path().join("b"));
         fs::create_dir_all(from.join("layers/one")).unwrap();

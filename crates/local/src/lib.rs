@@ -1,12 +1,14 @@
-//! A whole cluster on this machine: `windlass up`, `down`, `status`, `node`, and the processes that they start.
+//! A whole cluster on this host: `windlass up`, `down`, `status` and `node`, and the processes that they start.
 //!
-//! Three processes run in the background: the supervisor, which starts the others again when they die; the
-//! control plane (API server with the embedded store, controllers, scheduler); and the node's agent (kubelet,
-//! service proxy, Pod network). containerd runs beside them with its own root, state and socket, so that the
-//! host's is not touched. Further nodes have namespaces, a containerd and an agent of their own ([`nodes`]). Several
-//! control planes are those of `init` and `join`: static Pods and etcd ([`replicated`]).
+//! Three processes run in the background. The supervisor restarts the others. The control plane has the API server with
+//! the embedded store, the controllers and the scheduler. The node's agent has the kubelet, the service proxy and the
+//! Pod network. containerd runs beside them with its own root, state and socket, and does not touch the host's. Further
+//! nodes have namespaces, a containerd and an agent of their own ([`nodes`]). Several control planes are static Pods
+//! with etcd, as `init` and `join` create them ([`replicated`]).
 //!
-//! Invariant: everything that `up` makes lies under the cluster's root or carries its name, and `down` takes it away.
+//! The components are crates of their own, and this crate only configures and starts them. Read [`Cluster`] first.
+//!
+//! Invariant: everything that `up` creates lies under the cluster's root or has its name, and `down` removes it.
 
 mod agent;
 mod certs;

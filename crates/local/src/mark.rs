@@ -1,17 +1,17 @@
-//! The mark of a cluster's root: whose it is, and that everything in it is `down`'s to remove.
+//! The mark in a cluster's root: names the owner, and permits `down` to remove the directory.
 //!
-//! `--root` may name any directory. `up` takes one without files and leaves its mark there; what has no mark, or another
-//! cluster's, is not removed.
+//! `--root` may name any directory. `up` claims a directory without files by a mark. A directory without a mark, or
+//! with another cluster's mark, is not removed.
 
 use std::{fs, io, path::Path};
 
 use crate::Error;
 
 const MARK: &str = ".windlass-cluster";
-/// Keys and objects are in it: the machine's other users have nothing to look for there.
+/// The directory contains keys and objects, so other users of the host get no access.
 const ROOT_MODE: u32 = 0o750;
 
-/// Takes a directory for a cluster. One that was there before marks were left is known by its settings.
+/// Claims a directory for a cluster. A root from before there were marks is recognized by its settings.
 pub(crate) fn claim(root: &Path, name: &str) -> Result<(), Error> {
     match owner(root)? {
         Some(owner) if owner == name => return Ok(()),
@@ -26,7 +26,7 @@ pub(crate) fn claim(root: &Path, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a directory that is not this cluster's to remove.
+/// Returns an error unless the directory belongs to this cluster.
 pub(crate) fn check(root: &Path, name: &str) -> Result<(), Error> {
     match owner(root)? {
         Some(owner) if owner == name => Ok(()),
@@ -44,7 +44,7 @@ fn owner(root: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Whether there is nothing but directories: whoever has mounted a disk for the store has made some.
+/// Returns `true` if there are only directories, such as a mount point for the store's disk.
 fn is_empty(root: &Path) -> Result<bool, Error> {
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -69,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_root_with_the_clusters_own_mark_is_removed() {
+    fn accepts_only_root_with_mark_of_the_cluster() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("clusters/dev");
-        let said = |result: Result<(), Error>| result.unwrap_err().to_string();
-        assert!(said(check(&root, "dev")).contains(MARK));
+        let message = |result: Result<(), Error>| result.unwrap_err().to_string();
+        assert!(message(check(&root, "dev")).contains(MARK));
         claim(&root, "dev").unwrap();
         claim(&root, "dev").unwrap();
         check(&root, "dev").unwrap();
         for refused in [check(&root, "other"), claim(&root, "other")] {
-            assert!(said(refused).contains("is the root of the cluster dev"));
+            assert!(message(refused).contains("is the root of the cluster dev"));
         }
     }
 
     #[test]
-    fn a_directory_with_other_files_is_neither_taken_nor_removed() {
+    fn rejects_directory_with_other_files() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("var/lib")).unwrap();
         assert!(is_empty(dir.path()).unwrap(), "a place for the store's disk");

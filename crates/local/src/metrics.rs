@@ -1,4 +1,4 @@
-//! The Metrics API of `up`: a server in the first node's agent, which several control planes share.
+//! The Metrics API of `up`: a server in the first node's agent, which serves all control planes.
 
 use std::net::SocketAddr;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use crate::{Cluster, Error};
 
-/// As whom it asks, among the cluster's kubeconfigs.
+/// The kubeconfig with the server's identity.
 pub(crate) const KUBECONFIG: &str = "metrics-server.conf";
-/// Beside the kubelet's port, which is 10250.
+/// The port, next to the kubelet's 10250.
 pub(crate) const PORT: u16 = 10251;
 
 const API_SERVICES: Resource =
     Resource::constant("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);
 
-/// Where it listens: API servers do not go to an APIService on loopback.
+/// Returns the address of the server. API servers refuse APIServices on loopback.
 pub(crate) fn address(cluster: &Cluster) -> SocketAddr {
     SocketAddr::new(cluster.settings.address, PORT)
 }
@@ -25,8 +25,9 @@ pub(crate) async fn start(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Er
     let layout = Layout::under(cluster.home());
     let kubeconfig = layout.kubeconfig(KUBECONFIG);
     if !kubeconfig.exists() {
-        // The cluster is of an earlier version, and gets it when it is started anew.
-        tracing::warn!(path = %kubeconfig.display(), "no Metrics API without its kubeconfig");
+        // A cluster of an earlier version gets the kubeconfig at its next start.
+        tracing::warn!(path = %kubeconfig.display(), "the Metrics API does not run, because its kubeconfig is \
+             missing; run `windlass down --keep-data` and `windlass up`");
         return Ok(());
     }
     let config = metrics_server::Config {
@@ -40,7 +41,7 @@ pub(crate) async fn start(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Er
         .map_err(|e| Error::Other(format!("the Metrics API: {e}")))
 }
 
-/// Makes the APIService unless there is one, whoever's it is.
+/// Creates the APIService unless one exists, which may be another server's.
 pub(crate) async fn register(client: &Client) -> Result<(), Error> {
     match client.create::<_, Value>(&API_SERVICES, "", &addons::metrics::api_service()).await {
         Err(error) if !error.is_already_exists() => Err(error.into()),

@@ -1,5 +1,5 @@
-//! A node's Pod network: the CNI plugin's configuration, ways to other nodes' Pods, and NetworkPolicies. It runs in
-//! the agent of `up`'s nodes, and alone, in a Pod, on nodes of `init`'s clusters.
+//! A node's Pod network: the CNI plugin's configuration, routes to other nodes' Pods, and NetworkPolicies. It runs in
+//! the agents of `up`, and as a Pod on nodes of `init`.
 
 mod manifest;
 
@@ -27,44 +27,44 @@ pub enum Command {
     Run(Args),
 }
 
-/// What the agent's Pod network is known to the API server by.
+/// The kubeconfig with the identity of the agent's Pod network.
 pub(crate) const KUBECONFIG: &str = "network.conf";
 
-/// Runs the Pod network of this node, as the printed objects ask for
+/// Runs the Pod network of this node, as the printed objects request
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// How to reach the API server
+    /// The kubeconfig of the API server
     #[arg(long)]
     pub kubeconfig: PathBuf,
     /// This node's name
     #[arg(long)]
     pub node_name: String,
-    /// The ranges of all Pods, between which addresses are kept
+    /// The ranges of all Pods; traffic between them keeps its addresses
     #[arg(long, value_delimiter = ',')]
     pub cluster_cidr: Vec<Cidr>,
     /// Tunnel packets between Pods of different nodes even where a plain route would do
     #[arg(long)]
     pub tunnel: bool,
-    /// Where the host's files are seen
+    /// The directory where the host's files are mounted
     #[arg(long, default_value = "/")]
     pub host_root: PathBuf,
 }
 
-/// Where the plugin goes, and what it is told.
+/// The CNI plugin's settings, and where to install it.
 #[derive(Clone)]
 struct Network {
-    /// All but the ranges and the size of packets, which follow from the Node.
+    /// The plugin's settings without the ranges and the MTU, which come from the Node.
     plugin: cni::Network,
     conf_dir: PathBuf,
     bin_dir: PathBuf,
     binary: PathBuf,
-    /// Whether the runtime sees the binary only in a copy, and the network may be another's.
+    /// `true` in a Pod: the runtime needs a copy of the binary, and another network may be in charge.
     guest: bool,
-    /// Whether Pods' packets may have to go through a tunnel.
+    /// `true` if packets of Pods may need a tunnel.
     may_tunnel: bool,
 }
 
-/// Starts what keeps the Pod network up. `client` is the node's own.
+/// Starts the tasks of the Pod network. `client` has the node's identity.
 pub(crate) fn start(
     cluster: &Cluster,
     client: &Client,
@@ -85,7 +85,7 @@ pub(crate) fn start(
         bin_dir: cluster.cni_bin(),
         binary: cluster.binary(),
         guest: false,
-        // Nodes have addresses of one family among themselves, and the other goes through a tunnel.
+        // Nodes have addresses of one family on the link, so the other family needs a tunnel.
         may_tunnel: settings.tunnel || settings.pod_cidr.contains(','),
     };
     follow_node(network, &settings.node_name, client, tasks, recorder.clone());
@@ -104,7 +104,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// How often it is looked whether a node is left to another network still.
+/// The interval at which a foreign network configuration is looked for.
 const LOOK: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = "windlass-network";
 
@@ -112,7 +112,7 @@ fn kernel() -> Result<netlink::Kernel, Error> {
     netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))
 }
 
-/// The Pod network alone, until shutdown.
+/// Runs only the Pod network, until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::env::current_exe().map_err(Error::file("finding", "/proc/self/exe"))?;
     let network = Network {
@@ -130,7 +130,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
         guest: true,
         may_tunnel: true,
     };
-    // Routes and rules of ours would be in the way of another network's.
+    // Own routes and rules would conflict with another network's.
     if tasks.shutdown().unless_stopping(until_alone(&network.conf_dir)).await.is_none() {
         return Ok(());
     }
@@ -147,45 +147,46 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
 
 /// Returns once no other network is configured on this node.
 async fn until_alone(conf_dir: &Path) {
-    let mut told = None;
+    let mut logged = None;
     while let Some(path) = cni::foreign_configuration(conf_dir) {
-        if told.as_ref() != Some(&path) {
-            tracing::warn!(path = %path.display(), "another network is configured here; this node is left to it for as long");
-            told = Some(path);
+        if logged.as_ref() != Some(&path) {
+            tracing::warn!(path = %path.display(), "another network is configured on this node; waiting until its \
+                 configuration is removed");
+            logged = Some(path);
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Takes away what the Pod network left in the kernel; the plugin's own is `cni`'s.
+/// Removes the Pod network's state in the kernel. The crate `cni` removes the plugin's.
 pub(crate) fn remove(cluster: &Cluster) {
     let net = netlink::Kernel::open();
     if let Err(error) = net.and_then(|net| podnet::remove(&net, &tunnel(cluster))) {
-        tracing::warn!(%error, "removing the Pod network");
+        tracing::warn!(%error, "cannot remove the Pod network");
     }
 }
 
-/// The tunnel's interface.
+/// Returns the name of the tunnel's interface.
 fn tunnel(cluster: &Cluster) -> String {
     cluster.bridge().replacen("wl-", "wx-", 1)
 }
 
-/// What of its Node the plugin's configuration follows from.
+/// The part of the Node that the plugin's configuration depends on.
 #[derive(Clone, Default, PartialEq)]
-struct Given {
+struct NodeNetwork {
     ranges: Vec<Cidr>,
     address: Option<IpAddr>,
 }
 
-impl Given {
+impl NodeNetwork {
     fn of(node: &Node) -> Self {
         let ranges = node.spec.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         Self { ranges, address: node.addresses().first().copied() }
     }
 }
 
-/// Writes the Pod network's configuration once the node has its range: only then can Pods get addresses, and
-/// containerd says that the network is ready when it finds the file.
+/// Writes the CNI configuration once the Node has its Pod range, because Pods get no addresses before. containerd
+/// reports the network as ready when it finds the file.
 fn follow_node(
     network: Network,
     node: &str,
@@ -193,12 +194,12 @@ fn follow_node(
     tasks: &rt::Tasks,
     recorder: Recorder,
 ) {
-    let (given, mut changed) = watch::channel(Given::default());
+    let (given, mut changed) = watch::channel(NodeNetwork::default());
     let options = ListOptions::fields(&format!("metadata.name={node}"));
     let informer =
         Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
             if let Some(node) = change.new {
-                let new = Given::of(node);
+                let new = NodeNetwork::of(node);
                 given.send_if_modified(|given| {
                     let differs = *given != new && !new.ranges.is_empty();
                     if differs {
@@ -219,7 +220,7 @@ fn follow_node(
             match installed.map_err(|panicked| Error::Other(panicked.to_string())).flatten() {
                 Ok(()) => drop(step.done()),
                 Err(error) => {
-                    tracing::error!(%error, "setting up the Pod network");
+                    tracing::error!(%error, "cannot set up the Pod network");
                     step.failed(error);
                 }
             }
@@ -227,11 +228,11 @@ fn follow_node(
     });
 }
 
-fn install(network: &Network, given: Given) -> Result<(), Error> {
+fn install(network: &Network, given: NodeNetwork) -> Result<(), Error> {
     if network.guest
         && let Some(path) = cni::foreign_configuration(&network.conf_dir)
     {
-        tracing::warn!(path = %path.display(), "another network is configured here; the node's Pods are left to it");
+        tracing::warn!(path = %path.display(), "another network is configured on this node and connects its Pods");
         return Ok(());
     }
     let mtu = match given.address {

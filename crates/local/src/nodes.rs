@@ -1,8 +1,8 @@
-//! Further nodes on the same machine: each with namespaces, a container runtime and an agent of its own, below
-//! `nodes/` in the cluster's root, where it has the files that the first node has in the root itself.
+//! Further nodes on the same host. Each has namespaces, a container runtime and an agent of its own. Its files lie
+//! below `nodes/` in the cluster's root, laid out like the first node's in the root itself.
 //!
-//! Their processes see neither those of other nodes nor the machine's, and cannot write the binary that all of them run.
-//! The first node has the machine's own namespaces, and so is only as apart as the machine is.
+//! Processes of a further node see neither those of other nodes nor the host's, and cannot write the binary that all
+//! nodes run. The first node uses the host's namespaces and is not isolated from it.
 
 pub(crate) mod cmd;
 pub(crate) mod join;
@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Cluster {
-    /// The root of the cluster that this is a node of.
+    /// Returns the root of the cluster that this node belongs to.
     pub(crate) fn home(&self) -> &Path {
         self.settings.member_of.as_deref().unwrap_or(&self.root)
     }
@@ -35,7 +35,7 @@ impl Cluster {
         self.settings.member_of.is_some()
     }
 
-    /// The further nodes, in the order of their addresses.
+    /// Returns the further nodes, sorted by address.
     pub fn members(&self) -> Result<Vec<Self>, Error> {
         let directory = self.root.join("nodes");
         let entries = match fs::read_dir(&directory) {
@@ -49,7 +49,7 @@ impl Cluster {
         for entry in entries.flatten() {
             match Self::load(&self.name, &entry.path()) {
                 Ok(node) => nodes.push(node),
-                // One that is just being made.
+                // A node that is just being created.
                 Err(Error::NoCluster(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -58,7 +58,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// The further node with a name.
+    /// Returns the further node with a name.
     pub fn member(&self, name: &str) -> Result<Self, Error> {
         let mut nodes = self.members()?;
         if let Some(found) = nodes.iter().position(|node| node.settings.node_name == name) {
@@ -66,7 +66,7 @@ impl Cluster {
         }
         if name == self.settings.node_name {
             return Err(Error::Other(format!(
-                "node {name} is this machine itself, with its own network; `windlass down` stops it with the cluster"
+                "node {name} is this host itself; `windlass down` stops it with the cluster"
             )));
         }
         let known: Vec<_> = nodes.iter().map(|node| node.settings.node_name.as_str()).collect();
@@ -80,17 +80,17 @@ impl Cluster {
         let text = self.settings.link.as_deref().unwrap_or_default();
         text.parse().map_err(|_| {
             Error::Other(format!(
-                "the cluster's settings name no range between its nodes ({text:?})"
+                "the link range {text:?} in the cluster's settings is invalid, expected: a CIDR"
             ))
         })
     }
 
-    /// There while the node is to stay stopped.
+    /// Returns the marker file of a node that must stay stopped.
     pub(crate) fn stopped(&self) -> PathBuf {
         self.run().join("stopped")
     }
 
-    /// There while the node is to stay without a network.
+    /// Returns the marker file of a node that must stay disconnected.
     fn cut(&self) -> PathBuf {
         self.run().join("cut")
     }
@@ -100,8 +100,8 @@ impl Cluster {
     }
 }
 
-/// Makes nodes until there are `wanted` with the first; returns all but the first. Nothing of them runs yet.
-/// The first `control_planes` of them, the first node included, are control planes.
+/// Creates nodes until the cluster has `wanted` nodes, and returns all but the first. `control_planes` of all nodes are
+/// control planes. None of the new nodes' processes runs yet.
 pub(crate) fn ensure(
     cluster: &mut Cluster,
     wanted: usize,
@@ -110,7 +110,7 @@ pub(crate) fn ensure(
     let mut nodes = cluster.members()?;
     for node in &nodes {
         make_directories(node)?;
-        certs::share(cluster, node)?;
+        certs::copy_shared_files(cluster, node)?;
     }
     let more = control_planes.saturating_sub(1 + count_control_planes(&nodes));
     let wanted = wanted.max(nodes.len() + 1 + more);
@@ -126,12 +126,12 @@ pub(crate) fn ensure(
     Ok(nodes)
 }
 
-/// Chooses the range of the link between the nodes, if that has not been done.
+/// Chooses the range of the link between the nodes, unless it is set.
 pub(crate) fn choose_link(cluster: &mut Cluster) -> Result<(), Error> {
     if cluster.settings.link.is_none() {
         if cluster.settings.address.is_ipv6() {
             return Err(Error::Other(
-                "several nodes need an IPv4 address of this machine; give one with --address"
+                "several nodes require an IPv4 address of this host; set one with --address"
                     .to_owned(),
             ));
         }
@@ -148,7 +148,7 @@ fn count_control_planes(nodes: &[Cluster]) -> usize {
     nodes.iter().filter(|node| node.settings.control_plane).count()
 }
 
-/// As kind names them: worker, worker2 and so on; the first control plane is the machine.
+/// Returns a free name in kind's style: worker, worker2 and so on. The host is the first control plane.
 fn free_name(taken: &BTreeSet<&str>, is_control_plane: bool) -> String {
     let (first, kind) =
         if is_control_plane { (None, "control-plane") } else { (Some("worker"), "worker") };
@@ -172,18 +172,18 @@ fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result
     let root = cluster.root.join("nodes").join(&name);
     let node = Cluster { name: cluster.name.clone(), root, settings };
     make_directories(&node)?;
-    certs::serving(&node, &certs::plan(&node)?, rt::now())?;
-    certs::share(cluster, &node)?;
+    certs::ensure_serving_certificate(&node, &certs::plan(&node)?, rt::now())?;
+    certs::copy_shared_files(cluster, &node)?;
     containerd::configure(&node)?;
     if cluster.is_replicated() {
-        replicated::introduce(cluster, &node)?;
+        replicated::write_first_server(cluster, &node)?;
     }
-    // Last: a node without settings is none.
+    // Written last: a node without settings does not count.
     node.save()?;
     Ok(node)
 }
 
-/// They are there in every start, since `down` may keep a node and take these away.
+/// Creates a node's directories at each start, because `down` may keep the node and remove them.
 fn make_directories(node: &Cluster) -> Result<(), Error> {
     let layout = node.layout();
     let directories =
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_named_as_kind_names_them() {
+    fn names_nodes_like_kind() {
         let name = |taken: &[&str], is_control_plane| {
             free_name(&taken.iter().copied().collect(), is_control_plane)
         };

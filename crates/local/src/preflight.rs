@@ -1,4 +1,4 @@
-//! What the machine must have before anything is made on it: each condition with its cause and cure.
+//! The requirements on the host, checked before anything is created. Each problem has a cause and a solution.
 
 use std::{
     fmt,
@@ -11,12 +11,14 @@ use net_core::Cidr;
 
 use crate::{Cluster, cluster::ranges, metrics, replicated};
 
-/// A condition that is not met.
+/// A requirement that is not met.
 #[derive(Debug)]
 pub struct Problem {
-    /// Upstream's name for the check, where it has one.
+    /// Upstream's name of the check, if it has one.
     pub check: &'static str,
+    /// The cause.
     pub cause: String,
+    /// The solution.
     pub cure: &'static str,
 }
 
@@ -30,30 +32,30 @@ const NEEDED_MIB: u64 = 1024;
 const PROGRAMS: [&str; 3] = ["runc", "nft", "ctr"];
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// What was found out about the machine, so that judging it needs none.
+/// The facts about the host, so that [`Machine::problems`] is a pure function.
 pub(crate) struct Machine {
     root: bool,
-    /// What `containerd --version` printed, or why it could not be run.
+    /// The output of `containerd --version`, or the error of running it.
     containerd: Result<String, String>,
     missing_programs: Vec<&'static str>,
-    /// Ports that cannot be listened on: number, whose it is, and why.
+    /// Ports in use: number, intended user, and error.
     taken: Vec<(u16, &'static str, String)>,
     missing_controllers: Vec<&'static str>,
     /// `/proc/sys/net/ipv4/ip_forward`.
     forwarding: String,
-    /// The directory that will hold the cluster, or its nearest ancestor, and the space there.
+    /// The cluster's directory or its nearest existing ancestor, and the free space there in MiB.
     free: Option<(PathBuf, u64)>,
-    /// The cluster's ranges, with what they are for, that hold the node's address.
+    /// The cluster's ranges that contain the node's address: name, range, and address.
     overlaps: Vec<(&'static str, Cidr, IpAddr)>,
 }
 
-/// All problems at once, so that they can be mended in one go.
+/// Returns all problems at once, so that they can be solved together.
 pub(crate) fn check(cluster: &Cluster) -> Vec<Problem> {
-    Machine::look(cluster).problems()
+    Machine::inspect(cluster).problems()
 }
 
 impl Machine {
-    fn look(cluster: &Cluster) -> Self {
+    fn inspect(cluster: &Cluster) -> Self {
         let settings = &cluster.settings;
         let ports = [
             (settings.api_port, "the API server"),
@@ -70,7 +72,7 @@ impl Machine {
         Self {
             root: nix::unistd::geteuid().is_root(),
             containerd: containerd_version(),
-            missing_programs: PROGRAMS.into_iter().filter(|p| which(p).is_none()).collect(),
+            missing_programs: PROGRAMS.into_iter().filter(|p| find_program(p).is_none()).collect(),
             taken: taken.collect(),
             missing_controllers: missing_controllers(Path::new("/sys/fs/cgroup")),
             forwarding: forwarding.unwrap_or_default().trim().to_owned(),
@@ -81,7 +83,7 @@ impl Machine {
 
     fn problems(&self) -> Vec<Problem> {
         if !self.root {
-            // Nothing else that was found means much without the rights to look.
+            // Without root, the other facts are unreliable.
             return vec![problem(
                 "IsPrivilegedUser",
                 "user is not running as root",
@@ -89,7 +91,7 @@ impl Machine {
             )];
         }
         let mut problems = Vec::new();
-        problems.extend(self.judge_containerd());
+        problems.extend(self.containerd_problem());
         for program in &self.missing_programs {
             problems.push(problem(
                 "FileExisting",
@@ -101,7 +103,8 @@ impl Machine {
             problems.push(problem(
                 "Port",
                 format!("port {port}, for {what}, is in use ({error})"),
-                "stop what listens there (ss -ltnp shows it), or run `windlass down` if it is another cluster",
+                "stop the process that listens there (find it with `ss -ltnp`), or run `windlass down` if it is \
+                 another cluster",
             ));
         }
         if !self.missing_controllers.is_empty() {
@@ -122,20 +125,20 @@ impl Machine {
             problems.push(problem(
                 "Space",
                 format!("{} has {free} MiB free, and {NEEDED_MIB} are needed", place.display()),
-                "free some, or choose another place with --root",
+                "free disk space, or choose another directory with --root",
             ));
         }
         for (what, range, address) in &self.overlaps {
             problems.push(problem(
                 "Networking",
-                format!("the node's address {address} is one of the {what}' range {range}, so nobody would reach it"),
+                format!("the node's address {address} is one of the {what}' range {range}, so it would be unreachable"),
                 "choose another range with --service-cidr or --pod-network-cidr, or another address with --address",
             ));
         }
         problems
     }
 
-    fn judge_containerd(&self) -> Option<Problem> {
+    fn containerd_problem(&self) -> Option<Problem> {
         let cure = "install containerd 1.6 or newer (apt-get install containerd)";
         let output = match &self.containerd {
             Ok(output) => output,
@@ -143,14 +146,14 @@ impl Machine {
                 return Some(problem("CRI", format!("containerd cannot be run: {error}"), cure));
             }
         };
-        // `containerd github.com/containerd/containerd 1.6.20~ds1 …`, or with a v before the number.
+        // The output is `containerd github.com/containerd/containerd 1.6.20~ds1 …`, or has a v before the number.
         let version = output.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
         let mut numbers =
             version.split(['.', '~', '-', '+']).map(|n| n.parse::<u32>().unwrap_or(0));
         let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         (found < (1, 6)).then(|| {
             let cause = match version {
-                "" => format!("containerd does not tell its version: {output:?}"),
+                "" => format!("containerd does not report its version: {output:?}"),
                 _ => format!("containerd is {version}, which is too old"),
             };
             problem("ContainerRuntimeVersion", cause, cure)
@@ -158,7 +161,8 @@ impl Machine {
     }
 }
 
-/// Settings with ranges that cannot be read are refused where they are made.
+/// Returns the cluster's ranges that contain the node's address. Invalid ranges are skipped, because they are rejected
+/// when the settings are created.
 fn overlaps(services: &str, pods: &str, node: IpAddr) -> Vec<(&'static str, Cidr, IpAddr)> {
     let of = |what, text: &str| {
         ranges::<Cidr>(text).unwrap_or_default().into_iter().map(move |range| (what, range, node))
@@ -171,7 +175,7 @@ fn problem(check: &'static str, cause: impl Into<String>, cure: &'static str) ->
     Problem { check, cause: cause.into(), cure }
 }
 
-fn which(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file())
 }
@@ -181,7 +185,7 @@ fn containerd_version() -> Result<String, String> {
     output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).map_err(|e| e.to_string())
 }
 
-/// The controllers that the kubelet and runc need, in either version of cgroups.
+/// Returns the missing cgroup controllers that the kubelet and runc need, for cgroups v1 and v2.
 fn missing_controllers(cgroups: &Path) -> Vec<&'static str> {
     let unified = std::fs::read_to_string(cgroups.join("cgroup.controllers")).ok();
     let has = |name: &str| match &unified {
@@ -191,7 +195,7 @@ fn missing_controllers(cgroups: &Path) -> Vec<&'static str> {
     CONTROLLERS.into_iter().filter(|name| !has(name)).collect()
 }
 
-/// The mebibytes that are free where a path is or would be, and where that is.
+/// Returns the nearest existing ancestor of a path, and the free space there in MiB.
 pub(crate) fn free(root: &Path) -> Option<(PathBuf, u64)> {
     let existing = root.ancestors().find(|p| p.exists())?;
     let stat = nix::sys::statvfs::statvfs(existing).ok()?;

@@ -1,4 +1,4 @@
-//! Processes that outlive the command that starts them: pid files and logs.
+//! The background processes, which outlive the command that starts them: their commands, PID files and logs.
 
 use std::{
     fs::OpenOptions,
@@ -13,7 +13,7 @@ use instances::space::{self, Processes};
 
 use crate::{Cluster, Error, nodes};
 
-/// What the supervisor keeps running.
+/// A background process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Supervisor,
@@ -21,13 +21,13 @@ pub(crate) enum Role {
     Holder,
     Containerd,
     ControlPlane,
-    /// A node's way to the API where there are several control planes.
+    /// Connects the node to the API servers if there are several control planes.
     Balancer,
     Agent,
 }
 
 impl Cluster {
-    /// What the supervisor keeps running of this node, in the order of its start.
+    /// Returns the processes that the supervisor keeps running for this node, in the order of their start.
     pub(crate) fn roles(&self) -> &'static [Role] {
         match (self.is_member(), self.is_replicated()) {
             (false, false) => &[Role::Containerd, Role::ControlPlane, Role::Agent],
@@ -76,7 +76,7 @@ impl Role {
         command
     }
 
-    /// Whether the process is to run: it has what it needs, and nobody stopped its node.
+    /// Returns `true` if the process should run: its inputs exist, and its node is not stopped.
     pub(crate) fn is_wanted(self, cluster: &Cluster) -> bool {
         let layout = cluster.layout();
         let joined = || {
@@ -85,7 +85,7 @@ impl Role {
                 && identities.iter().any(|file| layout.kubeconfig(file).exists())
         };
         let prepared = match self {
-            // A further node's runtime starts with the images that the first one's has.
+            // A further node's containerd waits for its images.
             Self::Containerd => !cluster.is_member() || cluster.containerd_root().exists(),
             Self::Agent => joined(),
             _ => true,
@@ -93,22 +93,22 @@ impl Role {
         prepared && !cluster.stopped().exists()
     }
 
-    /// Returns `true` for a process that lives in namespaces that another one holds.
+    /// Returns `true` for a process that runs in the namespaces of a holder.
     pub(crate) fn needs_holder(self, cluster: &Cluster) -> bool {
         cluster.is_member() && self != Self::Holder
     }
 
-    /// The pid, if the process runs.
+    /// Returns the PID if the process runs.
     pub(crate) fn running(self, cluster: &Cluster) -> Option<i32> {
         self.pid_file(cluster).running()
     }
 
-    /// Writes the pid file of the calling process or one of its children.
+    /// Writes the PID file. `pid` is the calling process or one of its children.
     pub(crate) fn record(self, cluster: &Cluster, pid: i32) -> Result<(), Error> {
         self.pid_file(cluster).record(pid).map_err(|e| Error::Other(e.to_string()))
     }
 
-    /// Starts the process in a session of its own, its output appended to its log.
+    /// Starts the process in a process group of its own, with its output appended to its log.
     pub(crate) fn start(self, cluster: &Cluster) -> Result<std::process::Child, Error> {
         let path = self.log(cluster);
         let open = || OpenOptions::new().create(true).append(true).open(&path);
@@ -128,13 +128,13 @@ impl Role {
         Ok(child)
     }
 
-    /// The last lines of the process's log.
+    /// Returns the last lines of the process's log.
     pub(crate) fn last_words(self, cluster: &Cluster) -> String {
         process::tail(&self.log(cluster), 12).unwrap_or_default()
     }
 }
 
-/// One of our internal commands, for a node.
+/// Returns one of the binary's internal commands, for a node.
 pub(crate) fn internal(cluster: &Cluster, name: &str) -> Command {
     let mut command = Command::new(cluster.binary());
     command.arg("internal").arg(name);

@@ -1,7 +1,7 @@
-//! Several control planes: `up` makes them as `init` and `join` do, of static Pods with etcd, and every node reaches the
-//! API through a balancer of its own, so that it stays in reach while one of them answers.
+//! Several control planes: `up` creates them as `init` and `join` do, as static Pods with etcd. Every node connects to
+//! the API through a balancer of its own, so the API is available while one control plane responds.
 //!
-//! The administrator's kubeconfig names the balancer of the first node, which is the machine itself.
+//! The administrator's kubeconfig names the balancer of the first node, which is the host.
 
 use std::{fs, path::PathBuf, process::Command, sync::Arc, time::Duration};
 
@@ -20,9 +20,9 @@ use crate::{
     nodes::link,
 };
 
-/// Where the balancer of each node listens.
+/// The address of each node's balancer.
 pub(crate) const ENDPOINT: &str = "127.0.0.1:7445";
-/// The ports that a control plane needs besides the API's: the balancer's, etcd's, and those of the components' health.
+/// The ports of a control plane besides the API server's: the balancer, etcd, and the components' health endpoints.
 pub(crate) const PORTS: [(u16, &str); 6] = [
     (7445, "the balancer"),
     (2379, "etcd"),
@@ -32,7 +32,7 @@ pub(crate) const PORTS: [(u16, &str); 6] = [
     (10259, "the scheduler"),
 ];
 
-/// The tag of the image of the etcd that is installed.
+/// Returns the image tag for the version of etcd that is installed.
 pub(crate) fn etcd_tag() -> Result<String, Error> {
     let path = Host::default().program("etcd").ok_or_else(|| {
         Error::Other(
@@ -49,13 +49,13 @@ impl Cluster {
         self.settings.etcd.is_some()
     }
 
-    /// What of `init`'s configuration makes several control planes of one.
+    /// Changes `init`'s configuration for several control planes.
     pub(crate) fn replicate(&self, cluster: &mut ClusterConfiguration, etcd: &str) {
         ENDPOINT.clone_into(&mut cluster.control_plane_endpoint);
         OWN_REPOSITORY.clone_into(&mut cluster.image_repository);
         let plugins = Arg::new("enable-admission-plugins", ADMISSION_PLUGINS.join(","));
         cluster.api_server.extra_args.push(plugins);
-        // The first node speaks to the others by its address on the link, and etcd looks at where its peers speak from.
+        // The first node connects to its etcd peers from its address on the link, and etcd verifies this address.
         let on_link = self.link_subnet().ok().and_then(|subnet| link::gateway(subnet).ok());
         cluster.etcd.local = Some(LocalEtcd {
             peer_cert_sans: on_link.iter().map(ToString::to_string).collect(),
@@ -65,7 +65,7 @@ impl Cluster {
         });
     }
 
-    /// Where every node finds etcd's data: all read one configuration, so that the place is the same on all.
+    /// Returns etcd's data directory, which is the same path on all nodes, because they share one configuration.
     fn etcd_data(&self) -> PathBuf {
         self.home().join("var/lib/etcd")
     }
@@ -74,7 +74,7 @@ impl Cluster {
         self.root.join("var/lib/balancer/servers")
     }
 
-    /// The command of the node's balancer.
+    /// Returns the command of the node's balancer.
     pub(crate) fn balancer(&self) -> Command {
         let home = bootstrap_core::Layout::under(self.home());
         let mut command = Command::new(self.binary());
@@ -86,10 +86,10 @@ impl Cluster {
     }
 }
 
-/// Tells a node's balancer of the first API server, from which it learns of the others.
-pub(crate) fn introduce(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
+/// Writes the first API server's address for a node's balancer, which learns the others from it.
+pub(crate) fn write_first_server(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     let path = node.balancer_servers();
-    // One that has run knows more by now.
+    // A balancer that has run knows more addresses.
     if path.exists() {
         return Ok(());
     }
@@ -99,8 +99,9 @@ pub(crate) fn introduce(cluster: &Cluster, node: &Cluster) -> Result<(), Error> 
     fs::write(&path, first).map_err(Error::file("writing", &path))
 }
 
-/// A further node's own directory, and the place where all have etcd's data, which it takes inside of the node.
-pub(crate) fn data(node: &Cluster) -> Result<(PathBuf, PathBuf), Error> {
+/// Creates a further node's own directory for etcd and the path at which it is mounted inside the node, and returns
+/// both.
+pub(crate) fn etcd_mount(node: &Cluster) -> Result<(PathBuf, PathBuf), Error> {
     let (own, place) = (node.root.join("var/lib/etcd"), node.etcd_data());
     for directory in [&own, &place] {
         fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
@@ -108,7 +109,7 @@ pub(crate) fn data(node: &Cluster) -> Result<(PathBuf, PathBuf), Error> {
     Ok((own, place))
 }
 
-/// The images of a cluster of `init`.
+/// Returns the images of a cluster of `init`.
 pub(crate) fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
     let host = Host::default();
     let sources = Sources { binary: cluster.binary(), ..Sources::of(&host)? };
@@ -117,9 +118,9 @@ pub(crate) fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
     Ok(names.iter().map(|name| sources.image(name)).collect::<Result<_, _>>()?)
 }
 
-/// Takes the static Pods of an earlier start away, whose images may be gone: a kubelet that finds none would wait for
-/// longer and longer.
-pub(crate) fn forget(cluster: &Cluster) -> Result<(), Error> {
+/// Removes the static Pods of an earlier start. Their images may be missing, and the kubelet would back off longer and
+/// longer.
+pub(crate) fn remove_static_pods(cluster: &Cluster) -> Result<(), Error> {
     let directory = cluster.layout().manifests();
     for entry in fs::read_dir(&directory).map_err(Error::file("reading", &directory))?.flatten() {
         let path = entry.path();
@@ -128,7 +129,7 @@ pub(crate) fn forget(cluster: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the first control plane, which is `init`'s, once its images are there, and waits for it.
+/// Starts the first control plane with `init`'s phases, and waits for it. The images must have been imported.
 pub(crate) async fn start(
     cluster: &Cluster,
     progress: &Progress,

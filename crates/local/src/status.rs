@@ -1,4 +1,4 @@
-//! `windlass status`: what runs, what is wrong, and why.
+//! `windlass status`: reports running processes, problems, and their causes.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 
 use crate::{Cluster, Error, preflight, process::Role, up::admin};
 
-/// Says what of a cluster runs, what is wrong and why.
+/// Reports which parts of a cluster run, and the causes of problems.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
     #[arg(long, default_value = crate::DEFAULT_NAME)]
     pub name: String,
-    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
     pub root: Option<PathBuf>,
 }
 
-/// Prints the state; returns whether all is well.
+/// Prints the state. Returns `true` if there is no problem.
 pub async fn run(args: Args) -> Result<bool, Error> {
     let root = Cluster::at(&args.name, args.root.as_deref());
     let cluster = Cluster::load(&args.name, &root)?;
     let mut well = true;
     println!("cluster {} at {}", cluster.name, root.display());
     for role in [Role::Supervisor].iter().chain(cluster.roles()) {
-        well &= runs(*role, &cluster, "");
+        well &= report_process(*role, &cluster, "");
     }
     for node in cluster.members()? {
         let name = &node.settings.node_name;
@@ -38,7 +38,7 @@ pub async fn run(args: Args) -> Result<bool, Error> {
             println!("  - node {name} is cut off; `windlass node heal {name}` connects it");
         }
         for role in node.roles() {
-            well &= runs(*role, &node, &format!(" of {name}"));
+            well &= report_process(*role, &node, &format!(" of {name}"));
         }
         well &= runtime_answers(&node).await;
     }
@@ -60,7 +60,7 @@ pub async fn run(args: Args) -> Result<bool, Error> {
                 let name = name(&node);
                 for pressure in pressures(&node) {
                     well = false;
-                    println!("  ✗ node {name} has {pressure}: new Pods stay off it");
+                    println!("  ✗ node {name} has {pressure}: no new Pods are scheduled to it");
                 }
             }
             let pods = client.list::<Value>(&Resource::PODS, "", &ListOptions::default()).await?;
@@ -72,7 +72,8 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     Ok(well)
 }
 
-/// Whether containerd, if it runs, does what it runs for. The kubelet notices after minutes only, as upstream's does.
+/// Returns `true` if containerd responds or does not run. The kubelet reports a hung runtime only after minutes, as
+/// upstream's does.
 async fn runtime_answers(node: &Cluster) -> bool {
     if Role::Containerd.running(node).is_none() {
         return true;
@@ -86,7 +87,7 @@ async fn runtime_answers(node: &Cluster) -> bool {
     answer.is_ok()
 }
 
-/// Below this the store may not be able to write its next object.
+/// The free space in MiB below which the store may fail to write.
 const LOW_MIB: u64 = 64;
 
 fn has_space(cluster: &Cluster) -> bool {
@@ -102,7 +103,7 @@ fn has_space(cluster: &Cluster) -> bool {
     low.is_none()
 }
 
-/// What a node runs short of: each of these keeps Pods off it.
+/// Returns the true pressure conditions of a node. Each of them prevents new Pods.
 fn pressures(node: &Value) -> Vec<String> {
     let conditions = node["status"]["conditions"].as_array();
     let wrong =
@@ -110,8 +111,8 @@ fn pressures(node: &Value) -> Vec<String> {
     wrong.map(|c| format!("{} ({})", c.text("type"), c.text("message"))).collect()
 }
 
-/// Whether a process runs: a mark, and what it said last where it does not.
-fn runs(role: Role, node: &Cluster, whose: &str) -> bool {
+/// Prints a process's state, with the end of its log if it does not run. Returns `true` if it runs.
+fn report_process(role: Role, node: &Cluster, whose: &str) -> bool {
     if let Some(pid) = role.running(node) {
         println!("  ✓ {}{whose} runs (pid {pid})", role.name());
         return true;
@@ -121,10 +122,10 @@ fn runs(role: Role, node: &Cluster, whose: &str) -> bool {
     false
 }
 
-/// One object's condition: a mark, and the reason where it does not hold.
+/// Prints an object's condition, with the cause if it is not met. Returns `true` if it is met.
 fn report(object: &Value, kind: &str, condition: &str) -> bool {
     let name = name(object);
-    let Some(cause) = complaint(object, condition) else {
+    let Some(cause) = unmet_cause(object, condition) else {
         println!("  ✓ {kind} {name} is {condition}");
         return true;
     };
@@ -132,7 +133,7 @@ fn report(object: &Value, kind: &str, condition: &str) -> bool {
     false
 }
 
-/// `namespace/name`, or the name alone.
+/// Returns `namespace/name`, or the name of a cluster-scoped object.
 pub(crate) fn name(object: &Value) -> String {
     match object.namespace() {
         "" => object.name().to_owned(),
@@ -140,30 +141,31 @@ pub(crate) fn name(object: &Value) -> String {
     }
 }
 
-/// Why an object's condition does not hold, as far as the object tells; nothing if it holds.
-pub(crate) fn complaint(object: &Value, condition: &str) -> Option<String> {
+/// Returns the cause in an object's status why a condition is not met; `None` if the condition is met.
+pub(crate) fn unmet_cause(object: &Value, condition: &str) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array();
     let find = |kind: &str| conditions.into_iter().flatten().find(|c| c["type"] == kind);
     let found = find(condition);
     if found.is_some_and(|c| c["status"] == "True") {
         return None;
     }
-    // A Pod that has no node has no condition but this one, which says why.
+    // A Pod without a node has only this condition, with the cause.
     let unscheduled = find("PodScheduled").filter(|c| c["status"] == "False");
-    let told = unscheduled.or(found).map(|c| format!("{} {}", c.text("reason"), c.text("message")));
-    let told = told.unwrap_or_default();
-    let cause = match told.trim() {
+    let reason =
+        unscheduled.or(found).map(|c| format!("{} {}", c.text("reason"), c.text("message")));
+    let reason = reason.unwrap_or_default();
+    let cause = match reason.trim() {
         "" => match object["status"]["phase"].as_str() {
-            Some(phase) => format!("it is {phase}, and nobody says why yet"),
-            None => "nobody has said anything of it yet".to_owned(),
+            Some(phase) => format!("it is {phase}, and no cause has been reported yet"),
+            None => "no status has been reported yet".to_owned(),
         },
-        told => told.to_owned(),
+        reason => reason.to_owned(),
     };
-    Some(format!("{cause}{}", waiting(object)))
+    Some(format!("{cause}{}", waiting_reasons(object)))
 }
 
-/// Why containers wait, where they do.
-fn waiting(pod: &Value) -> String {
+/// Returns the reasons of waiting containers.
+fn waiting_reasons(pod: &Value) -> String {
     let all = ["initContainerStatuses", "containerStatuses"];
     let statuses = all.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());
     let mut reasons = String::new();
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_runs_short_of_is_told() {
+    fn lists_pressure_conditions_of_node() {
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "kubelet has disk pressure"});
         let node = |conditions: &[Value]| json!({"status": {"conditions": conditions}});
         let ready = condition("Ready", "True");
@@ -198,11 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_names_the_cause_that_is_known_best() {
+    fn complaint_names_the_most_specific_cause() {
         for (status, wanted) in [
             (json!({"conditions": [{"type": "Ready", "status": "True"}]}), None),
-            (json!({}), Some("nobody has said anything of it yet")),
-            (json!({"phase": "Pending"}), Some("it is Pending, and nobody says why yet")),
+            (json!({}), Some("no status has been reported yet")),
+            (
+                json!({"phase": "Pending"}),
+                Some("it is Pending, and no cause has been reported yet"),
+            ),
             (
                 json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "runtime is down"}]}),
                 Some("KubeletNotReady runtime is down"),
@@ -220,7 +225,7 @@ mod tests {
             ),
         ] {
             let object = json!({"status": status});
-            assert_eq!(complaint(&object, "Ready").as_deref(), wanted, "{object}");
+            assert_eq!(unmet_cause(&object, "Ready").as_deref(), wanted, "{object}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The default StorageClass as an add-on, as an administrator of a cluster of `init` applies it.
+//! The default StorageClass as an add-on: prints the objects that an administrator applies to a cluster of `init`.
 
 use bootstrap_core::addons;
 
 use crate::Error;
 
-/// The one thing to be done about it.
+/// The commands for the add-on.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Prints the StorageClass of node-local directories for `kubectl apply -f -`, and what its provisioner may do
+    /// Prints the StorageClass of node-local directories, and its provisioner's RBAC rules, for `kubectl apply -f -`
     Print,
 }
 

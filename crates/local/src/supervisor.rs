@@ -1,5 +1,5 @@
-//! Keeps the cluster's processes running. The supervisor itself is kept running by the processes it starts: one
-//! of them that sees it gone starts another, which adopts what runs.
+//! Keeps the cluster's processes running. Some of these processes restart the supervisor when it ends, and the new
+//! supervisor adopts running processes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
 };
 
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to wait before a node that could not be connected is tried again.
+/// The delay before connecting a node is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Runs until it is asked to stop, and then stops the others.
+/// Runs until shutdown, and then stops the other processes.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let own = std::process::id().cast_signed();
-    // Of two that are started at once the one in the pid file stays.
+    // If two supervisors start at once, the one in the PID file stays.
     if Role::Supervisor.running(&cluster).is_some_and(|pid| pid != own) {
         return Ok(());
     }
@@ -39,12 +39,12 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         crate::certs::keep_renewed(renewed.clone(), std::sync::Arc::new(rt::SystemClock))
     });
     tasks.shutdown().stopping().await;
-    // `down` ends the others itself: it needs the runtime until the Pods are gone.
+    // `down` stops the others itself, because it needs the runtime until the Pods are removed.
     if cluster.run().join("stopping").exists() {
         return Ok(());
     }
-    // The agent first, so that it does not report what ends on purpose; the runtime last. The holder of a node stays: its
-    // end would be that of the node's Pods, and the next supervisor adopts it.
+    // The agent ends first, so that it reports no failures, and the runtime last. A node's holder stays, because its
+    // end would kill the node's Pods; the next supervisor adopts it.
     for node in cluster.members()?.iter().chain([&cluster]) {
         for role in node.roles().iter().rev().filter(|role| **role != Role::Holder) {
             if let Some(pid) = role.running(node) {
@@ -60,14 +60,14 @@ fn keep_all(node: &Cluster, wanted: &watch::Receiver<()>, tasks: &rt::Tasks) {
         let (node, wanted) = (node.clone(), wanted.clone());
         let name = format!("{} of {}", role.name(), node.settings.node_name);
         tasks.spawn_until_shutdown(&name, async move {
-            let keeping = || keep(*role, &node, wanted.clone());
+            let keeping = || keep_running(*role, &node, wanted.clone());
             rt::until_it_ends("supervisor", role.name(), keeping).await;
         });
     }
 }
 
-/// Keeps further nodes running, too: those that are there, and those that are made later. Who changes what is wanted
-/// writes it down, and then sends SIGHUP.
+/// Keeps further nodes running, both existing ones and new ones. A process that changes nodes or their marker files
+/// sends SIGHUP afterwards.
 async fn follow_nodes(
     cluster: &Cluster,
     look: watch::Sender<()>,
@@ -77,7 +77,7 @@ async fn follow_nodes(
     let mut hangups = match signal(SignalKind::hangup()) {
         Ok(hangups) => hangups,
         Err(error) => {
-            tracing::error!(%error, "listening for SIGHUP: changes of nodes are not seen");
+            tracing::error!(%error, "cannot listen for SIGHUP: changes of nodes go unnoticed");
             return;
         }
     };
@@ -89,7 +89,7 @@ async fn follow_nodes(
                     keep_all(node, &wanted, tasks);
                 }
             }
-            Err(error) => tracing::error!(%error, "reading the cluster's nodes"),
+            Err(error) => tracing::error!(%error, "cannot read the cluster's nodes"),
         }
         look.send_replace(());
         if hangups.recv().await.is_none() {
@@ -98,7 +98,7 @@ async fn follow_nodes(
     }
 }
 
-/// Connects a further node, whose namespaces the process holds, to the others.
+/// Connects a further node, whose namespaces the process `holder` has, to the link.
 async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
     let node = node.clone();
     let work = move || {
@@ -109,7 +109,7 @@ async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Error::Other(e.to_string()))?
 }
 
-async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
+async fn keep_running(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
     let recorder = Recorder::new(cluster.home(), "supervisor");
     let node = &cluster.settings.node_name;
     let mut kept = Kept::new(role.name(), role.pid_file(cluster));
@@ -123,7 +123,7 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
         }
         let absent = role.needs_holder(cluster) && role.running(cluster).is_none();
         if absent && let Err(error) = space::wait_for_holder(cluster).await {
-            tracing::warn!(%error, node, role = role.name(), "waiting for the node's namespaces");
+            tracing::warn!(%error, node, role = role.name(), "the node has no namespaces yet");
             continue;
         }
         let start = || {
@@ -138,22 +138,22 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
         let up = async |pid| {
             while role == Role::Holder && role.running(cluster) == Some(pid) {
                 let Err(error) = connect(cluster, pid).await else { break };
-                tracing::error!(%error, node, "connecting the node");
+                tracing::error!(%error, node, "cannot connect the node");
                 tokio::time::sleep(AGAIN).await;
             }
         };
-        let asked = cluster.clone();
+        let checked = cluster.clone();
         let ask = move || {
-            let cluster = asked.clone();
-            async move { health::ask(role, &cluster).await }
+            let cluster = checked.clone();
+            async move { health::check(role, &cluster).await }
         };
         let hung = sys::liveness::unresponsive(role.name(), ask);
         kept.live(start, up, hung).await;
     }
 }
 
-/// Starts another supervisor when this one's is gone; run by the processes that it starts.
-pub(crate) async fn mind(cluster: Cluster) {
+/// Starts a new supervisor when the old one ends. Runs in processes that the supervisor starts.
+pub(crate) async fn watch_supervisor(cluster: Cluster) {
     let mut started: Option<std::process::Child> = None;
     loop {
         match Role::Supervisor.running(&cluster) {
@@ -161,11 +161,11 @@ pub(crate) async fn mind(cluster: Cluster) {
                 kept::exited(pid).await;
                 started.take().map(|mut child| child.wait());
             }
-            // Both may see it gone: the one that comes second finds the first's and ends.
+            // If two processes do this at once, the second supervisor finds the first one's PID file and exits.
             None if cluster.run().join("stopping").exists() => {}
             None => match Role::Supervisor.start(&cluster) {
                 Ok(child) => started = Some(child),
-                Err(error) => tracing::error!(%error, "starting the supervisor"),
+                Err(error) => tracing::error!(%error, "cannot start the supervisor"),
             },
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -1,4 +1,4 @@
-//! `windlass up`: init's phases under the cluster's root, then the processes, then a wait until Pods can run.
+//! `windlass up`: runs init's phases under the cluster's root, starts the processes, and waits until Pods can run.
 
 use std::{
     fs,
@@ -25,53 +25,54 @@ use crate::{
     replicated, status,
 };
 
-/// Brings up a cluster on this machine.
+/// Brings up a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The cluster's name, and its context's in the kubeconfig
+    /// The name of the cluster, and of its context in the kubeconfig
     #[arg(long, default_value = crate::DEFAULT_NAME)]
     pub name: String,
-    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
     pub root: Option<PathBuf>,
-    /// The kubeconfig to add the cluster's context to [default: kubectl's own]
+    /// The kubeconfig to which the cluster's context is added [default: kubectl's own]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// The node's address [default: the one that reaches the default gateway]
+    /// The node's address [default: the address towards the default gateway]
     #[arg(long)]
     pub address: Option<IpAddr>,
-    /// How many nodes the cluster is to have: this machine, and others with namespaces of their own. A cluster that
-    /// has more keeps them
+    /// The number of nodes: this host, and others with namespaces of their own. Existing nodes are kept if there are
+    /// more
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub nodes: u8,
-    /// How many of the nodes are control planes. Several keep the cluster's objects in etcd, which must be installed
+    /// The number of control planes among the nodes. Several store the cluster's objects in etcd, which must be
+    /// installed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     pub control_planes: u8,
-    /// Tunnel packets between Pods of different nodes (VXLAN) where plain routes would do, too
+    /// Tunnel packets between Pods of different nodes (VXLAN) even where plain routes would do
     #[arg(long)]
     pub tunnel: bool,
-    /// Give Pods and Services an IPv6 address each, beside the IPv4 one
+    /// Give Pods and Services an IPv6 address besides the IPv4 one
     #[arg(long)]
     pub dual_stack: bool,
-    /// Save all objects this often, such as 1h, to files in ROOT/snapshots; 'windlass snapshot restore' reads them. A
-    /// cluster that runs takes note of it when it is started again
+    /// Save all objects at this interval, such as 1h, to files in ROOT/snapshots; 'windlass snapshot restore' reads
+    /// them. Takes effect at the next start of a cluster that runs
     #[arg(long)]
     pub snapshot_every: Option<GoDuration>,
-    /// How many of these files are kept
+    /// The number of these files that are kept
     #[arg(long, default_value_t = 24, requires = "snapshot_every")]
     pub snapshot_keep: usize,
-    /// The Pods' range of addresses; two with a comma for both families [default: 10.244.0.0/16]
+    /// The address range of Pods; two with a comma for both families [default: 10.244.0.0/16]
     #[arg(long, value_name = "RANGE")]
     pub pod_network_cidr: Option<String>,
-    /// The Services' range of addresses; two with a comma for both families [default: 10.96.0.0/12]
+    /// The address range of Services; two with a comma for both families [default: 10.96.0.0/12]
     #[arg(long, value_name = "RANGE")]
     pub service_cidr: Option<String>,
-    /// How long to wait for the cluster, in seconds
+    /// The time to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
 }
 
-/// Brings the cluster up, or what is missing of it: to run it again is how it is started after the machine was.
+/// Brings the cluster up, or its missing parts. After a reboot of the host, it restarts the cluster.
 pub async fn run(args: Args) -> Result<(), Error> {
     let started = Instant::now();
     let root = Cluster::at(&args.name, args.root.as_deref());
@@ -132,19 +133,19 @@ pub async fn run(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// A cluster keeps the kind of control plane that it was made with.
+/// Returns an error if several control planes are requested for a cluster with an embedded store.
 fn check_control_planes(cluster: &Cluster, args: &Args) -> Result<(), Error> {
     if args.control_planes == 1 || cluster.is_replicated() {
         return Ok(());
     }
     Err(Error::Other(format!(
-        "cluster {} has one control plane, with a store of its own; for several, take it down and bring it up anew with \
-         --control-planes",
+        "cluster {} has one control plane, with a store of its own; for several, run `windlass down` and then \
+         `windlass up` with --control-planes",
         cluster.name
     )))
 }
 
-/// Waits for the API server and imports images meanwhile: neither needs the other, and each takes its time.
+/// Waits for the API server and imports images concurrently, because they are independent and slow.
 async fn api_and_images(
     cluster: &Cluster,
     members: &[Cluster],
@@ -153,7 +154,7 @@ async fn api_and_images(
     deadline: Instant,
 ) -> Result<(), Error> {
     if cluster.is_replicated() {
-        // The API server itself runs from one of them.
+        // The API server runs from one of these images.
         let images = import(cluster, members, progress, deadline);
         progress.wait("wait for the images", "their import", images).await?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -163,7 +164,7 @@ async fn api_and_images(
     }
     let (tell, imported) = oneshot::channel();
     let importing = async {
-        // Nobody listens any more where the API server did not come up.
+        // The receiver is gone if the API server did not start.
         let _ = tell.send(import(cluster, members, progress, deadline).await);
         Ok(())
     };
@@ -199,7 +200,7 @@ async fn api(
 ) -> Result<(), Error> {
     let up = ready(cluster, client, deadline);
     progress.wait("wait for the API server", "its /readyz", up).await?;
-    // Agents ask for what this lets them see from their first moment on, and less and less often.
+    // Applied first: agents retry forbidden requests with an increasing backoff.
     progress.step("let the Pod network look", apply(client, addons::network::access())).await
 }
 
@@ -208,12 +209,12 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         Some(address) => address,
         None => kubelet::default_address().ok_or_else(|| {
             Error::Other(
-                "this machine has no address besides loopback's; give one with --address"
+                "this host has no address besides the loopback one; set one with --address"
                     .to_owned(),
             )
         })?,
     };
-    // The second ones are kind's.
+    // The IPv6 defaults are kind's.
     let ranges = |given: &Option<String>, ipv4: &str, ipv6: &str| match given {
         Some(given) => cluster::ranges::<Cidr>(given).map(|_| given.clone()),
         None if args.dual_stack => Ok(format!("{ipv4},{ipv6}")),
@@ -256,7 +257,7 @@ fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     step.checked(if problems.is_empty() { Ok(()) } else { Err(Error::Preflight(problems)) })
 }
 
-/// Everything that is made before a process runs: directories, the binary, PKI, kubeconfigs, configurations.
+/// Creates everything that processes need: directories, the binary, PKI, kubeconfigs and configurations.
 fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let layout = cluster.layout();
     for directory in [
@@ -275,12 +276,12 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let now = rt::now();
     let _ = fs::remove_file(cluster.run().join("stopping"));
     if cluster.is_replicated() {
-        replicated::forget(cluster)?;
-        replicated::introduce(cluster, cluster)?;
+        replicated::remove_static_pods(cluster)?;
+        replicated::write_first_server(cluster, cluster)?;
     }
     let mut step = progress.begin("make certificates and keys");
     let plan = certs::plan(cluster)?;
-    // A cluster that was down for months comes up with certificates that are good.
+    // Certificates may have expired while the cluster was down.
     let renewed: Result<Vec<_>, _> = match layout.pki("ca", "key").exists() {
         true => certs::renew_due(cluster, &plan, now).into_iter().collect(),
         false => Ok(Vec::new()),
@@ -292,7 +293,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     touched.into_iter().filter(|t| t.written).for_each(|t| {
         step.record().written(t.path);
     });
-    certs::serving(cluster, &plan, now)?;
+    certs::ensure_serving_certificate(cluster, &plan, now)?;
     step.end(Ok::<_, Error>(()))?;
     let mut step = progress.begin("write kubeconfigs and configuration");
     let mut plans = kubeconfigs::plan(&init.cluster, endpoint, node, true);
@@ -314,7 +315,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     install_binary(cluster)
 }
 
-/// The cluster runs a copy of this binary, so that building or removing the original does not disturb it.
+/// Copies this binary for the cluster, so that the original can be rebuilt or removed.
 fn install_binary(cluster: &Cluster) -> Result<(), Error> {
     let target = cluster.binary();
     let own = std::env::current_exe().map_err(Error::file("finding", &target))?;
@@ -327,11 +328,12 @@ fn install_binary(cluster: &Cluster) -> Result<(), Error> {
     fs::rename(&beside, &target).map_err(Error::file("putting in place", &target))
 }
 
-/// Proxy and Pod network run in the agent here, and so have client certificates and not service accounts.
+/// Returns the kubeconfigs of the proxy, the Pod network and the Metrics API. They run in the agent, and so have client
+/// certificates and not service accounts.
 pub(crate) fn agent_kubeconfigs(
     plans: &[kubeconfigs::Plan],
 ) -> Result<[kubeconfigs::Plan; 3], Error> {
-    // The administrator's is the one that names the API's stable endpoint.
+    // The administrator's kubeconfig names the stable API endpoint.
     let admin = plans.iter().find(|p| p.file == "admin.conf");
     let admin = admin
         .ok_or_else(|| Error::Other("the plan of kubeconfigs has no admin.conf".to_owned()))?;
@@ -406,14 +408,14 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
     });
     let result = not_up(cluster, up.await, "cluster DNS", Role::Agent);
     let Err(Error::NotUp { what, process, log, .. }) = result else { return result };
-    // Its Pod knows best why.
+    // The Pod has a more specific cause.
     let options = ListOptions::labels("k8s-app=kube-dns");
     let pods = client.list::<Value>(&Resource::PODS, "kube-system", &options).await;
-    let told = pods.map(|pods| pods.items).unwrap_or_default().into_iter().filter_map(|pod| {
-        let cause = status::complaint(&pod, "Ready")?;
+    let causes = pods.map(|pods| pods.items).unwrap_or_default().into_iter().filter_map(|pod| {
+        let cause = status::unmet_cause(&pod, "Ready")?;
         Some(format!("\nPod {} is not Ready: {cause}", status::name(&pod)))
     });
-    Err(Error::NotUp { what, pods: told.collect(), process, log })
+    Err(Error::NotUp { what, pods: causes.collect(), process, log })
 }
 
 pub(crate) async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
@@ -439,12 +441,11 @@ pub(crate) fn not_up(
     Err(Error::NotUp { what, pods: String::new(), process: role.name(), log })
 }
 
-/// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.
+/// Applies cluster DNS and kubeadm's objects. A second `up` changes nothing.
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
     let mut objects = addons::coredns(&init.cluster, 1)?;
-    // Somebody waits for this one at a terminal, and a second between probes is soon enough for a process that is
-    // ready in a tenth of it.
+    // A user waits for this Deployment, whose process is ready in a tenth of a second, so probe it every second.
     for deployment in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
         deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] =
             json!(1);
@@ -457,7 +458,7 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     metrics::register(client).await
 }
 
-/// The first node is a control plane; those that join as such say so themselves.
+/// Labels the first node as a control plane. Other control planes set the label when they join.
 async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
     let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});

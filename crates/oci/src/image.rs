@@ -1,3 +1,5 @@
+//! An image and its archive in the OCI image layout.
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::tar;
 
-/// Why an image is not packed.
+/// An error in packing an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("pack image {image}: read {}: {source}", path.display())]
@@ -20,42 +22,40 @@ pub enum Error {
     Write { image: String, source: io::Error },
 }
 
-/// Something in an image's file system.
+/// An entry in an image's file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    Directory {
-        mode: u32,
-    },
-    /// A file whose bytes come from this machine.
-    File {
-        source: PathBuf,
-        mode: u32,
-    },
-    Bytes {
-        content: Vec<u8>,
-        mode: u32,
-    },
-    Link {
-        target: String,
-    },
+    /// A directory.
+    Directory { mode: u32 },
+    /// A file with the content of a file on this host.
+    File { source: PathBuf, mode: u32 },
+    /// A file with the given content.
+    Bytes { content: Vec<u8>, mode: u32 },
+    /// A symbolic link.
+    Link { target: String },
 }
 
-/// An image of one layer.
+/// An image with one layer.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
-    /// With a tag, and with a registry if it is not to be `docker.io/library`.
+    /// The name with its tag, and with a registry unless it is `docker.io/library`.
     pub name: String,
+    /// The entrypoint's arguments.
     pub entrypoint: Vec<String>,
+    /// The default arguments after the entrypoint.
     pub cmd: Vec<String>,
+    /// The environment, as `NAME=value`.
     pub env: Vec<String>,
+    /// The user; empty for root.
     pub user: String,
+    /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// By absolute path; parent directories are made.
+    /// The entries by absolute path. Missing parent directories are added.
     pub entries: BTreeMap<String, Entry>,
 }
 
 impl Image {
-    /// An image of one static binary, run by `entrypoint`.
+    /// Returns an image of one static binary at path `at`, run by `entrypoint`.
     pub fn of_binary(name: &str, binary: &Path, at: &str, entrypoint: &[&str]) -> Self {
         let mut image = Self { name: name.to_owned(), ..Self::default() };
         image.entrypoint = entrypoint.iter().map(ToString::to_string).collect();
@@ -145,7 +145,7 @@ impl Image {
         })
     }
 
-    /// The name with the registry and tag that an import would add.
+    /// Returns the name with the registry and tag that an import adds.
     pub fn full_name(&self) -> String {
         let (path, tag) = match self.name.rsplit_once(':') {
             Some((path, tag)) if !tag.contains('/') => (path, tag),
@@ -162,7 +162,7 @@ impl Image {
     }
 }
 
-/// The CPU architecture, as Go and the OCI call it.
+/// Returns the CPU architecture's name in Go and OCI.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -171,8 +171,8 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Writes images as one OCI image layout in a tar archive. Layers are read twice, first for their digests, so that
-/// no binary is held in memory.
+/// Writes images as one OCI image layout in a tar archive. Reads each layer twice, first for its digest, so that no
+/// binary is held in memory.
 pub fn write_archive(images: &[Image], out: impl Write) -> Result<(), Error> {
     let mut archive = Archive {
         tar: tar::Writer::new(BufWriter::new(out)),
@@ -197,20 +197,21 @@ pub fn write_archive(images: &[Image], out: impl Write) -> Result<(), Error> {
 
 struct Archive<'a, W: Write> {
     tar: tar::Writer<BufWriter<W>>,
-    /// What is in the archive already: images of one binary share its layer.
+    /// The digests in the archive. Images of the same binary share its layer.
     blobs: std::collections::BTreeSet<String>,
+    /// The layers in the archive: entries, digest and size.
     layers: Vec<(&'a BTreeMap<String, Entry>, String, u64)>,
 }
 
 impl<'a, W: Write> Archive<'a, W> {
-    /// The digest and size of an image's layer, which is in the archive then. Large binaries are read for it once,
-    /// not once for each image that holds them.
+    /// Returns the digest and size of an image's layer, and writes the layer if it is new. Images with equal entries
+    /// read their files once.
     fn layer_of(&mut self, image: &'a Image) -> Result<(String, u64), Error> {
         let known = self.layers.iter().find(|(entries, ..)| **entries == image.entries);
         if let Some((_, layer, size)) = known {
             return Ok((layer.clone(), *size));
         }
-        let mut hashed = Digesting { hash: Context::new(&SHA256), size: 0 };
+        let mut hashed = HashingWriter { hash: Context::new(&SHA256), size: 0 };
         image.write_layer(&mut hashed)?;
         let (layer, size) = (HEXLOWER.encode(hashed.hash.finish().as_ref()), hashed.size);
         if self.blobs.insert(layer.clone()) {
@@ -248,12 +249,12 @@ impl<'a, W: Write> Archive<'a, W> {
         Ok(described)
     }
 
-    /// Writes a layer into the archive, as its size is known already.
+    /// Writes a layer whose size is known.
     fn layer(&mut self, image: &Image, digest: &str, size: u64) -> Result<(), Error> {
         let path = format!("blobs/sha256/{digest}");
         let failed = |source| Error::Write { image: image.name.clone(), source };
         let out = self.tar.begin(&path, 0o644, size).map_err(failed)?;
-        let mut counted = Counted { out, size: 0 };
+        let mut counted = CountingWriter { out, size: 0 };
         image.write_layer(&mut counted)?;
         let written = counted.size;
         self.tar.end(&path, size, written).map_err(failed)
@@ -275,13 +276,13 @@ impl<'a, W: Write> Archive<'a, W> {
     }
 }
 
-/// Counts and hashes what is written to it.
-struct Digesting {
+/// A writer that hashes and counts bytes.
+struct HashingWriter {
     hash: Context,
     size: u64,
 }
 
-impl Write for Digesting {
+impl Write for HashingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hash.update(bytes);
         self.size += bytes.len() as u64;
@@ -293,13 +294,13 @@ impl Write for Digesting {
     }
 }
 
-/// Counts what is written through it.
-struct Counted<W> {
+/// A writer that counts bytes and passes them on.
+struct CountingWriter<W> {
     out: W,
     size: u64,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.size += written as u64;
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_completed_as_registries_do() {
+    fn completes_names_of_images() {
         for (given, full) in [
             ("app", "docker.io/library/app:latest"),
             ("app:1", "docker.io/library/app:1"),
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn packing_twice_gives_the_same_bytes_and_shares_a_layer() {
+    fn packs_reproducibly_and_shares_layers() {
         let (mut one, mut again, mut two) = (Vec::new(), Vec::new(), Vec::new());
         write_archive(&[sample()], &mut one).unwrap();
         write_archive(&[sample()], &mut again).unwrap();
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn system_tar_reads_the_archive_and_the_layer_in_it() {
+    fn system_tar_reads_archive_and_layer() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image.tar");
         write_archive(&[sample()], File::create(&path).unwrap()).unwrap();
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_binary_is_named() {
+    fn error_names_missing_binary() {
         let image = Image::of_binary("app", Path::new("/no/such/file"), "/app", &["/app"]);
         let error = write_archive(&[image], io::sink()).unwrap_err();
         assert!(error.to_string().contains("/no/such/file"), "{error}");

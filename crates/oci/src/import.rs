@@ -1,6 +1,8 @@
+//! The import of an archive into containerd.
+
 use std::{io, path::Path, process::Command};
 
-/// Why containerd does not have an archive's images.
+/// An error in importing an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("import {archive} into containerd: run ctr: {source}; is containerd installed?")]

@@ -1,7 +1,8 @@
-//! Packs programs as OCI images, offline, and hands them to containerd.
+//! Packs programs as OCI images without network access, and imports them into containerd. It does not pull or push
+//! images. Read [`Image`] first.
 //!
-//! Invariants: the same input gives the same bytes (no clock, no owner, sorted keys), so an image packed twice has
-//! one digest; the archive is a valid OCI image layout and names its images as containerd's import expects.
+//! Invariants: equal input gives equal bytes (no times, no owners, sorted keys), so an image packed twice has one
+//! digest. The archive is a valid OCI image layout with the annotations that containerd's import needs.
 
 mod image;
 mod import;

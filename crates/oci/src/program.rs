@@ -1,4 +1,4 @@
-//! An installed program with what it needs to run in an otherwise empty image.
+//! An installed program with the libraries that it needs in an otherwise empty image.
 
 use std::{
     collections::BTreeMap,
@@ -9,18 +9,18 @@ use std::{
 
 use crate::Entry;
 
-/// Why a program cannot be put into an image.
+/// An error in collecting a program's files.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     #[error("read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is no program of this machine's kind (64-bit ELF)", .0.display())]
+    #[error("{} is not a 64-bit little-endian ELF program", .0.display())]
     NotElf(PathBuf),
-    #[error("ask which libraries {} needs: {cause}", path.display())]
+    #[error("list the libraries of {}: {cause}", path.display())]
     Libraries { path: PathBuf, cause: String },
 }
 
-/// The program at `at`, and at their own places its loader and libraries, as the machine's loader finds them.
+/// Returns the program at path `at`, and its loader and libraries at their own paths.
 pub fn program(path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, ProgramError> {
     let real = fs::canonicalize(path)
         .map_err(|source| ProgramError::Read { path: path.to_owned(), source })?;
@@ -33,8 +33,8 @@ pub fn program(path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Program
     Ok(entries)
 }
 
-/// The shared objects in a directory that a program loads while it runs, at their own places, with their libraries. Those
-/// whose libraries are not all installed are left out: the program cannot load them here either.
+/// Returns the shared objects in a directory that a program loads at run time, with their libraries, at their own
+/// paths. Objects with missing libraries are left out, because the program cannot load them here either.
 pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entry>, ProgramError> {
     let unread = |path: &Path, source| ProgramError::Read { path: path.to_owned(), source };
     let bytes = fs::read(program).map_err(|source| unread(program, source))?;
@@ -46,7 +46,7 @@ pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entr
         if path.extension().is_none_or(|extension| extension != "so") {
             continue;
         }
-        let Ok(mut needed) = listed(&loader, &path) else { continue };
+        let Ok(mut needed) = list_libraries(&loader, &path) else { continue };
         needed.push(path);
         for path in needed {
             let Some(name) = path.to_str() else { continue };
@@ -56,18 +56,18 @@ pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entr
     Ok(entries)
 }
 
-/// The loader and the shared libraries of a program; none for a static one.
+/// Returns the loader and shared libraries of a program; none for a static program.
 fn libraries(path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let bytes =
         fs::read(path).map_err(|source| ProgramError::Read { path: path.to_owned(), source })?;
     let Some(loader) = loader(&bytes).ok_or_else(|| ProgramError::NotElf(path.to_owned()))? else {
         return Ok(Vec::new());
     };
-    listed(&loader, path)
+    list_libraries(&loader, path)
 }
 
-/// What a loader would load for a program or a shared object, itself included.
-fn listed(loader: &str, path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
+/// Returns the files that the loader loads for a program or shared object, including the loader.
+fn list_libraries(loader: &str, path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let failed = |cause: String| ProgramError::Libraries { path: path.to_owned(), cause };
     let output = Command::new(loader)
         .arg("--list")
@@ -90,14 +90,15 @@ fn listed(loader: &str, path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     Ok(found)
 }
 
-/// The path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`; the kernel's own library has none.
+/// Returns the path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`. The kernel's vDSO has none.
 fn library_in(line: &str) -> Option<PathBuf> {
     let line = line.trim().rsplit_once(" (0x").map_or(line.trim(), |(line, _)| line);
     let path = line.rsplit_once(" => ").map_or(line, |(_, path)| path);
     path.starts_with('/').then(|| path.into())
 }
 
-/// Which loader a program asks for (its PT_INTERP). None at all where it is no 64-bit little-endian ELF file.
+/// Returns the loader in a program's PT_INTERP header; the inner `None` for a static program, and the outer `None` if
+/// this is not a 64-bit little-endian ELF file.
 fn loader(elf: &[u8]) -> Option<Option<String>> {
     const PT_INTERP: u64 = 3;
     let number = |at: usize, bytes: usize| {
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_read_from_the_loaders_list() {
+    fn parses_output_of_the_loader() {
         for (line, path) in [
             ("\tlinux-vdso.so.1 (0x00007efc60adf000)", None),
             (
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_program_comes_with_its_loader() {
+    fn program_includes_its_loader() {
         let shell = Path::new("/bin/sh");
         let bytes = fs::read(shell).unwrap();
         let entries = program(shell, "/bin/app").unwrap();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_told_and_cannot_harm() {
+    fn rejects_files_that_are_not_programs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("script");
         fs::write(&path, "#!/bin/sh\n").unwrap();

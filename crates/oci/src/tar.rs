@@ -1,4 +1,4 @@
-//! The little of the ustar format that images need: directories, files and symbolic links owned by root.
+//! Writes the subset of the ustar format that images need: directories, files and symbolic links owned by root.
 
 use std::io::{self, Read, Write};
 
@@ -19,7 +19,7 @@ impl<W: Write> Writer<W> {
         Self { out }
     }
 
-    /// Writes an entry; `content` must yield exactly the size that a file's kind announces.
+    /// Writes an entry. `content` must have exactly the size in `kind`.
     pub(crate) fn entry(
         &mut self,
         path: &str,
@@ -35,7 +35,7 @@ impl<W: Write> Writer<W> {
         self.end(path, *size, copied)
     }
 
-    /// Begins a file whose content the caller writes to what this returns, and ends by [`Writer::end`].
+    /// Writes a file's header. The caller writes the content to the returned writer, and then calls [`Writer::end`].
     pub(crate) fn begin(&mut self, path: &str, mode: u32, size: u64) -> io::Result<&mut W> {
         self.out.write_all(&header(path, mode, &Kind::File { size })?)?;
         Ok(&mut self.out)
@@ -52,7 +52,7 @@ impl<W: Write> Writer<W> {
         io::copy(&mut io::repeat(0).take(padding), &mut self.out).map(drop)
     }
 
-    /// Two empty blocks end an archive.
+    /// Ends the archive with two empty blocks.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         Ok(self.out)

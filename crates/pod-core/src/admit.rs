@@ -1,4 +1,5 @@
-//! Whether a node takes a Pod that it was given: the scheduler may have known less, or may not have been asked.
+//! Kubelet admission: decides whether a node runs a Pod that is bound to it. The scheduler may have decided on older
+//! data, or the Pod may have been bound without it.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +15,34 @@ use crate::{
     resources::{milli, pod_amounts, whole},
 };
 
-/// Priorities from here on are those of Pods that a node cannot do without.
+/// The lowest priority of critical Pods.
 const CRITICAL: i32 = 2_000_000_000;
 
-/// What a node says of itself.
+/// The state of a node that admission needs.
 #[derive(Clone, Debug, Default)]
 pub struct NodeView<'a> {
+    /// The name of the Node.
     pub name: &'a str,
-    /// `None` while they are not known, which is no ground for a refusal.
+    /// The labels of the Node. `None` while they are unknown; then node selectors are not checked.
     pub labels: Option<&'a BTreeMap<String, String>>,
+    /// The taints of the Node.
     pub taints: &'a [Taint],
+    /// The allocatable amounts by resource.
     pub allocatable: BTreeMap<String, Quantity>,
-    /// The conditions that say what the node is short of.
+    /// The pressure conditions that are true.
     pub pressures: &'a [&'static str],
+    /// Unsafe sysctls that Pods may set; a name may end in `*`.
     pub unsafe_sysctls: &'a [String],
     /// `true` if the kernel enforces AppArmor profiles.
     pub app_armor: bool,
 }
 
-/// Why a Pod is not taken, in the words of its status and of an Event.
+/// The refusal of a Pod, in the words of its status and of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// The reason, in CamelCase.
     pub reason: String,
+    /// The explanation for people.
     pub message: String,
 }
 
@@ -49,12 +56,12 @@ impl Refusal {
     }
 }
 
-/// Whether the node cannot do without a Pod: it is then taken even if that is too much for the node.
+/// Reports whether a Pod is critical. A critical Pod is admitted even if the node lacks resources for it.
 pub fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0) >= CRITICAL
 }
 
-/// Takes a Pod beside the `others` that the node has, or says why not.
+/// Admits a Pod beside the `others` on the node, or returns the refusal.
 pub fn admit<'a>(
     pod: &Pod,
     node: &NodeView<'_>,
@@ -91,7 +98,7 @@ fn pressures(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     Err(Refusal::new("Evicted", text))
 }
 
-/// Rejects a Pod for another operating system. PodSecurity has not checked what only holds for this one.
+/// Rejects a Pod for another operating system. PodSecurity does not check the Linux-only fields of such a Pod.
 fn operating_system(pod: &Pod) -> Result<(), Refusal> {
     const OWN: &str = "linux";
     let labelled = pod.metadata.labels.as_ref().and_then(|all| all.get("kubernetes.io/os"));
@@ -116,7 +123,7 @@ fn app_armor(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     Err(Refusal::new("AppArmor", text))
 }
 
-/// The sysctls that are namespaced and do no harm to other Pods.
+/// The sysctls that are namespaced and cannot harm other Pods.
 const SAFE_SYSCTLS: &[&str] = &[
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -162,7 +169,7 @@ fn sysctls(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is asked for of each resource: the number of Pods, CPU in thousandths, memory and huge pages in bytes.
+/// Checks that the requested amounts fit: the number of Pods, CPU in thousandths, memory and huge pages in bytes.
 fn fits<'a>(
     pod: &Pod,
     node: &NodeView<'_>,
@@ -181,9 +188,9 @@ fn fits<'a>(
             name => huge(pod, name),
         }
     };
-    // Pages of a size that the node does not have are not enough, either.
-    let asked = huge_pages::of_pod(pod).into_keys().map(huge_pages::resource);
-    for name in ["pods", "cpu", "memory"].map(str::to_owned).into_iter().chain(asked) {
+    // A request for huge pages of a size that the node does not have is rejected, too.
+    let huge_pages_names = huge_pages::of_pod(pod).into_keys().map(huge_pages::resource);
+    for name in ["pods", "cpu", "memory"].map(str::to_owned).into_iter().chain(huge_pages_names) {
         let name = name.as_str();
         let read = if name == "cpu" { milli } else { whole };
         let capacity = node.allocatable.get(name).map(read);
@@ -195,7 +202,8 @@ fn fits<'a>(
             return Err(Refusal::new(
                 format!("OutOf{name}"),
                 format!(
-                    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+                    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: \
+                     {capacity}"
                 ),
             ));
         }
@@ -219,7 +227,7 @@ fn selectors(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     Err(Refusal::predicate("NodeAffinity", text))
 }
 
-/// Whether a volume can be reached from a node of this name and these labels.
+/// Reports whether a volume with this node affinity can be used on a node with this name and these labels.
 pub fn volume_reaches(
     required: Option<&NodeSelector>,
     name: &str,
@@ -256,7 +264,7 @@ fn expression(requirement: &NodeSelectorRequirement, value: Option<&str>) -> boo
     }
 }
 
-/// The host ports that a Pod opens: protocol, address (empty for all) and port.
+/// Returns the host ports of a Pod as protocol, address (empty for all) and port.
 fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
     let members = members(pod);
     let ports = members.iter().flat_map(|m| m.container.ports.iter().flatten());
@@ -286,7 +294,7 @@ fn taken_ports<'a>(pod: &Pod, others: impl Iterator<Item = &'a Pod>) -> bool {
 }
 
 fn taints(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
-    // Nothing but its file ends a static Pod.
+    // Taints do not reject a static Pod.
     let mut expelling = node.taints.iter().filter(|taint| taint.effect == "NoExecute");
     if is_static(pod) || expelling.all(|taint| tolerates(pod, taint)) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Claims for devices of drivers (dynamic resource allocation): which of them a Pod may use, what drivers have made ready
-//! for them, and what each container is given.
+//! ResourceClaims of Pods (dynamic resource allocation): whether a Pod may use a claim, the prepared devices, and the
+//! devices of each container. Read [`Book`] first. This module does no I/O.
 //!
-//! A [`Book`] goes to the disk by [`checkpoint`] before a driver is asked and before a container starts, so that what a
-//! driver made ready is given back whenever the kubelet dies.
+//! The caller writes a [`Book`] to the disk (see [`checkpoint`]) before it calls a driver and before a container
+//! starts. So a driver unprepares everything that it prepared, even if the kubelet is killed.
 
 mod book;
 pub mod checkpoint;
@@ -23,48 +23,53 @@ use crate::namespaced_name;
 /// A claim's namespace and name.
 pub type Key = (String, String);
 
-/// One device that a driver has made ready, by the driver's word.
+/// A device that a driver has prepared, as the driver describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
+    /// The pool of the device.
     pub pool: String,
+    /// The name of the device in its pool.
     pub name: String,
-    /// Which share of the device it is, where several may have it.
+    /// The ID of the share, for a device that several claims share.
     pub share: Option<String>,
-    /// The claim's requests that it is for; for all if there are none.
+    /// The requests of the claim that the device serves. Empty for all requests.
     pub requests: Vec<String>,
-    /// The names by which the container runtime knows what belongs to it.
+    /// The CDI names of the device.
     pub cdi: Vec<String>,
 }
 
 impl Device {
-    /// Whether it is for a request; an empty one stands for all.
+    /// Reports whether the device serves a request. An empty request stands for all requests.
     pub fn is_for(&self, request: &str) -> bool {
         request.is_empty() || self.requests.is_empty() || self.requests.iter().any(|r| r == request)
     }
 }
 
-/// A claim that Pods of this node use.
+/// A claim that Pods of this node hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
+    /// The UID of the ResourceClaim.
     pub uid: String,
+    /// The namespace of the ResourceClaim.
     pub namespace: String,
+    /// The name of the ResourceClaim.
     pub name: String,
-    /// The UIDs of the Pods that use it.
+    /// The UIDs of the Pods that hold the claim.
     pub pods: BTreeSet<String>,
-    /// The drivers that have part in it, and what each has made ready.
+    /// The prepared devices by driver. The list of a driver is empty until it has prepared the claim.
     pub drivers: BTreeMap<String, Vec<Device>>,
-    /// Whether all drivers have made it ready since this kubelet was started.
+    /// `true` if all drivers have prepared the claim since this kubelet started.
     pub prepared: bool,
 }
 
 impl Claim {
-    /// Its namespace and name.
+    /// Returns namespace and name of the claim.
     pub fn key(&self) -> Key {
         (self.namespace.clone(), self.name.clone())
     }
 }
 
-/// Why a Pod may not use a claim, in upstream's words.
+/// The error of a claim that a Pod may not use. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     #[error("pod \"{0}\": ResourceClaim not created yet")]
@@ -88,12 +93,13 @@ pub enum ClaimError {
 /// A claim to which a Pod refers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
+    /// The name of the ResourceClaim.
     pub name: String,
-    /// It was made from a template, for this Pod alone.
+    /// `true` if the claim was generated from a template for this Pod.
     own: bool,
 }
 
-/// The claims that a Pod uses. One that its template made no claim for is none.
+/// Returns the claims of a Pod. Omits references whose template has generated no claim.
 pub fn wanted(pod: &Pod) -> Result<Vec<Wanted>, ClaimError> {
     let listed = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let mut all = Vec::new();
@@ -104,7 +110,7 @@ pub fn wanted(pod: &Pod) -> Result<Vec<Wanted>, ClaimError> {
     Ok(all)
 }
 
-/// The claim that the scheduler made for extended resources which drivers have.
+/// Returns the claim that the scheduler created for extended resources backed by DRA drivers.
 fn extended(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?.extended_resource_claim_status.as_ref()?;
     Some(&status.resource_claim_name)
@@ -125,7 +131,7 @@ fn claim_name(pod: &Pod, reference: &PodResourceClaim) -> Result<Option<Wanted>,
 }
 
 impl Wanted {
-    /// Whether the Pod may use the claim, as the API has it now; what is known of it then.
+    /// Checks with the API server's object that the Pod may use the claim. Returns the claim without devices.
     pub fn check(&self, pod: &Pod, claim: &ResourceClaim) -> Result<Claim, ClaimError> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let (meta, uid) = (&claim.metadata, text(&pod.metadata.uid));
@@ -153,18 +159,18 @@ impl Wanted {
     }
 }
 
-/// The claims that a container uses: each one's name in the Pod, its name, and the request that the container wants of
-/// it, empty if all.
+/// Returns the claims of a container as the claim's name in the Pod, the claim's name, and the request. An empty
+/// request stands for all requests.
 pub fn of_container(
     pod: &Pod,
     container: &Container,
 ) -> Result<Vec<(String, String, String)>, ClaimError> {
-    let asked = container.resources.iter().flat_map(|r| r.claims.iter().flatten());
+    let requested = container.resources.iter().flat_map(|r| r.claims.iter().flatten());
     let listed = || pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let mut all = Vec::new();
-    for asked in asked {
-        for reference in listed().filter(|reference| reference.name == asked.name) {
-            let request = asked.request.clone().unwrap_or_default();
+    for claim in requested {
+        for reference in listed().filter(|reference| reference.name == claim.name) {
+            let request = claim.request.clone().unwrap_or_default();
             if let Some(wanted) = claim_name(pod, reference)? {
                 all.push((reference.name.clone(), wanted.name, request));
             }
@@ -173,7 +179,7 @@ pub fn of_container(
     Ok(all)
 }
 
-/// The requests of the scheduler's own claim that a container's extended resources come from, likewise.
+/// Returns the scheduler's claim for a container's extended resources, as claim name and request.
 fn of_extended(pod: &Pod, container: &Container) -> Vec<(String, String)> {
     let status = pod.status.as_ref().and_then(|s| s.extended_resource_claim_status.as_ref());
     let Some(status) = status else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! CPUs that containers have for themselves (the CPU manager's policy `static`): a container of a Guaranteed Pod that asks
-//! for whole CPUs has them alone; all others share the rest.
+//! Exclusive CPUs (the CPU manager's policy `static`). A container of a Guaranteed Pod that requests whole CPUs gets
+//! exclusive ones; all other containers share the rest. Read [`Cpus`] first. This module does no I/O.
 
 pub mod checkpoint;
 mod set;
@@ -19,34 +19,36 @@ use crate::{
     topology::{Hints, Mask, at_once, hints},
 };
 
-/// Where one CPU is. CPUs of one core are its threads.
+/// The position of a CPU in the machine. CPUs with the same core are its hardware threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The lowest CPU of the core.
     pub core: u32,
+    /// The number of the socket.
     pub socket: i64,
+    /// The number of the NUMA node.
     pub node: i64,
-    /// The lowest CPU of those with which it shares its last cache.
+    /// The lowest of the CPUs that share the last-level cache.
     pub cache: u32,
 }
 
-/// The CPUs of a machine.
+/// The CPUs of a machine by number.
 pub type Machine = BTreeMap<u32, Place>;
 
-/// Options of the policy.
+/// The options of the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whole cores alone are given away (`full-pcpus-only`).
+    /// Allocate whole cores only (`full-pcpus-only`).
     pub full_cores: bool,
-    /// Nobody runs on the reserved CPUs, not even who shares (`strict-cpu-reservation`).
+    /// Shared containers do not run on the reserved CPUs (`strict-cpu-reservation`).
     pub strict: bool,
-    /// Who needs more than one NUMA node gets as much of each (`distribute-cpus-across-numa`).
+    /// Allocate evenly if one NUMA node is not enough (`distribute-cpus-across-numa`).
     pub distribute: bool,
-    /// CPUs that share a cache are given away together where that can be (`prefer-align-cpus-by-uncorecache`).
+    /// Prefer CPUs that share a cache (`prefer-align-cpus-by-uncorecache`).
     pub by_cache: bool,
 }
 
-/// Why CPUs are not given, in upstream's words.
+/// The error of an allocation of CPUs. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
     #[error(
@@ -56,13 +58,14 @@ pub enum CpuError {
     #[error("SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {per_core}")]
     NoWholeCores { wanted: usize, per_core: usize },
     #[error(
-        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = {wanted}, CPUs per core = {per_core}"
+        "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = \
+         {wanted}, CPUs per core = {per_core}"
     )]
     TooFewCores { wanted: usize, available: usize, per_core: usize },
 }
 
 impl CpuError {
-    /// The reason in the status of a Pod that is refused for it.
+    /// Returns the reason in the status of a Pod that is refused because of the error.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::TooFew { .. } => "UnexpectedAdmissionError",
@@ -71,7 +74,7 @@ impl CpuError {
     }
 }
 
-/// Who has which CPUs.
+/// The allocation of CPUs to containers.
 #[derive(Clone, Debug)]
 pub struct Cpus {
     machine: Machine,
@@ -82,7 +85,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Nobody has any yet. As many as are reserved are the given ones, or else those that would be given away first.
+    /// Creates a state without allocations. A count reserves the CPUs that would be allocated first.
     pub fn new(machine: Machine, options: Options, reserved: Reserved) -> Result<Self, CpuError> {
         let all: CpuSet = machine.keys().copied().collect();
         let reserved = match reserved {
@@ -93,22 +96,22 @@ impl Cpus {
         Ok(Self { machine, options, reserved, shared, given: BTreeMap::new() })
     }
 
-    /// As the policy was configured.
+    /// Returns the options of the policy.
     pub fn options(&self) -> Options {
         self.options
     }
 
-    /// The CPUs that may be given away.
+    /// Returns the CPUs that can be allocated exclusively.
     pub fn allocatable(&self) -> CpuSet {
         self.machine.keys().copied().collect::<CpuSet>().without(&self.reserved)
     }
 
-    /// The CPUs on which whoever has none for itself runs.
+    /// Returns the CPUs of containers without exclusive CPUs.
     pub fn shared(&self) -> &CpuSet {
         &self.shared
     }
 
-    /// How many of the CPUs that are given away are on each NUMA node.
+    /// Returns the number of allocated CPUs on each NUMA node.
     pub fn given_by_node(&self) -> BTreeMap<i64, usize> {
         let mut nodes: BTreeMap<i64, usize> =
             self.machine.values().map(|place| (place.node, 0)).collect();
@@ -120,22 +123,22 @@ impl Cpus {
         nodes
     }
 
-    /// What a container has for itself.
+    /// Returns a container's exclusive CPUs.
     pub fn exclusive(&self, uid: &str, container: &str) -> Option<&CpuSet> {
         self.given.get(uid)?.get(container)
     }
 
-    /// Where a container runs: on its own CPUs, or on those that are shared.
+    /// Returns the CPUs on which a container runs: its exclusive ones or the shared ones.
     pub fn of(&self, uid: &str, container: &str) -> &CpuSet {
         self.exclusive(uid, container).unwrap_or(&self.shared)
     }
 
-    /// The Pods that have CPUs for themselves.
+    /// Returns the UIDs of the Pods with exclusive CPUs.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
         self.given.keys().map(String::as_str)
     }
 
-    /// How many CPUs a container is to have for itself.
+    /// Returns the number of exclusive CPUs that a container requests.
     pub fn asked(pod: &Pod, container: &Container) -> usize {
         let pod_level = pod.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
         if qos_class(pod) != QosClass::Guaranteed || pod_level {
@@ -148,7 +151,8 @@ impl Cpus {
             .map_or(0, |milli| milli / 1000)
     }
 
-    /// Gives a container its CPUs, near the wanted NUMA nodes as far as they suffice. Returns whether it had none before.
+    /// Allocates exclusive CPUs to a container, on the wanted NUMA nodes if possible. Returns `false` if it has or
+    /// needs none.
     pub fn allot(
         &mut self,
         pod: &Pod,
@@ -204,7 +208,7 @@ impl Cpus {
         self.shared.without(&self.reserved)
     }
 
-    /// What init containers before one had that does not run beside it.
+    /// Returns the CPUs of init containers that ended before this container starts.
     fn reusable(&self, pod: &Pod, container: &str) -> CpuSet {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut reusable = CpuSet::default();
@@ -222,14 +226,14 @@ impl Cpus {
         reusable
     }
 
-    /// A Pod's CPUs are shared again. Returns whether it had any.
+    /// Releases a Pod's CPUs. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
         let Some(given) = self.given.remove(uid) else { return false };
         self.shared = given.values().fold(self.shared.clone(), |shared, cpus| shared.and(cpus));
         true
     }
 
-    /// Where a container's CPUs can be had.
+    /// Returns the topology hints for a container's CPUs.
     pub fn hints(&self, pod: &Pod, container: &Container) -> Hints {
         let wanted = Self::asked(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -244,7 +248,7 @@ impl Cpus {
         Some(self.near(wanted, &self.free(), &self.reusable(pod, &container.name)))
     }
 
-    /// Where all CPUs of a Pod can be had together.
+    /// Returns the topology hints for all CPUs of a Pod together.
     pub fn pod_hints(&self, pod: &Pod) -> Hints {
         let wanted = at_once(pod, |container| Self::asked(pod, container));
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -270,9 +274,11 @@ impl Cpus {
     }
 }
 
-/// The CPUs that are kept for the system.
+/// The CPUs reserved for the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserved {
+    /// These CPUs.
     These(CpuSet),
+    /// A number of CPUs.
     Count(usize),
 }

@@ -1,7 +1,7 @@
-//! Devices of plugins: which there are, and which container has which.
+//! Devices of device plugins and their allocation to containers. Read [`Book`] first. This module does no I/O.
 //!
-//! A [`Book`] is written by those who speak with plugins and read by everybody. What it says of devices that are given
-//! away goes to the disk by [`checkpoint`] before a container starts, so that no device is given away twice.
+//! The device manager writes a [`Book`] to the disk (see [`checkpoint`]) before a container starts, so that no device
+//! is allocated twice.
 
 pub mod checkpoint;
 mod choice;
@@ -20,50 +20,51 @@ pub use choice::{Choice, Question};
 
 use crate::{Role, Timestamp, after, members, resources::whole};
 
-/// How long a resource is told of after its plugin has gone, so that the scheduler hears of it.
+/// The time for which a resource is reported after its plugin has disconnected, so that the scheduler sees the change.
 pub const GRACE: Duration = Duration::from_secs(5 * 60);
-/// So many resources at most: names come from plugins.
+/// The limit of resources. Their names come from plugins.
 pub const MOST_RESOURCES: usize = 256;
-/// The place of a device that is near no NUMA node rather than another.
+/// The NUMA node of a device without affinity.
 pub const NOWHERE: i64 = -1;
 
-/// One device, by its plugin's word.
+/// A device as its plugin describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
+    /// `true` if the plugin reports the device as healthy.
     pub healthy: bool,
-    /// The NUMA nodes that it is near.
+    /// The NUMA nodes that the device is near.
     pub nodes: BTreeSet<i64>,
 }
 
-/// The devices of one plugin by their IDs.
+/// The devices of one plugin by ID.
 pub type Devices = BTreeMap<String, Device>;
 
 #[derive(Clone, Debug, Default)]
 struct Resource {
     devices: Devices,
-    /// Whether the plugin has said what devices it has since it was connected.
+    /// `true` if the plugin has listed its devices since it connected.
     listed: bool,
-    /// Since when there is no plugin.
+    /// The time at which the plugin disconnected.
     stopped: Option<Timestamp>,
 }
 
-/// What a container was given of one resource.
+/// The allocation of one resource to a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The devices by NUMA node. One that is near several stands with each.
+    /// The device IDs by NUMA node. A device near several nodes occurs at each.
     pub devices: BTreeMap<i64, Vec<String>>,
-    /// The plugin's answer, encoded: what the container needs to use them.
+    /// The plugin's encoded answer, with the container's settings for the devices.
     pub answer: Vec<u8>,
 }
 
 impl Given {
-    /// The devices, each once.
+    /// Returns the device IDs, without duplicates.
     pub fn ids(&self) -> BTreeSet<&str> {
         self.devices.values().flatten().map(String::as_str).collect()
     }
 }
 
-/// Why a container is not given devices, in upstream's words.
+/// The error of an allocation of devices. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     #[error("cannot allocate unregistered device {0}")]
@@ -82,17 +83,19 @@ pub enum DeviceError {
     TooMany(String),
 }
 
-/// How many devices of a resource there are: all, and those that Pods may have.
+/// The number of devices of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
+    /// All devices.
     pub capacity: usize,
+    /// The healthy devices.
     pub allocatable: usize,
 }
 
-/// Whom something is given to: the Pod's UID, and the container's name.
+/// The recipient of an allocation: the Pod's UID and the container's name.
 pub type Whom<'a> = (&'a str, &'a str);
 
-/// Whether a resource may be a plugin's: it is of somebody's domain, and that is not Kubernetes' own.
+/// Reports whether a name is valid for a plugin's resource: it needs a domain other than those of Kubernetes.
 pub fn is_resource_name(name: &str) -> bool {
     let of_quota = format!("requests.{name}");
     name.contains('/')
@@ -103,17 +106,17 @@ pub fn is_resource_name(name: &str) -> bool {
 
 type OfContainer = BTreeMap<String, Given>;
 
-/// All resources of plugins, and what was given of them.
+/// The resources of all plugins and their allocation.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     resources: BTreeMap<String, Resource>,
-    /// Resources whose plugins have gone for good: the API goes on being told that there are none.
+    /// Resources whose plugins disconnected long ago. They are still reported, with zero devices.
     removed: BTreeSet<String>,
     given: BTreeMap<String, BTreeMap<String, OfContainer>>,
 }
 
 impl Book {
-    /// A plugin is there, and has yet to say what devices it has.
+    /// Records that a plugin has connected. Its devices are unknown until it lists them.
     pub fn connect(&mut self, resource: &str) -> Result<(), DeviceError> {
         let known = self.resources.len() + self.removed.len();
         if known >= MOST_RESOURCES && !self.knows(resource) {
@@ -125,7 +128,7 @@ impl Book {
         Ok(())
     }
 
-    /// The plugin is gone: nothing of its devices is known.
+    /// Records that a plugin has disconnected. Its devices are not allocatable any more.
     pub fn disconnect(&mut self, resource: &str, now: Timestamp) {
         if let Some(known) = self.resources.get_mut(resource) {
             known.stopped.get_or_insert(now);
@@ -133,7 +136,7 @@ impl Book {
         }
     }
 
-    /// A plugin says which devices it has. Returns the Pods that have one whose health is told anew.
+    /// Records a plugin's devices. Returns the Pods that hold a device whose health has changed.
     pub fn list(&mut self, resource: &str, devices: Devices) -> BTreeSet<String> {
         let Some(known) = self.resources.get_mut(resource) else { return BTreeSet::new() };
         let before = std::mem::replace(&mut known.devices, devices);
@@ -148,7 +151,7 @@ impl Book {
         pods.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// The devices of a resource, none of which is healthy while its plugin is away.
+    /// Returns the devices of a resource. While the plugin is disconnected, none of them is healthy.
     pub fn devices(&self, resource: &str) -> Devices {
         let Some(known) = self.resources.get(resource) else { return Devices::new() };
         let now = |(id, device): (&String, &Device)| {
@@ -157,18 +160,18 @@ impl Book {
         known.devices.iter().map(now).collect()
     }
 
-    /// The names of the resources whose plugins are known.
+    /// Returns the names of the resources with known plugins.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.resources.keys().map(String::as_str)
     }
 
-    /// Whether a device works, as its plugin has last said; what it says nothing of is taken for well.
+    /// Reports whether a device is healthy according to the plugin's last list. An unlisted device counts as healthy.
     pub fn is_healthy(&self, resource: &str, id: &str) -> bool {
         self.resources.get(resource).and_then(|r| r.devices.get(id)).is_none_or(|d| d.healthy)
     }
 
-    /// How much there is of each resource, for the Node's status. Forgets those whose plugins went long ago, and returns
-    /// whether there was one.
+    /// Returns the number of devices of each resource for the Node's status. Removes resources whose plugins
+    /// disconnected long ago; the second value is `true` if there were any.
     pub fn count(&mut self, now: Timestamp) -> (BTreeMap<String, Count>, bool) {
         let gone: Vec<String> = self
             .resources
@@ -183,39 +186,39 @@ impl Book {
             capacity: known.devices.len(),
             allocatable: known.devices.values().filter(|d| d.healthy && known.listed).count(),
         };
-        // A plugin that has not listed its devices yet is not told of, lest the scheduler be told that there are none.
-        let told = self
+        // A plugin that has not listed its devices yet is omitted, so that the Node does not report zero devices.
+        let present = self
             .resources
             .iter()
             .filter(|(_, r)| r.listed || r.stopped.is_some() || !r.devices.is_empty());
-        let told = told.map(|(name, known)| (name.clone(), count(known)));
+        let present = present.map(|(name, known)| (name.clone(), count(known)));
         let removed = self.removed.iter().map(|name| (name.clone(), Count::default()));
-        (removed.chain(told).collect(), forgot)
+        (removed.chain(present).collect(), forgot)
     }
 
-    /// Whether a resource is, or was, a plugin's; any other is nobody's to give.
+    /// Reports whether a resource belongs, or belonged, to a plugin.
     pub fn knows(&self, resource: &str) -> bool {
         let given =
             || self.given.values().flat_map(BTreeMap::values).any(|c| c.contains_key(resource));
         self.resources.contains_key(resource) || self.removed.contains(resource) || given()
     }
 
-    /// How many devices of which resource a container asks for. They are no more than its limits.
+    /// Returns the number of devices that a container requests, by resource. Requests equal limits.
     pub fn asked(&self, container: &Container) -> BTreeMap<String, usize> {
         let limits = container.resources.iter().flat_map(|r| r.limits.iter().flatten());
-        let asked = limits.filter_map(|(name, amount)| {
+        let requested = limits.filter_map(|(name, amount)| {
             let amount = usize::try_from(whole(amount)).ok().filter(|amount| *amount > 0)?;
             self.knows(name).then(|| (name.clone(), amount))
         });
-        asked.collect()
+        requested.collect()
     }
 
-    /// What a container was given, by resource.
+    /// Returns the devices of a container, by resource.
     pub fn given(&self, (uid, container): Whom<'_>) -> Option<&BTreeMap<String, Given>> {
         self.given.get(uid)?.get(container)
     }
 
-    /// Writes down that a container has devices.
+    /// Records an allocation.
     pub fn give(
         &mut self,
         (uid, container): Whom<'_>,
@@ -240,7 +243,7 @@ impl Book {
         of_pod.entry(container.to_owned()).or_default()
     }
 
-    /// Takes back what a container was given of a resource, as if it had not been.
+    /// Reverts an allocation.
     pub fn take_back(&mut self, (uid, container): Whom<'_>, resource: &str) {
         let Some(of_pod) = self.given.get_mut(uid) else { return };
         if let Some(of_container) = of_pod.get_mut(container) {
@@ -250,30 +253,30 @@ impl Book {
         self.given.retain(|_, of_pod| !of_pod.is_empty());
     }
 
-    /// A Pod's devices may be given to others. Returns whether it had any.
+    /// Releases a Pod's devices. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
         self.given.remove(uid).is_some()
     }
 
-    /// The Pods that have devices.
+    /// Returns the UIDs of the Pods with devices.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
         self.given.keys().map(String::as_str)
     }
 
-    /// Whether a Pod has devices of a resource.
+    /// Reports whether a Pod has devices of a resource.
     pub fn holds(&self, uid: &str, resource: &str) -> bool {
         let of_pod = self.given.get(uid).into_iter().flat_map(BTreeMap::values);
         of_pod.into_iter().any(|container| container.contains_key(resource))
     }
 
-    /// The devices of a resource that somebody has.
-    fn taken(&self, resource: &str) -> BTreeSet<&str> {
+    /// Returns the allocated devices of a resource.
+    fn allocated(&self, resource: &str) -> BTreeSet<&str> {
         let given = self.given.values().flat_map(BTreeMap::values);
         given.filter_map(|container| container.get(resource)).flat_map(Given::ids).collect()
     }
 
-    /// What a container of a Pod may use that an init container before it had: that one has ended by then. What runs
-    /// beside the container, sidecars among them, keeps its own.
+    /// Returns the devices of init containers that end before this container starts. Sidecars run beside the container
+    /// and keep their devices.
     fn reusable(&self, pod: &Pod, container: &str, resource: &str) -> BTreeSet<String> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut reusable = BTreeSet::new();

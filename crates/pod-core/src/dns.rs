@@ -1,28 +1,31 @@
-//! What a Pod's resolver is told.
+//! The DNS configuration of a Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// The lines of a `resolv.conf`, each list in its order.
+/// The content of a `resolv.conf`, each list in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
+    /// The addresses of name servers.
     pub servers: Vec<String>,
+    /// The search domains.
     pub searches: Vec<String>,
+    /// The resolver options.
     pub options: Vec<String>,
 }
 
-/// The limits that resolvers of the day can do with.
+/// The limits that common resolvers support.
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
 
-/// Reads a resolv.conf.
+/// Parses a resolv.conf.
 pub fn parse(text: &str) -> Resolver {
     let mut resolver = Resolver::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("nameserver") => resolver.servers.extend(words.next().map(|s| s.to_owned())),
-            // Of several, the last counts.
+            // The last of several `search` lines wins.
             Some("search") => {
                 resolver.searches = words
                     .map(|w| w.strip_suffix('.').filter(|w| !w.is_empty()).unwrap_or(w).to_owned())
@@ -35,8 +38,8 @@ pub fn parse(text: &str) -> Resolver {
     resolver
 }
 
-/// A Pod's resolver, from its policy, the cluster's DNS and the host's own resolver. The second value says that the
-/// Pod asked for cluster DNS and there is none.
+/// Returns a Pod's resolver configuration, from its policy, the cluster's DNS and the host's configuration. The second
+/// value is `true` if the Pod requests cluster DNS but the cluster has none.
 pub fn of_pod(
     pod: &Pod,
     host: &Resolver,
@@ -69,7 +72,7 @@ pub fn of_pod(
             });
         }
     }
-    shorten(&mut resolver);
+    apply_limits(&mut resolver);
     (resolver, missing)
 }
 
@@ -95,7 +98,7 @@ fn add<'a>(list: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
     }
 }
 
-fn shorten(resolver: &mut Resolver) {
+fn apply_limits(resolver: &mut Resolver) {
     resolver.servers.truncate(MAX_SERVERS);
     resolver.searches.truncate(MAX_SEARCHES);
     while resolver.searches.iter().map(|s| s.len() + 1).sum::<usize>() > MAX_SEARCH_CHARS + 1 {

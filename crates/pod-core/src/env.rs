@@ -1,4 +1,4 @@
-//! A container's environment: `$(NAME)` expansion and the order of the sources.
+//! The environment of a container: `$(NAME)` expansion and the order of sources.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
     fields::{self, FieldError, NodeFacts},
 };
 
-/// Replaces `$(NAME)` by the variable's value; `$$` stands for `$`, and what is not known stays as it is.
+/// Replaces `$(NAME)` by the variable's value. `$$` stands for `$`, and unknown names are kept unchanged.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -34,19 +34,25 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// What a container's environment is made from; the caller has fetched the objects that the spec names.
+/// The sources of a container's environment. The caller has read the objects that the spec references.
 pub struct Sources<'a> {
+    /// The Pod.
     pub pod: &'a Pod,
+    /// The container, one of the Pod's.
     pub container: &'a Container,
+    /// The referenced ConfigMaps by name. A missing one does not exist.
     pub config_maps: &'a BTreeMap<String, ConfigMap>,
+    /// The referenced Secrets by name. A missing one does not exist.
     pub secrets: &'a BTreeMap<String, Secret>,
-    /// What is in the files of the Pod's volumes, by volume and path; what is not here is not there.
+    /// The content of referenced files by volume and path. A missing one does not exist.
     pub files: &'a BTreeMap<(String, String), String>,
+    /// The environment variables of Services.
     pub services: BTreeMap<String, String>,
+    /// The node's values for `fieldRef` and `resourceFieldRef`.
     pub node: &'a NodeFacts<'a>,
 }
 
-/// Why a container's environment cannot be made; the container waits with `CreateContainerConfigError`.
+/// The error of an environment that cannot be built. The container waits with `CreateContainerConfigError`.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EnvError {
     #[error("{kind} \"{name}\" not found")]
@@ -65,7 +71,7 @@ pub enum EnvError {
     Field(#[from] FieldError),
 }
 
-/// The variables in the order in which they were set; of one name, the last counts.
+/// Returns the variables in the order of their first definition. The last definition of a name wins.
 pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvError> {
     let mut env = Env::default();
     for from in sources.container.env_from.iter().flatten() {
@@ -97,7 +103,7 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
             env.set(variable.name.clone(), value);
         }
     }
-    // Service variables never hide what the spec says.
+    // Service variables never override variables of the spec.
     for (name, value) in &sources.services {
         if env.get(name).is_none() {
             env.set(name.clone(), value.clone());
@@ -213,15 +219,18 @@ fn text(bytes: &[u8], key: &str, name: &str) -> Result<String, EnvError> {
         .map_err(|_| EnvError::NotText { key: key.to_owned(), name: name.to_owned() })
 }
 
-/// What a container's environment names.
+/// The objects and files that a container's environment references.
 #[derive(Debug, Default)]
 pub struct References<'a> {
+    /// The names of ConfigMaps.
     pub config_maps: Vec<&'a str>,
+    /// The names of Secrets.
     pub secrets: Vec<&'a str>,
+    /// The files of volumes.
     pub files: Vec<&'a FileKeySelector>,
 }
 
-/// The objects that have to be there before the environment can be made, names that are optional included.
+/// Returns the objects to read before the environment can be built. Optional ones are included.
 pub fn references(container: &Container) -> References<'_> {
     let References { config_maps: mut maps, mut secrets, mut files } = References::default();
     for from in container.env_from.iter().flatten() {

@@ -1,11 +1,11 @@
-//! Files that hold environment variables: lines of `NAME='value'`, blank ones and comments.
+//! Parses files with environment variables: lines of `NAME='value'`, blank lines and comments.
 //!
-//! What stands between the quotes is the value as it is, over several lines if need be; there are no escapes.
+//! The text between the quotes is the value, without escapes, and may span several lines.
 
-/// The largest file that is read.
+/// The size limit of a file in bytes.
 pub const LIMIT: u64 = 64 << 10;
 
-/// Why a file is refused, in upstream's words. Lines count from 1.
+/// The error of an invalid file. The messages are upstream's. Lines count from 1.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EnvFileError {
     #[error("invalid environment variable format at line {0}: missing '='")]
@@ -28,7 +28,7 @@ pub enum EnvFileError {
     Open(usize),
 }
 
-/// The value that a file gives a variable, the last one if there are several. The whole file has to be right.
+/// Returns the value of a variable in a file. The last of several definitions wins. Any invalid line is an error.
 pub fn value(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
     let mut found = None;
     let (mut rest, mut line) = (text, 1);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_stands_between_quotes() {
+    fn takes_text_between_quotes_as_value() {
         let text =
             "# first\n\n  A='one'\nB='two\n# not a comment = three' \nC=''\nA='$(last) \\n \"'";
         for (name, wanted) in [
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_is_refused_with_its_line() {
+    fn rejects_invalid_lines_with_their_numbers() {
         for (text, wanted) in [
             ("A='1'\nB", EnvFileError::NoEquals(2)),
             ("A\nB='1'", EnvFileError::NoEquals(1)),

@@ -1,4 +1,5 @@
-//! What a node gives up when it runs short: when that is, which Pod goes first, and how that is said.
+//! Node-pressure eviction: thresholds, the ranking of Pods, and the final state of an evicted Pod. Read [`Watcher`]
+//! first.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -12,19 +13,25 @@ use crate::{
     time::since,
 };
 
-/// What is measured, in the order in which it is seen to: memory first, for that kills what it does not get.
+/// The measured resources in the order of eviction. Memory comes first, because its lack leads to out-of-memory kills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
+    /// Available memory.
     Memory,
+    /// Available bytes of the node's file system.
     NodeFs,
+    /// Free inodes of the node's file system.
     NodeFsInodes,
+    /// Available bytes of the images' file system.
     ImageFs,
+    /// Free inodes of the images' file system.
     ImageFsInodes,
+    /// Available process IDs.
     Pids,
 }
 
 impl Signal {
-    /// All signals, in the order that they are acted on.
+    /// All signals, in the order of eviction.
     pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::NodeFs,
@@ -34,7 +41,7 @@ impl Signal {
         Self::Pids,
     ];
 
-    /// Its name in the kubelet's configuration.
+    /// Returns the signal's name in the kubelet's configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory.available",
@@ -46,7 +53,7 @@ impl Signal {
         }
     }
 
-    /// The condition of a node that is short of it.
+    /// Returns the node condition for a lack of the resource.
     pub fn condition(self) -> &'static str {
         match self {
             Self::Memory => "MemoryPressure",
@@ -55,7 +62,7 @@ impl Signal {
         }
     }
 
-    /// What is short, as messages call it.
+    /// Returns the resource's name in messages.
     pub fn resource(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -65,21 +72,23 @@ impl Signal {
         }
     }
 
-    /// Whether unused images and ended containers may be given up instead of a Pod.
+    /// Reports whether removing unused images and ended containers may relieve the pressure.
     pub fn is_disk(self) -> bool {
         self.condition() == "DiskPressure"
     }
 }
 
-/// An amount of bytes or things, or a share of what there is.
+/// An absolute amount, or a fraction of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
+    /// Bytes, inodes or processes.
     Count(u64),
+    /// A fraction from 0 to 1.
     Share(f64),
 }
 
 impl Amount {
-    /// Reads `100Mi` or `10%`; `None` for what is neither.
+    /// Parses `100Mi` or `10%`. Returns `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_suffix('%') {
             Some(share) => {
@@ -93,7 +102,7 @@ impl Amount {
         }
     }
 
-    /// The amount as a number; a share is of `capacity`, rounded down.
+    /// Returns the absolute amount. A fraction is taken of `capacity` and rounded down.
     pub fn of(self, capacity: u64) -> u64 {
         match self {
             Self::Count(count) => count,
@@ -102,22 +111,25 @@ impl Amount {
     }
 }
 
-/// Below what a node is short.
+/// An eviction threshold: the node is under pressure if less than this is available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
+    /// The measured resource.
     pub signal: Signal,
+    /// The least available amount.
     pub amount: Amount,
-    /// How long a node may be short before it acts; `None` for a threshold that is hard.
+    /// The time for which the threshold must be met before the node evicts; `None` for a hard threshold.
     pub grace: Option<Duration>,
-    /// How much more than the threshold is to be free afterwards.
+    /// The additional amount to reclaim.
     pub reclaim: Option<Amount>,
 }
 
-/// What a signal shows now, in bytes, inodes or processes. A capacity of 0 means that it cannot be read.
+/// A measured value in bytes, inodes or processes. A capacity of 0 means that it cannot be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
+    /// The available amount.
     pub available: u64,
-    /// How much there is in all, in the same unit.
+    /// The total amount.
     pub capacity: u64,
 }
 
@@ -129,20 +141,20 @@ impl Threshold {
     }
 }
 
-/// What a look at the node amounts to.
+/// The result of an evaluation of the thresholds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shortage {
-    /// The node's conditions that hold.
+    /// The pressure conditions that are true.
     pub conditions: Vec<&'static str>,
-    /// The threshold to act on, and what was read.
+    /// The threshold to act on, and its measured value.
     pub act: Option<(Threshold, Reading)>,
 }
 
-/// What a node remembers between looks.
+/// The state of the thresholds between two evaluations.
 #[derive(Clone, Debug, Default)]
 pub struct Watcher {
     thresholds: Vec<Threshold>,
-    /// How long a condition stays after the last shortage.
+    /// The time that a condition stays true after the last shortage.
     transition: Duration,
     first_met: BTreeMap<usize, Timestamp>,
     acted: Vec<usize>,
@@ -150,13 +162,13 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// A watcher that was never short. Hard thresholds are acted on before soft ones of the same signal.
+    /// Creates a watcher without any shortage. Hard thresholds come before soft ones of the same signal.
     pub fn new(mut thresholds: Vec<Threshold>, transition: Duration) -> Self {
         thresholds.sort_by_key(|t| (t.signal, t.grace.is_some()));
         Self { thresholds, transition, ..Self::default() }
     }
 
-    /// Says what holds now; at most one threshold is acted on at a time, and again at the next look.
+    /// Evaluates the thresholds. At most one is returned to act on; the caller evaluates again afterwards.
     pub fn look(&mut self, readings: &BTreeMap<Signal, Reading>, now: Timestamp) -> Shortage {
         let acted = std::mem::take(&mut self.acted);
         let met: Vec<(usize, &Threshold, Reading)> = self
@@ -165,7 +177,7 @@ impl Watcher {
             .enumerate()
             .filter_map(|(at, threshold)| {
                 let reading = *readings.get(&threshold.signal)?;
-                // What was acted on is short until what is to be reclaimed has been.
+                // A threshold that was acted on stays met until the amount to reclaim is available, too.
                 threshold.is_met(reading, acted.contains(&at)).then_some((at, threshold, reading))
             })
             .collect();
@@ -185,19 +197,23 @@ impl Watcher {
     }
 }
 
-/// What one container uses of what is short.
+/// The usage of the scarce resource by one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUse {
+    /// The container's name.
     pub name: String,
-    /// In bytes, or in inodes where these are short.
+    /// The usage in bytes, or in inodes if these are scarce.
     pub used: u64,
 }
 
-/// What a Pod uses of what is short, all of it and by container.
+/// The usage of the scarce resource by one Pod.
 #[derive(Clone, Debug)]
 pub struct PodUse<'a> {
+    /// The Pod.
     pub pod: &'a Pod,
+    /// The usage of the whole Pod.
     pub used: u64,
+    /// The usage by container.
     pub containers: Vec<ContainerUse>,
 }
 
@@ -208,37 +224,37 @@ fn requested(amounts: &Amounts, signal: Signal) -> u64 {
     }
 }
 
-/// The Pods that may be given up, the first to go first: those that use more than they asked for, then by priority,
-/// then by how much more they use.
+/// Returns the Pods that may be evicted, in the order of eviction: Pods that exceed their requests first, then by
+/// priority, then by the amount above the requests.
 pub fn rank<'a>(signal: Signal, mut pods: Vec<PodUse<'a>>) -> Vec<PodUse<'a>> {
     pods.retain(|one| !is_critical(one.pod));
     pods.sort_by_key(|one| {
         let priority = one.pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
-        let asked = requested(&pod_amounts(one.pod), signal);
-        let over = one.used.saturating_sub(asked);
-        (one.used <= asked, priority, Reverse(over))
+        let requested = requested(&pod_amounts(one.pod), signal);
+        let over = one.used.saturating_sub(requested);
+        (one.used <= requested, priority, Reverse(over))
     });
     pods
 }
 
-/// How a Pod ends that a shortage took.
+/// Returns the final state of a Pod that is evicted because of a threshold.
 pub fn ending(threshold: &Threshold, reading: Reading, one: &PodUse<'_>) -> Ending {
     let signal = threshold.signal;
     let resource = signal.resource();
-    let shown = |count: u64| if signal == Signal::Pids { count.to_string() } else { bytes(count) };
-    let quantity = shown(threshold.amount.of(reading.capacity));
+    let text = |count: u64| if signal == Signal::Pids { count.to_string() } else { bytes(count) };
+    let quantity = text(threshold.amount.of(reading.capacity));
     let mut message = format!(
         "The node was low on resource: {resource}. Threshold quantity: {quantity}, available: {}. ",
-        shown(reading.available)
+        text(reading.available)
     );
     for used in &one.containers {
         let members = members(one.pod);
         let Some(member) = members.iter().find(|m| m.container.name == used.name) else { continue };
         let amounts = member.container.resources.as_ref().map(Amounts::of).unwrap_or_default();
-        let asked = requested(&amounts, signal);
-        if used.used > asked {
-            let (name, amount) = (&used.name, shown(used.used));
-            let request = if asked == 0 { "0".to_owned() } else { shown(asked) };
+        let requested = requested(&amounts, signal);
+        if used.used > requested {
+            let (name, amount) = (&used.name, text(used.used));
+            let request = if requested == 0 { "0".to_owned() } else { text(requested) };
             message.push_str(&format!(
                 "Container {name} was using {amount}, request is {request}, has larger consumption of {resource}. "
             ));
@@ -256,31 +272,32 @@ fn evicted(message: String) -> Ending {
     }
 }
 
-/// A number of bytes as a quantity, in kibibytes where it is not small: nobody wants to know it finer.
+/// Formats bytes as a quantity, rounded down to kibibytes unless small.
 fn bytes(count: u64) -> String {
     let count = if count < 1024 { count } else { count / 1024 * 1024 };
     let value = i64::try_from(count).unwrap_or(i64::MAX);
     api_meta::Quantity::new(value, api_meta::QuantityFormat::BinarySi).to_string()
 }
 
-/// What a Pod has written to the node's disk, by volume and by container.
+/// The bytes that a Pod has written to the node's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storage {
+    /// The size of each emptyDir volume.
     pub empty_dirs: BTreeMap<String, u64>,
-    /// Each container's writable layer, logs and termination log.
+    /// The size of each container's writable layer, logs and termination log.
     pub containers: BTreeMap<String, u64>,
-    /// The Pod's `/etc/hosts`, which all of its containers write to.
+    /// The size of the Pod's `/etc/hosts`, which all of its containers can write.
     pub hosts: u64,
 }
 
 impl Storage {
-    /// Bytes in all, which a Pod's own limit is compared with.
+    /// Returns the total in bytes, for comparison with the Pod's limit.
     pub fn total(&self) -> u64 {
         self.empty_dirs.values().chain(self.containers.values()).sum::<u64>() + self.hosts
     }
 }
 
-/// Whether a Pod limits what it may write to the node's disk, so that it has to be measured.
+/// Reports whether a Pod has limits of local ephemeral storage and must be measured.
 pub fn limits_storage(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let volumes = spec.and_then(|s| s.volumes.as_ref()).into_iter().flatten();
@@ -293,7 +310,7 @@ fn storage_limit(container: &k8s_openapi::api::core::v1::Container) -> Option<&s
     limits.get("ephemeral-storage").map(|quantity| quantity.0.as_str())
 }
 
-/// How a Pod ends that has written more than it may, if it has.
+/// Returns the final state of a Pod that exceeds its limits of local ephemeral storage, if it does.
 pub fn over_storage_limit(pod: &Pod, storage: &Storage) -> Option<Ending> {
     let size = |text: &str| {
         let limit =
@@ -321,7 +338,7 @@ pub fn over_storage_limit(pod: &Pod, storage: &Storage) -> Option<Ending> {
             )));
         }
     }
-    // Only where all containers are limited is the Pod.
+    // The Pod has a limit only if all of its containers have one.
     let limits: Option<Vec<u64>> = lasting()
         .filter(|m| m.role != Role::Init)
         .map(|m| storage_limit(&m.container).map(size))

@@ -1,7 +1,7 @@
-//! Optional features of a node and its container runtime that the isolation of a Pod rests on.
+//! Optional features of a node and its container runtime that isolate a Pod.
 //!
-//! A runtime ignores the fields of CRI that it does not know. So the kubelet compares what a Pod asks for with what the
-//! runtime reports, and refuses what is not supported. [`crate::admit`] has the features that refuse a whole Pod.
+//! A runtime ignores unknown fields of CRI. So the kubelet compares the features that a Pod requires with those that
+//! the runtime reports, and refuses unsupported ones. [`crate::admit`] has the features that refuse a whole Pod.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, VolumeMount};
 
@@ -22,7 +22,7 @@ pub fn has_strict_groups(pod: &Pod) -> bool {
     context.and_then(|c| c.supplemental_groups_policy.as_deref()) == Some("Strict")
 }
 
-/// Returns `true` if a container can only be described with the runtime's [`Features`] at hand.
+/// Returns `true` if the runtime's [`Features`] are needed to create a container's configuration.
 pub fn needs_features(pod: &Pod, container: &Container) -> bool {
     let asks = |mount: &VolumeMount| {
         mount.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled")
@@ -34,7 +34,7 @@ pub fn needs_features(pod: &Pod, container: &Container) -> bool {
 ///
 /// # Errors
 ///
-/// The refusal in upstream's words.
+/// Returns the refusal in upstream's words.
 pub fn check_groups(pod: &Pod, features: Features) -> Result<(), Refusal> {
     if features.supplemental_groups_policy || !has_strict_groups(pod) {
         return Ok(());
@@ -43,11 +43,11 @@ pub fn check_groups(pod: &Pod, features: Features) -> Result<(), Refusal> {
     Err(Refusal::new(reason, "SupplementalGroupsPolicy=Strict is not supported in this node"))
 }
 
-/// Reports whether a volume is to be mounted recursively read-only.
+/// Reports whether a volume must be mounted recursively read-only.
 ///
 /// # Errors
 ///
-/// The reason in upstream's words if the mount asks for it and cannot have it.
+/// Returns upstream's message if the mount requests it and that is not possible.
 pub fn recursive_read_only(mount: &VolumeMount, features: Features) -> Result<bool, String> {
     let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
     if mode == "Disabled" {
@@ -56,7 +56,8 @@ pub fn recursive_read_only(mount: &VolumeMount, features: Features) -> Result<bo
     let refused = |why: &str| {
         let name = api_meta::go_quote(&mount.name);
         Err(format!(
-            "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is {why}"
+            "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is \
+             {why}"
         ))
     };
     if mount.read_only != Some(true) {

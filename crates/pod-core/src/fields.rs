@@ -1,4 +1,4 @@
-//! What `fieldRef` and `resourceFieldRef` mean.
+//! The values of `fieldRef` and `resourceFieldRef`.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -12,17 +12,20 @@ use crate::{
     resources::{milli, whole},
 };
 
-/// What a Pod may learn of its node.
+/// The facts about a node that a Pod can refer to.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts<'a> {
+    /// The name of the Node.
     pub name: &'a str,
+    /// The addresses of the node.
     pub host_ips: &'a [String],
+    /// The addresses of the Pod.
     pub pod_ips: &'a [String],
-    /// What a container without a limit may use.
+    /// The allocatable amounts, which stand for limits that are not set.
     pub allocatable: BTreeMap<String, Quantity>,
 }
 
-/// Why a field or resource of a Pod has no value here, in upstream's words.
+/// The error of a field or resource without a value. The messages are upstream's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FieldError {
     #[error("unsupported fieldPath: {0}")]
@@ -33,7 +36,7 @@ pub enum FieldError {
     UnknownContainer(String),
 }
 
-/// The value of a Pod's field, as an environment variable or a file.
+/// Returns the value of a Pod's field for an environment variable or a file.
 pub fn field(pod: &Pod, path: &str, node: &NodeFacts<'_>) -> Result<String, FieldError> {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
@@ -65,7 +68,7 @@ pub fn field(pod: &Pod, path: &str, node: &NodeFacts<'_>) -> Result<String, Fiel
     })
 }
 
-/// One `key="value"` a line, sorted, quoted as Go quotes.
+/// Formats a map as sorted lines of `key="value"`, quoted as in Go.
 fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
     let mut out = String::new();
     for (key, value) in map.into_iter().flatten() {
@@ -74,7 +77,8 @@ fn format_map(map: Option<&BTreeMap<String, String>>) -> String {
     out.trim_end_matches('\n').to_owned()
 }
 
-/// A container's request or limit in units of the divisor, rounded up; a limit that is not set is the node's.
+/// Returns a container's request or limit in units of the divisor, rounded up. A missing limit is the node's
+/// allocatable amount.
 pub fn resource_field(
     pod: &Pod,
     container: Option<&Container>,

@@ -1,4 +1,4 @@
-//! The files that a ConfigMap, a Secret or the Pod's own fields become in a volume.
+//! The files of volumes from ConfigMaps, Secrets and fields of the Pod.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Po
 
 use crate::fields::{FieldError, NodeFacts, field, resource_field};
 
-/// A file's content and permissions, by its path below the volume.
+/// The files of a volume by path below the volume.
 pub type Files = BTreeMap<String, File>;
 
 /// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
+    /// The content.
     pub content: Vec<u8>,
     /// The permission bits.
     pub mode: u32,
-    /// The user it belongs to, if not to root.
+    /// The owner's UID; `None` for root.
     pub owner: Option<u32>,
 }
 
@@ -25,7 +26,7 @@ impl File {
     }
 }
 
-/// Why a volume has no files; the Pod waits until that is mended.
+/// The error of a volume whose files cannot be created. The Pod waits until the cause is fixed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FilesError {
     #[error("references non-existent {kind} key: {key}")]
@@ -36,26 +37,26 @@ pub enum FilesError {
     Field(#[from] FieldError),
 }
 
-/// How items of a ConfigMap or Secret are chosen and named.
+/// The selection of keys of a ConfigMap or Secret.
 #[derive(Clone, Copy)]
 pub struct Selection<'a> {
-    /// The keys that are wanted, and their paths; all keys by their names where it is `None`.
+    /// The selected keys and their paths. `None` selects all keys by name.
     pub items: Option<&'a [KeyToPath]>,
-    /// The permission bits of files whose item says no other.
+    /// The permission bits of files whose item sets none.
     pub default_mode: i32,
-    /// Keys that are missing are left out, and are no error.
+    /// `true` if missing keys are omitted; otherwise they are an error.
     pub optional: bool,
 }
 
-/// The files of a ConfigMap's text and binary keys. A key that is chosen and missing is an error unless all is
-/// optional.
+/// Returns the files of a ConfigMap's text and binary keys. A selected key that is missing is an error unless the
+/// selection is optional.
 pub fn of_config_map(map: &ConfigMap, selection: Selection<'_>) -> Result<Files, FilesError> {
     let text = map.data.iter().flatten().map(|(key, value)| (key, value.as_bytes()));
     let binary = map.binary_data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
     select("config", text.chain(binary).collect(), selection)
 }
 
-/// The files of a Secret's keys, likewise.
+/// Returns the files of a Secret's keys. A selected key that is missing is an error unless the selection is optional.
 pub fn of_secret(secret: &Secret, selection: Selection<'_>) -> Result<Files, FilesError> {
     let data = secret.data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
     select("secret", data.collect(), selection)
@@ -91,7 +92,7 @@ fn select(
     Ok(files)
 }
 
-/// The files that the Pod's own fields and its containers' resources make.
+/// Returns the files of a downward API volume.
 pub fn of_downward_api(
     pod: &Pod,
     items: &[DownwardAPIVolumeFile],
@@ -114,12 +115,12 @@ pub fn of_downward_api(
     Ok(files)
 }
 
-/// Returns `true` if a path is relative and no part of it leads upwards. Below a directory without links it stays there.
+/// Returns `true` if a path is relative and has no `..`. It then stays below any directory without links.
 pub fn is_descending(path: &str) -> bool {
     !path.starts_with('/') && path.split('/').all(|part| part != "..")
 }
 
-/// The API server has checked paths; a static Pod's file has only been read.
+/// Validates a path below a volume. The API server has done that already, but not for static Pods.
 pub fn check_path(path: &str) -> Result<(), FilesError> {
     let bad = !is_descending(path)
         || path.starts_with("..")

@@ -1,4 +1,4 @@
-//! A Pod's host name and its /etc/hosts.
+//! A Pod's host name and its `/etc/hosts`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 const LONGEST_NAME: usize = 63;
 
-/// A Pod's host name, and its domain if a subdomain gives it one.
+/// Returns a Pod's host name, and its domain if the Pod has a subdomain.
 pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
     let spec = pod.spec.as_ref();
     let over = spec.and_then(|s| s.hostname_override.as_deref()).filter(|h| !h.is_empty());
@@ -16,14 +16,14 @@ pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
     let given = spec.and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
     let name = given.unwrap_or(pod.metadata.name.as_deref().unwrap_or_default());
     let end = name.len().min(LONGEST_NAME);
-    // A name that is cut must not end in what may not end a name.
+    // A shortened name must not end with a separator.
     let name = name.get(..end).unwrap_or(name).trim_end_matches(['-', '.']).to_owned();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
     (name, subdomain.map(|s| format!("{s}.{namespace}.svc.{domain}")))
 }
 
-/// The host name that the sandbox is given: the long one if the Pod says so.
+/// Returns the sandbox's host name: the fully qualified one if the Pod requests that.
 pub fn sandbox_hostname(pod: &Pod, domain: &str) -> String {
     let (name, tail) = names(pod, domain);
     let long = pod.spec.as_ref().and_then(|s| s.set_hostname_as_fqdn) == Some(true);
@@ -33,7 +33,7 @@ pub fn sandbox_hostname(pod: &Pod, domain: &str) -> String {
     }
 }
 
-/// The file that containers find as /etc/hosts.
+/// Returns the content of the containers' `/etc/hosts`.
 pub fn file(pod: &Pod, ips: &[String], domain: &str, of_host: Option<&str>) -> String {
     let mut out = match of_host {
         Some(host) => format!("# Kubernetes-managed hosts file (host network).\n{host}"),

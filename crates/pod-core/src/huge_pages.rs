@@ -1,4 +1,4 @@
-//! Huge pages: what a Pod's resources are called, what it and its containers may have, and of which size a volume's are.
+//! Huge pages: names of resources, limits of Pods and containers, and page sizes of volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use k8s_openapi::{
 
 use crate::{Role, members, numa_memory::HUGE_PAGES, resources::whole};
 
-/// What a volume's medium begins with that is of huge pages.
+/// The prefix of the medium of emptyDir volumes on huge pages.
 pub const MEDIUM: &str = "HugePages";
 
-/// Bytes by the pages' size, which is in bytes, too.
+/// Bytes by page size; both are in bytes.
 pub type Amounts = BTreeMap<u64, u64>;
 
-/// The resource's name for pages of so many bytes, as `hugepages-2Mi`.
+/// Returns the resource name for a page size in bytes, for example `hugepages-2Mi`.
 pub fn resource(size: u64) -> String {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
     format!("{HUGE_PAGES}{}", api_meta::Quantity::new(size, api_meta::QuantityFormat::BinarySi))
 }
 
-/// The pages' size in bytes, if a resource of this name is huge pages.
+/// Returns the page size in bytes of a resource name, if it stands for huge pages.
 pub fn size(resource: &str) -> Option<u64> {
     parse(resource.strip_prefix(HUGE_PAGES)?)
 }
@@ -31,27 +31,29 @@ fn parse(size: &str) -> Option<u64> {
     u64::try_from(size).ok().filter(|size| *size > 0)
 }
 
-fn listed(amounts: Option<&BTreeMap<String, Quantity>>) -> impl Iterator<Item = (u64, u64)> + '_ {
+fn page_amounts(
+    amounts: Option<&BTreeMap<String, Quantity>>,
+) -> impl Iterator<Item = (u64, u64)> + '_ {
     let amount = |quantity| u64::try_from(whole(quantity)).unwrap_or(0);
     amounts.into_iter().flatten().filter_map(move |(name, q)| Some((size(name)?, amount(q))))
 }
 
 fn limits(resources: Option<&ResourceRequirements>) -> Amounts {
-    listed(resources.and_then(|resources| resources.limits.as_ref())).collect()
+    page_amounts(resources.and_then(|resources| resources.limits.as_ref())).collect()
 }
 
 fn of_pod_level(pod: &Pod) -> Amounts {
     limits(pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()))
 }
 
-/// What a container may have: of a size that it does not name, as much as the Pod's own limit.
+/// Returns a container's limits. A size that the container does not limit has the Pod's own limit.
 pub fn of_container(pod: &Pod, container: &Container) -> Amounts {
     let mut amounts = of_pod_level(pod);
     amounts.extend(limits(container.resources.as_ref()));
     amounts
 }
 
-/// What a Pod may have at once, which is also what it asks for: huge pages cannot be promised to several.
+/// Returns a Pod's limits, which are also its requests, because huge pages cannot be overcommitted.
 pub fn of_pod(pod: &Pod) -> Amounts {
     let (mut init, mut sidecars, mut running) = (Amounts::new(), Amounts::new(), Amounts::new());
     let add = |sum: &mut Amounts, more: &Amounts| {
@@ -83,12 +85,12 @@ pub fn of_pod(pod: &Pod) -> Amounts {
     }
     running.extend(of_pod_level(pod));
     let overhead: Amounts =
-        listed(pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref())).collect();
+        page_amounts(pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref())).collect();
     add(&mut running, &overhead);
     running
 }
 
-/// Why a volume of huge pages cannot be, in upstream's words.
+/// The error of an emptyDir volume on huge pages. The messages are upstream's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MediumError {
     #[error("medium {0}: its page size cannot be read; write it as {MEDIUM}-2Mi")]
@@ -101,7 +103,7 @@ pub enum MediumError {
     NotRequested(String),
 }
 
-/// Of which size the pages of a volume are: the medium says it, or else what the Pod's containers ask for.
+/// Returns the page size of a volume: that of the medium, or else the only one that the Pod requests.
 pub fn of_medium(pod: &Pod, medium: &str) -> Result<u64, MediumError> {
     let named = match medium.strip_prefix(MEDIUM) {
         Some("") => None,
@@ -114,10 +116,10 @@ pub fn of_medium(pod: &Pod, medium: &str) -> Result<u64, MediumError> {
     let lasting = members.iter().filter(|member| member.role != Role::Ephemeral);
     let containers = lasting.filter_map(|member| member.container.resources.as_ref());
     let own = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-    let asked = containers.chain(own).flat_map(|resources| {
-        listed(resources.requests.as_ref()).chain(listed(resources.limits.as_ref()))
+    let amounts = containers.chain(own).flat_map(|resources| {
+        page_amounts(resources.requests.as_ref()).chain(page_amounts(resources.limits.as_ref()))
     });
-    let sizes: BTreeSet<u64> = asked.map(|(size, _)| size).collect();
+    let sizes: BTreeSet<u64> = amounts.map(|(size, _)| size).collect();
     match named {
         Some(size) if sizes.contains(&size) => Ok(size),
         None if sizes.len() > 1 => Err(MediumError::Several(medium.to_owned())),
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn parses_names_as_formatted() {
         for (bytes, name) in [(2 * MI, "hugepages-2Mi"), (1 << 30, "hugepages-1Gi")] {
             assert_eq!(resource(bytes), name);
             assert_eq!(size(name), Some(bytes));
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_may_have_what_its_containers_have_at_once() {
+    fn sums_limits_of_concurrent_containers() {
         let mut side = container("side", json!({ "hugepages-2Mi": "2Mi" }));
         side["restartPolicy"] = json!("Always");
         let spec = json!({
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volumes_pages_are_of_a_size_that_the_pod_asks_for() {
+    fn requires_page_size_that_the_pod_requests() {
         let asking = |limits: Value| pod(json!({ "containers": [container("c", limits)] }));
         let (none, one) = (asking(json!({})), asking(json!({ "hugepages-2Mi": "2Mi" })));
         let two = asking(json!({ "hugepages-2Mi": "2Mi", "hugepages-1Gi": "1Gi" }));

@@ -1,11 +1,12 @@
-//! What a node does with a Pod, decided and not done: the kubelet's pure core.
+//! The pure core of the kubelet: decides what a node does with a Pod, and does no I/O. The `kubelet` crate executes the
+//! decisions.
 //!
-//! [`plan`] takes a Pod's spec, what the runtime has of it, what probes found and what was tried before, and says
-//! what to do next; [`status`] says what to report. The other modules compute what a container is given: its
-//! environment, resources, names and files.
+//! Read [`plan()`] first. From a Pod's spec, its observed containers, probe results and earlier failures, it computes
+//! the next steps. [`status()`] computes the status to report. The other modules compute admission, allocations, and a
+//! container's environment, resources, names and files.
 //!
-//! Invariants: no clock, socket, task or global; the time is an argument. A plan for a Pod that is as it should be
-//! has no steps, so a restarted kubelet restarts nothing.
+//! - The crate uses no clock, socket, task or global state. The current time is an argument.
+//! - The plan of a Pod in its desired state has no steps, so a restarted kubelet restarts nothing.
 
 pub mod admit;
 pub mod claims;

@@ -1,3 +1,5 @@
+//! Failures of a Pod's steps, and their back-off.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
@@ -5,13 +7,14 @@ use crate::{
     time::{after, since},
 };
 
-/// Restart and pull back-off, as upstream's: 10 s doubling to 5 minutes, forgotten after 10 quiet minutes.
+/// The first and the longest back-off of restarts and pulls, as upstream. It is forgotten after 10 minutes without
+/// failure.
 const FIRST: Duration = Duration::from_secs(10);
 const CAP: Duration = Duration::from_secs(300);
-/// How soon a step is tried again that failed for another reason than an image.
+/// The delay before a step that failed is retried, other than an image pull.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What a Pod's worker remembers between passes; all of it may be lost at the price of an early retry.
+/// The failures that a Pod's worker remembers between passes. If they are lost, a step is retried early.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     restarts: BTreeMap<String, Entry>,
@@ -27,31 +30,36 @@ struct Entry {
     last: Timestamp,
 }
 
-/// Why a container could not be started the last time that was tried.
+/// The last failure to start a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
+    /// The kind of the failed step.
     pub kind: FailureKind,
+    /// The reason for the container's status.
     pub reason: String,
+    /// The message for the container's status.
     pub message: String,
-    /// Not before it is tried again.
+    /// The time of the next attempt.
     pub retry_at: Timestamp,
     pass: u64,
 }
 
-/// What failed, which decides what the status calls it later.
+/// The kind of a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
+    /// An image pull.
     Pull,
+    /// Any other step of a container's start.
     Start,
 }
 
 impl Memory {
-    /// Begins a look at the Pod: what failed before is from now on a back-off.
+    /// Begins a pass. Earlier image failures are reported as a back-off from now on.
     pub fn begin_pass(&mut self) {
         self.pass += 1;
     }
 
-    /// How long a container that exited at `exited` has still to wait.
+    /// Returns the time until a container that exited at `exited` may restart.
     pub(crate) fn restart_wait(
         &self,
         name: &str,
@@ -65,22 +73,23 @@ impl Memory {
         entry.delay.checked_sub(since(exited, now)).filter(|left| !left.is_zero())
     }
 
-    /// The current delay between restarts, for messages.
+    /// Returns the current delay between restarts, for messages.
     pub(crate) fn restart_delay(&self, name: &str) -> Duration {
         self.restarts.get(name).map_or(FIRST, |entry| entry.delay)
     }
 
-    /// Notes that a container that exited at `exited` is being restarted.
+    /// Records the restart of a container that exited at `exited`.
     pub fn restarted(&mut self, name: &str, exited: Timestamp, now: Timestamp) {
         step(&mut self.restarts, name, exited, now);
     }
 
-    /// Why the container of this name could not be started, until it is.
+    /// Returns the last failure to start the container, unless it has started since.
     pub fn failure(&self, name: &str) -> Option<&Failure> {
         self.failures.get(name)
     }
 
-    /// The reason to report for a failure: an image's turns from what happened into waiting for the next try.
+    /// Returns the waiting reason and message of a failure. A failed pull is reported as `ImagePullBackOff` from the
+    /// second pass on.
     pub(crate) fn waiting_reason(&self, name: &str) -> Option<(String, String)> {
         let failure = self.failures.get(name)?;
         if failure.kind == FailureKind::Pull
@@ -92,12 +101,12 @@ impl Memory {
         Some((failure.reason.clone(), failure.message.clone()))
     }
 
-    /// Notes a failure other than an image's; it is tried again after a fixed time.
+    /// Records a failure other than that of an image pull. It is retried after a fixed delay.
     pub fn start_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
         self.fail(name, FailureKind::Start, reason, message, after(now, RETRY));
     }
 
-    /// Notes that an image could not be had; each further time the wait doubles.
+    /// Records a failed image pull. The delay doubles with each failure.
     pub fn pull_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
         let delay = step(&mut self.pulls, name, now, now);
         self.fail(name, FailureKind::Pull, reason, message, after(now, delay));
@@ -116,20 +125,21 @@ impl Memory {
         self.failures.insert(name.to_owned(), failure);
     }
 
-    /// Forgets what kept the container from starting.
+    /// Forgets the failures of a container that has started.
     pub fn started(&mut self, name: &str) {
         self.failures.remove(name);
         self.pulls.remove(name);
     }
 
-    /// Networks may come a moment after the node, so the first retries of a sandbox are early.
+    /// Records a failure to create the sandbox. The first retries are early, because the network plugin may start after
+    /// the node.
     pub fn sandbox_failed(&mut self, now: Timestamp) {
         let failures = self.sandbox.map_or(0, |(failures, _)| failures + 1);
         let delay = Duration::from_secs(1 << failures.min(3)).min(RETRY);
         self.sandbox = Some((failures, after(now, delay)));
     }
 
-    /// Forgets how often a sandbox failed.
+    /// Forgets the failures to create the sandbox.
     pub fn sandbox_made(&mut self) {
         self.sandbox = None;
     }

@@ -1,5 +1,6 @@
-//! Memory that containers have for themselves on NUMA nodes (the memory manager's policy `Static`): that of Guaranteed Pods,
-//! huge pages included. What the nodes have left is reckoned from what was given, so that the two never disagree.
+//! Exclusive memory on NUMA nodes (the memory manager's policy `Static`) for Guaranteed Pods, including huge pages.
+//! Read [`NumaMemory`] first. The free memory of nodes is computed from the allocations, so both always agree. This
+//! module does no I/O.
 
 pub mod checkpoint;
 #[cfg(test)]
@@ -16,42 +17,47 @@ use crate::{
     topology::{Hint, Hints, Mask, at_once, subsets},
 };
 
-/// Bytes by resource: `memory`, and `hugepages-` with a size.
+/// Bytes by resource: `memory`, or `hugepages-` and a size.
 pub type Amounts = BTreeMap<String, u64>;
 
-/// What starts the names of huge pages' resources.
+/// The prefix of the resource names of huge pages.
 pub const HUGE_PAGES: &str = "hugepages-";
 
-/// Some of one resource, of these nodes together.
+/// An amount of one resource, allocated on these nodes together.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Block {
+    /// The NUMA nodes.
     #[serde(rename = "numaAffinity")]
     pub nodes: Vec<i64>,
+    /// The resource name.
     #[serde(rename = "type")]
     pub resource: String,
-    /// In bytes.
+    /// The amount in bytes.
     pub size: u64,
 }
 
-/// How much of one resource a node has, in bytes.
+/// The amounts of one resource on a node, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Table {
+    /// The installed amount.
     pub total: u64,
+    /// The amount reserved for the system.
     pub system_reserved: u64,
+    /// The amount that can be allocated to containers.
     pub allocatable: u64,
     reserved: u64,
     free: u64,
 }
 
 impl Table {
-    /// Of which nothing has been given yet.
+    /// Creates a table without allocations.
     pub fn new(total: u64, system_reserved: u64, allocatable: u64) -> Self {
         Self { total, system_reserved, allocatable, reserved: 0, free: allocatable }
     }
 }
 
-/// What one node has, and with which nodes it is used together.
+/// The state of one node, and the nodes with which it is used together.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Node {
@@ -62,7 +68,7 @@ struct Node {
 
 type Nodes = BTreeMap<i64, Node>;
 
-/// Why memory is not given, in upstream's words.
+/// The error of an allocation of memory. The messages are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     #[error(
@@ -79,22 +85,22 @@ pub enum MemoryError {
     UsedOtherwise,
 }
 
-type Given = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
+type Allocations = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
 
-/// Who has which memory.
+/// The allocation of memory to containers.
 #[derive(Clone, Debug)]
 pub struct NumaMemory {
     machine: BTreeMap<i64, BTreeMap<String, Table>>,
-    given: Given,
+    given: Allocations,
 }
 
 impl NumaMemory {
-    /// Nobody has any yet of what the nodes have.
+    /// Creates a state without allocations on these nodes.
     pub fn new(machine: BTreeMap<i64, BTreeMap<String, Table>>) -> Self {
-        Self { machine, given: Given::new() }
+        Self { machine, given: Allocations::new() }
     }
 
-    /// All that may be given away, each node's for itself.
+    /// Returns all memory that can be allocated, by node.
     pub fn allocatable(&self) -> Vec<Block> {
         let of_node = |(node, tables): (&i64, &BTreeMap<String, Table>)| {
             let some = tables.iter().filter(|(_, table)| table.allocatable > 0);
@@ -108,28 +114,28 @@ impl NumaMemory {
         self.machine.iter().flat_map(of_node).collect()
     }
 
-    /// What a container has.
+    /// Returns the memory of a container.
     pub fn given(&self, uid: &str, container: &str) -> &[Block] {
         let given = self.given.get(uid).and_then(|of_pod| of_pod.get(container));
         given.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The nodes whose memory a container is to use; none if any.
+    /// Returns the nodes whose memory a container must use. Empty means any node.
     pub fn nodes(&self, uid: &str, container: &str) -> BTreeSet<i64> {
         self.given(uid, container).iter().flat_map(|block| block.nodes.iter().copied()).collect()
     }
 
-    /// The Pods that have memory for themselves.
+    /// Returns the UIDs of the Pods with exclusive memory.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
         self.given.keys().map(String::as_str)
     }
 
-    /// A Pod's memory may be given to others. Returns whether it had any.
+    /// Releases a Pod's memory. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
         self.given.remove(uid).is_some()
     }
 
-    /// What a container is to have for itself.
+    /// Returns the exclusive memory that a container requests.
     pub fn asked(pod: &Pod, container: &Container) -> Amounts {
         let pod_level = pod.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
         if qos_class(pod) != QosClass::Guaranteed || pod_level {
@@ -143,13 +149,13 @@ impl NumaMemory {
         limits.map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
     }
 
-    /// Where a container's memory can be had.
+    /// Returns the topology hints for a container's memory.
     pub fn hints(&self, pod: &Pod, container: &Container) -> Vec<Hints> {
         let wanted = Self::asked(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let given = self.given(uid, &container.name);
         if given.is_empty() {
-            return said(&self.near(pod, &container.name, &wanted), wanted.len());
+            return repeat_hints(&self.near(pod, &container.name, &wanted), wanted.len());
         }
         let same = given.len() == wanted.len()
             && given.iter().all(|block| wanted.get(&block.resource) == Some(&block.size));
@@ -159,15 +165,15 @@ impl NumaMemory {
         if same { given.iter().map(hint).collect() } else { Vec::new() }
     }
 
-    /// Where all of a Pod's memory can be had together.
+    /// Returns the topology hints for all memory of a Pod together.
     pub fn pod_hints(&self, pod: &Pod) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut wanted: Amounts =
             members(pod).iter().flat_map(|member| Self::asked(pod, &member.container)).collect();
         for (resource, amount) in &mut wanted {
             let of = |container: &Container| {
-                let asked = Self::asked(pod, container).get(resource).copied();
-                usize::try_from(asked.unwrap_or(0)).unwrap_or(usize::MAX)
+                let requested = Self::asked(pod, container).get(resource).copied();
+                usize::try_from(requested.unwrap_or(0)).unwrap_or(usize::MAX)
             };
             *amount = at_once(pod, of) as u64;
         }
@@ -175,11 +181,11 @@ impl NumaMemory {
         let nodes: Vec<i64> = given.flat_map(|block| block.nodes.iter().copied()).collect();
         let had = vec![Hint { nodes: Some(Mask::of(nodes.clone())), preferred: true }];
         let hints = if nodes.is_empty() { self.near(pod, "", &wanted) } else { had };
-        said(&hints, wanted.len())
+        repeat_hints(&hints, wanted.len())
     }
 
-    /// Gives a container its memory, near the wanted nodes and, if these have too little, of more. Returns whether it had
-    /// none before.
+    /// Allocates memory to a container on the wanted nodes, and on more nodes if these have too little. Returns `false`
+    /// if it has or needs none.
     pub fn allot(
         &mut self,
         pod: &Pod,
@@ -195,7 +201,7 @@ impl NumaMemory {
         let mut chosen = match near.nodes {
             Some(mask) => mask,
             None => {
-                let best = best(hints.iter()).ok_or(MemoryError::NoNodes)?;
+                let best = best_hint(hints.iter()).ok_or(MemoryError::NoNodes)?;
                 if near.preferred && !best.preferred {
                     return Err(MemoryError::NotPreferred);
                 }
@@ -206,7 +212,7 @@ impl NumaMemory {
             let further = hints.iter().filter(|hint| {
                 hint.nodes.is_some_and(|nodes| chosen.nodes().all(|node| nodes.has(node)))
             });
-            let best = best(further).ok_or(MemoryError::NoFurtherNodes)?;
+            let best = best_hint(further).ok_or(MemoryError::NoFurtherNodes)?;
             if near.preferred && !best.preferred {
                 return Err(MemoryError::FurtherNotPreferred);
             }
@@ -224,7 +230,7 @@ impl NumaMemory {
         Ok(true)
     }
 
-    /// What the nodes have left by what was given.
+    /// Computes the state of the nodes from the allocations.
     fn state(&self) -> Nodes {
         let node = |(number, tables): (&i64, &BTreeMap<String, Table>)| {
             let (memory_map, cells) = (tables.clone(), vec![*number]);
@@ -247,7 +253,7 @@ impl NumaMemory {
         nodes
     }
 
-    /// The sets of nodes that have as much left of everything, and are not used in other sets.
+    /// Returns the sets of nodes that have enough free memory of every resource and do not overlap sets in use.
     fn near(&self, pod: &Pod, container: &str, wanted: &Amounts) -> Vec<Hint> {
         if wanted.is_empty() {
             return Vec::new();
@@ -272,7 +278,7 @@ impl NumaMemory {
         large.into_iter().filter(has).map(hint).collect()
     }
 
-    /// The init containers before one, whose memory it may use: they have ended by then.
+    /// Returns the init containers that end before this container starts. Their memory can be reused.
     fn before<'a>(pod: &'a Pod, container: &'a str) -> impl Iterator<Item = String> + 'a {
         let earlier = members(pod).into_iter();
         let earlier = earlier.take_while(move |member| member.container.name != container);
@@ -288,7 +294,7 @@ impl NumaMemory {
         blocks.map(|block| block.size).fold(0, u64::saturating_add)
     }
 
-    /// What a container has of init containers before it is theirs no more.
+    /// Takes reused memory from the init containers that had it.
     fn reuse(&mut self, pod: &Pod, container: &str, blocks: &[Block]) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(of_pod) = self.given.get_mut(uid) else { return };
@@ -309,23 +315,23 @@ impl NumaMemory {
     }
 }
 
-/// The same of each of so many resources; where there is nothing to be had, that is found out when it is to be given.
-fn said(hints: &[Hint], resources: usize) -> Vec<Hints> {
+/// Repeats the hints for each resource. Without any hint the list is empty, and the allocation fails later.
+fn repeat_hints(hints: &[Hint], resources: usize) -> Vec<Hints> {
     if hints.is_empty() { Vec::new() } else { vec![Some(hints.to_vec()); resources] }
 }
 
-fn best<'a>(hints: impl Iterator<Item = &'a Hint>) -> Option<Hint> {
+fn best_hint<'a>(hints: impl Iterator<Item = &'a Hint>) -> Option<Hint> {
     let rank = |hint: &Hint| (!hint.preferred, hint.nodes.map(|mask| (mask.count(), mask)));
     hints.copied().min_by_key(rank)
 }
 
-/// How much nodes have left together.
+/// Returns the free memory of these nodes together.
 fn free(nodes: &Nodes, mask: Mask, resource: &str) -> u64 {
     let tables = mask.nodes().filter_map(|node| nodes.get(&node)?.memory_map.get(resource));
     tables.map(|table| table.free).fold(0, u64::saturating_add)
 }
 
-/// Whether no node of a set is used together with others, or for itself if these are several.
+/// Reports whether the nodes can be used together: none of them is used in another set, or alone if there are several.
 fn is_free_together(nodes: &Nodes, mask: Mask) -> bool {
     let numbers: Vec<i64> = mask.nodes().collect();
     numbers.iter().filter_map(|number| nodes.get(number)).all(|node| match numbers.len() {

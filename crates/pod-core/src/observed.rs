@@ -1,90 +1,112 @@
+//! The observed sandboxes and containers of a Pod.
+
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use crate::Timestamp;
 
-/// What the runtime has of one Pod, newest first.
+/// The sandboxes and containers of one Pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
+    /// The sandboxes, newest first.
     pub sandboxes: Vec<Sandbox>,
+    /// The runs of all containers, newest first.
     pub containers: Vec<Container>,
 }
 
-/// A Pod's sandbox as the runtime shows it.
+/// A sandbox as the runtime reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sandbox {
+    /// The runtime's ID.
     pub id: String,
-    /// How many sandboxes the Pod had before it.
+    /// The number of earlier sandboxes of the Pod.
     pub attempt: u32,
+    /// `true` if the sandbox is ready.
     pub ready: bool,
+    /// The time of creation.
     pub created: Timestamp,
-    /// The Pod's addresses, the primary first; none on the host's network.
+    /// The Pod's addresses, the primary one first. Empty on the host's network.
     pub ips: Vec<String>,
 }
 
-/// One run of a container as the runtime shows it.
+/// A run of a container as the runtime reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
+    /// The runtime's ID.
     pub id: String,
+    /// The container's name in the Pod.
     pub name: String,
+    /// The ID of the sandbox.
     pub sandbox: String,
-    /// How many runs the container had before it.
+    /// The number of earlier runs of the container.
     pub attempt: u32,
+    /// The time of creation.
     pub created: Timestamp,
+    /// The state of the run.
     pub run: Run,
-    /// As the runtime names it, which status reports.
+    /// The image's name in the runtime, for the status.
     pub image: String,
+    /// The image's ID or digest in the runtime.
     pub image_id: String,
-    /// The hash of the spec that it was made from; empty when unknown.
+    /// The hash of the container's spec at its creation; empty if unknown.
     pub hash: String,
+    /// The termination message; empty while the container runs.
     pub message: String,
-    /// The paths in the container of the mounts that are read-only with all that is mounted below them.
+    /// The paths of mounts that are recursively read-only.
     pub recursive_read_only: Vec<String>,
-    /// What it was last told to keep to; `None` where that is not known.
+    /// The resources that were set last; `None` if unknown.
     pub resources: Option<ResourceRequirements>,
 }
 
-/// How far a run has come.
+/// The state of a container's run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Run {
-    /// Made, never started: what a kubelet leaves that was killed between the two.
+    /// Created but not started. A kubelet that was killed in between leaves this state.
     Created,
+    /// The process is running.
     Running {
+        /// The start of the process.
         started: Timestamp,
     },
+    /// The process has ended.
     Exited {
+        /// The start of the process, if it started.
         started: Option<Timestamp>,
+        /// The end of the process.
         finished: Timestamp,
+        /// The exit code.
         code: i32,
+        /// The runtime's reason, for example `OOMKilled`.
         reason: String,
     },
+    /// The runtime does not know.
     Unknown,
 }
 
 impl Observed {
-    /// Brings what the runtime lists into order, the newest first.
+    /// Sorts the runtime's lists, newest first.
     pub fn new(mut sandboxes: Vec<Sandbox>, mut containers: Vec<Container>) -> Self {
         sandboxes.sort_by_key(|s| std::cmp::Reverse((s.created, s.attempt)));
         containers.sort_by_key(|c| std::cmp::Reverse((c.created, c.attempt)));
         Self { sandboxes, containers }
     }
 
-    /// The sandbox that the Pod's containers are to run in, if it stands.
+    /// Returns the newest sandbox if it is ready.
     pub fn ready_sandbox(&self) -> Option<&Sandbox> {
         self.sandboxes.first().filter(|s| s.ready)
     }
 
-    /// A container's latest instance, in whatever sandbox.
+    /// Returns the newest run of a container in any sandbox.
     pub fn newest(&self, name: &str) -> Option<&Container> {
         self.containers.iter().find(|c| c.name == name)
     }
 
-    /// A container's latest instance in one sandbox.
+    /// Returns the newest run of a container in one sandbox.
     pub(crate) fn newest_in(&self, name: &str, sandbox: &str) -> Option<&Container> {
         self.containers.iter().find(|c| c.name == name && c.sandbox == sandbox)
     }
 
-    /// Every instance that is not the latest of its container and does not run: remains of earlier attempts. The
-    /// second latest stays while it is wanted for its logs (`kubectl logs --previous`).
+    /// Returns ended runs that can be removed. The newest two runs of a container are kept, the second one for its logs
+    /// (`kubectl logs --previous`).
     pub fn remains(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().enumerate().filter_map(|(at, container)| {
             let newer = self.containers[..at].iter().filter(|c| c.name == container.name).count();
@@ -92,25 +114,25 @@ impl Observed {
         })
     }
 
-    /// Sandboxes that were replaced and hold no container that is still wanted.
-    pub(crate) fn spent_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
+    /// Returns replaced sandboxes without containers.
+    pub(crate) fn replaced_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
         let replaced = self.sandboxes.iter().skip(1).filter(|s| !s.ready);
         replaced.filter(|s| self.containers.iter().all(|c| c.sandbox != s.id))
     }
 
-    /// The runs that go on, of any container.
+    /// Returns the running runs of all containers.
     pub fn running(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|c| c.is_running())
     }
 }
 
 impl Container {
-    /// Whether its process was alive when the runtime was asked.
+    /// Reports whether the process was running at the time of the observation.
     pub fn is_running(&self) -> bool {
         matches!(self.run, Run::Running { .. })
     }
 
-    /// The exit code of a run that is over.
+    /// Returns the exit code of an ended run.
     pub fn exit_code(&self) -> Option<i32> {
         match self.run {
             Run::Exited { code, .. } => Some(code),

@@ -1,18 +1,24 @@
+//! The phase of a Pod.
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use crate::{Member, Role, Verdict, members, should_restart};
 
-/// A Pod's phase, in the order that a Pod goes through them.
+/// The phase of a Pod, in the order in which a Pod passes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
+    /// Some container has not started.
     Pending,
+    /// All containers have started, and at least one runs or restarts.
     Running,
+    /// All containers have succeeded.
     Succeeded,
+    /// All containers have ended, and at least one has failed; or the Pod was ended by the node.
     Failed,
 }
 
 impl Phase {
-    /// The API's word.
+    /// Returns the phase's name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -22,13 +28,13 @@ impl Phase {
         }
     }
 
-    /// Whether the Pod is over for good.
+    /// Reports whether the Pod has ended for good.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// What a container's status says about its life.
+/// The life cycle of a container, as its status shows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     NeverRan,
@@ -38,7 +44,7 @@ enum Life {
     Ended {
         code: i32,
     },
-    /// It ended and is to run again.
+    /// The container has ended and will restart.
     Between {
         code: i32,
     },
@@ -59,7 +65,7 @@ fn life(status: Option<&ContainerStatus>) -> Life {
     }
 }
 
-/// The phase that a Pod's container statuses amount to.
+/// Computes the phase from a Pod's container statuses.
 pub(crate) fn phase(pod: &Pod, init: &[ContainerStatus], apps: &[ContainerStatus]) -> Phase {
     let find = |all: &[ContainerStatus], name: &str| life(all.iter().find(|s| s.name == name));
     let (mut initialising, mut init_failed) = (false, false);
@@ -90,7 +96,7 @@ pub(crate) fn phase(pod: &Pod, init: &[ContainerStatus], apps: &[ContainerStatus
     if init_failed {
         return Phase::Failed;
     }
-    // Application containers that ran show that initialisation was over once, whatever sidecars do now.
+    // An application container that has run proves that initialization was complete once, whatever sidecars do now.
     if (initialising && running == 0 && ended.is_empty()) || waiting > 0 {
         return Phase::Pending;
     }
@@ -103,7 +109,7 @@ pub(crate) fn phase(pod: &Pod, init: &[ContainerStatus], apps: &[ContainerStatus
     if ended.contains(&Verdict::Failed) { Phase::Failed } else { Phase::Succeeded }
 }
 
-/// Whether a member counts for the end of its Pod: it ends when these have.
+/// Reports whether the Pod ends when this container and all others like it have ended.
 pub(crate) fn decides_end(member: &Member<'_>) -> bool {
     member.role == Role::App
 }

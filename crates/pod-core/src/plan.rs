@@ -1,3 +1,5 @@
+//! Plans the next steps for a Pod.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -7,102 +9,129 @@ use crate::{
     container_hash, members, phase::decides_end, resize, should_restart, time::after,
 };
 
-/// How long a sandbox stands at least, if it is not the first to be lost, before it is replaced.
+/// The least age of a sandbox before it is replaced, from the second loss on.
 const REPAIR: Duration = Duration::from_secs(10);
 
-/// All that a plan is made from.
+/// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
+    /// The Pod with the resources that were allocated to it.
     pub pod: &'a Pod,
+    /// The sandboxes and containers in the runtime.
     pub observed: &'a Observed,
+    /// Earlier failures and their back-off.
     pub memory: &'a Memory,
+    /// The results of probes.
     pub verdicts: &'a Verdicts,
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// One thing to do; a plan's steps are taken in order.
+/// A step of a plan. Steps are executed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Stops a sandbox that is no longer ready, and what it holds.
+    /// Stops a sandbox that is not ready any more, with its containers.
     StopSandbox {
+        /// The sandbox.
         id: String,
     },
+    /// Creates a sandbox.
     CreateSandbox {
+        /// The number of earlier sandboxes.
         attempt: u32,
     },
-    /// Starts a container; `exited` is when its predecessor ended, if it had one that did.
+    /// Starts a container.
     Start {
+        /// The container's name.
         name: String,
+        /// The container's role.
         role: Role,
+        /// The ID of the sandbox.
         sandbox: String,
+        /// The number of earlier runs.
         attempt: u32,
+        /// The end of the previous run, if there was one.
         exited: Option<Timestamp>,
     },
+    /// Stops a container.
     Kill {
+        /// The ID of the run.
         id: String,
+        /// The container's name.
         name: String,
+        /// The cause, for the Event.
         why: Why,
     },
-    /// Gives a running container other resources.
+    /// Changes the resources of a running container.
     Resize {
+        /// The ID of the run.
         id: String,
+        /// The container's name.
         name: String,
     },
-    /// Removes an instance that has had successors.
+    /// Removes an ended run that has successors.
     Remove {
+        /// The ID of the run.
         id: String,
     },
-    /// Removes a sandbox that has a successor and holds nothing any more.
+    /// Removes an empty sandbox that was replaced.
     RemoveSandbox {
+        /// The sandbox.
         id: String,
     },
 }
 
-/// Why a container is stopped, for its Event.
+/// The cause for stopping a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// The liveness probe failed.
     LivenessFailed,
+    /// The startup probe failed.
     StartupFailed,
-    /// The Pod's spec says otherwise now, such as another image.
+    /// The container's spec has changed, for example its image.
     SpecChanged,
-    /// Other resources act only after a new start.
+    /// Its changed resources need a restart.
     Resized,
-    /// The application containers have ended, so its help is not needed.
+    /// A sidecar whose application containers have ended.
     NotNeeded,
-    /// The sandbox around it has ended, and its network with it.
+    /// The sandbox has ended, and the network with it.
     SandboxLost,
 }
 
-/// What to do about a Pod now. The steps are taken in their order, and the Pod is looked at again after them.
+/// The plan for a Pod. After its steps, the caller observes the Pod and plans again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// The Pod is over: whatever still runs is to be stopped, and nothing started again.
+    /// The final state, if the Pod has ended: running containers must be stopped, and none started.
     pub ending: Option<Ending>,
-    /// When to look again even if nothing happens.
+    /// The time of the next plan if nothing changes before.
     pub again: Option<Timestamp>,
 }
 
-/// How a Pod ended.
+/// The final state of a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ending {
+    /// The final phase.
     pub phase: Phase,
+    /// The reason for the status.
     pub reason: Option<String>,
+    /// The message for the status.
     pub message: Option<String>,
-    /// The node ended it to save others, which its owner may want to know.
+    /// `true` if the node evicted the Pod, which sets the condition `DisruptionTarget`.
     pub disrupted: bool,
 }
 
 impl Plan {
-    fn look_at(&mut self, at: Timestamp) {
+    fn plan_again_at(&mut self, at: Timestamp) {
         self.again = Some(self.again.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
-/// Says what to do next for a Pod that is to run.
+/// Plans the next steps for a Pod that must run.
 pub fn plan(inputs: &Inputs<'_>) -> Plan {
     let mut plan = Plan::default();
-    if let Some(ending) = ending(inputs, &mut plan) {
+    if let Some(ending) = final_state(inputs, &mut plan) {
         plan.ending = Some(ending);
         return plan;
     }
@@ -112,13 +141,14 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     }
     let remains = inputs.observed.remains().map(|c| Step::Remove { id: c.id.clone() });
     plan.steps.extend(remains);
-    let spent = inputs.observed.spent_sandboxes().map(|s| Step::RemoveSandbox { id: s.id.clone() });
+    let spent =
+        inputs.observed.replaced_sandboxes().map(|s| Step::RemoveSandbox { id: s.id.clone() });
     plan.steps.extend(spent);
     plan
 }
 
-/// Whether the Pod is over: its time is up, or its containers have ended for good.
-fn ending(inputs: &Inputs<'_>, plan: &mut Plan) -> Option<Ending> {
+/// Returns the final state if the deadline has passed or all containers have ended for good.
+fn final_state(inputs: &Inputs<'_>, plan: &mut Plan) -> Option<Ending> {
     let pod = inputs.pod;
     let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
     let limit = pod.spec.as_ref().and_then(|s| s.active_deadline_seconds);
@@ -133,7 +163,7 @@ fn ending(inputs: &Inputs<'_>, plan: &mut Plan) -> Option<Ending> {
                 disrupted: false,
             });
         }
-        plan.look_at(deadline);
+        plan.plan_again_at(deadline);
     }
     let over = |phase| Ending { phase, reason: None, message: None, disrupted: false };
     let (mut all, mut failed) = (true, false);
@@ -150,7 +180,7 @@ fn ending(inputs: &Inputs<'_>, plan: &mut Plan) -> Option<Ending> {
     all.then(|| over(if failed { Phase::Failed } else { Phase::Succeeded }))
 }
 
-/// What the latest exit of a container means, `None` while it has not exited.
+/// Returns the verdict on the newest exit of a container, or `None` while it has not exited.
 fn verdict(inputs: &Inputs<'_>, member: &Member<'_>) -> Option<Verdict> {
     let code = inputs.observed.newest(&member.container.name)?.exit_code()?;
     Some(should_restart(inputs.pod, member, code))
@@ -173,17 +203,17 @@ fn new_sandbox(inputs: &Inputs<'_>, plan: &mut Plan) {
     if let Some(at) = inputs.memory.sandbox_retry_at()
         && at > inputs.now
     {
-        return plan.look_at(at);
+        return plan.plan_again_at(at);
     }
     let attempt = observed.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
-    // One loss is repaired at once; a sandbox that goes on dying is not.
+    // The first loss is repaired immediately; repeated losses are delayed.
     let wait = if attempt < 2 { Duration::ZERO } else { REPAIR };
     if let Some(last) = observed.sandboxes.first()
         && after(last.created, wait) > inputs.now
     {
-        return plan.look_at(after(last.created, wait));
+        return plan.plan_again_at(after(last.created, wait));
     }
-    // The old one's network is given back before a new one is asked for.
+    // Release the old sandbox's network before the new one is created.
     if let Some(sandbox) = observed.sandboxes.first() {
         plan.steps.push(Step::StopSandbox { id: sandbox.id.clone() });
     }
@@ -197,7 +227,7 @@ fn containers(inputs: &Inputs<'_>, sandbox: &Sandbox, plan: &mut Plan) {
     let mut ready_for_apps = true;
     for member in &members {
         let current = in_sandbox(member);
-        let one = One { inputs, sandbox, member, current };
+        let one = ContainerInSandbox { inputs, sandbox, member, current };
         match member.role {
             Role::Init if initialised => {}
             Role::Init if ready_for_apps => ready_for_apps = one.init(plan),
@@ -213,7 +243,7 @@ fn containers(inputs: &Inputs<'_>, sandbox: &Sandbox, plan: &mut Plan) {
                 }
             }
             Role::App => {}
-            // Ephemeral containers wait for nothing, run once and are never restarted.
+            // Ephemeral containers start immediately, run once and never restart.
             Role::Ephemeral if inputs.observed.newest(&member.container.name).is_none() => {
                 one.start(plan, None)
             }
@@ -222,16 +252,16 @@ fn containers(inputs: &Inputs<'_>, sandbox: &Sandbox, plan: &mut Plan) {
     }
 }
 
-/// One container in its sandbox.
-struct One<'a> {
+/// A container in its sandbox.
+struct ContainerInSandbox<'a> {
     inputs: &'a Inputs<'a>,
     sandbox: &'a Sandbox,
     member: &'a Member<'a>,
     current: Option<&'a Container>,
 }
 
-impl One<'_> {
-    /// Brings an init container to its end; says whether it has reached it.
+impl ContainerInSandbox<'_> {
+    /// Plans an init container. Returns `true` if it has succeeded.
     fn init(&self, plan: &mut Plan) -> bool {
         match self.current.map(|c| &c.run) {
             Some(Run::Exited { code: 0, .. }) => return true,
@@ -242,7 +272,7 @@ impl One<'_> {
         false
     }
 
-    /// Keeps a container running; says whether it runs and has started.
+    /// Plans a container that must keep running. Returns `true` if it runs and has started.
     fn keep_running(&self, plan: &mut Plan) -> bool {
         let Some(current) = self.current else {
             self.start(plan, None);
@@ -286,7 +316,7 @@ impl One<'_> {
     fn restart(&self, plan: &mut Plan, exited: Timestamp) {
         let name = &self.member.container.name;
         match self.inputs.memory.restart_wait(name, exited, self.inputs.now) {
-            Some(wait) => plan.look_at(after(self.inputs.now, wait)),
+            Some(wait) => plan.plan_again_at(after(self.inputs.now, wait)),
             None => self.start(plan, Some(exited)),
         }
     }
@@ -296,7 +326,7 @@ impl One<'_> {
         if let Some(failure) = self.inputs.memory.failure(name)
             && failure.retry_at > self.inputs.now
         {
-            return plan.look_at(failure.retry_at);
+            return plan.plan_again_at(failure.retry_at);
         }
         let attempts = self.inputs.observed.containers.iter().filter(|c| c.name == *name);
         plan.steps.push(Step::Start {
@@ -312,7 +342,7 @@ impl One<'_> {
     }
 }
 
-/// The attempt to go on from when the runtime has no trace of a container, but the API remembers it.
+/// Returns the next attempt according to the Pod's status, for a container that the runtime does not have any more.
 fn reported_restarts(pod: &Pod, name: &str) -> u32 {
     let Some(status) = &pod.status else { return 0 };
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();

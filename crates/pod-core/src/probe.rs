@@ -1,4 +1,4 @@
-//! The probes' state machine: runs of results become verdicts.
+//! The state machine of probes: consecutive results become verdicts.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,11 +9,14 @@ use crate::{
     time::{after, since},
 };
 
-/// The three probes. Until the first has succeeded the other two wait.
+/// The kinds of probes. The other two wait until the startup probe has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
+    /// The startup probe.
     Startup,
+    /// The liveness probe.
     Liveness,
+    /// The readiness probe.
     Readiness,
 }
 
@@ -21,7 +24,7 @@ impl ProbeKind {
     /// All kinds, the startup probe first.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
-    /// The word in Events and metrics.
+    /// Returns the kind's name in Events and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -30,7 +33,7 @@ impl ProbeKind {
         }
     }
 
-    /// The container's probe of this kind, if it has one.
+    /// Returns the container's probe of this kind, if it has one.
     pub fn of(self, container: &Container) -> Option<&Probe> {
         match self {
             Self::Startup => container.startup_probe.as_ref(),
@@ -40,18 +43,21 @@ impl ProbeKind {
     }
 }
 
-/// The numbers of a probe, with the API's defaults where it comes from a file.
+/// The parameters of a probe, with the API's defaults for static Pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
+    /// The delay before the first run.
     pub initial_delay: Duration,
+    /// The interval between two runs.
     pub period: Duration,
+    /// The timeout of a run.
     pub timeout: Duration,
     success_threshold: u32,
     failure_threshold: u32,
 }
 
 impl Timing {
-    /// Reads a probe with upstream's defaults; what is below the least allowed is raised to it.
+    /// Reads a probe's parameters. Missing values get upstream's defaults, and too small ones are raised.
     pub fn of(probe: &Probe) -> Self {
         let seconds = |value: Option<i32>, default: i32, least: i32| {
             let value = value.filter(|&v| v != 0).unwrap_or(default).max(least);
@@ -69,18 +75,18 @@ impl Timing {
         }
     }
 
-    /// When the first probe of a container is due that started at `started`.
+    /// Returns the time of the first run for a container that started at `started`.
     pub fn first(&self, started: Timestamp) -> Timestamp {
         after(started, self.initial_delay)
     }
 
-    /// Whether enough time has passed since the start.
+    /// Reports whether the initial delay has passed.
     pub fn is_due(&self, started: Timestamp, now: Timestamp) -> bool {
         since(started, now) >= self.initial_delay
     }
 }
 
-/// One probe of one container's run.
+/// The state of one probe of one container's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
     timing: Timing,
@@ -90,17 +96,17 @@ pub struct Track {
 }
 
 impl Track {
-    /// A probe that has not been made yet.
+    /// Creates the state of a probe without results.
     pub fn new(timing: Timing) -> Self {
         Self { timing, last: None, run: 0, verdict: None }
     }
 
-    /// When the probe is to be made, and how long it may take.
+    /// Returns the probe's parameters.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// Notes a result and returns the verdict if this result changed it.
+    /// Records a result. Returns the verdict if this result changed it.
     pub fn record(&mut self, success: bool) -> Option<bool> {
         self.run = if self.last == Some(success) { self.run.saturating_add(1) } else { 1 };
         self.last = Some(success);
@@ -114,52 +120,53 @@ impl Track {
     }
 }
 
-/// The verdicts on running containers, by their id.
+/// The verdicts on running containers by container ID.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts(BTreeMap<String, BTreeMap<ProbeKind, bool>>);
 
-/// What a container's probes amount to.
+/// The health of a container according to its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The startup probe has succeeded, or there is none.
+    /// `true` if the startup probe has succeeded or does not exist.
     pub started: bool,
-    /// The startup probe has failed for good: the container is started anew.
+    /// `true` if the startup probe has failed and the container must restart.
     pub startup_failed: bool,
-    /// The liveness probe has not failed for good.
+    /// `false` if the liveness probe has failed.
     pub live: bool,
-    /// The readiness probe lets traffic come.
+    /// `true` if the container may receive traffic.
     pub ready: bool,
 }
 
 impl Verdicts {
-    /// Returns whether this says something new.
+    /// Sets a verdict. Returns `true` if it has changed.
     pub fn set(&mut self, id: &str, kind: ProbeKind, verdict: bool) -> bool {
         self.0.entry(id.to_owned()).or_default().insert(kind, verdict) != Some(verdict)
     }
 
-    /// Sets what holds until a probe says otherwise.
+    /// Sets a verdict unless a probe has set one.
     pub fn suppose(&mut self, id: &str, kind: ProbeKind, verdict: bool) {
         self.0.entry(id.to_owned()).or_default().entry(kind).or_insert(verdict);
     }
 
-    /// Forgets the runs whose IDs `keep` does not want.
+    /// Keeps the verdicts on containers for whose IDs `keep` returns `true`.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|id, _| keep(id));
     }
 
-    /// The health of a running container: until a probe has spoken, it is live, not started and not ready.
+    /// Returns the health of a running container. Before the first results it is live, not started and not ready.
     pub fn of(&self, id: &str, container: &Container) -> Health {
         let known = self.0.get(id);
-        let said = |kind: ProbeKind| known.and_then(|k| k.get(&kind)).copied();
-        let started = container.startup_probe.is_none() || said(ProbeKind::Startup) == Some(true);
+        let verdict = |kind: ProbeKind| known.and_then(|k| k.get(&kind)).copied();
+        let started =
+            container.startup_probe.is_none() || verdict(ProbeKind::Startup) == Some(true);
         Health {
             started,
             startup_failed: container.startup_probe.is_some()
-                && said(ProbeKind::Startup) == Some(false),
-            live: container.liveness_probe.is_none() || said(ProbeKind::Liveness) != Some(false),
+                && verdict(ProbeKind::Startup) == Some(false),
+            live: container.liveness_probe.is_none() || verdict(ProbeKind::Liveness) != Some(false),
             ready: started
                 && (container.readiness_probe.is_none()
-                    || said(ProbeKind::Readiness) == Some(true)),
+                    || verdict(ProbeKind::Readiness) == Some(true)),
         }
     }
 }

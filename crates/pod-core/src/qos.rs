@@ -1,17 +1,22 @@
+//! The quality of service class of a Pod.
+
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{Role, members, resources::Amounts};
 
-/// How a Pod is treated when its node runs short.
+/// The quality of service class of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
+    /// Limits equal requests, for CPU and memory of every container.
     Guaranteed,
+    /// Some requests or limits.
     Burstable,
+    /// No requests or limits.
     BestEffort,
 }
 
 impl QosClass {
-    /// The API's word.
+    /// Returns the class's name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -21,8 +26,8 @@ impl QosClass {
     }
 }
 
-/// Guaranteed if every container limits CPU and memory and requests no less; BestEffort if none asks for either.
-/// Resources set for the whole Pod decide alone.
+/// Returns a Pod's class. It is Guaranteed if every container limits CPU and memory and requests as much, and
+/// BestEffort if none sets either. Resources of the whole Pod take precedence over those of its containers.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let whole = pod.spec.as_ref().and_then(|s| s.resources.as_ref()).map(Amounts::of);
     let all: Vec<Amounts> = match whole {

@@ -1,4 +1,4 @@
-//! Changing what a running Pod's containers may use, without starting them again.
+//! Resizes running containers in place.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::{
     resources::{Amounts, CgroupLimits, milli, pod_amounts, pod_cgroup, whole},
 };
 
-/// What a Pod's containers have been given, by name.
+/// The resources of a Pod's containers by name.
 pub type Given = BTreeMap<String, ResourceRequirements>;
 
-/// What the spec asks for.
+/// Returns the resources in a Pod's spec.
 pub fn asked(pod: &Pod) -> Given {
     let one = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
     pod.spec.iter().flat_map(containers).map(one).collect()
@@ -25,7 +25,7 @@ fn containers(spec: &k8s_openapi::api::core::v1::PodSpec) -> impl Iterator<Item 
     spec.init_containers.iter().flatten().chain(&spec.containers)
 }
 
-/// The Pod as it would be had it asked for what it was given.
+/// Returns a copy of the Pod with these resources in its spec.
 pub fn with(pod: &Pod, given: &Given) -> Pod {
     let mut pod = pod.clone();
     if let Some(spec) = &mut pod.spec {
@@ -39,7 +39,7 @@ pub fn with(pod: &Pod, given: &Given) -> Pod {
     pod
 }
 
-/// Whether a container asks for another amount of a resource (`cpu` or `memory`) than it was given.
+/// Reports whether the containers of two Pods have different amounts of a resource (`cpu` or `memory`).
 pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
     let amounts = |pod: &Pod| -> Vec<(i64, i64)> {
         let of = |container: &Container| {
@@ -54,7 +54,7 @@ pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
     amounts(pod) != amounts(given)
 }
 
-/// What a kubelet before this one had given, by its report: all that is asked for, unless that says otherwise.
+/// Returns the resources that an earlier kubelet had allocated: those of the spec, unless the status reports others.
 pub fn recovered(pod: &Pod) -> Given {
     let mut given = asked(pod);
     let statuses = pod.status.iter().flat_map(|s| {
@@ -73,15 +73,16 @@ pub fn recovered(pod: &Pod) -> Given {
     given
 }
 
-/// Why a Pod has not been given what it asks for.
+/// The reason why a resize is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// `Deferred` or `Infeasible`.
     pub reason: &'static str,
+    /// The explanation for the condition.
     pub message: String,
 }
 
-/// Whether the node can give a Pod that runs what it now asks for, beside the `others`.
+/// Checks whether a running Pod can be resized beside the `others` on the node.
 pub fn consider<'a>(
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
@@ -114,7 +115,8 @@ pub fn consider<'a>(
             return Err(Pending {
                 reason: "Deferred",
                 message: format!(
-                    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+                    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: \
+                     {capacity}"
                 ),
             });
         }
@@ -122,7 +124,7 @@ pub fn consider<'a>(
     Ok(())
 }
 
-/// What is to be done about a running container that has other resources than it was given.
+/// The action for a running container whose resources differ from the allocated ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     InPlace,
@@ -148,7 +150,7 @@ pub(crate) fn change(has: &ResourceRequirements, container: &Container) -> Optio
     Some(if changed.any(|(name, _)| restarts(name)) { Change::Restart } else { Change::InPlace })
 }
 
-/// Whether what runs has yet to get what it was given.
+/// Reports whether a running container does not have its allocated resources yet.
 pub(crate) fn in_progress(pod: &Pod, observed: &Observed) -> bool {
     pod.spec.iter().flat_map(containers).any(|container| {
         let newest = observed.newest(&container.name).filter(|c| c.is_running());
@@ -157,7 +159,7 @@ pub(crate) fn in_progress(pod: &Pod, observed: &Observed) -> bool {
     })
 }
 
-/// What the running containers' resources amount to.
+/// Returns a copy of the Pod with the resources that its running containers have.
 pub fn actual(pod: &Pod, observed: &Observed) -> Pod {
     let mut given = asked(pod);
     for (name, resources) in &mut given {
@@ -169,7 +171,7 @@ pub fn actual(pod: &Pod, observed: &Observed) -> Pod {
     with(pod, &given)
 }
 
-/// Limits that let a Pod be what it is as well as what it is to become.
+/// Returns cgroup limits that allow both the old and the new resources.
 pub fn loosest(before: &Pod, after: &Pod) -> CgroupLimits {
     let (a, b) = (pod_cgroup(before), pod_cgroup(after));
     let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.max(b) };

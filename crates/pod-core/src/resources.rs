@@ -1,4 +1,4 @@
-//! From requests and limits to what the kernel is told, for cgroup v1 and v2.
+//! Converts requests and limits to the kernel's parameters, for cgroup v1 and v2.
 
 use k8s_openapi::{
     api::core::v1::{Pod, ResourceRequirements},
@@ -7,34 +7,38 @@ use k8s_openapi::{
 
 use crate::{QosClass, Role, members, qos_class};
 
-/// A CFS period in microseconds; the CRI speaks in these.
+/// The CFS period in microseconds, which the CRI uses.
 pub const CPU_PERIOD: i64 = 100_000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
-/// The kernel refuses a smaller quota.
+/// The smallest quota that the kernel accepts, in microseconds.
 const MIN_QUOTA: i64 = 1_000;
 
-/// Quantities of the API server are valid; one that is not (in a static Pod's file) counts as nothing asked for.
+/// Returns the quantity in thousandths. An invalid quantity, possible only in a static Pod, counts as 0.
 pub fn milli(quantity: &Quantity) -> i64 {
     api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.milli_value())
 }
 
-/// The quantity rounded up to a whole number (bytes, mostly); 0 for what is not valid.
+/// Returns the quantity rounded up to an integer. An invalid quantity counts as 0.
 pub fn whole(quantity: &Quantity) -> i64 {
     api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.value())
 }
 
-/// What is asked for and what is allowed: CPU in thousandths, memory in bytes; zero is as good as not said.
+/// Requests and limits: CPU in thousandths, memory in bytes. Zero stands for a value that is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
+    /// The requested CPU.
     pub cpu_request: i64,
+    /// The limit of CPU.
     pub cpu_limit: i64,
+    /// The requested memory.
     pub memory_request: i64,
+    /// The limit of memory.
     pub memory_limit: i64,
 }
 
 impl Amounts {
-    /// Reads requests and limits; a limit without a request is a request, too.
+    /// Reads requests and limits. A limit without a request is also the request.
     pub fn of(resources: &ResourceRequirements) -> Self {
         let get = |map: &Option<std::collections::BTreeMap<String, Quantity>>,
                    name: &str,
@@ -44,7 +48,7 @@ impl Amounts {
         let (limits, requests) = (&resources.limits, &resources.requests);
         let cpu_limit = get(limits, "cpu", milli);
         let memory_limit = get(limits, "memory", whole);
-        // A limit without a request is a request too; the API server says so, a file need not.
+        // The API server sets such a request, but a static Pod may lack it.
         let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
         Self {
             cpu_request: or(get(requests, "cpu", milli), cpu_limit),
@@ -54,7 +58,7 @@ impl Amounts {
         }
     }
 
-    /// Nothing is asked for and nothing limited.
+    /// Returns `true` if there are no requests and no limits.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -66,7 +70,7 @@ impl Amounts {
             && self.memory_request == self.memory_limit
     }
 
-    /// The sum, in which a limit that one part lacks is lacking.
+    /// Returns the sum. It has a limit only if both parts have one.
     fn plus(self, other: Self) -> Self {
         let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.saturating_add(b) };
         Self {
@@ -77,7 +81,7 @@ impl Amounts {
         }
     }
 
-    fn most(self, other: Self) -> Self {
+    fn maximum(self, other: Self) -> Self {
         let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.max(b) };
         Self {
             cpu_request: self.cpu_request.max(other.cpu_request),
@@ -88,8 +92,8 @@ impl Amounts {
     }
 }
 
-/// What a Pod may use at once: the larger of its running containers together and of each init container with the
-/// sidecars before it, and its overhead.
+/// Returns the resources that a Pod may use at the same time: the larger one of its long-running containers together,
+/// and of each init container with earlier sidecars. The overhead is added.
 pub fn pod_amounts(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::default() };
     let (mut sidecars, mut apps, mut init) = (None, None, None);
@@ -100,12 +104,12 @@ pub fn pod_amounts(pod: &Pod) -> Amounts {
             Role::Sidecar => {
                 sidecars = add(sidecars, one);
                 init = Some(init.map_or(sidecars.unwrap_or(one), |most: Amounts| {
-                    most.most(sidecars.unwrap_or(one))
+                    most.maximum(sidecars.unwrap_or(one))
                 }));
             }
             Role::Init => {
                 let with = sidecars.map_or(one, |s: Amounts| s.plus(one));
-                init = Some(init.map_or(with, |most| most.most(with)));
+                init = Some(init.map_or(with, |most| most.maximum(with)));
             }
             Role::App => apps = add(apps, one),
             Role::Ephemeral => {}
@@ -115,7 +119,7 @@ pub fn pod_amounts(pod: &Pod) -> Amounts {
         (Some(a), Some(s)) => a.plus(s),
         (a, s) => a.or(s).unwrap_or_default(),
     };
-    let mut total = init.map_or(running, |init| running.most(init));
+    let mut total = init.map_or(running, |init| running.maximum(init));
     if let Some(whole) = spec.resources.as_ref().map(Amounts::of).filter(|w| !w.is_empty()) {
         total = whole;
     }
@@ -134,27 +138,28 @@ pub fn pod_amounts(pod: &Pod) -> Amounts {
     total
 }
 
-/// CPU shares of cgroup v1, 1,024 for one CPU.
+/// Converts CPU in thousandths to cgroup v1 shares: 1,024 for one CPU.
 pub fn cpu_shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// Microseconds of CPU time in each period; zero is no limit.
+/// Converts CPU in thousandths to microseconds per period. Zero means no limit.
 pub fn cpu_quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(MIN_QUOTA) }
 }
 
-/// What a cgroup is set to; zero is no limit.
+/// The limits of a cgroup. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
+    /// CPU shares of cgroup v1.
     pub cpu_shares: i64,
-    /// Microseconds in each [`CPU_PERIOD`].
+    /// CPU time in microseconds per [`CPU_PERIOD`].
     pub cpu_quota: i64,
-    /// In bytes.
+    /// The limit of memory in bytes.
     pub memory: i64,
 }
 
-/// The limits of a Pod's own cgroup, by its class.
+/// Returns the limits of a Pod's cgroup, by QoS class.
 pub fn pod_cgroup(pod: &Pod) -> CgroupLimits {
     let amounts = pod_amounts(pod);
     match qos_class(pod) {
@@ -167,10 +172,10 @@ pub fn pod_cgroup(pod: &Pod) -> CgroupLimits {
     }
 }
 
-/// How early the kernel kills a container when memory runs out: the less of the node it asked for, the earlier.
+/// Returns the OOM score adjustment. The smaller a container's memory request, the earlier the kernel kills it.
 pub fn oom_score_adj(pod: &Pod, request: i64, node_memory: i64) -> i64 {
     let priority = pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
-    // System-node-critical Pods are kept as long as the kubelet itself.
+    // System-node-critical Pods have the same score as the kubelet.
     if priority >= 2_000_001_000 {
         return -997;
     }

@@ -1,25 +1,33 @@
-//! The environment variables that tell a container of the Services of its namespace, as Docker links once did.
+//! The environment variables of Services, modelled on Docker links.
 
 use std::collections::BTreeMap;
 
-/// The fields of a Service that matter here.
+/// The fields of a Service that its variables need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
+    /// The namespace.
     pub namespace: String,
+    /// The name.
     pub name: String,
+    /// The cluster IP; empty or `None` for a headless Service.
     pub cluster_ip: String,
+    /// The ports, in order.
     pub ports: Vec<Port>,
 }
 
-/// A Service's port, of which the first also has the variables without a port's name.
+/// A port of a Service. The first port also has variables without a port name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
+    /// The name; may be empty.
     pub name: String,
+    /// The port number.
     pub port: i32,
+    /// The protocol; empty for TCP.
     pub protocol: String,
 }
 
-/// The variables of all Services of a namespace if the Pod wants them, and always those of the API server's.
+/// Returns the variables of the namespace's Services if `links` is set, and those of the API server's Service in any
+/// case.
 pub fn variables<'a>(
     services: impl Iterator<Item = &'a Service>,
     namespace: &str,
@@ -27,7 +35,7 @@ pub fn variables<'a>(
 ) -> BTreeMap<String, String> {
     let mut chosen: BTreeMap<&str, &Service> = BTreeMap::new();
     for service in services {
-        // Headless Services have no address to tell of.
+        // Headless Services have no address.
         if service.cluster_ip.is_empty() || service.cluster_ip == "None" {
             continue;
         }
@@ -46,7 +54,7 @@ pub fn variables<'a>(
 }
 
 fn of_service(service: &Service, variables: &mut BTreeMap<String, String>) {
-    let prefix = upper(&service.name);
+    let prefix = variable_prefix(&service.name);
     let ip = &service.cluster_ip;
     let Some(first) = service.ports.first() else { return };
     let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
@@ -55,7 +63,7 @@ fn of_service(service: &Service, variables: &mut BTreeMap<String, String>) {
     for (place, port) in service.ports.iter().enumerate() {
         if !port.name.is_empty() {
             variables.insert(
-                format!("{prefix}_SERVICE_PORT_{}", upper(&port.name)),
+                format!("{prefix}_SERVICE_PORT_{}", variable_prefix(&port.name)),
                 port.port.to_string(),
             );
         }
@@ -72,6 +80,6 @@ fn of_service(service: &Service, variables: &mut BTreeMap<String, String>) {
     }
 }
 
-fn upper(name: &str) -> String {
+fn variable_prefix(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }

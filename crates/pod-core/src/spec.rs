@@ -1,25 +1,32 @@
+//! The containers in a Pod's spec.
+
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 
-/// What part a container plays in its Pod.
+/// The role of a container in its Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// A container that runs before the application containers and ends.
     Init,
-    /// An init container that is restarted and outlives initialisation.
+    /// An init container that keeps running beside the application containers.
     Sidecar,
+    /// An application container.
     App,
+    /// A container for debugging, added to a running Pod.
     Ephemeral,
 }
 
 /// A container of a Pod's spec.
 #[derive(Clone, Debug)]
 pub struct Member<'a> {
+    /// The container's role.
     pub role: Role,
+    /// The container's spec.
     pub container: Cow<'a, Container>,
 }
 
-/// All containers of a Pod in the order in which they start.
+/// Returns all containers of a Pod in the order in which they start.
 pub fn members(pod: &Pod) -> Vec<Member<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten().map(|c| {
@@ -61,15 +68,18 @@ fn of_ephemeral(c: &EphemeralContainer) -> Container {
     }
 }
 
-/// What an exit means for a container.
+/// The consequence of a container's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// The container restarts.
     Restart,
+    /// The container has ended successfully.
     Succeeded,
+    /// The container has failed for good.
     Failed,
 }
 
-/// Whether a container that exited is to run again, by its own policy and rules or else its Pod's.
+/// Decides whether an exited container restarts: by its own rules and policy, else by the Pod's policy.
 pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
     let ended = if code == 0 { Verdict::Succeeded } else { Verdict::Failed };
     let container = &member.container;
@@ -86,7 +96,7 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
     match member.role {
         Role::Ephemeral => ended,
         Role::Sidecar => Verdict::Restart,
-        // An init container that succeeded is never run again for its own sake.
+        // An init container that succeeded does not run again by itself.
         Role::Init if code == 0 => ended,
         Role::Init | Role::App => match policy {
             "Never" => ended,
@@ -96,9 +106,9 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
     }
 }
 
-/// Identifies what a running container was made from. Only what may change in place counts, which is the image, so
-/// that a new default in the API restarts nothing. The number is the one by which upstream's kubelet knows its
-/// containers, so that it can take a node over from us, and we from it, and nothing restarts.
+/// Returns the hash of the spec that a running container was created from. Only name and image count, which can change
+/// in place, so a new API default restarts nothing. Upstream's kubelet computes the same hash, so each kubelet can take
+/// over the other's containers without a restart.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
     let seen = serde_json::json!({"image": image, "name": container.name}).to_string();
@@ -107,12 +117,12 @@ pub fn container_hash(container: &Container) -> String {
     format!("{:x}", fnv1a(printed.as_bytes()))
 }
 
-/// The Fowler–Noll–Vo hash of 32 bits.
+/// Computes the 32-bit FNV-1a hash.
 pub(crate) fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Whether the Pod comes from a file on this node, not from the API.
+/// Reports whether the Pod comes from a file on this node and not from the API server.
 pub fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations
@@ -120,7 +130,7 @@ pub fn is_static(pod: &Pod) -> bool {
         .is_some_and(|source| source != "api")
 }
 
-/// `namespace/name`, by which logs and Events speak of a Pod.
+/// Returns `namespace/name`, as in logs and Events.
 pub fn namespaced_name(pod: &Pod) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     format!("{namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default())

@@ -1,3 +1,5 @@
+//! Computes the status of a Pod.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -17,31 +19,38 @@ use crate::{
     should_restart,
 };
 
-/// All that a status is made from.
+/// The inputs of a status.
 #[derive(Clone, Copy)]
 pub struct StatusInputs<'a> {
+    /// The Pod with the resources that were allocated to it.
     pub pod: &'a Pod,
+    /// The sandboxes and containers in the runtime.
     pub observed: &'a Observed,
+    /// Earlier failures and their back-off.
     pub memory: &'a Memory,
+    /// The results of probes.
     pub verdicts: &'a Verdicts,
+    /// The current time.
     pub now: Timestamp,
-    /// What was reported last, by this kubelet or the one before.
+    /// The last reported status, of this kubelet or an earlier one.
     pub previous: &'a PodStatus,
+    /// The final state, if the Pod is ending or has ended.
     pub ending: Option<&'a Ending>,
-    /// The Pod's containers are being stopped, or have been.
+    /// `true` if the Pod's containers are being stopped or have been stopped.
     pub stopping: bool,
+    /// The addresses of the node.
     pub host_ips: &'a [String],
-    /// The runtime's name, with which container ids begin.
+    /// The runtime's name, which prefixes container IDs.
     pub runtime: &'a str,
-    /// Why the Pod has not been given the resources that it asks for.
+    /// The reason why a resize is pending.
     pub pending: Option<&'a Pending>,
-    /// Why it could not get what it was given.
+    /// The error of the last attempt to resize a container.
     pub resize_error: Option<&'a str>,
 }
 
 const NO_IP: &[String] = &[];
 
-/// What to report of a Pod.
+/// Computes the status to report for a Pod.
 pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     let previous = inputs.previous;
     let (mut init, mut apps, mut ephemeral) = (Vec::new(), Vec::new(), Vec::new());
@@ -56,7 +65,7 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     }
     let computed = phase(inputs.pod, &init, &apps);
     let phase = match inputs.ending {
-        // What still runs has to end before the end is told, so that nobody replaces the Pod too early.
+        // The final phase is only reported once no container runs, so that no controller replaces the Pod too early.
         Some(ending) if ending.reason.is_some() => ending.phase,
         Some(ending) if inputs.observed.running().next().is_none() => ending.phase,
         _ if inputs.stopping && inputs.observed.running().next().is_some() => {
@@ -78,7 +87,7 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         inputs.observed.ready_sandbox().map_or(NO_IP, |s| &s.ips).to_vec()
     };
     let old_ips = || previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
-    // A Pod that has lost its sandbox keeps its last address while it is being stopped.
+    // A Pod without a sandbox keeps its last address while it is being stopped.
     let ips: Vec<String> = if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) {
         old_ips()
     } else {
@@ -88,13 +97,13 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     PodStatus {
         phase: Some(phase.to_owned()),
         conditions: Some(conditions),
-        init_container_statuses: some(init),
-        container_statuses: some(apps),
-        ephemeral_container_statuses: some(ephemeral),
+        init_container_statuses: non_empty(init),
+        container_statuses: non_empty(apps),
+        ephemeral_container_statuses: non_empty(ephemeral),
         host_ip: inputs.host_ips.first().cloned(),
-        host_ips: some(inputs.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        host_ips: non_empty(inputs.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
         pod_ip: ips.first().cloned(),
-        pod_ips: some(ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        pod_ips: non_empty(ips.into_iter().map(|ip| PodIP { ip }).collect()),
         qos_class: previous
             .qos_class
             .clone()
@@ -110,7 +119,8 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     }
 }
 
-/// What to report of a Pod that is over before anything of it was made; others' conditions stay.
+/// Returns the status of a Pod that was refused before any of its containers was created. Keeps the conditions of other
+/// writers.
 pub fn refused(pod: &Pod, ending: &Ending, now: Timestamp) -> PodStatus {
     let before = pod.status.clone().unwrap_or_default();
     PodStatus {
@@ -125,16 +135,16 @@ pub fn refused(pod: &Pod, ending: &Ending, now: Timestamp) -> PodStatus {
     }
 }
 
-/// The API's times have whole seconds; a finer one would differ from what is read back.
+/// Truncates a time to whole seconds, as the API does; otherwise the status would differ from the one read back.
 fn seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Whether all init containers have done their part, or an application container shows that they had.
+/// Reports whether all init containers are done, or an application container proves that they were.
 fn is_initialised(inputs: &StatusInputs<'_>) -> bool {
     members(inputs.pod).iter().all(|member| {
         let newest = inputs.observed.newest(&member.container.name);
@@ -170,7 +180,7 @@ fn container_status(
     if last_state.is_none() && newest.attempt > 0 {
         last_state = old.and_then(|o| last_of(o, &id));
     }
-    // An init container is ready when it has succeeded, and not before.
+    // An init container is ready only after it has succeeded.
     let may_be_ready = member.role != Role::Init;
     let (mut state, mut ready) =
         (ContainerState::default(), running && may_be_ready && health.ready);
@@ -217,7 +227,7 @@ fn container_status(
 fn mounts(member: &Member<'_>, newest: &Container) -> Option<Vec<VolumeMountStatus>> {
     let recursive = |path: &String| newest.recursive_read_only.contains(path);
     let mounts = member.container.volume_mounts.iter().flatten();
-    some(
+    non_empty(
         mounts
             .map(|m| VolumeMountStatus {
                 name: m.name.clone(),
@@ -232,7 +242,7 @@ fn mounts(member: &Member<'_>, newest: &Container) -> Option<Vec<VolumeMountStat
     )
 }
 
-/// A container of which the runtime has nothing: not made yet, or made away with.
+/// Returns the status of a container that the runtime does not have: not created yet, or removed.
 fn without_instance(
     inputs: &StatusInputs<'_>,
     member: &Member<'_>,
@@ -245,8 +255,10 @@ fn without_instance(
         let state = old.state.clone().unwrap_or_default();
         (status.ready, status.started) = (member.role == Role::Init && old.ready, Some(false));
         if let Some(running) = state.running {
-            status.state =
-                Some(ContainerState { terminated: Some(lost(old, running)), ..Default::default() });
+            status.state = Some(ContainerState {
+                terminated: Some(state_of_lost(old, running)),
+                ..Default::default()
+            });
         }
         let for_good =
             status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| {
@@ -275,8 +287,11 @@ fn without_instance(
     }
 }
 
-/// The end of a container that ran when last seen and of which nothing is left.
-fn lost(old: &ContainerStatus, running: ContainerStateRunning) -> ContainerStateTerminated {
+/// Returns the final state of a container that was running and has disappeared.
+fn state_of_lost(
+    old: &ContainerStatus,
+    running: ContainerStateRunning,
+) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: 137,
         reason: Some("ContainerStatusUnknown".to_owned()),
@@ -296,7 +311,7 @@ fn old_status<'a>(previous: &'a PodStatus, name: &str) -> Option<&'a ContainerSt
     lists.into_iter().flatten().flatten().find(|s| s.name == name)
 }
 
-/// The end of an earlier instance, from what was reported before.
+/// Returns the final state of an earlier run, from the last reported status.
 fn last_of(old: &ContainerStatus, id: &str) -> Option<ContainerState> {
     let ended = old.state.as_ref().filter(|s| s.terminated.is_some());
     if ended.is_some() && old.container_id.as_deref() != Some(id) {
@@ -324,7 +339,7 @@ fn terminated(inputs: &StatusInputs<'_>, container: &Container) -> Option<Contai
     Some(ContainerState { terminated: Some(terminated), ..ContainerState::default() })
 }
 
-/// Why a container that exited and is to run again does not yet.
+/// Returns the waiting state of a container that will restart later.
 fn waiting_to_restart(
     inputs: &StatusInputs<'_>,
     member: &Member<'_>,
@@ -380,7 +395,7 @@ fn waiting(
     ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
 }
 
-/// The kubelet's conditions, then everybody else's.
+/// Returns the kubelet's conditions, followed by those of other writers.
 fn conditions(
     inputs: &StatusInputs<'_>,
     phase: &str,
@@ -403,7 +418,7 @@ fn conditions(
     let all = members(inputs.pod);
     let sidecar =
         |name: &str| all.iter().any(|m| m.role == Role::Sidecar && m.container.name == name);
-    // A sidecar has done its part when it has started, any other when it has succeeded.
+    // A sidecar counts as complete once it has started, any other init container once it has succeeded.
     let complete = |s: &ContainerStatus| match sidecar(&s.name) {
         true => s.started == Some(true),
         false => s.ready,
@@ -412,49 +427,52 @@ fn conditions(
         init.iter().filter(|s| !complete(s)).map(|s| s.name.as_str()).collect();
     let containers_ready = if over {
         let reason = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
-        Said::no(reason, None)
+        ConditionState::no(reason, None)
     } else if not_ready.is_empty() {
-        Said::yes()
+        ConditionState::yes()
     } else {
-        Said::no(
+        ConditionState::no(
             "ContainersNotReady",
             Some(format!("containers with unready status: [{}]", not_ready.join(" "))),
         )
     };
     let gates = readiness_gates(inputs);
     let ready = match (&containers_ready.status, gates) {
-        (true, Some(message)) => Said::no("ReadinessGatesNotReady", Some(message)),
+        (true, Some(message)) => ConditionState::no("ReadinessGatesNotReady", Some(message)),
         _ => containers_ready.clone(),
     };
     let initialised = if phase == "Succeeded" {
-        Said { reason: Some("PodCompleted"), ..Said::yes() }
+        ConditionState { reason: Some("PodCompleted"), ..ConditionState::yes() }
     } else if initialised {
-        Said::yes()
+        ConditionState::yes()
     } else {
-        Said::no(
+        ConditionState::no(
             "ContainersNotInitialized",
             Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
         )
     };
     let own = [
-        ("PodReadyToStartContainers", Said { status: sandbox, reason: None, message: None }),
+        (
+            "PodReadyToStartContainers",
+            ConditionState { status: sandbox, reason: None, message: None },
+        ),
         ("Initialized", initialised),
         ("Ready", ready),
         ("ContainersReady", containers_ready),
-        ("PodScheduled", Said::yes()),
+        ("PodScheduled", ConditionState::yes()),
     ];
     let mut own = own.to_vec();
     own.extend(resizes(inputs));
     if let Some(ending) = inputs.ending.filter(|ending| ending.disrupted) {
         let message = ending.message.clone();
-        let said = Said { status: true, reason: Some("TerminationByKubelet"), message };
-        own.push(("DisruptionTarget", said));
+        let state = ConditionState { status: true, reason: Some("TerminationByKubelet"), message };
+        own.push(("DisruptionTarget", state));
     }
     let old: BTreeMap<&str, &PodCondition> =
         inputs.previous.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
     let mut all: Vec<PodCondition> = own
         .iter()
-        .map(|(kind, said)| said.condition(kind, old.get(kind).copied(), inputs))
+        .map(|(kind, state)| state.condition(kind, old.get(kind).copied(), inputs))
         .collect();
     let others = inputs.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     let ours = |kind: &str| own.iter().any(|(own, _)| *own == kind) || RESIZES.contains(&kind);
@@ -462,7 +480,7 @@ fn conditions(
     all
 }
 
-/// Whether a condition is one that kubelets set; others may have set one of the same type.
+/// Reports whether a condition belongs to the kubelet. Another writer may have set one of the same type.
 pub fn is_kubelets(condition: &PodCondition) -> bool {
     const ALWAYS: [&str; 5] =
         ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
@@ -472,25 +490,25 @@ pub fn is_kubelets(condition: &PodCondition) -> bool {
         || condition.reason.as_deref() == Some("TerminationByKubelet")
 }
 
-/// The conditions that are there only while they hold.
+/// The conditions that exist only while they are true.
 const RESIZES: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
 
-fn resizes(inputs: &StatusInputs<'_>) -> Vec<(&'static str, Said)> {
+fn resizes(inputs: &StatusInputs<'_>) -> Vec<(&'static str, ConditionState)> {
     let [pending, in_progress] = RESIZES;
-    let mut said = Vec::new();
+    let mut conditions = Vec::new();
     if let Some(Pending { reason, message }) = inputs.pending {
         let message = Some(message.clone());
-        said.push((pending, Said { status: true, reason: Some(reason), message }));
+        conditions.push((pending, ConditionState { status: true, reason: Some(reason), message }));
     }
     if resize::in_progress(inputs.pod, inputs.observed) {
         let reason = inputs.resize_error.map(|_| "Error");
         let message = inputs.resize_error.map(str::to_owned);
-        said.push((in_progress, Said { status: true, reason, message }));
+        conditions.push((in_progress, ConditionState { status: true, reason, message }));
     }
-    said
+    conditions
 }
 
-/// Why gates keep the Pod from being ready, if they do.
+/// Returns a message if readiness gates keep the Pod from being ready.
 fn readiness_gates(inputs: &StatusInputs<'_>) -> Option<String> {
     let gates = inputs.pod.spec.as_ref()?.readiness_gates.as_ref()?;
     let conditions = inputs.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
@@ -513,14 +531,15 @@ fn readiness_gates(inputs: &StatusInputs<'_>) -> Option<String> {
     (!closed.is_empty()).then(|| closed.join(", "))
 }
 
+/// The present state of one Pod condition.
 #[derive(Clone)]
-struct Said {
+struct ConditionState {
     status: bool,
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Said {
+impl ConditionState {
     fn yes() -> Self {
         Self { status: true, reason: None, message: None }
     }

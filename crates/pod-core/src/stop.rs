@@ -1,10 +1,12 @@
+//! Stops a Pod's containers in order.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{Container, Observed, Role, members};
 
-/// How long a Pod's containers have to end: the deletion's grace, or else the spec's.
+/// Returns the time that a Pod's containers have to end: the grace period of the deletion, or else that of the spec.
 pub fn grace_period(pod: &Pod) -> Duration {
     let deletion =
         pod.metadata.deletion_timestamp.as_ref().and(pod.metadata.deletion_grace_period_seconds);
@@ -12,7 +14,7 @@ pub fn grace_period(pod: &Pod) -> Duration {
     Duration::from_secs(deletion.or(spec).unwrap_or(30).max(0).unsigned_abs())
 }
 
-/// The containers that still run, in the order in which to stop them: applications together, then each sidecar after
+/// Returns the running containers in the order of stopping: first all application containers, then each sidecar after
 /// those that were started after it.
 pub fn stop_stages<'a>(pod: &Pod, observed: &'a Observed) -> Vec<Vec<&'a Container>> {
     let members = members(pod);

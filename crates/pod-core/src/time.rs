@@ -1,18 +1,20 @@
+//! Helpers for times and durations.
+
 use std::time::Duration;
 
 pub use k8s_openapi::jiff::Timestamp;
 
-/// `start` plus `wait`, at most the end of time.
+/// Returns `start` plus `wait`, or the largest time if that overflows.
 pub fn after(start: Timestamp, wait: Duration) -> Timestamp {
     start.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// How long ago `start` was, zero if it lies ahead.
+/// Returns the time since `start`, or zero if it is in the future.
 pub(crate) fn since(start: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(start)).unwrap_or_default()
 }
 
-/// A duration as Go prints it, to the millisecond.
+/// Formats a duration like Go, with millisecond precision.
 pub fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis < 1000 {

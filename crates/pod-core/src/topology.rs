@@ -1,5 +1,5 @@
-//! Where on the machine a container is to be: sets of NUMA nodes, what those who give devices and CPUs away say of them
-//! (hints), and which set comes of all that is said.
+//! Topology alignment (the topology manager): sets of NUMA nodes, the hints of the device, CPU and memory managers, and
+//! the merge of all hints. Read [`merge`] first. This module does no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -10,37 +10,37 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{Role, members};
 
-/// So many NUMA nodes at most by default: all their combinations are tried.
+/// The default limit of NUMA nodes. All their combinations are tried.
 pub const USUAL_NODES: usize = 8;
-/// So many at most whatever is configured.
+/// The limit of NUMA nodes for any configuration.
 pub const MOST_NODES: usize = 16;
 
-/// A set of NUMA nodes, of which there are no more than 64.
+/// A set of NUMA nodes with numbers below 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mask(u64);
 
 impl Mask {
-    /// The set of these nodes; numbers that no node can have are passed over.
+    /// Returns the set of these nodes. Numbers out of range are ignored.
     pub fn of(nodes: impl IntoIterator<Item = i64>) -> Self {
         Self(nodes.into_iter().map(bit).fold(0, |mask, bit| mask | bit))
     }
 
-    /// Whether a node is in the set.
+    /// Reports whether a node is in the set.
     pub fn has(self, node: i64) -> bool {
         self.0 & bit(node) != 0
     }
 
-    /// How many nodes are in it.
+    /// Returns the number of nodes.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Its nodes, the lowest first.
+    /// Returns the nodes in ascending order.
     pub fn nodes(self) -> impl Iterator<Item = i64> {
         (0..64).filter(move |node| self.has(*node))
     }
 
-    /// What is in both.
+    /// Returns the intersection of both sets.
     fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -50,36 +50,39 @@ fn bit(node: i64) -> u64 {
     u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)).unwrap_or(0)
 }
 
-/// A set of nodes on which something can be had; none if any will do.
+/// A set of nodes that can satisfy a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hint {
+    /// The nodes; `None` if any node will do.
     pub nodes: Option<Mask>,
-    /// Whether it could not be had on fewer nodes.
+    /// `true` if fewer nodes cannot satisfy the request.
     pub preferred: bool,
 }
 
-/// What is said of one resource: nothing, or where it can be had, which is nowhere if the list is empty.
+/// The hints for one resource: `None` without a preference. An empty list means that no set of nodes can satisfy the
+/// request.
 pub type Hints = Option<Vec<Hint>>;
 
-/// How much is made of what is said.
+/// The policy of the topology manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing.
+    /// Hints are ignored.
     #[default]
     None,
-    /// The best set is taken, and none is no ground for a refusal.
+    /// The best hint is used, and no Pod is refused.
     BestEffort,
-    /// Whoever cannot have the best is refused.
+    /// A Pod without a preferred hint is refused.
     Restricted,
-    /// Whoever cannot have all on one node is refused.
+    /// A Pod that does not fit on one node is refused.
     SingleNode,
 }
 
-/// The machine's nodes, and how far they are from each other where that is to count.
+/// The machine's NUMA nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
+    /// The numbers of the nodes.
     pub all: Vec<i64>,
-    /// By two nodes; empty if all are equally far.
+    /// The distances by pair of nodes; empty if distances are not considered.
     pub distances: BTreeMap<(i64, i64), u64>,
 }
 
@@ -88,29 +91,29 @@ impl Nodes {
         Mask::of(self.all.iter().copied())
     }
 
-    /// The sum of all distances within a set.
+    /// Returns the sum of all distances within a set.
     fn distance(&self, mask: Mask) -> u64 {
         let pairs = mask.nodes().flat_map(|a| mask.nodes().map(move |b| (a, b)));
         pairs.filter_map(|pair| self.distances.get(&pair)).sum()
     }
 }
 
-/// How much of something a Pod needs at once, by what each of its containers does.
-pub(crate) fn at_once(pod: &Pod, asked: impl Fn(&Container) -> usize) -> usize {
+/// Returns the amount that a Pod needs at the same time, from the amounts of its containers.
+pub(crate) fn at_once(pod: &Pod, amount_of: impl Fn(&Container) -> usize) -> usize {
     let (mut init, mut sidecars, mut apps) = (0_usize, 0_usize, 0_usize);
     for member in members(pod) {
-        let asked = asked(&member.container);
+        let amount = amount_of(&member.container);
         match member.role {
-            Role::Init => init = init.max(sidecars.saturating_add(asked)),
-            Role::Sidecar => sidecars = sidecars.saturating_add(asked),
-            Role::App => apps = apps.saturating_add(asked),
+            Role::Init => init = init.max(sidecars.saturating_add(amount)),
+            Role::Sidecar => sidecars = sidecars.saturating_add(amount),
+            Role::App => apps = apps.saturating_add(amount),
             Role::Ephemeral => {}
         }
     }
     init.max(sidecars.saturating_add(apps))
 }
 
-/// All sets of these nodes but the empty one; what is more than [`MOST_NODES`] is left out.
+/// Returns all non-empty subsets of the first [`MOST_NODES`] nodes.
 pub(crate) fn subsets(nodes: &[i64]) -> impl Iterator<Item = Mask> {
     let nodes = nodes.get(..nodes.len().min(MOST_NODES)).unwrap_or_default();
     (1..1_u32 << nodes.len()).map(move |bits| {
@@ -119,8 +122,8 @@ pub(crate) fn subsets(nodes: &[i64]) -> impl Iterator<Item = Mask> {
     })
 }
 
-/// Where `wanted` of something can be had: `whole` is how much there is on a set of nodes, `free` how much of that may be
-/// taken, `None` if the set is out of the question.
+/// Returns the hints for `wanted` units. `whole` returns the total of a set of nodes, and `free` its free units, or
+/// `None` if the set is not allowed.
 pub fn hints(
     nodes: &[i64],
     wanted: usize,
@@ -135,8 +138,8 @@ pub fn hints(
     possible.map(hint).collect()
 }
 
-/// The set on which a container is to be, by all that is said, and whether it is taken at all.
-pub fn merge(policy: Policy, nodes: &Nodes, said: &[Hints]) -> (Hint, bool) {
+/// Merges hints. Returns the best common hint, and `true` if the policy admits the Pod.
+pub fn merge(policy: Policy, nodes: &Nodes, all_hints: &[Hints]) -> (Hint, bool) {
     if policy == Policy::None {
         return (Hint { nodes: None, preferred: true }, true);
     }
@@ -145,17 +148,17 @@ pub fn merge(policy: Policy, nodes: &Nodes, said: &[Hints]) -> (Hint, bool) {
         !single || hint.preferred && hint.nodes.is_none_or(|nodes| nodes.count() == 1)
     };
     let any = |preferred| vec![Hint { nodes: None, preferred }];
-    let lists = said.iter().map(|hints| match hints {
+    let lists = all_hints.iter().map(|hints| match hints {
         None => any(true),
         Some(hints) if hints.is_empty() => any(false),
         Some(hints) => hints.clone(),
     });
     let lists: Vec<Vec<Hint>> =
         lists.map(|hints| hints.into_iter().filter(usable).collect()).collect();
-    // What wants the most nodes decides how many are too few.
+    // The resource that needs the most nodes determines the target size.
     let fewest = |hints: &Vec<Hint>| hints.iter().filter_map(|h| h.nodes).map(Mask::count).min();
     let goal = lists.iter().filter_map(fewest).max().unwrap_or(0);
-    let best = together(nodes.mask(), &lists).into_iter().min_by_key(|hint| {
+    let best = combinations(nodes.mask(), &lists).into_iter().min_by_key(|hint| {
         let mask = hint.nodes.unwrap_or_default();
         (rank(hint.preferred, mask.count(), goal), nodes.distance(mask), mask)
     });
@@ -166,8 +169,9 @@ pub fn merge(policy: Policy, nodes: &Nodes, said: &[Hints]) -> (Hint, bool) {
     (best, best.preferred || policy == Policy::BestEffort)
 }
 
-/// All sets that can come of taking one hint of each list. One that is preferred is so for all, which then agree on it.
-fn together(all: Mask, lists: &[Vec<Hint>]) -> BTreeSet<Hint> {
+/// Returns all combinations of one hint per list. A combination is preferred only if all of its hints are and have the
+/// same nodes.
+fn combinations(all: Mask, lists: &[Vec<Hint>]) -> BTreeSet<Hint> {
     let mut sets = BTreeSet::from([Hint { nodes: None, preferred: true }]);
     for hints in lists {
         let mut next = BTreeSet::new();
@@ -187,8 +191,8 @@ fn together(all: Mask, lists: &[Vec<Hint>]) -> BTreeSet<Hint> {
     sets.filter(|hint| hint.nodes.is_some_and(|nodes| nodes.count() > 0)).collect()
 }
 
-/// The lower the better: what is preferred, the fewer nodes the better; then as many nodes as are needed, then fewer but as
-/// many as can be, then more but as few as can be.
+/// Returns the rank of a hint; lower is better. Preferred hints come first, with fewer nodes before more. Then come
+/// sets up to the target size, larger ones first, and finally larger sets, smaller ones first.
 fn rank(preferred: bool, count: u32, goal: u32) -> (u8, u32) {
     match count {
         _ if preferred => (0, count),

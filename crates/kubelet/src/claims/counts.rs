@@ -1,27 +1,32 @@
+//! Metrics of dynamic resource allocation.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use pod_core::claims::Book;
 use telemetry::metrics::{GaugeVec, HistogramVec, Metrics};
 
-/// What is counted of claims, under upstream's names.
+/// The metrics of claims, named as upstream.
 pub(super) struct Counts {
     operations: HistogramVec,
     calls: HistogramVec,
     in_use: GaugeVec,
 }
 
-/// The label that stands for all drivers.
+/// The label value that stands for all drivers.
 const ANY: &str = "<any>";
 
 impl Counts {
     pub(super) fn new(metrics: &Metrics) -> Self {
-        // Fifteen, from a tenth of a second to forty seconds.
+        // Fifteen buckets from 0.1 s to 40 s.
         let bounds: Vec<f64> =
             (0..15).map(|step| 0.1 * 400_f64.powf(f64::from(step) / 14.0)).collect();
         Self {
             operations: metrics.histograms(
                 "dra_operations_duration_seconds",
-                "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
+                "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by \
+                 a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or \
+                 UnprepareResources) and separated by the success of the operation. The number of failed operations \
+                 is provided through the histogram's overall count.",
                 &bounds,
                 &["operation_name", "is_error"],
             ),
@@ -33,19 +38,23 @@ impl Counts {
             ),
             in_use: metrics.gauges(
                 "dra_resource_claims_in_use",
-                "[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not the total number of in-use ResourceClaims because the same ResourceClaim might use devices from different drivers. Instead, use the count for the <any> driver_name.",
+                "[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name \
+                 (driver_name label value) and across all drivers (special value <any> for driver_name). Note that \
+                 the sum of all by-driver counts is not the total number of in-use ResourceClaims because the same \
+                 ResourceClaim might use devices from different drivers. Instead, use the count for the <any> \
+                 driver_name.",
                 &["driver_name"],
             ),
         }
     }
 
-    /// Something was done for all claims of a Pod.
+    /// Records that all claims of a Pod were prepared or unprepared.
     pub(super) fn operation(&self, name: &str, failed: bool, took: Duration) {
         let labels = [name, if failed { "true" } else { "false" }];
         self.operations.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// A driver was called.
+    /// Records a call to a driver.
     pub(super) fn call(
         &self,
         driver: &str,
@@ -58,7 +67,7 @@ impl Counts {
         self.calls.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Takes down how many claims are ready.
+    /// Updates the gauge of prepared claims.
     pub(super) fn measure(&self, book: &Book) {
         let mut counts = BTreeMap::from([(ANY, 0)]);
         for claim in book.claims().filter(|claim| claim.prepared) {

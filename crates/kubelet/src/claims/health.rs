@@ -1,4 +1,4 @@
-//! Whether drivers' devices work, by the drivers' word, which holds for a while.
+//! The health of claimed devices, as reported by drivers. A report expires after a while.
 
 use std::{collections::BTreeMap, path::Path, pin::pin, time::Duration};
 
@@ -12,14 +12,14 @@ use tokio::time::{Instant, timeout};
 
 use super::Claims;
 
-/// How long a driver's word holds if it does not say.
+/// The validity of a health report if the driver sets none.
 const HOLDS: Duration = Duration::from_secs(30);
-/// So many bytes of its message are told, as upstream.
+/// The longest health message in bytes, as upstream. Longer ones are cut.
 const LONGEST: usize = 1024;
-/// Of so many devices of one driver at most.
+/// The limit of devices with known health per driver.
 const MOST: usize = 4096;
 
-/// What is known of each driver's devices, by pool and name.
+/// The health of each driver's devices, by pool and device name.
 pub(super) type Healths = BTreeMap<String, BTreeMap<(String, String), Health>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,19 +30,19 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn of(told: &DeviceHealth) -> Self {
-        let word = match told.health() {
+    pub(super) fn of(reported: &DeviceHealth) -> Self {
+        let word = match reported.health() {
             HealthStatus::Healthy => "Healthy",
             HealthStatus::Unhealthy => "Unhealthy",
             HealthStatus::Unknown => "Unknown",
         };
-        let seconds = u64::try_from(told.health_check_timeout_seconds).unwrap_or(0);
+        let seconds = u64::try_from(reported.health_check_timeout_seconds).unwrap_or(0);
         let holds = if seconds > 0 { Duration::from_secs(seconds).min(rt::FAR) } else { HOLDS };
-        let message = (!told.message.is_empty()).then(|| shortened(&told.message));
+        let message = (!reported.message.is_empty()).then(|| shortened(&reported.message));
         Self { word, message, until: Instant::now() + holds }
     }
 
-    pub(super) fn says(&self) -> (&'static str, Option<&String>) {
+    pub(super) fn health_and_message(&self) -> (&'static str, Option<&String>) {
         (self.word, self.message.as_ref())
     }
 }
@@ -56,15 +56,15 @@ fn shortened(message: &str) -> String {
 }
 
 impl Claims {
-    /// Follows what a driver says of its devices' health, and whether its plugin is there, until it is forgotten.
+    /// Follows a driver's health reports and whether its plugin is connected, until the task ends.
     pub(super) async fn follow(&self, name: &str, endpoint: &Path, driver: &Driver) {
         loop {
             if let Err(error) = self.listen(name, endpoint, driver).await {
                 tracing::debug!(name, %error, "follow the health of a driver's devices");
-                // Whoever refuses is there; most drivers know nothing of health.
-                self.reached(name, endpoint, !error.is_unavailable());
+                // A plugin that answers with an error is connected. Most drivers do not implement the health service.
+                self.set_connected(name, endpoint, !error.is_unavailable());
             }
-            self.tell_health(name, &[]);
+            self.set_health(name, &[]);
             tokio::time::sleep(self.times.again).await;
         }
     }
@@ -75,41 +75,42 @@ impl Claims {
         endpoint: &Path,
         driver: &Driver,
     ) -> Result<(), deviceplugin::Error> {
-        let mut asked = pin!(driver.health());
-        let begun = timeout(self.times.silent, &mut asked).await;
-        // Whoever has nothing to tell yet need not even begin to answer.
-        if !matches!(begun, Ok(Err(_))) {
-            self.reached(name, endpoint, true);
+        let mut call = pin!(driver.health());
+        let first = timeout(self.times.silent, &mut call).await;
+        // A driver without reports may delay its response headers, so a timeout counts as connected.
+        if !matches!(first, Ok(Err(_))) {
+            self.set_connected(name, endpoint, true);
         }
-        let mut healths = match begun {
-            Ok(begun) => begun?,
-            Err(_) => asked.await?,
+        let mut healths = match first {
+            Ok(answer) => answer?,
+            Err(_) => call.await?,
         };
-        while let Some(told) = healths.next().await? {
-            self.tell_health(name, &told);
+        while let Some(devices) = healths.next().await? {
+            self.set_health(name, &devices);
         }
         Ok(())
     }
 
-    /// Takes down what a driver says of its devices, of none if it says nothing any more.
-    pub(super) fn tell_health(&self, driver: &str, told: &[DeviceHealth]) {
+    /// Stores health reports of a driver's devices. An empty list forgets all of the driver's reports.
+    pub(super) fn set_health(&self, driver: &str, devices: &[DeviceHealth]) {
         let mut state = self.lock();
         let known = state.healths.entry(driver.to_owned()).or_default();
         let before = known.clone();
-        if told.is_empty() {
+        if devices.is_empty() {
             known.clear();
         }
-        for told in told {
-            let Some(device) = &told.device else { continue };
+        for reported in devices {
+            let Some(device) = &reported.device else { continue };
             let key = (device.pool_name.clone(), device.device_name.clone());
             if known.len() < MOST || known.contains_key(&key) {
-                known.insert(key, Health::of(told));
+                known.insert(key, Health::of(reported));
             }
         }
         let after = known.clone();
         let differs = |device: &Device| {
             let key = (device.pool.clone(), device.name.clone());
-            before.get(&key).map(Health::says) != after.get(&key).map(Health::says)
+            before.get(&key).map(Health::health_and_message)
+                != after.get(&key).map(Health::health_and_message)
         };
         let concerned = state.book.having(driver, differs);
         if after.is_empty() {
@@ -122,7 +123,7 @@ impl Claims {
         }
     }
 
-    /// Says in a Pod's status which devices of claims its containers have, and whether these work.
+    /// Adds the devices of claims and their health to the container statuses of a Pod.
     pub(crate) fn describe(&self, pod: &Pod, status: &mut PodStatus) {
         let state = self.lock();
         let now = Instant::now();
@@ -138,8 +139,10 @@ impl Claims {
             }
         };
         let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
-        for told in status.container_statuses.iter_mut().flatten() {
-            let Some(container) = containers().find(|c| c.name == told.name) else { continue };
+        for status_of_container in status.container_statuses.iter_mut().flatten() {
+            let Some(container) = containers().find(|c| c.name == status_of_container.name) else {
+                continue;
+            };
             let parts = state.book.parts(pod, container).into_iter().map(|(name, devices)| {
                 let mut resources: Vec<ResourceHealth> = Vec::new();
                 for health in devices.into_iter().map(health) {
@@ -153,7 +156,10 @@ impl Claims {
                 .filter(|part| part.resources.as_ref().is_some_and(|all| !all.is_empty()))
                 .peekable();
             if parts.peek().is_some() {
-                told.allocated_resources_status.get_or_insert_default().extend(parts);
+                status_of_container
+                    .allocated_resources_status
+                    .get_or_insert_default()
+                    .extend(parts);
             }
         }
     }

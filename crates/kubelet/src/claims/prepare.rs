@@ -1,4 +1,4 @@
-//! How claims are made ready for a Pod, and taken back after it.
+//! Prepares claims for a Pod and unprepares them when the Pod has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,22 +18,22 @@ const PREPARE: &str = "NodePrepareResources";
 const UNPREPARE: &str = "NodeUnprepareResources";
 
 impl Claims {
-    /// Has drivers make ready what a Pod's claims are for, if the API lets the Pod use them. Whatever fails may be tried
-    /// again.
+    /// Has drivers prepare the claims of a Pod, if the API allows the Pod to use them. The caller may retry after any
+    /// error.
     pub(crate) async fn prepare(
         &self,
         client: Option<&Client>,
         pod: &Pod,
     ) -> Result<(), ClaimsError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         let done = self.prepare_all(client, pod).await;
         if !matches!(done, Ok(false)) {
-            self.counts.operation("PrepareResources", done.is_err(), begun.elapsed());
+            self.counts.operation("PrepareResources", done.is_err(), start.elapsed());
         }
         done.map(drop)
     }
 
-    /// Returns whether there was anything to do.
+    /// Prepares the claims and returns `false` if the Pod has none.
     async fn prepare_all(&self, client: Option<&Client>, pod: &Pod) -> Result<bool, ClaimsError> {
         let wanted = claims::wanted(pod)?;
         if wanted.is_empty() {
@@ -41,7 +41,7 @@ impl Claims {
         }
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let keys = wanted.iter().map(|wanted| (namespace.clone(), wanted.name.clone()));
-        let _turns = self.turns(keys.collect()).await;
+        let _turns = self.lock_claims(keys.collect()).await;
         let (mut all, mut drivers) = (Vec::new(), BTreeMap::new());
         for wanted in &wanted {
             let name = || wanted.name.clone();
@@ -50,7 +50,8 @@ impl Claims {
             let object: ResourceClaim =
                 object.map_err(|source| ClaimsError::Fetch { name: name(), source })?;
             let claim = wanted.check(pod, &object)?;
-            // Nothing is begun without the drivers: the Pod could not end before they have come.
+            // Check all drivers before anything is recorded: otherwise the Pod could not end until they have
+            // registered.
             for driver in claim.drivers.keys() {
                 drivers.insert(driver.clone(), self.driver(driver)?);
             }
@@ -80,32 +81,32 @@ impl Claims {
         driver: Driver,
         claims: &[Claim],
     ) -> Result<(), ClaimsError> {
-        let begun = Instant::now();
-        let answer = driver.prepare(claims.iter().map(asked).collect()).await;
-        self.counts.call(name, driver.prepare_method(), answer.as_ref().err(), begun.elapsed());
+        let start = Instant::now();
+        let answer = driver.prepare(claims.iter().map(dra_claim).collect()).await;
+        self.counts.call(name, driver.prepare_method(), answer.as_ref().err(), start.elapsed());
         let answer = answer.map_err(|source| ClaimsError::Call { call: PREPARE, source })?;
-        let said = |answer: &NodePrepareResourceResponse| answer.error.clone();
-        for (key, answer) in matched(PREPARE, claims, answer, said)? {
+        let error = |answer: &NodePrepareResourceResponse| answer.error.clone();
+        for (key, answer) in match_answers(PREPARE, claims, answer, error)? {
             let devices = answer.devices.into_iter().map(device).collect();
             self.lock().book.give(&key, name, devices);
         }
         Ok(())
     }
 
-    /// Has drivers take back what they made ready for a Pod and no other Pod uses. Success if that is done already.
+    /// Has drivers unprepare the claims that no Pod but this one uses. Succeeds if that is done already.
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), ClaimsError> {
         let keys: BTreeSet<Key> = self.lock().book.used_by(uid).into_iter().collect();
         if keys.is_empty() {
             return Ok(());
         }
-        let begun = Instant::now();
+        let start = Instant::now();
         let done = self.unprepare_all(uid, keys).await;
-        self.counts.operation("UnprepareResources", done.is_err(), begun.elapsed());
+        self.counts.operation("UnprepareResources", done.is_err(), start.elapsed());
         done
     }
 
     async fn unprepare_all(&self, uid: &str, keys: BTreeSet<Key>) -> Result<(), ClaimsError> {
-        let _turns = self.turns(keys).await;
+        let _turns = self.lock_claims(keys).await;
         let alone = self.lock().book.leave(uid);
         let batches = batches(&alone);
         let each = batches.iter().map(|(name, claims)| self.ask_to_unprepare(name, claims));
@@ -123,16 +124,16 @@ impl Claims {
 
     async fn ask_to_unprepare(&self, name: &str, claims: &[Claim]) -> Result<(), ClaimsError> {
         let driver = self.driver(name)?;
-        let begun = Instant::now();
-        let answer = driver.unprepare(claims.iter().map(asked).collect()).await;
-        self.counts.call(name, driver.unprepare_method(), answer.as_ref().err(), begun.elapsed());
+        let start = Instant::now();
+        let answer = driver.unprepare(claims.iter().map(dra_claim).collect()).await;
+        self.counts.call(name, driver.unprepare_method(), answer.as_ref().err(), start.elapsed());
         let answer = answer.map_err(|source| ClaimsError::Call { call: UNPREPARE, source })?;
-        let said = |answer: &NodeUnprepareResourceResponse| answer.error.clone();
-        matched(UNPREPARE, claims, answer, said).map(drop)
+        let error = |answer: &NodeUnprepareResourceResponse| answer.error.clone();
+        match_answers(UNPREPARE, claims, answer, error).map(drop)
     }
 
-    /// Waits until nobody else works on these claims. Everybody takes their turns in the same order.
-    async fn turns(&self, keys: BTreeSet<Key>) -> Vec<OwnedMutexGuard<()>> {
+    /// Locks the claims. Every caller locks them in the order of their keys, which prevents deadlocks.
+    async fn lock_claims(&self, keys: BTreeSet<Key>) -> Vec<OwnedMutexGuard<()>> {
         let mut turns = Vec::new();
         for key in keys {
             let turn = {
@@ -146,7 +147,7 @@ impl Claims {
     }
 }
 
-/// What each driver has part in.
+/// Groups claims by driver. A claim with several drivers is in several groups.
 fn batches(claims: &[Claim]) -> BTreeMap<String, Vec<Claim>> {
     let mut batches: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
     for claim in claims {
@@ -157,7 +158,7 @@ fn batches(claims: &[Claim]) -> BTreeMap<String, Vec<Claim>> {
     batches
 }
 
-fn asked(claim: &Claim) -> dra::Claim {
+fn dra_claim(claim: &Claim) -> dra::Claim {
     let Claim { namespace, uid, name, .. } = claim.clone();
     dra::Claim { namespace, uid, name }
 }
@@ -172,8 +173,8 @@ fn device(device: dra::Device) -> Device {
     }
 }
 
-/// A driver's answer for each claim that it was asked about: for all of these, and for no other.
-fn matched<A>(
+/// Returns a driver's answer per claim. An answer that misses a claim or names an unknown one is an error.
+fn match_answers<A>(
     call: &'static str,
     claims: &[Claim],
     mut answer: HashMap<String, A>,
@@ -181,13 +182,13 @@ fn matched<A>(
 ) -> Result<Vec<(Key, A)>, ClaimsError> {
     let mut all = Vec::new();
     for claim in claims {
-        let Some(said) = answer.remove(&claim.uid) else { continue };
-        let message = error(&said);
+        let Some(result) = answer.remove(&claim.uid) else { continue };
+        let message = error(&result);
         if !message.is_empty() {
             let message = deviceplugin::shortened(&message).to_owned();
             return Err(ClaimsError::Refused { call, claim: claim.name.clone(), message });
         }
-        all.push((claim.key(), said));
+        all.push((claim.key(), result));
     }
     if let Some(uid) = answer.into_keys().next() {
         let uid = deviceplugin::shortened(&uid).to_owned();

@@ -1,6 +1,6 @@
-//! Deletes the ResourceSlices of drivers that are not there, so that the scheduler sends no Pod that would wait for them:
-//! of all drivers when a kubelet starts, as none has registered then, and of each some time after it has gone. A driver
-//! publishes its slices again.
+//! Deletes ResourceSlices of drivers that are not connected, so that the scheduler sends no Pods that would wait for
+//! them. A kubelet that starts deletes those of all drivers, because none has registered yet; later each driver's
+//! slices are deleted some time after it disconnects. A driver that registers publishes its slices again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
 impl State {
-    /// Sees to it that a driver's slices are deleted unless it comes back, if it is not there.
+    /// Schedules the deletion of a driver's slices if the driver is not connected, else cancels it.
     pub(super) fn schedule(&mut self, driver: &str, grace: Duration) {
         let there = self.drivers.get(driver).is_some_and(|all| all.iter().any(|p| p.connected));
         if there {
@@ -24,19 +24,19 @@ impl State {
         }
     }
 
-    fn due(&self) -> Option<(String, Instant)> {
+    fn next_due(&self) -> Option<(String, Instant)> {
         let next = self.wipes.iter().min_by_key(|(_, at)| **at);
         next.map(|(driver, at)| (driver.clone(), *at))
     }
 }
 
-/// Deletes them when it is time, until shutdown.
+/// Deletes slices that are due, until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
     let claims = &ctx.claims;
     let mut changes = claims.changed.subscribe();
     let mut wait = rt::Backoff::new(FIRST, LONGEST);
     loop {
-        let due = claims.lock().due();
+        let due = claims.lock().next_due();
         let at = due.as_ref().map_or_else(|| Instant::now() + rt::FAR, |(_, at)| *at);
         tokio::select! {
             biased;
@@ -46,14 +46,14 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client) {
         let Some((driver, at)) = due else { continue };
         match delete(&client, &ctx.settings.node_name, &driver).await {
             Ok(()) => {
-                tracing::info!(driver, "deleted the ResourceSlices of drivers that are not there");
+                tracing::info!(driver, "deleted the ResourceSlices of disconnected drivers");
                 wait.reset();
                 claims.lock().wipes.remove(&driver);
             }
             Err(error) => {
-                tracing::warn!(driver, %error, "delete ResourceSlices");
+                tracing::warn!(driver, %error, "delete the ResourceSlices of disconnected drivers; trying again");
                 let again = Instant::now() + wait.next(rt::random());
-                // It may have come back meanwhile.
+                // The driver may have reconnected meanwhile.
                 if let Some(next) = claims.lock().wipes.get_mut(&driver).filter(|n| **n == at) {
                     *next = again;
                 }

@@ -1,4 +1,4 @@
-//! Claims of drivers that behave, and of drivers that do not.
+//! Tests of claims with correct and faulty drivers.
 
 use std::collections::HashMap;
 
@@ -49,14 +49,14 @@ impl Scene {
         Self { root, api, tasks, claims }
     }
 
-    /// As if the kubelet were killed and started again; its drivers have yet to register.
+    /// Simulates a kubelet that was killed and restarted. Drivers must register again.
     fn restart(&mut self) {
         self.tasks.shutdown().stop();
         self.tasks = rt::Tasks::new(rt::Shutdown::new());
         self.claims = claims(self.root.path(), &self.tasks);
     }
 
-    /// A driver that is registered, and lives as long as its tasks.
+    /// Starts and registers a driver, which runs as long as the returned tasks.
     fn driver(&self, name: &str, services: &[&str]) -> (Arc<DraDriver>, rt::Tasks) {
         let directory = self.root.path().join(name);
         std::fs::create_dir_all(&directory).unwrap();
@@ -74,7 +74,7 @@ impl Scene {
         done.map_err(|error| error.to_string())
     }
 
-    /// A claim that is allocated from drivers and reserved for Pods.
+    /// Creates a claim that is allocated from drivers and reserved for Pods.
     async fn claim(&self, name: &str, drivers: &[&str], pods: &[&str]) {
         let result =
             |driver| json!({"driver": driver, "pool": "node", "device": name, "request": "r"});
@@ -105,7 +105,7 @@ impl Scene {
         self.claims.for_start(pod, container(pod)).map_err(|error| error.to_string())
     }
 
-    /// The Pods that the file says use claims.
+    /// Returns the Pods that hold claims according to the checkpoint.
     fn written(&self) -> BTreeSet<String> {
         let bytes = std::fs::read(self.root.path().join(CHECKPOINT)).unwrap_or_default();
         let book = Book::restore(&bytes).unwrap_or_default();
@@ -144,7 +144,7 @@ fn users(uids: &[&str]) -> BTreeSet<String> {
 const V1: &[&str] = &["v1.DRAPlugin"];
 
 #[tokio::test]
-async fn a_claim_is_made_ready_once_for_its_pods_and_taken_back_after_the_last_whoever_dies() {
+async fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     let mut scene = Scene::new();
     let (driver, _alive) = scene.driver(DRIVER, V1);
     scene.claim("shared", &[DRIVER], &["one", "two"]).await;
@@ -159,7 +159,7 @@ async fn a_claim_is_made_ready_once_for_its_pods_and_taken_back_after_the_last_w
         assert_eq!(scene.given(pod).unwrap(), ["fpga.example.com/device=shared"]);
     }
     assert_eq!(scene.written(), users(&["one", "two"]));
-    let dynamic_resources = scene.claims.told(&one, container(&one));
+    let dynamic_resources = scene.claims.dynamic_resources(&one, container(&one));
     let told = ContainerResources { dynamic_resources, ..ContainerResources::default() };
     let device = &told.dynamic_resources[0].claim_resources[0];
     assert_eq!(told.dynamic_resources[0].claim_name, "shared");
@@ -178,7 +178,7 @@ async fn a_claim_is_made_ready_once_for_its_pods_and_taken_back_after_the_last_w
     assert_eq!(away, "DRA driver fpga.example.com is not registered");
     assert_eq!(scene.written(), users(&["two"]));
     scene.register(&driver, V1).unwrap();
-    // Whoever takes it next has it made ready, as a machine that was started anew has lost what drivers made.
+    // After a restart the claim is prepared again, because a rebooted machine has lost what the driver prepared.
     scene.prepare(&two).await.unwrap();
     scene.unprepare("two").await.unwrap();
     scene.unprepare("two").await.unwrap();
@@ -188,7 +188,7 @@ async fn a_claim_is_made_ready_once_for_its_pods_and_taken_back_after_the_last_w
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_can_satisfy_begins_nothing() {
+async fn records_nothing_for_unsatisfiable_claims() {
     let scene = Scene::new();
     let (driver, _alive) = scene.driver(DRIVER, V1);
     scene.claim("others", &[DRIVER], &["else"]).await;
@@ -203,7 +203,7 @@ async fn a_claim_that_nobody_can_satisfy_begins_nothing() {
         ("empty", "ResourceClaim empty: not allocated"),
         ("missing", "fetch ResourceClaim missing: "),
     ] {
-        // The good one does not help it.
+        // The valid claim of the same Pod is not prepared, either.
         let pod = pod("pod", &["good", name]);
         let error = scene.prepare(&pod).await.unwrap_err();
         assert!(error.starts_with(words), "{error}");
@@ -213,12 +213,12 @@ async fn a_claim_that_nobody_can_satisfy_begins_nothing() {
     let nobody = scene.claims.prepare(None, &pod("pod", &["good"])).await.unwrap_err();
     assert!(nobody.to_string().contains("no API server"), "{nobody}");
     assert_eq!((driver.calls().len(), scene.written()), (0, users(&[])));
-    // With nothing begun, nothing keeps the Pod from ending.
+    // Without a recorded claim the Pod can end.
     scene.unprepare("pod").await.unwrap();
 }
 
 #[tokio::test]
-async fn a_driver_that_hangs_or_lies_stops_its_own_pods_only() {
+async fn faulty_driver_blocks_only_its_own_pods() {
     let scene = Scene::new();
     let (bad, _alive) = scene.driver(DRIVER, V1);
     let (good, _well) = scene.driver("good.example.com", V1);
@@ -293,7 +293,7 @@ async fn a_driver_that_hangs_or_lies_stops_its_own_pods_only() {
 }
 
 #[tokio::test]
-async fn what_a_kubelet_had_begun_when_it_was_killed_is_taken_back() {
+async fn unprepares_claims_of_a_killed_kubelet() {
     let mut scene = Scene::new();
     let (driver, _alive) = scene.driver(DRIVER, V1);
     scene.claim("claim", &[DRIVER], &["pod"]).await;
@@ -309,7 +309,7 @@ async fn what_a_kubelet_had_begun_when_it_was_killed_is_taken_back() {
     );
     scene.restart();
     assert_eq!(scene.claims.users(), users(&[]));
-    // A claim of the same name is another one, and waits until the first is taken back.
+    // A claim with the same name is another one, and waits until the first is unprepared.
     driver.set_fault("NodePrepareResources", None);
     scene.register(&driver, V1).unwrap();
     scene.prepare(&pod("pod", &["claim"])).await.unwrap();
@@ -333,7 +333,7 @@ async fn what_a_kubelet_had_begun_when_it_was_killed_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_driver_is_called_by_the_first_service_that_it_lists_and_is_known() {
+async fn calls_driver_by_its_first_supported_service() {
     let scene = Scene::new();
     let beta = ["v1alpha3.Node", "v1beta1.DRAPlugin", "v1.DRAPlugin"];
     let (driver, _alive) = scene.driver(DRIVER, &beta);
@@ -357,7 +357,7 @@ async fn a_driver_is_called_by_the_first_service_that_it_lists_and_is_known() {
         "{old}"
     );
 
-    // While one plugin takes over from another the later one is asked, and the other if that has gone.
+    // During a rolling update the newest plugin is called, or the older one if the newest has disconnected.
     let next = DraDriver::new(DRIVER, &scene.root.path().join("next"));
     std::fs::create_dir_all(scene.root.path().join("next")).unwrap();
     let (next, alive) = (Arc::new(next), rt::Tasks::new(rt::Shutdown::new()));
@@ -371,7 +371,7 @@ async fn a_driver_is_called_by_the_first_service_that_it_lists_and_is_known() {
 }
 
 #[tokio::test]
-async fn a_drivers_word_on_health_is_told_while_it_holds() {
+async fn reports_device_health_until_it_expires() {
     let scene = Scene::new();
     let (driver, alive) = scene.driver(DRIVER, V1);
     scene.claim("claim", &[DRIVER], &["pod"]).await;
@@ -401,9 +401,9 @@ async fn a_drivers_word_on_health_is_told_while_it_holds() {
     assert_eq!(told(), is(json!({"health": "Unhealthy", "message": message})));
     driver.set_healths(vec![health_of("claim", HealthStatus::Healthy, "")]);
     let known = |state: &State| state.healths[DRIVER][&("node".into(), "claim".into())].clone();
-    scene.until("it is well", |state| known(state).says().0 == "Healthy").await;
+    scene.until("it is well", |state| known(state).health_and_message().0 == "Healthy").await;
     assert_eq!(told(), is(json!({"health": "Healthy"})));
-    // A word that is not repeated holds no longer than was said.
+    // A report expires after its timeout.
     let mut brief = health_of("claim", HealthStatus::Healthy, "");
     brief.health_check_timeout_seconds = 1;
     let until = health::Health::of(&brief).until;
@@ -414,7 +414,7 @@ async fn a_drivers_word_on_health_is_told_while_it_holds() {
 }
 
 #[tokio::test]
-async fn slices_of_drivers_that_are_not_there_are_deleted() {
+async fn deletes_slices_of_disconnected_drivers() {
     let scene = Scene::new();
     let mut ctx = crate::volumes::tests::context(
         scene.root.path(),
@@ -440,7 +440,7 @@ async fn slices_of_drivers_that_are_not_there_are_deleted() {
     for (name, driver) in [("own", DRIVER), ("stays", "stays.example.com")] {
         scene.api.create(&SLICES, slice(name, driver, "node")).await;
     }
-    // Its socket stays, as when it is killed.
+    // The socket file stays, as after a kill.
     alive.shutdown().stop();
     let gone = |state: &State| state.wipes.contains_key(DRIVER);
     scene.until("the driver is missed", gone).await;

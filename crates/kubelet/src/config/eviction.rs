@@ -1,4 +1,4 @@
-//! When the node is short of something, and what it then does.
+//! Eviction settings: the thresholds and the reaction to them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{ConfigError, or};
 
 type Amounts = BTreeMap<String, String>;
 
-/// The fields of eviction, as they stand in the file.
+/// The eviction fields of the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EvictionConfiguration {
@@ -23,17 +23,18 @@ pub struct EvictionConfiguration {
     merge_default_eviction_settings: bool,
 }
 
-/// When the node acts, and how.
+/// The checked eviction settings.
 #[derive(Clone, Debug, Default)]
 pub struct EvictionSettings {
+    /// The hard and soft thresholds.
     pub thresholds: Vec<Threshold>,
-    /// How long a condition stays on the Node after the last shortage.
+    /// The time that a pressure condition stays on the Node after the last shortage.
     pub transition: Duration,
-    /// How long a Pod has to end that a soft threshold takes.
+    /// The longest termination grace period of a Pod evicted by a soft threshold.
     pub grace: Duration,
 }
 
-/// What counts where the configuration names no hard thresholds.
+/// The hard thresholds used if the configuration has none.
 const HARD: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
     ("nodefs.available", "10%"),
@@ -43,8 +44,8 @@ const HARD: [(&str, &str); 5] = [
 ];
 
 impl EvictionSettings {
-    /// How much of a resource hard thresholds keep free.
-    pub(crate) fn kept_free(&self, signal: Signal, capacity: u64) -> u64 {
+    /// Returns the amount of a resource that the hard thresholds keep free.
+    pub(crate) fn hard_minimum(&self, signal: Signal, capacity: u64) -> u64 {
         let hard = self.thresholds.iter().filter(|t| t.grace.is_none() && t.signal == signal);
         hard.map(|t| t.amount.of(capacity)).max().unwrap_or(0)
     }
@@ -81,7 +82,7 @@ impl EvictionSettings {
     }
 }
 
-/// `None` for a threshold that is switched off by an amount of nothing.
+/// Parses a threshold. Returns `None` if the amount disables the threshold.
 fn threshold(
     field: &'static str,
     name: &str,
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_upstreams_unless_some_are_given() {
+    fn uses_upstream_thresholds_unless_some_are_set() {
         assert_eq!(settings("{}").unwrap().thresholds.len(), HARD.len());
         let own = settings("evictionHard: {memory.available: 5%, nodefs.available: 0%}").unwrap();
         assert_eq!(own.thresholds.len(), 1, "nothing is added, and 0% is off");
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn rejects_invalid_thresholds() {
         for (text, cause) in [
             ("evictionHard: {disk.available: 1Gi}", "disk.available"),
             ("evictionHard: {memory.available: much}", "much"),

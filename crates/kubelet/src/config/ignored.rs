@@ -1,6 +1,8 @@
+//! Fields of the configuration file that are accepted without effect.
+
 use api_config::known::Field;
 
-/// Fields of upstream's that are accepted, and why nothing is done about them.
+/// Upstream's fields without effect, each with the reason.
 pub(super) const WITHOUT_EFFECT: &[Field] = &[
     ("cgroupsPerQOS", "Pods always have groups of their own"),
     ("configMapAndSecretChangeDetectionStrategy", "changes are looked for at every sync"),

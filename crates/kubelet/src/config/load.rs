@@ -1,4 +1,4 @@
-//! How the configuration is put together: the file, then the drop-in files in order, then the flags.
+//! Assembles the configuration: the file, then the drop-in files in order, then the flags.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::Args;
 const KIND: &str = "KubeletConfiguration";
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
-/// What the file, the drop-in files and the flags of a command line come to.
+/// Loads the configuration from the file, the drop-in files and the flags of a command line.
 pub(crate) fn load(args: &Args) -> Result<KubeletConfiguration, ConfigError> {
     let mut whole = match &args.config {
         Some(path) => read(path)?,
@@ -32,7 +32,7 @@ pub(crate) fn load(args: &Args) -> Result<KubeletConfiguration, ConfigError> {
     decode(whole).map_err(|source| ConfigError::Decode { path, source })
 }
 
-/// A configuration from one text.
+/// Parses a configuration from YAML or JSON text.
 pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
     decode(object(text)?)
 }
@@ -54,7 +54,7 @@ fn read(path: &Path) -> Result<Map<String, Value>, ConfigError> {
     object(&text).map_err(|source| ConfigError::Decode { path: path.to_owned(), source })
 }
 
-/// The drop-in files of a directory and those below it, in the order in which they count.
+/// Returns the drop-in files of a directory and its subdirectories, in the order of the merge.
 fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let failed = |source| ConfigError::Read { path: directory.to_owned(), source };
     let mut entries = std::fs::read_dir(directory)
@@ -74,7 +74,7 @@ fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(found)
 }
 
-/// Objects are merged; anything else, lists too, is replaced.
+/// Merges one object into another. Values other than objects, and also lists, are replaced.
 fn merge(whole: &mut Map<String, Value>, over: Map<String, Value>) {
     for (field, value) in over {
         match (whole.get_mut(&field), value) {
@@ -86,7 +86,7 @@ fn merge(whole: &mut Map<String, Value>, over: Map<String, Value>) {
     }
 }
 
-/// An unknown field is told in a warning, as upstream's kubelet does.
+/// Decodes the merged configuration. Unknown fields are logged as a warning, as in upstream's kubelet.
 fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_config::Error> {
     whole.remove("apiVersion");
     whole.remove("kind");
@@ -94,12 +94,13 @@ fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_con
         tracing::warn!(warning, "the kubelet's configuration has a field without effect");
     }
     if let Some(warning) = unknown(&whole) {
-        tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
+        tracing::warn!(warning, "the kubelet's configuration has unknown fields");
     }
     Ok(api_config::decode::<KubeletConfiguration>(KIND, Value::Object(whole))?.value)
 }
 
-/// The fields that upstream's kind does not have. Our own struct cannot tell: one of its fields takes what others leave.
+/// Returns a warning about fields that upstream's kind does not have. [`KubeletConfiguration`] cannot detect these,
+/// because its flattened fields accept every name.
 fn unknown(whole: &Map<String, Value>) -> Option<String> {
     let whole = Value::Object(whole.clone());
     api_config::decode::<api_config::KubeletConfiguration>(KIND, whole).ok()?.warning()
@@ -114,14 +115,14 @@ mod tests {
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
     #[test]
-    fn only_fields_that_no_kubelet_has_are_unknown() {
+    fn warns_only_of_fields_unknown_upstream() {
         let of = |text: &str| unknown(&object(text).unwrap());
         assert_eq!(of("providerID: x\nevictionHard: {memory.available: 1%}\nmaxPods: 3\n"), None);
         assert!(of("maxPods: 3\nmaxPodz: 4\n").unwrap().contains("maxPodz"));
     }
 
     #[test]
-    fn drop_in_files_override_the_file_and_flags_both() {
+    fn drop_in_overrides_file_and_flag_overrides_drop_in() {
         let dir = std::env::temp_dir().join(format!("windlass-drop-ins-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("conf.d")).unwrap();
         let write = |name: &str, text: &str| {

@@ -1,4 +1,4 @@
-//! Which CPUs, memory and NUMA nodes containers get.
+//! Settings of the CPU, memory and topology managers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,10 +15,10 @@ use super::{ConfigError, or, text};
 
 type Texts = BTreeMap<String, String>;
 
-/// Amounts by NUMA node and resource.
+/// Reserved amounts by NUMA node and resource.
 pub(crate) type ReservedMemory = BTreeMap<i64, BTreeMap<String, Quantity>>;
 
-/// The fields of placement, as they stand in the file.
+/// The placement fields of the configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PlacementConfiguration {
@@ -34,32 +34,35 @@ pub struct PlacementConfiguration {
     topology_manager_policy_options: Texts,
 }
 
-/// What is placed together.
+/// The unit that the topology manager aligns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Each container for itself.
+    /// Each container separately.
     #[default]
     Container,
-    /// All containers of a Pod.
+    /// All containers of a Pod together.
     Pod,
 }
 
-/// How containers are placed.
+/// The checked settings of the CPU, memory and topology managers.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementSettings {
-    /// The options of the CPU manager's policy `static`; `None` is the policy `none`.
+    /// The options of the CPU manager's policy `static`. `None` stands for the policy `none`.
     pub cpus: Option<Options>,
-    /// How often running containers are held to their CPUs.
+    /// The interval at which the CPU sets of running containers are corrected.
     pub reconcile: Duration,
-    /// The CPUs that are kept for the system, where they are named.
+    /// The CPUs reserved for the system (`reservedSystemCPUs`), if they are set.
     pub reserved_cpus: Option<CpuSet>,
-    /// What each NUMA node keeps for the system, of the memory manager's policy `Static`; `None` is the policy `None`.
+    /// The memory reserved per NUMA node under the memory manager's policy `Static`. `None` stands for the policy
+    /// `None`.
     pub reserved_memory: Option<ReservedMemory>,
+    /// The policy of the topology manager.
     pub topology: Policy,
+    /// The unit that the topology manager aligns.
     pub scope: Scope,
-    /// Whether of several sets of NUMA nodes those are taken that are closest together.
+    /// `true` if the closest of several sets of NUMA nodes is preferred.
     pub closest: bool,
-    /// On a machine with more NUMA nodes than these nothing is placed by them.
+    /// The largest number of NUMA nodes at which topology alignment is used.
     pub most_nodes: usize,
 }
 
@@ -68,7 +71,7 @@ fn invalid(field: &'static str, message: String) -> ConfigError {
 }
 
 impl PlacementSettings {
-    /// Whether every container runs where it likes.
+    /// Returns `true` if no setting restricts the placement of containers.
     pub(crate) fn is_idle(&self) -> bool {
         let is_given = self.cpus.is_some() || self.reserved_memory.is_some();
         !is_given && self.reserved_cpus.is_none() && self.topology == Policy::None
@@ -110,7 +113,8 @@ fn topology(config: &PlacementConfiguration) -> Result<(Policy, Scope), ConfigEr
         "single-numa-node" => Policy::SingleNode,
         other => {
             let message = format!(
-                "invalid configuration: topologyManagerPolicy (--topology-manager-policy) {} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]",
+                "invalid configuration: topologyManagerPolicy (--topology-manager-policy) {} must be one of: \
+                 [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]",
                 go_quote(other)
             );
             return Err(invalid("topologyManagerPolicy", message));
@@ -121,7 +125,8 @@ fn topology(config: &PlacementConfiguration) -> Result<(Policy, Scope), ConfigEr
         "pod" => Scope::Pod,
         other => {
             let message = format!(
-                "invalid configuration: topologyManagerScope (--topology-manager-scope) {} must be one of: \"container\", or \"pod\"",
+                "invalid configuration: topologyManagerScope (--topology-manager-scope) {} must be one of: \
+                 \"container\", or \"pod\"",
                 go_quote(other)
             );
             return Err(invalid("topologyManagerScope", message));
@@ -130,7 +135,7 @@ fn topology(config: &PlacementConfiguration) -> Result<(Policy, Scope), ConfigEr
     Ok((policy, scope))
 }
 
-/// The options of the CPU manager's policy, `None` for the policy that does nothing.
+/// Returns the options of the CPU manager's policy `static`, or `None` for the policy `none`.
 fn cpus(config: &PlacementConfiguration) -> Result<Option<Options>, ConfigError> {
     let options = &config.cpu_manager_policy_options;
     match text(&config.cpu_manager_policy, "none").as_str() {
@@ -150,7 +155,7 @@ fn cpus(config: &PlacementConfiguration) -> Result<Option<Options>, ConfigError>
     }
 }
 
-/// What NUMA nodes keep of memory, `None` for the policy that does nothing.
+/// Returns the memory reserved per NUMA node, or `None` for the policy `None`.
 fn memory(config: &PlacementConfiguration) -> Result<Option<ReservedMemory>, ConfigError> {
     let mut nodes = ReservedMemory::new();
     for reservation in &config.reserved_memory {
@@ -185,7 +190,8 @@ fn reserve(
     let quoted = go_quote(name);
     if name != "memory" && !name.starts_with(HUGE_PAGES) {
         return Err(format!(
-            "the limit type {quoted} for NUMA node {number} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
+            "the limit type {quoted} for NUMA node {number} is not supported, only [memory hugepages-<HugePageSize>] \
+             is accepted"
         ));
     }
     let amount = Quantity::parse(amount)
@@ -219,10 +225,11 @@ fn cpu_options(given: &Texts) -> Result<Options, String> {
             }
             _ => return Err(format!("unknown CPU Manager Policy option: {}", go_quote(name))),
         };
-        *option = truth(name, value)?;
+        *option = parse_bool(name, value)?;
     }
     if options.by_cache && options.distribute {
-        return Err("static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time".to_owned());
+        return Err("static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not \
+             be used at the same time".to_owned());
     }
     Ok(options)
 }
@@ -231,7 +238,7 @@ fn topology_options(given: &Texts) -> Result<(bool, usize), String> {
     let (mut closest, mut most) = (false, USUAL_NODES);
     for (name, value) in given {
         match name.as_str() {
-            "prefer-closest-numa-nodes" => closest = truth(name, value)?,
+            "prefer-closest-numa-nodes" => closest = parse_bool(name, value)?,
             "max-allowable-numa-nodes" => {
                 let number = value.parse::<usize>().map_err(|_| {
                     format!(
@@ -254,9 +261,9 @@ fn topology_options(given: &Texts) -> Result<(bool, usize), String> {
     Ok((closest, most))
 }
 
-/// As Go's `strconv.ParseBool` reads it.
-fn truth(name: &str, value: &str) -> Result<bool, String> {
-    crate::flags::truth(value).ok_or_else(|| {
+/// Parses a boolean option like Go's `strconv.ParseBool`.
+fn parse_bool(name: &str, value: &str) -> Result<bool, String> {
+    crate::flags::parse_bool(value).ok_or_else(|| {
         format!(
             "bad value for option {}: strconv.ParseBool: parsing {}: invalid syntax",
             go_quote(name),
@@ -275,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_as_upstreams_and_wrong_ones_are_refused_in_its_words() {
+    fn parses_settings_and_rejects_invalid_ones_as_upstream() {
         let none = settings("{}").unwrap();
         assert!(
             none.cpus.is_none() && none.topology == Policy::None && none.reconcile.as_secs() == 10

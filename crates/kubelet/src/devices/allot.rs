@@ -1,3 +1,5 @@
+//! Allocates devices to containers.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cri::v1;
@@ -11,7 +13,7 @@ use prost::Message as _;
 
 use super::{Devices, DevicesError};
 
-/// What a container needs to use its devices.
+/// Container settings that give access to allocated devices.
 #[derive(Debug, Default)]
 pub(crate) struct ForContainer {
     pub(crate) envs: BTreeMap<String, String>,
@@ -22,7 +24,7 @@ pub(crate) struct ForContainer {
 }
 
 impl ForContainer {
-    /// What plugins set twice is as the first says.
+    /// Adds a plugin's answer. The first of several values for one name or path wins.
     fn add(&mut self, answer: ContainerAllocateResponse) {
         for (name, value) in answer.envs {
             self.envs.entry(name).or_insert(value);
@@ -52,7 +54,7 @@ impl ForContainer {
         self.add_cdi(answer.cdi_devices.into_iter().map(|device| device.name));
     }
 
-    /// What a container has by several names it has once.
+    /// Adds CDI device names, each once.
     pub(crate) fn add_cdi(&mut self, names: impl IntoIterator<Item = String>) {
         for name in names {
             if self.cdi.iter().all(|known| known.name != name) {
@@ -63,15 +65,15 @@ impl ForContainer {
 }
 
 impl Devices {
-    /// Gives one container what it lacks, near the wanted NUMA nodes as far as that can be.
+    /// Allocates the devices that a container lacks, near the wanted NUMA nodes if possible.
     pub(crate) async fn allot(
         &self,
         pod: &Pod,
         container: &Container,
         near: Option<Mask>,
     ) -> Result<(), DevicesError> {
-        let asked = self.lock().book.asked(container);
-        for (resource, wanted) in asked {
+        let requested = self.lock().book.asked(container);
+        for (resource, wanted) in requested {
             let turn = self.lock().turns.entry(resource.clone()).or_default().clone();
             let _turn = turn.lock().await;
             let wanted = (resource.as_str(), wanted);
@@ -106,8 +108,8 @@ impl Devices {
         endpoint.ok_or_else(|| DevicesError::NoPlugin(resource.to_owned()))
     }
 
-    /// What a container that is about to start needs to use its devices, once their plugins have made them ready. One
-    /// that should have devices and has none, as what was given away was lost, is given some or does not start.
+    /// Returns the settings that a starting container needs for its devices, after plugins have prepared them
+    /// (PreStartContainer). If the allocation of a container was lost, devices are allocated first, or this fails.
     pub(crate) async fn for_start(
         &self,
         pod: &Pod,
@@ -118,7 +120,7 @@ impl Devices {
         let given = self.lock().book.given((uid, &container.name)).cloned().unwrap_or_default();
         let mut all = ForContainer::default();
         for (resource, given) in given {
-            // A plugin that is away has been asked when the devices were given.
+            // A disconnected plugin is skipped: its answer was recorded when the devices were allocated.
             if let Ok((plugin, options)) = self.plugin(&resource)
                 && options.pre_start_required
             {

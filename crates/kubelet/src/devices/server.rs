@@ -1,3 +1,5 @@
+//! The registration service for device plugins.
+
 use std::{
     fs,
     os::unix::fs::FileTypeExt,
@@ -17,26 +19,27 @@ use tonic::{Request, Response, Status};
 use super::{Devices, DevicesError};
 use crate::{context::Context, pods::Pods, volumes::DIRECTORY_MODE};
 
-/// The socket at which plugins register, by upstream's name.
+/// The socket at which plugins register, named as upstream.
 const SOCKET: &str = "kubelet.sock";
 
-/// Lets plugins register, and has Pods look at their devices when these change, until shutdown.
+/// Serves registrations, and wakes Pods whose devices changed health, until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
     let devices = &ctx.devices;
     let mut changes = devices.changes();
     if let Err(error) = serve(devices) {
         let path = devices.directory.join(SOCKET);
-        tracing::error!(path = %path.display(), %error, "let device plugins register");
+        tracing::error!(path = %path.display(), %error, "serve the registration of device plugins; restart the \
+             kubelet to try again");
     }
     while changes.changed().await.is_ok() {
-        for uid in devices.concerned() {
+        for uid in devices.take_changed_pods() {
             pods.wake(&uid);
         }
     }
 }
 
-/// Serves registrations. Plugins see by the new socket that there is a new kubelet, with which they have to register
-/// again; theirs are removed for that.
+/// Serves registrations at a new socket. Removes all sockets in the directory: a plugin watches its own socket, and
+/// registers again when it disappears.
 pub(super) fn serve(devices: &Arc<Devices>) -> std::io::Result<()> {
     sys::make_directories(&devices.directory, DIRECTORY_MODE)?;
     for entry in fs::read_dir(&devices.directory)?.flatten() {

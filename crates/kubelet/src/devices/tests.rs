@@ -1,4 +1,4 @@
-//! Devices of plugins that behave, and of plugins that do not.
+//! Tests of devices with correct and faulty plugins.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ impl Scene {
         Self { root, tasks, devices, placement }
     }
 
-    /// As if the kubelet were killed and started again.
+    /// Simulates a kubelet that was killed and restarted.
     fn restart(&mut self) {
         self.tasks.shutdown().stop();
         self.tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -46,7 +46,7 @@ impl Scene {
         self.root.path().join("device-plugins")
     }
 
-    /// Starts a plugin, and waits until its devices are known.
+    /// Starts a plugin and waits until its devices are known.
     async fn plugin(&self, resource: &str, change: impl FnOnce(&mut DevicePlugin)) -> Running {
         let mut plugin = DevicePlugin::new(resource, &["a", "b"]);
         change(&mut plugin);
@@ -93,7 +93,7 @@ fn pod(uid: &str, resource: &str, amount: usize) -> Pod {
 }
 
 #[tokio::test]
-async fn a_container_gets_its_device_and_keeps_it_when_the_kubelet_is_killed() {
+async fn keeps_allocated_device_when_the_kubelet_is_killed() {
     let mut scene = Scene::new();
     let running = scene
         .plugin(R, |plugin| {
@@ -121,7 +121,7 @@ async fn a_container_gets_its_device_and_keeps_it_when_the_kubelet_is_killed() {
     assert_eq!(scene.count(R).await, (2, 2));
     let (one, two) = (pod("one", R, 1), pod("two", R, 2));
     scene.admit(&one).await.unwrap();
-    // It is killed before the container starts, and has not heard of the plugin when it starts again.
+    // The kubelet is killed before the container starts. After the restart the plugin has not registered yet.
     scene.restart();
     assert_eq!(scene.count(R).await, (0, 0));
     scene.admit(&one).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_container_gets_its_device_and_keeps_it_when_the_kubelet_is_killed() {
 }
 
 #[tokio::test]
-async fn the_health_of_devices_is_told_to_the_node_and_to_their_pods() {
+async fn reports_device_health_to_node_and_pods() {
     let scene = Scene::new();
     let running = scene.plugin(R, |_| {}).await;
     scene.admit(&pod("one", R, 1)).await.unwrap();
@@ -163,7 +163,7 @@ async fn the_health_of_devices_is_told_to_the_node_and_to_their_pods() {
     running.plugin.set_devices(vec![device("a", "on fire", None), device("b", HEALTHY, Some(3))]);
     changes.changed().await.unwrap();
     assert_eq!(scene.count(R).await, (2, 1));
-    assert_eq!(scene.devices.concerned(), ["one".to_owned()].into());
+    assert_eq!(scene.devices.take_changed_pods(), ["one".to_owned()].into());
     let status = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0}]});
     let mut status: PodStatus = serde_json::from_value(status).unwrap();
     scene.devices.describe("one", &mut status);
@@ -178,16 +178,16 @@ async fn the_health_of_devices_is_told_to_the_node_and_to_their_pods() {
 }
 
 #[tokio::test]
-async fn who_registers_wrongly_is_told_why() {
+async fn rejects_invalid_registrations() {
     let scene = Scene::new();
     let directory = scene.directory();
     for (version, endpoint, resource, words) in [
         ("v1alpha", "x.sock", R, "requested API version \"v1alpha\" is not supported by kubelet"),
         ("v1beta1", "x.sock", "cpu", "the ResourceName \"cpu\" is invalid"),
         ("v1beta1", "x.sock", "a/b/../c", "is invalid"),
-        ("v1beta1", "../../x.sock", R, "is no path below"),
-        ("v1beta1", "/run/x.sock", R, "is no path below"),
-        ("v1beta1", "", R, "is no path below"),
+        ("v1beta1", "../../x.sock", R, "is not a path below"),
+        ("v1beta1", "/run/x.sock", R, "is not a path below"),
+        ("v1beta1", "", R, "is not a path below"),
         ("v1beta1", "nobody.sock", R, "failed to get device plugin options"),
     ] {
         let error = register(&directory, version, endpoint, resource).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn who_registers_wrongly_is_told_why() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_hangs_stops_only_those_who_want_its_devices() {
+async fn hanging_plugin_blocks_only_pods_that_need_its_devices() {
     let scene = Scene::new();
     let slow = scene.plugin("example.com/slow", |_| {}).await;
     let _quick = scene.plugin(R, |_| {}).await;
@@ -206,7 +206,7 @@ async fn a_plugin_that_hangs_stops_only_those_who_want_its_devices() {
     tokio::select! {
         biased;
         _ = scene.admit(&stuck) => unreachable!("it was answered"),
-        // It is asked before the other is taken.
+        // Wait until the plugin has been called.
         () = async { while !slow.plugin.calls().contains(&"Allocate a".to_owned()) { tokio::task::yield_now().await } } => {}
     }
     tokio::select! {
@@ -214,7 +214,7 @@ async fn a_plugin_that_hangs_stops_only_those_who_want_its_devices() {
         _ = scene.admit(&stuck) => unreachable!("it was answered"),
         done = async { scene.admit(&pod("one", R, 2)).await } => done.unwrap(),
     }
-    // Whoever gave up waiting has nothing.
+    // The caller that stopped waiting holds no device.
     assert_eq!(scene.devices.holders(), ["one"]);
     slow.plugin.set_fault("Allocate", Some(Fault::Refuse(testkit::Code::Internal, "no".into())));
     let error = scene.admit(&stuck).await.unwrap_err();
@@ -224,12 +224,12 @@ async fn a_plugin_that_hangs_stops_only_those_who_want_its_devices() {
 }
 
 #[tokio::test]
-async fn devices_of_a_pod_that_is_about_to_end_are_waited_for() {
+async fn waits_for_devices_of_an_ending_pod() {
     let scene = Scene::new();
     let running = scene.plugin(R, |_| {}).await;
     scene.admit(&pod("one", R, 2)).await.unwrap();
     assert!(scene.admit(&pod("two", R, 1)).await.unwrap_err().contains("Available: 0"));
-    scene.placement.ending("one");
+    scene.placement.mark_ending("one");
     let two = pod("two", R, 1);
     let admitted = scene.admit(&two);
     tokio::pin!(admitted);
@@ -242,13 +242,13 @@ async fn devices_of_a_pod_that_is_about_to_end_are_waited_for() {
     scene.placement.release("one").await;
     admitted.await.unwrap();
     assert_eq!(scene.devices.holders(), ["two"]);
-    // One that has no devices ends without a trace.
-    scene.placement.ending("nobody");
+    // A Pod without devices is not tracked.
+    scene.placement.mark_ending("nobody");
     assert!(!scene.placement.is_anybody_ending());
 }
 
 #[tokio::test]
-async fn a_list_that_is_too_long_for_a_message_is_none() {
+async fn drops_device_list_beyond_the_message_limit() {
     let scene = Scene::new();
     let running = scene.plugin(R, |_| {}).await;
     let mut changes = scene.devices.changes();
@@ -260,7 +260,7 @@ async fn a_list_that_is_too_long_for_a_message_is_none() {
 }
 
 #[tokio::test]
-async fn the_plugin_that_registers_last_is_the_resources() {
+async fn last_plugin_of_a_resource_wins() {
     let scene = Scene::new();
     let first = scene.plugin(R, |_| {}).await;
     let second =
@@ -272,7 +272,7 @@ async fn the_plugin_that_registers_last_is_the_resources() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_given_away() {
+async fn allocates_nothing_if_checkpoint_cannot_be_written() {
     let scene = Scene::new();
     let _running = scene.plugin(R, |_| {}).await;
     let path = scene.directory().join(CHECKPOINT);
@@ -286,7 +286,7 @@ async fn what_cannot_be_written_down_is_not_given_away() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_is_damaged_or_lost_starts_no_container_without_its_device() {
+async fn allocates_again_after_checkpoint_was_damaged() {
     let mut scene = Scene::new();
     let running = scene.plugin(R, |_| {}).await;
     let one = pod("one", R, 1);

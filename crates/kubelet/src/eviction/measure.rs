@@ -1,4 +1,4 @@
-//! What the node has left, and what Pods use of it.
+//! Measures free resources of the node and their usage by Pods.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,7 +38,7 @@ fn disk(place: &Path, [bytes, inodes]: [Signal; 2], readings: &mut Readings) {
     readings.insert(inodes, reading(disk.inodes_free, disk.inodes));
 }
 
-/// What is free, and the file cache that costs nothing to give up.
+/// Returns the available memory: free memory and the inactive file cache, which the kernel can reclaim.
 fn memory() -> Reading {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let amount = |key: &str| {
@@ -59,7 +59,8 @@ fn pids() -> Option<Reading> {
     Some(Reading { available: u64::saturating_sub(capacity, all), capacity })
 }
 
-/// What each Pod uses of what is short; nothing is known of inodes and processes, where priority alone counts.
+/// Returns each Pod's usage of the resource that is short. For inodes and processes usage is unknown, and Pods are
+/// ranked by priority alone.
 pub(super) async fn usage<'a>(
     ctx: &Context,
     signal: Signal,
@@ -70,7 +71,7 @@ pub(super) async fn usage<'a>(
         Signal::NodeFs | Signal::ImageFs => {
             let storage = storage(ctx, pods).await;
             let uses = storage.into_iter().flat_map(|(uid, storage)| {
-                // What containers share belongs to none of them.
+                // Shared files count for the Pod and for no container.
                 let shared = storage.empty_dirs.values().sum::<u64>() + storage.hosts;
                 let own = storage.containers.into_iter().chain([(String::new(), shared)]);
                 own.map(move |(name, used)| ((uid.clone(), name), used)).collect::<Vec<_>>()
@@ -95,7 +96,7 @@ pub(super) async fn usage<'a>(
     pods.iter().map(use_of).collect()
 }
 
-/// A Pod's uid and a container's name.
+/// A Pod's UID and a container's name.
 type Name = (String, String);
 
 fn name(attributes: &cri::v1::ContainerAttributes) -> Name {
@@ -112,7 +113,7 @@ async fn memory_of_containers(ctx: &Context) -> HashMap<Name, u64> {
     stats.into_iter().filter_map(used).collect()
 }
 
-/// What Pods have written to the node's disk, by uid.
+/// Returns the bytes that Pods have written to the node's disk, by Pod UID.
 pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String, Storage> {
     let stats = ctx.cri.list_container_stats().await.unwrap_or_default();
     let layer = |stats: cri::v1::ContainerStats| {
@@ -127,7 +128,7 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
         let empty_dirs = pod_dir.join("volumes/kubernetes.io~empty-dir");
         let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
         let on_disk = volumes.filter(|v| {
-            // What is in memory is limited by its file system.
+            // Volumes in memory are limited by their file system.
             v.empty_dir.as_ref().is_some_and(|e| e.medium.as_deref() != Some("Memory"))
         });
         let volumes = on_disk.map(|v| (v.name.clone(), empty_dirs.join(&v.name))).collect();
@@ -149,20 +150,20 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
         .unwrap_or_default()
 }
 
-/// Where a Pod writes to.
+/// The paths that a Pod writes to.
 struct Places {
     uid: String,
     volumes: Vec<(String, PathBuf)>,
-    /// By name: the size of the writable layer, and the directories of logs and of termination logs.
+    /// Containers: name, size of the writable layer, and the directories of logs and of termination logs.
     containers: Vec<(String, u64, [PathBuf; 2])>,
     hosts: PathBuf,
 }
 
 impl Places {
     fn measure(self) -> (String, Storage) {
-        let volumes = self.volumes.into_iter().map(|(name, path)| (name, held(&path).bytes));
+        let volumes = self.volumes.into_iter().map(|(name, path)| (name, disk_usage(&path).bytes));
         let containers = self.containers.into_iter().map(|(name, layer, directories)| {
-            (name, layer + directories.iter().map(|path| held(path).bytes).sum::<u64>())
+            (name, layer + directories.iter().map(|path| disk_usage(path).bytes).sum::<u64>())
         });
         let storage = Storage {
             empty_dirs: volumes.collect(),
@@ -173,25 +174,29 @@ impl Places {
     }
 }
 
-/// What the files below a directory take of the disk.
+/// The disk usage of a file or a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct FileUsage {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
 }
 
-/// Returns what one file takes of the disk; nothing if there is none.
-pub(crate) fn held_by_file(path: &Path) -> Held {
+/// Returns the disk usage of one file, or zero if the file does not exist.
+pub(crate) fn held_by_file(path: &Path) -> FileUsage {
     let meta = fs::symlink_metadata(path);
-    meta.map_or_else(|_| Held::default(), |meta| Held { bytes: meta.blocks() * 512, inodes: 1 })
+    meta.map_or_else(
+        |_| FileUsage::default(),
+        |meta| FileUsage { bytes: meta.blocks() * 512, inodes: 1 },
+    )
 }
 
-/// Counts the files below a directory; what vanishes meanwhile takes nothing.
-pub(crate) fn held(directory: &Path) -> Held {
-    let mut held = Held::default();
+/// Returns the disk usage of the files below a directory. Files that disappear meanwhile count nothing.
+pub(crate) fn disk_usage(directory: &Path) -> FileUsage {
+    let mut held = FileUsage::default();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(meta) = entry.metadata() else { continue };
-        let below = if meta.is_dir() { self::held(&entry.path()) } else { Held::default() };
+        let below =
+            if meta.is_dir() { self::disk_usage(&entry.path()) } else { FileUsage::default() };
         held.bytes += meta.blocks() * 512 + below.bytes;
         held.inodes += 1 + below.inodes;
     }
@@ -203,15 +208,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_a_directory_is_that_of_its_files_and_no_links() {
+    fn counts_files_below_directory_and_no_link_targets() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
         std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
-        let size = held(dir.path()).bytes;
+        let size = disk_usage(dir.path()).bytes;
         assert!((100_000..200_000).contains(&size), "{size}");
     }
-    /// CVE-2020-8557: a container filled the disk through its `/etc/hosts`, which nobody counted.
+    /// CVE-2020-8557: a container filled the disk through its `/etc/hosts`, which did not count as its usage.
     #[test]
     fn counts_hosts_file_and_termination_logs() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What is done when the node runs short: it says so, gives up what nobody needs, and then Pods, one at a time.
+//! Node-pressure eviction: reports pressure conditions, removes unused images, then evicts Pods one at a time. The
+//! ranking of Pods and the thresholds are in `pod_core::evict`.
 
 mod measure;
 
@@ -13,14 +14,14 @@ use tokio::sync::watch;
 
 use crate::{context::Context, housekeeping, pods::Pods};
 
-pub(crate) use measure::{Held, held, held_by_file};
+pub(crate) use measure::{FileUsage, disk_usage, held_by_file};
 
-/// How often the node is looked at, as upstream's.
+/// The interval between two measurements, as upstream.
 const LOOK: Duration = Duration::from_secs(10);
-/// What a Pod has to end when a hard threshold takes it.
+/// The termination grace period of a Pod evicted by a hard threshold.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// What the node is short of: the conditions that hold.
+/// The pressure conditions of the node that are true.
 pub(crate) struct Pressures(watch::Sender<Vec<&'static str>>);
 
 impl Default for Pressures {
@@ -34,7 +35,7 @@ impl Pressures {
         self.0.borrow().clone()
     }
 
-    /// Returns when they have changed.
+    /// Returns a channel that changes with the conditions.
     pub(crate) fn follow(&self) -> watch::Receiver<Vec<&'static str>> {
         self.0.subscribe()
     }
@@ -48,7 +49,7 @@ impl Pressures {
     }
 }
 
-/// Looks after the node until shutdown.
+/// Measures the node and relieves pressure until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
     let settings = &ctx.settings.eviction;
     let mut watcher = Watcher::new(settings.thresholds.clone(), settings.transition);
@@ -56,7 +57,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
         let shortage = watcher.look(&measure::readings(&ctx).await, ctx.now());
         ctx.pressures.set(shortage.conditions);
         let gone = match &shortage.act {
-            Some((threshold, reading)) => relieve(&ctx, &pods, threshold, *reading).await,
+            Some((threshold, reading)) => reclaim(&ctx, &pods, threshold, *reading).await,
             None => false,
         };
         if !gone && ctx.settings.limit_storage {
@@ -66,8 +67,8 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
     }
 }
 
-/// Frees some of what is short; returns whether a Pod had to go for it.
-async fn relieve(ctx: &Context, pods: &Pods, threshold: &Threshold, reading: Reading) -> bool {
+/// Reclaims the resource that is short. Returns `true` if a Pod was evicted.
+async fn reclaim(ctx: &Context, pods: &Pods, threshold: &Threshold, reading: Reading) -> bool {
     let signal = threshold.signal;
     let text = format!("Attempting to reclaim {}", signal.resource());
     ctx.events.of_node(&ctx.settings.node_name, "Warning", "EvictionThresholdMet", text);
@@ -92,11 +93,11 @@ async fn relieve(ctx: &Context, pods: &Pods, threshold: &Threshold, reading: Rea
         None => AT_ONCE,
         Some(_) => ctx.settings.eviction.grace,
     };
-    end(ctx, pods, first.pod, ending, grace);
+    evict_pod(ctx, pods, first.pod, ending, grace);
     true
 }
 
-/// Ends Pods that have written more than they may.
+/// Evicts Pods that exceed their limits of local ephemeral storage.
 async fn limit_storage(ctx: &Context, pods: &Pods) {
     let limited: Vec<Arc<Pod>> =
         pods.active().into_iter().filter(|pod| evict::limits_storage(pod)).collect();
@@ -108,12 +109,12 @@ async fn limit_storage(ctx: &Context, pods: &Pods) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let over = storage.get(uid).and_then(|used| evict::over_storage_limit(pod, used));
         if let Some(ending) = over.filter(|_| !pod_core::admit::is_critical(pod)) {
-            end(ctx, pods, pod, ending, AT_ONCE);
+            evict_pod(ctx, pods, pod, ending, AT_ONCE);
         }
     }
 }
 
-fn end(ctx: &Context, pods: &Pods, pod: &Pod, ending: Ending, grace: Duration) {
+fn evict_pod(ctx: &Context, pods: &Pods, pod: &Pod, ending: Ending, grace: Duration) {
     ctx.events.warn(pod, "Evicted", ending.message.clone().unwrap_or_default());
     pods.evict(pod.metadata.uid.as_deref().unwrap_or_default(), ending, grace);
 }

@@ -1,4 +1,4 @@
-//! Upstream's flags that stand for a field of the configuration file: the flag, the field's path, how it is written.
+//! The upstream flags that map to a field of the configuration file, each with the field's path and syntax.
 
 use super::Form::{self, Bool, Headers, List, Map, Number, Reservations, Taints, Text};
 

@@ -1,4 +1,4 @@
-//! Upstream's flags that have no field in the configuration file and nothing to do here.
+//! Upstream's flags that are accepted without effect and have no field in the configuration file.
 
 use api_config::known::{self, Flag};
 
@@ -6,7 +6,7 @@ const METRICS: &str =
     "containers are measured by their control groups and the runtime, without cAdvisor";
 const LEFTOVERS: &str = "a Pod keeps the last container of each name, and none when it is gone";
 
-/// The name, whether it takes a value, and why that is harmless.
+/// Each flag's name, `true` if it takes a value, and the reason why it is ignored.
 const IGNORED: &[Flag] = &[
     ("application-metrics-count-limit", true, METRICS),
     ("boot-id-file", true, METRICS),

@@ -1,3 +1,5 @@
+//! Limits of the cgroups that contain Pods.
+
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
     QosClass, huge_pages, qos_class,
@@ -6,20 +8,21 @@ use pod_core::{
 
 use crate::{context::Context, node, pods::Pods, steps};
 
-/// The groups above those of Pods: what all may use, and how the classes share what is not enough for all.
+/// The cgroups above those of Pods: the limits for all Pods, and the CPU shares of the QoS classes.
 #[derive(Default)]
 pub(super) struct Groups {
     set: Vec<(String, sys::cgroup::Limits)>,
 }
 
 impl Groups {
-    /// Brings the groups to what the node's Pods now amount to; writes nothing if they are.
-    pub(super) fn bring_about(&mut self, ctx: &Context, pods: &Pods) -> Result<(), sys::Error> {
+    /// Updates the cgroups to the current Pods. Writes only if a limit has changed.
+    pub(super) fn update(&mut self, ctx: &Context, pods: &Pods) -> Result<(), sys::Error> {
         let amounts = node::unreserved(ctx);
         let amount = |name: &str, read: fn(&_) -> i64| amounts.get(name).map_or(0, read);
         let active = pods.active();
         let burstable = |pod: &&std::sync::Arc<Pod>| qos_class(pod) == QosClass::Burstable;
-        let asked = active.iter().filter(burstable).map(|pod| pod_amounts(pod).cpu_request).sum();
+        let requested =
+            active.iter().filter(burstable).map(|pod| pod_amounts(pod).cpu_request).sum();
         let shares =
             |milli| sys::cgroup::Limits { cpu_shares: cpu_shares(milli), ..Default::default() };
         let pages = ctx.machine.huge_pages.keys().map(|size| {
@@ -33,7 +36,7 @@ impl Groups {
         };
         let wanted = vec![
             (steps::pods_group(ctx), all),
-            (steps::class_group(ctx, QosClass::Burstable), shares(asked)),
+            (steps::class_group(ctx, QosClass::Burstable), shares(requested)),
             (steps::class_group(ctx, QosClass::BestEffort), shares(0)),
         ];
         if self.set != wanted {

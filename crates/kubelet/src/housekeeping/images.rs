@@ -1,3 +1,5 @@
+//! Image garbage collection.
+
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
@@ -8,14 +10,14 @@ use pod_core::Timestamp;
 
 use crate::context::Context;
 
-/// Removes images that no container uses, the longest unused first, when their disk is nearly full.
+/// Removes unused images, the least recently used first, when their file system exceeds the high threshold.
 #[derive(Default)]
 pub(super) struct Collector {
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, ImageUse>,
 }
 
 #[derive(Clone, Copy)]
-struct Seen {
+struct ImageUse {
     first: Timestamp,
     last_used: Timestamp,
 }
@@ -24,7 +26,7 @@ impl Collector {
     pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
         let now = ctx.now();
         let images = ctx.cri.list_images().await?;
-        let used = used(ctx).await?;
+        let used = used_images(ctx).await?;
         let references: Vec<String> = images.iter().map(|image| image.id.clone()).collect();
         ctx.pull_records.prune(&references, now);
         self.seen.retain(|id, _| images.iter().any(|image| image.id == *id));
@@ -32,12 +34,12 @@ impl Collector {
             let seen = self
                 .seen
                 .entry(image.id.clone())
-                .or_insert(Seen { first: now, last_used: Timestamp::MIN });
+                .or_insert(ImageUse { first: now, last_used: Timestamp::MIN });
             if used.contains(&image.id) {
                 seen.last_used = now;
             }
         }
-        let Some(mut excess) = excess(ctx).await? else { return Ok(()) };
+        let Some(mut excess) = bytes_to_free(ctx).await? else { return Ok(()) };
         let mut free: Vec<_> = images.into_iter().filter(|image| removable(image, &used)).collect();
         free.sort_by_key(|image| self.seen.get(&image.id).map(|s| (s.last_used, s.first)));
         for image in free {
@@ -64,7 +66,7 @@ impl Collector {
 
 /// Removes every image that no container uses.
 pub(crate) async fn remove_unused(ctx: &Context) -> Result<(), cri::Error> {
-    let used = used(ctx).await?;
+    let used = used_images(ctx).await?;
     for image in ctx.cri.list_images().await? {
         if removable(&image, &used) {
             tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
@@ -74,13 +76,13 @@ pub(crate) async fn remove_unused(ctx: &Context) -> Result<(), cri::Error> {
     Ok(())
 }
 
-/// What was packed on the node no registry would give back.
+/// Reports whether an image may be removed. Images built on the node stay, because no registry has them.
 fn removable(image: &cri::v1::Image, used: &HashSet<String>) -> bool {
     let own = image.repo_tags.iter().any(|name| bootstrap_core::images::is_own(name));
     !image.pinned && !own && !used.contains(&image.id)
 }
 
-async fn used(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
+async fn used_images(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
     let containers = ctx.cri.list_containers(None).await?;
     let mut used: HashSet<String> =
         containers.into_iter().flat_map(|c| [c.image_ref, c.image_id]).collect();
@@ -88,16 +90,16 @@ async fn used(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
     Ok(used)
 }
 
-/// How many bytes to free, if the images' disk is fuller than it may be.
-async fn excess(ctx: &Context) -> Result<Option<u64>, cri::Error> {
+/// Returns the number of bytes to free, or `None` if the images' file system is below the high threshold.
+async fn bytes_to_free(ctx: &Context) -> Result<Option<u64>, cri::Error> {
     let info = ctx.cri.image_fs_info().await?;
     let place = info.image_filesystems.into_iter().find_map(|fs| Some(fs.fs_id?.mountpoint));
     let disk = place.and_then(|place| sys::disk_use(Path::new(&place)).ok()).unwrap_or_default();
-    Ok(to_free(disk, ctx.settings.image_gc_high, ctx.settings.image_gc_low))
+    Ok(amount_above_threshold(disk, ctx.settings.image_gc_high, ctx.settings.image_gc_low))
 }
 
-/// A hundred percent is not a threshold: it means that images are never collected, however full the disk is.
-fn to_free(disk: sys::DiskUse, high: u64, low: u64) -> Option<u64> {
+/// Returns the number of bytes to free. A high threshold of 100 % disables garbage collection.
+fn amount_above_threshold(disk: sys::DiskUse, high: u64, low: u64) -> Option<u64> {
     if disk.capacity == 0 || high >= 100 || disk.used_percent() < high {
         return None;
     }
@@ -105,7 +107,7 @@ fn to_free(disk: sys::DiskUse, high: u64, low: u64) -> Option<u64> {
     Some(wanted.saturating_sub(disk.available))
 }
 
-/// The image that sandboxes are made of, which no container shows; old runtimes do not pin it either.
+/// Returns the ID of the sandbox image. No container refers to it, and old runtimes do not pin it.
 async fn sandbox_image(ctx: &Context) -> Result<Option<String>, cri::Error> {
     let info = ctx.cri.status(true).await?.info;
     let config =
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_that_nobody_could_pull_again_stay() {
+    fn keeps_local_pinned_and_used_images() {
         let image = |tag: &str, pinned| cri::v1::Image {
             id: "sha256:1".to_owned(),
             repo_tags: vec![tag.to_owned()],
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_collected_between_the_thresholds_and_never_at_a_hundred_percent() {
+    fn frees_down_to_low_threshold_and_never_at_hundred_percent() {
         let disk = |available| sys::DiskUse { capacity: 1000, available, ..Default::default() };
         for (available, high, low, wanted) in [
             (500, 85, 80, None),
@@ -147,8 +149,12 @@ mod tests {
             (0, 85, 80, Some(200)),
             (0, 100, 80, None),
         ] {
-            assert_eq!(to_free(disk(available), high, low), wanted, "{available} {high} {low}");
+            assert_eq!(
+                amount_above_threshold(disk(available), high, low),
+                wanted,
+                "{available} {high} {low}"
+            );
         }
-        assert_eq!(to_free(sys::DiskUse::default(), 85, 80), None);
+        assert_eq!(amount_above_threshold(sys::DiskUse::default(), 85, 80), None);
     }
 }

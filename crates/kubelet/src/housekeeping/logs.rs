@@ -1,3 +1,5 @@
+//! Log rotation of running containers.
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -50,7 +52,7 @@ pub(super) async fn rotate(ctx: &Context) -> Result<(), LogError> {
     Ok(())
 }
 
-/// The logs, two directories down, that are larger than `most`.
+/// Returns the logs, two directories below `root`, that are larger than `most` bytes.
 fn full_logs(root: &Path, most: u64) -> Vec<PathBuf> {
     let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
     let files = below(root.to_owned()).flat_map(below).flat_map(below);
@@ -58,7 +60,7 @@ fn full_logs(root: &Path, most: u64) -> Vec<PathBuf> {
     logs.filter(|path| fs::metadata(path).is_ok_and(|m| m.len() > most)).collect()
 }
 
-/// Compresses what was rotated before, and removes the oldest so that one more fits.
+/// Compresses rotated logs, and removes the oldest ones so that one more fits.
 fn make_room(path: &Path, most: usize) -> Result<(), LogError> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let prefix = format!("{}.", name.to_string_lossy());
@@ -70,7 +72,7 @@ fn make_room(path: &Path, most: usize) -> Result<(), LogError> {
         .collect();
     // The time in the name sorts as text.
     rotated.sort();
-    // The log itself and the one about to be rotated are two of the files that may be.
+    // The limit includes the log itself and the one about to be rotated.
     let excess = rotated.len().saturating_sub(most.saturating_sub(2));
     for old in rotated.drain(..excess) {
         fs::remove_file(&old).map_err(at("remove", &old))?;
@@ -86,7 +88,7 @@ fn compress(path: &Path) -> Result<(), LogError> {
     let (aside, done) = (named(".gz.tmp"), named(".gz"));
     let mut from = fs::File::open(path).map_err(at("open", path))?;
     let to = fs::File::create(&aside).map_err(at("make", &aside))?;
-    // Whoever may read the log may read what it was.
+    // The compressed file has the permissions of the log.
     from.metadata()
         .and_then(|meta| to.set_permissions(meta.permissions()))
         .map_err(at("set the mode of", &aside))?;
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_made_by_removing_the_oldest_and_compressing_the_rest() {
+    fn removes_oldest_logs_and_compresses_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         for name in [
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_large_logs_two_directories_down_are_full() {
+    fn finds_only_large_logs_two_directories_down() {
         let dir = tempfile::tempdir().unwrap();
         let below = dir.path().join("a_b_c/app");
         fs::create_dir_all(&below).unwrap();

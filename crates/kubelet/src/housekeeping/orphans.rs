@@ -1,19 +1,25 @@
+//! Removes leftovers of Pods that no longer exist.
+
 use std::collections::BTreeSet;
 
 use crate::{context::Context, pods::Pods, runtime, steps, volumes};
 
 /// Removes the directories, logs and control groups of Pods that neither the sources nor the runtime know.
 pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
-    let known = runtime::everything(ctx).await?;
-    let is_orphan = |uid: &String| !known.contains_key(uid) && !pods.knows(uid);
+    let known = runtime::list_pods(ctx).await?;
+    let is_orphan = |uid: &String| !known.contains_key(uid) && !pods.has_pod(uid);
     let mut found: BTreeSet<String> = names(&ctx.settings.root.join("pods"));
     found.extend(steps::group_uids(ctx));
     for uid in found.into_iter().filter(is_orphan) {
-        tracing::info!(uid, "remove what a Pod left that is no more");
+        tracing::info!(uid, "remove the leftovers of a deleted Pod");
         let volumes = volumes::tear_down(ctx, &uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(ctx, &uid).map_err(|e| e.to_string());
         if let Err(message) = volumes.and(group) {
-            tracing::warn!(uid, message, "remove what a Pod left");
+            tracing::warn!(
+                uid,
+                message,
+                "remove the leftovers of a deleted Pod; trying again later"
+            );
         }
         let ending = format!("_{uid}");
         for logs in names(&ctx.settings.logs).into_iter().filter(|name| name.ends_with(&ending)) {
@@ -21,7 +27,7 @@ pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error>
         }
     }
     for uid in ctx.placement.holders().into_iter().filter(is_orphan) {
-        tracing::info!(uid, "give back what a Pod had that is no more");
+        tracing::info!(uid, "release the CPUs, memory and devices of a deleted Pod");
         ctx.placement.release(&uid).await;
     }
     Ok(())

@@ -1,13 +1,15 @@
+//! Renews the node's Lease.
+
 use std::time::Duration;
 
 use api_meta::Timestamp;
 use client::{Client, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
-/// The namespace of all nodes' leases.
+/// The namespace of the Leases of all nodes.
 const NAMESPACE: &str = "kube-node-lease";
 
-/// What heartbeats need; it shares nothing with the rest of the kubelet that could be kept busy.
+/// The heartbeats of the node. They share no state with the rest of the kubelet that could delay them.
 pub(crate) struct Heartbeats {
     pub(crate) client: Client,
     pub(crate) node: String,
@@ -52,7 +54,11 @@ impl Heartbeats {
     async fn renew(&self, node_uid: &mut Option<String>) -> Result<(), client::Error> {
         let now = Timestamp::from(self.clock.now()).micros();
         let at = Patched { namespace: NAMESPACE, name: &self.node, subresource: "" };
-        let patch = json!({ "spec": { "renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": self.duration.as_secs() } });
+        let patch = json!({ "spec": {
+            "renewTime": now,
+            "holderIdentity": self.node,
+            "leaseDurationSeconds": self.duration.as_secs(),
+        } });
         match self.client.patch::<Value>(&Resource::LEASES, at, PatchKind::Merge, &patch).await {
             Err(error) if error.is_not_found() => {}
             other => return other.map(drop),
@@ -61,7 +67,7 @@ impl Heartbeats {
             let node: Value = self.client.get(&Resource::NODES, "", &self.node).await?;
             *node_uid = node["metadata"]["uid"].as_str().map(str::to_owned);
         }
-        // The lease goes when its node goes.
+        // The owner reference deletes the Lease together with the Node.
         let owner =
             json!({ "apiVersion": "v1", "kind": "Node", "name": self.node, "uid": node_uid });
         let lease = json!({

@@ -15,13 +15,13 @@ use pod_core::{evict::Signal, huge_pages, resources::whole};
 use crate::context::Context;
 
 pub(crate) use lease::Heartbeats;
-pub(crate) use own::Own;
+pub(crate) use own::OwnNode;
 pub(crate) use register::run;
 
-/// The version that the node reports: upstream's whose behaviour this is.
+/// The kubelet version that the Node reports: the version of Kubernetes that is implemented.
 pub(crate) const VERSION: &str = "v1.36.2";
 
-/// What the machine has for all.
+/// Returns the capacity of the machine.
 pub(crate) fn capacity(ctx: &Context) -> BTreeMap<String, Quantity> {
     let disk = sys::disk_use(&ctx.settings.root).unwrap_or_default();
     let amounts = [
@@ -39,7 +39,7 @@ pub(crate) fn capacity(ctx: &Context) -> BTreeMap<String, Quantity> {
     named.into_iter().chain(pages).collect()
 }
 
-/// What Pods are limited to together: all but what is reserved.
+/// Returns the limits of all Pods together: the capacity less the reserved amounts.
 pub(crate) fn unreserved(ctx: &Context) -> BTreeMap<String, Quantity> {
     let mut amounts = capacity(ctx);
     for (name, reserved) in &ctx.settings.reserved {
@@ -57,8 +57,8 @@ pub(crate) fn unreserved(ctx: &Context) -> BTreeMap<String, Quantity> {
     amounts
 }
 
-/// What Pods may ask for: what is not reserved, less what thresholds keep free, so that a node that is full does not
-/// at once evict. Memory that is set apart as huge pages is nobody's otherwise.
+/// Returns the allocatable amounts: the unreserved amounts, less those that eviction thresholds keep free, so that a
+/// full node does not evict immediately. Memory reserved as huge pages is not allocatable as memory.
 pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     let all = capacity(ctx);
     let mut amounts = unreserved(ctx);
@@ -67,7 +67,8 @@ pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     for (signal, name) in [(Signal::Memory, "memory"), (Signal::NodeFs, "ephemeral-storage")] {
         let (Some(amount), Some(all)) = (amounts.get_mut(name), all.get(name)) else { continue };
         let all = u64::try_from(whole(all)).unwrap_or(0);
-        let kept = i64::try_from(ctx.settings.eviction.kept_free(signal, all)).unwrap_or(i64::MAX);
+        let kept =
+            i64::try_from(ctx.settings.eviction.hard_minimum(signal, all)).unwrap_or(i64::MAX);
         let apart = if name == "memory" { huge } else { 0 };
         let left = whole(amount).saturating_sub(kept).saturating_sub(apart).max(0);
         let text = if name == "memory" { format!("{}Ki", left / 1024) } else { left.to_string() };

@@ -1,3 +1,5 @@
+//! The Node object of this node, as the API server has it.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{ObjectMeta, null_default};
@@ -6,8 +8,8 @@ use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-/// This node's object, as far as it decides which Pods are taken and what there is to report.
-pub(crate) struct Own {
+/// An informer on this node's own object.
+pub(crate) struct OwnNode {
     informer: Option<Informer<View>>,
     changed: watch::Receiver<()>,
 }
@@ -26,14 +28,14 @@ pub(crate) struct View {
 struct Status {
     conditions: Vec<NodeCondition>,
     #[serde(deserialize_with = "null_default")]
-    volumes_attached: Vec<Attached>,
+    volumes_attached: Vec<AttachedVolume>,
     #[serde(deserialize_with = "null_default")]
     volumes_in_use: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Attached {
+struct AttachedVolume {
     name: String,
 }
 
@@ -56,7 +58,7 @@ impl View {
         &self.status.conditions
     }
 
-    /// Whether the API has heard that this node uses a volume, so that it is not detached, and says that it is attached.
+    /// Reports whether the Node's status lists a volume as attached and as in use. A volume in use is not detached.
     pub(crate) fn may_use(&self, volume: &str) -> bool {
         self.is_attached(volume) && self.status.volumes_in_use.iter().any(|name| name == volume)
     }
@@ -70,7 +72,7 @@ impl View {
     }
 }
 
-impl Own {
+impl OwnNode {
     pub(crate) fn new(client: Option<&Client>, name: &str, tasks: &rt::Tasks) -> Self {
         let options = ListOptions::fields(&format!("metadata.name={name}"));
         let (tell, changed) = watch::channel(());
@@ -81,12 +83,12 @@ impl Own {
         Self { informer: client.map(start), changed }
     }
 
-    /// `None` before the API has told, or where there is none.
+    /// Returns the object, or `None` before the first list or without an API server.
     pub(crate) fn get(&self) -> Option<Arc<View>> {
         self.informer.as_ref()?.list().pop()
     }
 
-    /// Tells of every change; one that is made while nobody waits is told at once.
+    /// Returns a channel that changes with the object. Changes before the first wait are not missed.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.clone()
     }

@@ -1,7 +1,7 @@
-//! The time for which a node stays ready while its runtime does not answer.
+//! The time for which a node stays ready while its container runtime does not answer.
 //!
-//! A runtime that is started anew is away for a moment, and its containers run on. A node that said at once that it is
-//! not ready would take all of its Pods out of their Services, cluster DNS included.
+//! A restarting runtime does not answer for a moment, while its containers run on. If the node became not ready
+//! immediately, all of its Pods would drop out of their Services, cluster DNS included.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ const STATUS: Duration = Duration::from_secs(30);
 /// Upstream's threshold for the list of containers.
 const LISTING: Duration = Duration::from_secs(180);
 
-/// The runtime's last answers.
+/// The runtime's last answers and the time of its first failure.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct RuntimeGrace {
     answered: Option<(Instant, StatusResponse)>,
     unlisted: Option<Instant>,
 }
 
-impl Patience {
-    /// Returns the answer to judge the node by: the last one while the runtime is away for less than its threshold. One
-    /// that has never answered gets no time.
+impl RuntimeGrace {
+    /// Returns the status to judge the node by. If the runtime fails, that is its last answer until the threshold has
+    /// passed. A runtime that has never answered has no such grace period.
     pub(super) fn status(
         &mut self,
         answer: Result<StatusResponse, String>,
@@ -64,14 +64,14 @@ mod tests {
     #[test]
     fn keeps_the_last_answer_while_the_runtime_restarts() {
         let began = Instant::now();
-        let mut patience = Patience::default();
+        let mut patience = RuntimeGrace::default();
         let away = || Err("connection refused".to_owned());
         assert!(patience.status(away(), began).is_err(), "a runtime that never answered");
         let answer = StatusResponse::default();
         assert_eq!(patience.status(Ok(answer.clone()), began), Ok(answer.clone()));
         assert_eq!(patience.status(away(), began + at(29)), Ok(answer.clone()));
         assert!(patience.status(away(), began + at(30)).is_err());
-        // It came back, and went again.
+        // The runtime answered again and failed again.
         assert!(patience.status(Ok(answer.clone()), began + at(40)).is_ok());
         assert_eq!(patience.status(away(), began + at(60)), Ok(answer));
     }
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn reports_a_listing_that_goes_on_failing() {
         let began = Instant::now();
-        let mut patience = Patience::default();
+        let mut patience = RuntimeGrace::default();
         let error = "connection refused".to_owned();
         assert_eq!(patience.listing(Some(&error), began), None);
         assert_eq!(patience.listing(Some(&error), began + at(179)), None);

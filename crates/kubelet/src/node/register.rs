@@ -1,3 +1,5 @@
+//! Registers the Node and reports its status.
+
 use api_meta::Tree as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,16 +8,16 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-use super::{patience::Patience, status};
+use super::{patience::RuntimeGrace, status};
 use crate::{context::Context, local_volumes};
 
-/// A node that is not ready looks again soon, so that it is ready as soon as it can be.
+/// The interval between two status computations while the node is not ready.
 const NOT_READY: Duration = Duration::from_millis(250);
 
-/// Registers the node and keeps its status, until shutdown.
+/// Registers the node and reports its status until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
     let mut known = NodeStatus::default();
-    let mut patience = Patience::default();
+    let mut patience = RuntimeGrace::default();
     let mut sent: Option<Instant> = None;
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.csi.changes());
     let mut devices = ctx.devices.changes();
@@ -25,11 +27,12 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         let health = pleg.borrow().clone();
         let now = status::status(&ctx, &known, health.as_ref(), &mut patience).await;
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
-        let contradicted = ctx.node.get().is_some_and(|told| contradicts(told.conditions(), &now));
+        let contradicted =
+            ctx.node.get().is_some_and(|node| has_other_status(node.conditions(), &now));
         if due || contradicted || differs(&known, &now) || pod_cidr.is_empty() {
             match send(&ctx, &client, &now, sent.is_none()).await {
                 Ok(node) => {
-                    tell(&ctx, &known, &now, sent.is_none());
+                    record_events(&ctx, &known, &now, sent.is_none());
                     failures.reset();
                     sent = Some(Instant::now());
                     use_pod_cidr(&ctx, &node, &mut pod_cidr).await;
@@ -46,19 +49,19 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         known = now;
         let wait = if ready { ctx.settings.status_update } else { NOT_READY };
         tokio::select! {
-            // A shortage is told at once, so that no more Pods are sent here.
+            // Report pressure immediately, so that the scheduler sends no more Pods here.
             _ = pressures.changed() => {}
-            // Pods wait until the API has heard which volumes they are about to use.
+            // Pods wait until the API server lists their volumes as in use.
             _ = volumes.changed() => {}
-            // The scheduler is to hear of devices at once, and above all of those that are no more.
+            // Report changed devices immediately, above all removed ones.
             _ = devices.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-/// Tells by Events which conditions have changed, and first of all that this kubelet has begun.
-fn tell(ctx: &Context, before: &NodeStatus, now: &NodeStatus, first: bool) {
+/// Records Events about changed conditions, and one about the start of the kubelet.
+fn record_events(ctx: &Context, before: &NodeStatus, now: &NodeStatus, first: bool) {
     let name = &ctx.settings.node_name;
     if first {
         ctx.events.of_node(name, "Normal", "Starting", "Starting kubelet.".to_owned());
@@ -76,7 +79,7 @@ fn tell(ctx: &Context, before: &NodeStatus, now: &NodeStatus, first: bool) {
         let Some(holds) = of(now, kind).filter(|holds| of(before, kind) != Some(*holds)) else {
             continue;
         };
-        // That a node is not ready yet is no news.
+        // A node that is not ready yet needs no Event.
         if kind == "Ready" && !holds && of(before, kind).is_none() {
             continue;
         }
@@ -90,7 +93,7 @@ fn tell(ctx: &Context, before: &NodeStatus, now: &NodeStatus, first: bool) {
     }
 }
 
-/// Whether two statuses differ in more than when they were made.
+/// Reports whether two statuses differ in more than their heartbeat times.
 fn differs(before: &NodeStatus, now: &NodeStatus) -> bool {
     let without_heartbeats = |status: &NodeStatus| {
         let mut status = status.clone();
@@ -100,11 +103,11 @@ fn differs(before: &NodeStatus, now: &NodeStatus) -> bool {
     without_heartbeats(before) != without_heartbeats(now)
 }
 
-/// Whether the API tells of a condition what this node does not: a node that was out of reach is said to be unknown
-/// until it speaks up.
-fn contradicts(told: &[NodeCondition], own: &NodeStatus) -> bool {
+/// Reports whether the API server has another status of a condition. For example, the node controller sets the
+/// conditions of an unreachable node to Unknown.
+fn has_other_status(conditions: &[NodeCondition], own: &NodeStatus) -> bool {
     let differs = |own: &NodeCondition| {
-        told.iter().any(|told| told.type_ == own.type_ && told.status != own.status)
+        conditions.iter().any(|old| old.type_ == own.type_ && old.status != own.status)
     };
     own.conditions.iter().flatten().any(differs)
 }
@@ -122,7 +125,7 @@ async fn send(
     let patch = json!({ "status": status });
     let at = Patched { namespace: "", name, subresource: "status" };
     match client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await {
-        // Someone deleted the node: it comes back, as with upstream's kubelet when that is started again.
+        // The Node was deleted. Register it again; upstream's kubelet does so only at its next start.
         Err(error) if error.is_not_found() && ctx.settings.register => {
             self::register(ctx, client, status).await?;
             client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await
@@ -131,7 +134,7 @@ async fn send(
     }
 }
 
-/// Makes the node's object, or brings the labels of an existing one up to date.
+/// Creates the Node, or updates the labels of an existing one.
 async fn register(
     ctx: &Context,
     client: &Client,
@@ -188,7 +191,7 @@ fn labels(ctx: &Context) -> BTreeMap<String, String> {
     labels
 }
 
-/// Hands the range that the node was given on to the runtime.
+/// Passes the Pod address range of the Node to the runtime.
 async fn use_pod_cidr(ctx: &Context, node: &Node, known: &mut String) {
     let ranges = node.spec.as_ref().and_then(|s| s.pod_cidrs.clone()).unwrap_or_default().join(",");
     if ranges.is_empty() || ranges == *known {
@@ -196,7 +199,7 @@ async fn use_pod_cidr(ctx: &Context, node: &Node, known: &mut String) {
     }
     match ctx.cri.set_pod_cidr(&ranges).await {
         Ok(()) => *known = ranges,
-        Err(error) => tracing::warn!(%error, "tell the runtime this node's Pod range"),
+        Err(error) => tracing::warn!(%error, "pass the Node's Pod address range to the runtime"),
     }
 }
 
@@ -209,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_has_come_to_believe_of_a_silent_node_is_corrected() {
+    fn detects_conditions_that_the_api_server_has_changed() {
         let conditions = vec![condition("Ready", "True"), condition("PIDPressure", "False")];
         let own = NodeStatus { conditions: Some(conditions.clone()), ..NodeStatus::default() };
-        assert!(!contradicts(&[], &own), "nothing is told yet");
-        assert!(!contradicts(&conditions, &own));
-        // Another's condition is not this node's to tell of.
+        assert!(!has_other_status(&[], &own), "nothing is reported yet");
+        assert!(!has_other_status(&conditions, &own));
+        // Conditions of other components are ignored.
         let foreign = [&conditions[..], &[condition("NetworkUnavailable", "False")]].concat();
-        assert!(!contradicts(&foreign, &own));
-        assert!(contradicts(&[condition("Ready", "Unknown")], &own));
+        assert!(!has_other_status(&foreign, &own));
+        assert!(has_other_status(&[condition("Ready", "Unknown")], &own));
     }
 }

@@ -1,3 +1,5 @@
+//! Computes the status of the Node.
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -11,36 +13,36 @@ use pod_core::Timestamp;
 
 use tokio::time::Instant;
 
-use super::{allocatable, capacity, patience::Patience};
+use super::{allocatable, capacity, patience::RuntimeGrace};
 use crate::context::Context;
 
-/// How many images a node tells of, the largest first, which is what the scheduler wants to know.
+/// The number of images in the Node's status. The largest images are listed, for the scheduler's image locality.
 const IMAGES: usize = 50;
-/// Everything the node says of itself; conditions carry over when they began from `before`.
+/// Computes the Node's status. A condition with the same status as in `before` keeps its transition time.
 pub(super) async fn status(
     ctx: &Context,
     before: &NodeStatus,
     pleg: Option<&String>,
-    patience: &mut Patience,
+    patience: &mut RuntimeGrace,
 ) -> NodeStatus {
     let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
     let version = ctx.cri.version().await.unwrap_or_default();
-    let asked = ctx.cri.status(false).await.map_err(|e| e.to_string());
-    let runtime = patience.status(asked, Instant::now());
+    let answer = ctx.cri.status(false).await.map_err(|e| e.to_string());
+    let runtime = patience.status(answer, Instant::now());
     let pleg = patience.listing(pleg, Instant::now());
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
     let features = runtime.as_ref().ok().and_then(crate::features::of_node);
     let pressures = ctx.pressures.now();
     let under = |kind: &str| pressures.contains(&kind);
-    let said = [
-        Said::pressure(
+    let conditions = [
+        ConditionState::pressure(
             "MemoryPressure",
             under("MemoryPressure"),
             ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
             "memory available",
         ),
         disk_pressure(under("DiskPressure")),
-        Said::pressure(
+        ConditionState::pressure(
             "PIDPressure",
             under("PIDPressure"),
             ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
@@ -50,7 +52,8 @@ pub(super) async fn status(
     ];
     let old: BTreeMap<&str, &NodeCondition> =
         before.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
-    let conditions = said.into_iter().map(|said| said.condition(&old, now)).collect();
+    let conditions =
+        conditions.into_iter().map(|condition| condition.condition(&old, now)).collect();
     let ips = ctx.settings.node_ips.iter().map(|ip| ("InternalIP", ip));
     let addresses = ips.chain([("Hostname", &ctx.settings.node_name)]);
     let address = |(kind, address): (&str, &String)| NodeAddress {
@@ -76,7 +79,7 @@ pub(super) async fn status(
         )),
         images: Some(images(ctx).await),
         volumes_in_use: Some(ctx.csi.in_use(|volume| {
-            // Before the API has told, it may have any.
+            // Assume that a volume is attached until the Node object has been read.
             ctx.node.get().is_none_or(|node| node.is_attached(volume))
         })),
         features,
@@ -97,7 +100,7 @@ fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
         machine_id: machine.machine_id.clone(),
         operating_system: "linux".to_owned(),
         os_image: machine.os_image.clone(),
-        // An API server refuses a capacity of zero.
+        // The API server rejects a swap capacity of zero.
         swap: i64::try_from(machine.swap)
             .ok()
             .filter(|capacity| *capacity > 0)
@@ -106,7 +109,7 @@ fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
     }
 }
 
-/// The CPU architecture as Go calls it, which labels and images use.
+/// Returns the CPU architecture by its Go name, as labels and images use it.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -136,15 +139,15 @@ async fn images(ctx: &Context) -> Vec<ContainerImage> {
     images.into_iter().take(IMAGES).map(image).collect()
 }
 
-/// One condition as it is now.
-struct Said {
+/// The present state of one Node condition.
+struct ConditionState {
     kind: &'static str,
     status: bool,
     reason: &'static str,
     message: String,
 }
 
-impl Said {
+impl ConditionState {
     fn pressure(
         kind: &'static str,
         under: bool,
@@ -178,16 +181,19 @@ impl Said {
     }
 }
 
-fn disk_pressure(under: bool) -> Said {
+fn disk_pressure(under: bool) -> ConditionState {
     let (reason, message) = if under {
         ("KubeletHasDiskPressure", "kubelet has disk pressure")
     } else {
         ("KubeletHasNoDiskPressure", "kubelet has no disk pressure")
     };
-    Said { kind: "DiskPressure", status: under, reason, message: message.to_owned() }
+    ConditionState { kind: "DiskPressure", status: under, reason, message: message.to_owned() }
 }
 
-fn ready(runtime: Result<cri::v1::StatusResponse, String>, pleg: Option<&String>) -> Said {
+fn ready(
+    runtime: Result<cri::v1::StatusResponse, String>,
+    pleg: Option<&String>,
+) -> ConditionState {
     let mut causes = Vec::new();
     match runtime {
         Err(error) => causes.push(format!("container runtime is down: {error}")),
@@ -203,7 +209,7 @@ fn ready(runtime: Result<cri::v1::StatusResponse, String>, pleg: Option<&String>
                         "{what}: {kind}=false reason:{} message:{}",
                         c.reason, c.message
                     )),
-                    None => causes.push(format!("{what}: the runtime says nothing of {kind}")),
+                    None => causes.push(format!("{what}: the runtime does not report {kind}")),
                 }
             }
         }
@@ -213,5 +219,5 @@ fn ready(runtime: Result<cri::v1::StatusResponse, String>, pleg: Option<&String>
     let reason = if status { "KubeletReady" } else { "KubeletNotReady" };
     let message =
         if status { "kubelet is posting ready status".to_owned() } else { causes.join("; ") };
-    Said { kind: "Ready", status, reason, message }
+    ConditionState { kind: "Ready", status, reason, message }
 }

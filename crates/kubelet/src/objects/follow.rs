@@ -1,6 +1,6 @@
-//! Noticing that an object changed that a Pod's volumes show, as it happens.
+//! Detects changes of ConfigMaps and Secrets that Pods' volumes contain.
 //!
-//! Each object is watched alone, for that is all that a node may do, and only its version is kept.
+//! Each object has a watch of its own, which is all that a node's permissions allow. Only the resourceVersion is kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,7 +14,8 @@ use serde::Deserialize;
 
 use crate::worker::Shared;
 
-/// So many objects are followed at most, since each takes a stream of the connection; others are read at every sync.
+/// The limit of watched objects, since each watch takes a stream of the connection. Volumes with other objects are
+/// refreshed at every sync.
 const MOST: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +24,7 @@ pub(crate) enum Kind {
     Secret,
 }
 
-/// One object: kind, namespace and name.
+/// A reference to an object: kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reference {
     pub(crate) kind: Kind,
@@ -31,7 +32,7 @@ pub(crate) struct Reference {
     pub(crate) name: String,
 }
 
-/// The objects whose content a Pod's volumes show.
+/// Returns the objects that a Pod's volumes contain.
 fn references(pod: &Pod) -> BTreeSet<Reference> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let mut found = BTreeSet::new();
@@ -52,7 +53,7 @@ fn references(pod: &Pod) -> BTreeSet<Reference> {
     found
 }
 
-/// The part of an object that tells one version of it from another.
+/// The part of an object with its resourceVersion.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct View {
@@ -61,13 +62,13 @@ struct View {
 
 #[derive(Default)]
 struct Entry {
-    /// Those whose Pods show it, by uid.
+    /// The workers of the Pods whose volumes contain the object, by UID.
     users: BTreeMap<String, Arc<Shared>>,
-    /// Ends the watch.
+    /// Stops the watch.
     shutdown: rt::Shutdown,
-    /// The version that was last read for a volume.
+    /// The resourceVersion that was last read for a volume.
     read: Option<String>,
-    /// The version of which the watch told last.
+    /// The resourceVersion that the watch reported last.
     seen: Option<String>,
 }
 
@@ -77,18 +78,19 @@ fn lock(entries: &Entries) -> MutexGuard<'_, HashMap<Reference, Entry>> {
     entries.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) struct Followed {
+pub(super) struct ObjectWatches {
     client: Client,
     shutdown: rt::Shutdown,
     entries: Entries,
 }
 
-impl Followed {
+impl ObjectWatches {
     pub(super) fn new(client: Client, tasks: &rt::Tasks) -> Self {
         Self { client, shutdown: tasks.shutdown().clone(), entries: Entries::default() }
     }
 
-    /// Follows what a Pod's volumes show, and nothing that only they did before; nothing at all without a Pod.
+    /// Watches the objects in a Pod's volumes, and stops watches that no Pod needs any more. Without a Pod, removes its
+    /// uses.
     pub(super) fn follow(&self, uid: &str, user: &Arc<Shared>, pod: Option<&Pod>) {
         let wanted = pod.map(references).unwrap_or_default();
         let mut entries = lock(&self.entries);
@@ -116,8 +118,8 @@ impl Followed {
         }
     }
 
-    /// An object is being read in this version; what the watch tells of it already is no news.
-    pub(super) fn note(&self, reference: &Reference, version: Option<&String>) {
+    /// Records the resourceVersion that was read for a volume, so that a watch event with the same one is ignored.
+    pub(super) fn record_version(&self, reference: &Reference, version: Option<&String>) {
         if let Some(entry) = lock(&self.entries).get_mut(reference) {
             entry.read = Some(version.cloned().unwrap_or_default());
         }
@@ -149,8 +151,8 @@ impl Followed {
     }
 }
 
-/// Wakes those that show an object when it has another version than before. What the watch tells first is news only
-/// if something else was read meanwhile.
+/// Wakes the workers of Pods whose volumes contain an object with a new resourceVersion. The first event of a watch
+/// counts only if another version was read before.
 fn changed(entries: &Entries, reference: &Reference, version: String) {
     let mut entries = lock(entries);
     let Some(entry) = entries.get_mut(reference) else { return };
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_volume_that_shows_objects_names_them() {
+    fn finds_objects_of_every_kind_of_volume() {
         let volumes = json!([
             { "name": "a", "configMap": { "name": "one" } },
             { "name": "b", "secret": { "secretName": "two" } },
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_version_than_was_read_makes_volumes_stale() {
+    fn marks_volumes_stale_only_for_a_new_version() {
         let user = Arc::new(Shared::default());
         let reference =
             Reference { kind: Kind::Secret, namespace: "ns".to_owned(), name: "s".to_owned() };

@@ -1,3 +1,5 @@
+//! Allocates CPUs, memory and devices when a Pod is admitted.
+
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pod_core::{
     Member, Role,
@@ -10,10 +12,10 @@ use pod_core::{
 };
 use tokio::time::Instant;
 
-use super::{Placement, given::Given};
+use super::{Placement, given::Allocations};
 use crate::{config::Scope, devices::DevicesError};
 
-/// Why a container is not placed.
+/// The error of a container that cannot be placed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotPlaced {
     #[error("Resources cannot be allocated with Topology locality")]
@@ -24,7 +26,7 @@ pub(super) enum NotPlaced {
     Memory(#[from] MemoryError),
     #[error("{0}")]
     Devices(#[from] DevicesError),
-    #[error("write down what was given away: {0}")]
+    #[error("write the checkpoint of CPUs and memory: {0}")]
     Save(#[from] std::io::Error),
 }
 
@@ -49,7 +51,7 @@ impl From<NotPlaced> for Refusal {
 }
 
 impl Placement {
-    /// Gives a Pod all that it asks for, or says why it cannot be taken. What it has already it keeps.
+    /// Allocates everything that a Pod requests, or refuses the Pod. Existing allocations of the Pod are kept.
     pub(crate) async fn admit(&self, pod: &Pod) -> Result<(), Refusal> {
         let began = Instant::now();
         self.counts.requests.inc();
@@ -64,7 +66,7 @@ impl Placement {
         Err(self.refused(why))
     }
 
-    /// Counts a refusal.
+    /// Counts an error and converts it to a refusal.
     fn refused(&self, why: NotPlaced) -> Refusal {
         if self.settings.topology != Policy::None {
             self.counts.errors.inc();
@@ -75,8 +77,7 @@ impl Placement {
         why.into()
     }
 
-    /// Gives a Pod that runs, and of which nothing is known as what was given away was lost, what it asks for. It goes on
-    /// without if that cannot be.
+    /// Allocates again for a running Pod whose allocations were lost. If that fails, the Pod keeps running without.
     pub(crate) async fn adopt(&self, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let lacks = |container: &Container| {
@@ -86,8 +87,8 @@ impl Placement {
                 Cpus::asked(pod, container) > 0 && cpus.exclusive(uid, name).is_none()
             });
             let memory = state.given.memory.as_ref().is_some_and(|memory| {
-                let asked = !NumaMemory::asked(pod, container).is_empty();
-                asked && memory.given(uid, name).is_empty()
+                let requests_memory = !NumaMemory::asked(pod, container).is_empty();
+                requests_memory && memory.given(uid, name).is_empty()
             });
             cpus || memory
         };
@@ -96,7 +97,8 @@ impl Placement {
             return;
         }
         if let Err(error) = self.place(pod).await {
-            tracing::warn!(pod = %pod_core::namespaced_name(pod), %error, "give a Pod that runs its CPUs and memory; it goes on without");
+            tracing::warn!(pod = %pod_core::namespaced_name(pod), %error, "allocate CPUs and memory to a running Pod \
+                 whose allocations were lost; it keeps running without");
         }
     }
 
@@ -104,7 +106,7 @@ impl Placement {
         let by_nodes = self.settings.topology != Policy::None;
         let members = members(pod);
         let units = self.units(&members);
-        // Whoever wants no devices never waits for a plugin that answers somebody else.
+        // A Pod that requests no devices must not wait for a plugin that is answering for another Pod.
         let wants = |container: &&Container| {
             !self.devices.hints(pod, Some(container), &self.nodes.all).is_empty()
         };
@@ -117,8 +119,8 @@ impl Placement {
                 let done = self.place_together(pod, unit).await;
                 drop(turn);
                 match done {
-                    // What is missing is about to be given back.
-                    Err(why) if self.will_be_freed(&why) => drop(freed.changed().await),
+                    // A Pod that is about to end holds the missing resources.
+                    Err(why) if self.is_held_by_ending_pod(&why) => drop(freed.changed().await),
                     Err(why) => return Err(why),
                     Ok(()) => break,
                 }
@@ -130,7 +132,7 @@ impl Placement {
         Ok(self.save_if_given(pod).await?)
     }
 
-    /// The containers of a Pod, those together that are placed together.
+    /// Returns the containers of a Pod in groups that are placed together.
     fn units<'a>(&self, members: &'a [Member<'_>]) -> Vec<Vec<&'a Container>> {
         let lasting = members.iter().filter(|member| member.role != Role::Ephemeral);
         let containers = lasting.map(|member| member.container.as_ref());
@@ -148,7 +150,7 @@ impl Placement {
         Ok(())
     }
 
-    fn will_be_freed(&self, why: &NotPlaced) -> bool {
+    fn is_held_by_ending_pod(&self, why: &NotPlaced) -> bool {
         let ending = self.lock().ending.clone();
         ending.iter().any(|uid| match why {
             NotPlaced::Topology => true,
@@ -166,21 +168,32 @@ impl Placement {
         })
     }
 
-    /// The NUMA nodes that containers are to be near by all that is said of their resources: of one, or of all of a Pod.
-    fn agree(&self, given: &Given, pod: &Pod, unit: &[&Container]) -> Result<Hint, NotPlaced> {
+    /// Returns the NUMA nodes that all hints agree on, for one container or for all of a Pod.
+    fn agree(
+        &self,
+        given: &Allocations,
+        pod: &Pod,
+        unit: &[&Container],
+    ) -> Result<Hint, NotPlaced> {
         let container = match (self.settings.topology, self.settings.scope) {
             (Policy::None, _) => return Ok(Hint::default()),
             (_, Scope::Pod) => None,
             (_, Scope::Container) => unit.first().copied(),
         };
-        let mut said: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
-        said.extend(given.hints(pod, container));
-        let (hint, taken) = merge(self.settings.topology, &self.nodes, &said);
+        let mut hints: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
+        hints.extend(given.hints(pod, container));
+        let (hint, taken) = merge(self.settings.topology, &self.nodes, &hints);
         taken.then_some(hint).ok_or(NotPlaced::Topology)
     }
 
-    /// Agrees on the NUMA nodes of containers and gives them the CPUs and the memory that they lack, or none of them any.
-    fn give(&self, given: &mut Given, pod: &Pod, unit: &[&Container]) -> Result<Hint, NotPlaced> {
+    /// Agrees on NUMA nodes and allocates the CPUs and memory that the containers lack. An error leaves `given`
+    /// unchanged.
+    fn give(
+        &self,
+        given: &mut Allocations,
+        pod: &Pod,
+        unit: &[&Container],
+    ) -> Result<Hint, NotPlaced> {
         let near = self.agree(given, pod, unit)?;
         let mut all = given.clone();
         for container in unit {
@@ -192,16 +205,17 @@ impl Placement {
         Ok(near)
     }
 
-    /// What would be said of a Pod that something else speaks against: upstream's kubelet asks here first.
+    /// Returns the refusal that [`Self::admit`] would give for a Pod that is refused for another reason anyway.
+    /// Upstream's kubelet reports the topology error first.
     pub(crate) fn refusal(&self, pod: &Pod) -> Option<Refusal> {
         self.counts.requests.inc();
         let (members, mut given) = (members(pod), self.lock().given.clone());
         let mut units = self.units(&members).into_iter();
         let why = units.find_map(|unit| self.give(&mut given, pod, &unit).err())?;
-        (!self.will_be_freed(&why)).then(|| self.refused(why))
+        (!self.is_held_by_ending_pod(&why)).then(|| self.refused(why))
     }
 
-    /// Writes down what a Pod has, if it has anything.
+    /// Writes the checkpoints if a Pod has allocations.
     async fn save_if_given(&self, pod: &Pod) -> std::io::Result<()> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let has = self.lock().given.holders().any(|holder| holder == uid);

@@ -1,11 +1,13 @@
+//! Metrics of the CPU, memory and topology managers.
+
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pod_core::{cpus::Cpus, numa_memory::NumaMemory};
 use telemetry::metrics::{Gauge, GaugeVec, Histogram, IntCounter, IntCounterVec, Metrics};
 
-use super::{admit::NotPlaced, given::Given};
+use super::{admit::NotPlaced, given::Allocations};
 use crate::config::Scope;
 
-/// What is counted of placement, under upstream's names.
+/// The metrics, named as upstream.
 pub(super) struct Counts {
     pub(super) requests: IntCounter,
     pub(super) errors: IntCounter,
@@ -26,7 +28,7 @@ const ALIGNED: [&str; 2] = ["scope", "boundary"];
 impl Counts {
     pub(super) fn new(metrics: &Metrics) -> Self {
         let counter = |name: &str, help: &str| metrics.counter(name, help);
-        // Milliseconds.
+        // In milliseconds.
         let bounds: Vec<f64> = (0..15).map(|power| 0.05 * f64::from(1 << power)).collect();
         Self {
             requests: counter(
@@ -78,13 +80,14 @@ impl Counts {
             ),
             misaligned: metrics.counters(
                 "kubelet_container_aligned_compute_resources_failure_count",
-                "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
+                "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by \
+                 alignment type.",
                 &ALIGNED,
             ),
         }
     }
 
-    /// Takes down how many CPUs are given away.
+    /// Updates the gauges of shared and exclusive CPUs.
     pub(super) fn measure(&self, cpus: Option<&Cpus>) {
         let Some(cpus) = cpus else { return };
         let free = cpus.shared().len() - cpus.shared().without(&cpus.allocatable()).len();
@@ -97,12 +100,12 @@ impl Counts {
         self.exclusive.set(all as f64);
     }
 
-    /// Counts what a container was given, or not.
+    /// Counts the allocation of a container's CPUs and memory, or its failure.
     pub(super) fn given(
         &self,
         pod: &Pod,
         container: &Container,
-        given: &Given,
+        given: &Allocations,
         why: Option<&NotPlaced>,
     ) {
         if let Some(cpus) = &given.cpus
@@ -122,7 +125,7 @@ impl Counts {
         }
     }
 
-    /// So many containers, or one Pod, are on one NUMA node with all they have.
+    /// Counts containers, or one Pod, whose resources are all on one NUMA node.
     pub(super) fn aligned(&self, scope: Scope, count: usize) {
         self.aligned.with_label_values(&[name(scope), "numa_node"]).inc_by(count as u64);
     }

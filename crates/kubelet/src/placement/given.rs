@@ -1,4 +1,4 @@
-//! What is given away but devices, and the files in which it stands.
+//! Allocations of CPUs and memory, and their checkpoint files.
 
 use std::error::Error;
 
@@ -12,21 +12,21 @@ use pod_core::{
 use super::{PlacementError, admit::NotPlaced};
 use crate::checkpoint::Checkpoint;
 
-/// Who has which CPUs and which memory; `None` if nobody has any for itself.
+/// The allocations of the CPU and the memory manager. `None` stands for a policy that allocates nothing exclusively.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Allocations {
     pub(super) cpus: Option<Cpus>,
     pub(super) memory: Option<NumaMemory>,
 }
 
-impl Given {
-    /// The Pods that have something.
+impl Allocations {
+    /// Returns the UIDs of the Pods with allocations.
     pub(super) fn holders(&self) -> impl Iterator<Item = &str> {
         let memory = self.memory.iter().flat_map(NumaMemory::holders);
         self.cpus.iter().flat_map(Cpus::holders).chain(memory)
     }
 
-    /// Gives a container what it lacks.
+    /// Allocates the CPUs and memory that a container lacks.
     pub(super) fn give(
         &mut self,
         pod: &Pod,
@@ -42,14 +42,14 @@ impl Given {
         Ok(())
     }
 
-    /// Takes back what a Pod has. Returns whether it had anything.
+    /// Releases the allocations of a Pod. Returns `true` if it had any.
     pub(super) fn release(&mut self, uid: &str) -> bool {
         let cpus = self.cpus.as_mut().is_some_and(|cpus| cpus.release(uid));
         let memory = self.memory.as_mut().is_some_and(|memory| memory.release(uid));
         cpus || memory
     }
 
-    /// Where the CPUs and the memory of a container can be had, or of all of a Pod.
+    /// Returns the hints for the CPUs and memory of one container, or of all of a Pod.
     pub(super) fn hints(&self, pod: &Pod, container: Option<&Container>) -> Vec<Hints> {
         let of_cpus = |cpus: &Cpus| match container {
             Some(container) => cpus.hints(pod, container),
@@ -66,19 +66,19 @@ impl Given {
 
 type Boxed = Box<dyn Error + Send + Sync>;
 
-/// What has a checkpoint of upstream's.
-pub(super) trait Kept: Sized {
-    /// What upstream calls the manager where it starts, and in its advice.
+/// A manager with a checkpoint in upstream's format.
+pub(super) trait Checkpointed: Sized {
+    /// The manager's name in upstream's error and in its advice.
     const NAMES: (&'static str, &'static str);
 
     fn bytes(&self) -> Vec<u8>;
-    /// The checkpoint of the policy that gives nothing away.
+    /// Returns the checkpoint of the policy without exclusive allocations.
     fn none() -> Vec<u8>;
     fn is_none(checkpoint: &[u8]) -> Result<(), Boxed>;
-    fn taken_up(self, checkpoint: &[u8]) -> Result<Self, Boxed>;
+    fn restored(self, checkpoint: &[u8]) -> Result<Self, Boxed>;
 }
 
-impl Kept for Cpus {
+impl Checkpointed for Cpus {
     const NAMES: (&'static str, &'static str) = ("cpu", "CPU");
 
     fn bytes(&self) -> Vec<u8> {
@@ -93,12 +93,12 @@ impl Kept for Cpus {
         Ok(cpus::checkpoint::is_of(checkpoint, "none")?)
     }
 
-    fn taken_up(self, checkpoint: &[u8]) -> Result<Self, Boxed> {
+    fn restored(self, checkpoint: &[u8]) -> Result<Self, Boxed> {
         Ok(self.restore(checkpoint)?)
     }
 }
 
-impl Kept for NumaMemory {
+impl Checkpointed for NumaMemory {
     const NAMES: (&'static str, &'static str) = ("memory", "memory");
 
     fn bytes(&self) -> Vec<u8> {
@@ -113,13 +113,13 @@ impl Kept for NumaMemory {
         Ok(numa_memory::checkpoint::is_none(checkpoint)?)
     }
 
-    fn taken_up(self, checkpoint: &[u8]) -> Result<Self, Boxed> {
+    fn restored(self, checkpoint: &[u8]) -> Result<Self, Boxed> {
         Ok(self.restore(checkpoint)?)
     }
 }
 
-/// Goes on with what a kubelet before this one has left, if that fits, or begins the file.
-pub(super) fn restore<T: Kept>(
+/// Restores a manager from its checkpoint, if that fits, or creates the file.
+pub(super) fn restore<T: Checkpointed>(
     file: &Checkpoint,
     fresh: Option<T>,
 ) -> Result<Option<T>, PlacementError> {
@@ -133,7 +133,7 @@ pub(super) fn restore<T: Kept>(
         return Ok(fresh);
     };
     match fresh {
-        Some(fresh) => fresh.taken_up(&bytes).map(Some).map_err(state),
+        Some(fresh) => fresh.restored(&bytes).map(Some).map_err(state),
         None => T::is_none(&bytes).map(|()| None).map_err(state),
     }
 }

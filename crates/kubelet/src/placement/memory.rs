@@ -1,4 +1,4 @@
-//! The memory of NUMA nodes that may be given away.
+//! The memory of NUMA nodes that can be allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use pod_core::{
 use super::{PlacementError, Topology};
 use crate::config::{ReservedMemory, Settings};
 
-/// What there is, if any is given away: all but huge pages and what is reserved, which has to be as much as is kept from
-/// Pods otherwise.
+/// Creates the memory manager's state, or returns `None` under the policy `None`. Allocatable is all memory except huge
+/// pages and the reserved amount, which must equal the amount that Node Allocatable keeps from Pods.
 pub(super) fn memory(
     settings: &Settings,
     topology: &Topology,
@@ -48,7 +48,7 @@ pub(super) fn memory(
     Ok(Some(NumaMemory::new(machine)))
 }
 
-/// Whether all nodes together keep as much as Pods do not get.
+/// Validates that the reservations of all nodes add up to the amount that Node Allocatable keeps from Pods.
 fn is_reserved_otherwise(
     settings: &Settings,
     topology: &Topology,
@@ -57,7 +57,7 @@ fn is_reserved_otherwise(
     let is_memory = |name: &&String| *name == "memory" || name.starts_with(HUGE_PAGES);
     let named = reserved.values().flat_map(BTreeMap::keys).chain(settings.reserved.keys());
     let memory = "memory".to_owned();
-    // Of memory, evictions keep some in any case.
+    // Memory is always checked, because eviction thresholds reserve some.
     let names: BTreeSet<&String> = named.filter(is_memory).chain([&memory]).collect();
     let sum = |amounts: &mut dyn Iterator<Item = Quantity>| amounts.reduce(|sum, one| sum + one);
     for name in names {
@@ -65,7 +65,7 @@ fn is_reserved_otherwise(
         let kept = settings.reserved.get(name).into_iter().flatten();
         let mut kept: Vec<Quantity> = kept.filter_map(|text| Quantity::parse(text).ok()).collect();
         if name == "memory" {
-            let free = settings.eviction.kept_free(Signal::Memory, topology.memory);
+            let free = settings.eviction.hard_minimum(Signal::Memory, topology.memory);
             let free = i64::try_from(free).unwrap_or(i64::MAX);
             kept.push(Quantity::new(free, api_meta::QuantityFormat::BinarySi));
         }

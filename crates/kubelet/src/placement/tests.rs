@@ -1,4 +1,4 @@
-//! Placement on made-up machines.
+//! Tests of placement on simulated machines.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -11,7 +11,7 @@ use super::*;
 const R: &str = "example.com/fpga";
 
 impl Placement {
-    /// One by which every container runs where it likes.
+    /// Creates a placement without any policy.
     pub(crate) fn without_policies(root: &Path, devices: Arc<Devices>) -> Self {
         let settings = settings(root, "{}");
         Self::new(&settings, Topology::default(), devices, &Metrics::default()).unwrap()
@@ -23,7 +23,7 @@ impl Placement {
 }
 
 fn settings(root: &Path, text: &str) -> Settings {
-    let place = crate::Place {
+    let place = crate::HostSettings {
         node_name: "node".to_owned(),
         node_ips: vec![],
         root: root.to_owned(),
@@ -33,7 +33,8 @@ fn settings(root: &Path, text: &str) -> Settings {
     Settings::new(&crate::parse(text).unwrap(), place).unwrap()
 }
 
-/// Below `sys`: two sockets, each a NUMA node with 2 cores of 2 threads and 4 GiB, numbered as most machines do.
+/// Writes the topology of two sockets below `sys`. Each socket is a NUMA node with 2 cores of 2 threads and 4 GiB,
+/// numbered as on most machines.
 fn two_sockets(sys: &Path) {
     let write = |path: &str, text: &str| {
         let path = sys.join("devices/system").join(path);
@@ -92,19 +93,19 @@ impl Scene {
         Ok(Self { root, tasks, devices, metrics, placement })
     }
 
-    /// As if the kubelet were killed and started again.
+    /// Simulates a kubelet that was killed and restarted.
     fn restart(&mut self, text: &str) -> Result<(), String> {
         let root = std::mem::replace(&mut self.root, tempfile::tempdir().unwrap());
         let path = root.path().to_owned();
         match Self::at(root, text) {
             Ok(scene) => *self = scene,
-            // The directory has gone with the scene that could not be.
+            // The temporary directory was removed with the failed scene.
             Err(error) => return Err(error.replace(&path.display().to_string(), "ROOT")),
         }
         Ok(())
     }
 
-    /// Admits a Pod, and says on which CPUs its containers run.
+    /// Admits a Pod and returns the CPUs of its containers.
     async fn admit(&self, pod: &Pod) -> Result<String, String> {
         self.placement.admit(pod).await.map_err(|r| format!("{}: {}", r.reason, r.message))?;
         let uid = pod.metadata.uid.clone().unwrap();
@@ -129,7 +130,7 @@ impl Scene {
         value.unwrap_or_else(|| panic!("{line}\n{text}")).parse().unwrap()
     }
 
-    /// Two devices at the first node and one at the second.
+    /// Starts a plugin with two devices at the first node and one at the second.
     async fn plugin(&self) -> Arc<DevicePlugin> {
         let near = |id: &str, node| v1beta1::Device { ..device(id, "Healthy", Some(node)) };
         let plugin = Arc::new(DevicePlugin::new(R, &[]));
@@ -143,7 +144,7 @@ impl Scene {
     }
 }
 
-/// A Guaranteed Pod of containers that ask for so many CPUs and devices.
+/// Returns a Guaranteed Pod of containers that request these CPUs and devices.
 fn pod(uid: &str, containers: &[(&str, usize)]) -> Pod {
     let container = |(at, (cpu, devices)): (usize, &(&str, usize))| -> Value {
         let mut amounts = json!({"cpu": cpu, "memory": "1Gi"});
@@ -160,7 +161,7 @@ fn pod(uid: &str, containers: &[(&str, usize)]) -> Pod {
 const STATIC: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n";
 
 #[test]
-fn the_machine_is_read_as_the_kernel_tells_it() {
+fn reads_topology_from_sysfs() {
     let dir = tempfile::tempdir().unwrap();
     two_sockets(dir.path());
     let topology = Topology::read(dir.path(), 0).unwrap();
@@ -173,13 +174,14 @@ fn the_machine_is_read_as_the_kernel_tells_it() {
     assert_eq!(topology.nodes[&1].huge_pages, [(2 << 20, 8)].into());
     assert_eq!(topology.places(true).distances[&(0, 1)], 21);
     assert!(topology.places(false).distances.is_empty());
-    // A CPU that is offline has no say, and a kernel without NUMA nodes has one.
+    // Offline CPUs are ignored, and a kernel without NUMA support has one node.
     fs::write(dir.path().join("devices/system/cpu/online"), "1-7").unwrap();
     fs::remove_dir_all(dir.path().join("devices/system/node")).unwrap();
     let topology = Topology::read(dir.path(), 1 << 30).unwrap();
     assert_eq!((topology.cpus.len(), topology.cpus[&4].core), (7, 4));
     assert_eq!((topology.cpus[&7].node, topology.nodes[&0].memory), (0, 1 << 30));
-    for (text, words) in [("0-99999999", "is no list of CPUs"), ("x", "no list of CPUs")] {
+    for (text, words) in [("0-99999999", "expected: list of CPUs"), ("x", "expected: list of CPUs")]
+    {
         fs::write(dir.path().join("devices/system/cpu/online"), text).unwrap();
         let error = Topology::read(dir.path(), 0).unwrap_err().to_string();
         assert!(error.contains("cpu/online") && error.contains(words), "{error}");
@@ -201,7 +203,7 @@ fn the_machine_is_read_as_the_kernel_tells_it() {
 }
 
 #[tokio::test]
-async fn a_guaranteed_pod_has_its_cpus_alone_until_it_has_ended_whenever_the_kubelet_is_killed() {
+async fn keeps_exclusive_cpus_until_the_pod_has_ended() {
     let mut scene = Scene::new(STATIC);
     assert_eq!(
         scene.file(CPUS),
@@ -234,12 +236,12 @@ async fn a_guaranteed_pod_has_its_cpus_alone_until_it_has_ended_whenever_the_kub
 }
 
 #[tokio::test]
-async fn whoever_wants_cpus_waits_for_a_pod_that_is_about_to_end() {
+async fn waits_for_cpus_of_an_ending_pod() {
     let scene = Scene::new(STATIC);
     scene.admit(&pod("one", &[("5", 0)])).await.unwrap();
     let two = pod("two", &[("4", 0)]);
     assert!(scene.admit(&two).await.is_err());
-    scene.placement.ending("one");
+    scene.placement.mark_ending("one");
     let admitted = scene.admit(&two);
     tokio::pin!(admitted);
     tokio::select! {
@@ -253,18 +255,18 @@ async fn whoever_wants_cpus_waits_for_a_pod_that_is_about_to_end() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_given_to_nobody() {
+async fn allocates_no_cpus_if_checkpoint_cannot_be_written() {
     let scene = Scene::new(STATIC);
     let path = scene.root.path().join(CPUS);
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     let error = scene.admit(&pod("one", &[("1", 0)])).await.unwrap_err();
-    assert!(error.contains("write down what was given away"), "{error}");
+    assert!(error.contains("write the checkpoint of CPUs and memory"), "{error}");
     assert_eq!(scene.shared(), "0-7");
 }
 
 #[test]
-fn a_kubelet_that_cannot_place_as_configured_does_not_start() {
+fn refuses_to_start_with_unusable_cpu_settings() {
     let fails = |text: &str, words: &str| {
         let root = tempfile::tempdir().unwrap();
         two_sockets(root.path());
@@ -308,7 +310,7 @@ fn a_kubelet_that_cannot_place_as_configured_does_not_start() {
     let mut damaged = Scene::new(STATIC);
     fs::write(damaged.root.path().join(CPUS), "{\"policyName\":").unwrap();
     assert!(damaged.restart(STATIC).unwrap_err().contains("it cannot be read"));
-    // Another number of CPUs than before.
+    // The machine has another number of CPUs than before.
     let mut other = Scene::new(STATIC);
     fs::write(other.root.path().join("devices/system/cpu/online"), "0-6").unwrap();
     let error = other.restart(STATIC).unwrap_err();
@@ -316,7 +318,7 @@ fn a_kubelet_that_cannot_place_as_configured_does_not_start() {
 }
 
 #[tokio::test]
-async fn devices_and_cpus_are_near_each_other_or_the_pod_is_refused() {
+async fn aligns_devices_and_cpus_or_refuses_the_pod() {
     let near = |policy: &str| format!("{STATIC}topologyManagerPolicy: {policy}\n");
     for (policy, told) in [("none", "1,5"), ("best-effort", "2,6"), ("restricted", "2,6")] {
         let scene = Scene::new(&near(policy));
@@ -327,7 +329,7 @@ async fn devices_and_cpus_are_near_each_other_or_the_pod_is_refused() {
     }
     let scene = Scene::new(&near("single-numa-node"));
     let _plugin = scene.plugin().await;
-    // There are three devices, but not at one node.
+    // There are three devices, but on two nodes.
     let error = scene.admit(&pod("far", &[("1", 3)])).await.unwrap_err();
     assert_eq!(
         error,
@@ -343,7 +345,7 @@ async fn devices_and_cpus_are_near_each_other_or_the_pod_is_refused() {
 }
 
 #[tokio::test]
-async fn a_pod_is_placed_as_a_whole_where_that_is_the_scope() {
+async fn places_pod_as_a_whole_in_pod_scope() {
     let whole =
         format!("{STATIC}topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n");
     let scene = Scene::new(&whole);
@@ -358,7 +360,7 @@ async fn a_pod_is_placed_as_a_whole_where_that_is_the_scope() {
 }
 
 #[tokio::test]
-async fn a_pod_that_ran_before_the_policy_gets_its_cpus_and_is_left_alone_without() {
+async fn allocates_cpus_to_running_pods_if_possible() {
     let scene = Scene::new(STATIC);
     scene.placement.adopt(&pod("runs", &[("2", 0)])).await;
     assert_eq!(scene.placement.exclusive("runs", "c0").to_string(), "1,5");
@@ -372,13 +374,13 @@ async fn a_pod_that_ran_before_the_policy_gets_its_cpus_and_is_left_alone_withou
 const MEMORY_TOO: &str = "memoryManagerPolicy: Static\nevictionHard: {memory.available: 100Mi}\nkubeReserved: {memory: 924Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 512Mi}}, {numaNode: 1, limits: {memory: 512Mi}}]\n";
 
 #[tokio::test]
-async fn memory_is_given_with_cpus_and_devices_of_the_same_nodes() {
+async fn aligns_memory_with_cpus_and_devices() {
     let text = format!("{STATIC}{MEMORY_TOO}topologyManagerPolicy: single-numa-node\n");
     let mut scene = Scene::new(&text);
     let own = |id: i64, size: u64| Block { nodes: vec![id], resource: "memory".to_owned(), size };
     let told = scene.placement.allocatable_memory();
     assert!(told.contains(&own(0, 3584 << 20)) && told.contains(&own(1, (3584 - 16) << 20)));
-    // The first node has too few CPUs, and then the second too little memory.
+    // The first node has too few CPUs, and later the second has too little memory.
     assert_eq!(scene.admit(&pod("cpus", &[("4", 0)])).await.unwrap(), "2-3,6-7");
     assert_eq!(scene.placement.memory_nodes("cpus", "c0"), "1");
     assert_eq!(scene.admit(&pod("three", &[("1", 0), ("1", 0), ("1", 0)])).await.unwrap(), "4 1 5");
@@ -415,7 +417,7 @@ async fn memory_is_given_with_cpus_and_devices_of_the_same_nodes() {
 }
 
 #[tokio::test]
-async fn memory_that_nobody_has_left_is_told_in_upstreams_words() {
+async fn reports_missing_memory_as_upstream() {
     let scene = Scene::new(MEMORY_TOO);
     for uid in ["a", "b", "c", "d", "e", "f"] {
         scene.admit(&pod(uid, &[("1", 0)])).await.unwrap();
@@ -430,7 +432,7 @@ async fn memory_that_nobody_has_left_is_told_in_upstreams_words() {
 }
 
 #[test]
-fn memory_has_to_be_reserved_as_much_as_it_is_kept_from_pods() {
+fn requires_reserved_memory_to_match_node_allocatable() {
     let fails = |text: &str, words: &str| {
         let root = tempfile::tempdir().unwrap();
         two_sockets(root.path());

@@ -1,4 +1,4 @@
-//! Which CPUs and how much memory the machine has, and where, as the kernel tells below `/sys`.
+//! Reads CPUs, memory and NUMA nodes of the machine from `/sys`.
 
 use std::{
     collections::BTreeMap,
@@ -13,39 +13,39 @@ use pod_core::{
 
 use crate::config::PlacementSettings;
 
-/// Why the machine's topology is not known.
+/// The error of reading the machine's topology.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     #[error("read the machine's topology from {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("the kernel's {} says {text:?}, which is no {wanted}", path.display())]
+    #[error("the kernel's {} has {text:?}, expected: {wanted}", path.display())]
     Wrong { path: PathBuf, text: String, wanted: &'static str },
     #[error("{0}")]
     Pages(#[from] sys::Error),
 }
 
-/// One NUMA node.
+/// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// In bytes, all together.
+    /// The size of memory in bytes, including huge pages.
     pub(crate) memory: u64,
     /// The number of huge pages by their size in bytes.
     pub(crate) huge_pages: BTreeMap<u64, u64>,
-    /// How far it is to each node, in their order; empty where the kernel does not tell.
+    /// The distances to all nodes in their order. Empty if the kernel reports none.
     distances: Vec<u64>,
 }
 
-/// The machine's CPUs that are online, and its NUMA nodes.
+/// The online CPUs and the NUMA nodes of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topology {
-    /// In bytes, of all nodes.
+    /// The memory of all nodes in bytes.
     pub(crate) memory: u64,
     pub(crate) cpus: Machine,
     pub(crate) nodes: BTreeMap<i64, Node>,
 }
 
 impl Topology {
-    /// Reads what is below `sys`. A kernel without NUMA nodes has one, with all CPUs and all `memory`.
+    /// Reads the topology below `sys`. A kernel without NUMA support has one node with all CPUs and all `memory`.
     pub(crate) fn read(sys: &Path, memory: u64) -> Result<Self, TopologyError> {
         let of_cpus = sys.join("devices/system/cpu");
         let online = set(&of_cpus.join("online"))?;
@@ -64,10 +64,10 @@ impl Topology {
         let place = |cpu: u32| {
             let directory = of_cpus.join(format!("cpu{cpu}"));
             let place = Place {
-                core: lowest(&directory.join("topology/thread_siblings_list"), &online, cpu),
+                core: lowest_cpu(&directory.join("topology/thread_siblings_list"), &online, cpu),
                 socket: number(&directory.join("topology/physical_package_id"))?.unwrap_or(0),
                 node: node_of.get(&cpu).copied().unwrap_or(0),
-                cache: lowest(&directory.join("cache/index3/shared_cpu_list"), &online, cpu),
+                cache: lowest_cpu(&directory.join("cache/index3/shared_cpu_list"), &online, cpu),
             };
             Ok::<_, TopologyError>((cpu, place))
         };
@@ -75,7 +75,7 @@ impl Topology {
         Ok(Self { memory, cpus, nodes })
     }
 
-    /// As [`Self::read`]. Where nothing is placed, a kernel that tells of its CPUs in a way of its own stops nobody.
+    /// Reads the topology like [`Self::read`]. If no manager needs it, an error is only logged.
     pub(crate) fn wanted(
         sys: &Path,
         memory: u64,
@@ -85,17 +85,17 @@ impl Topology {
             if !placement.is_idle() {
                 return Err(error);
             }
-            tracing::warn!(%error, "the machine's topology is not known; nothing is placed by it");
+            tracing::warn!(%error, "read the machine's topology; no setting needs it");
             Ok(Self::default())
         })
     }
 
-    /// The CPUs' numbers.
+    /// Returns the online CPUs.
     pub(crate) fn online(&self) -> CpuSet {
         self.cpus.keys().copied().collect()
     }
 
-    /// The nodes, with their distances where these are to count.
+    /// Returns the NUMA nodes, and their distances if `distances` is set.
     pub(crate) fn places(&self, distances: bool) -> Nodes {
         let all: Vec<i64> = self.nodes.keys().copied().collect();
         let pair = |(from, node): (&i64, &Node)| {
@@ -125,7 +125,7 @@ impl Node {
     }
 }
 
-/// The numbers of a directory's entries that are called by this word and a number.
+/// Returns the numbers of the entries of a directory named `word` and a number.
 fn numbered(directory: &Path, word: &str) -> Vec<i64> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -133,7 +133,7 @@ fn numbered(directory: &Path, word: &str) -> Vec<i64> {
     names.filter_map(number).filter(|number| *number < 64).map(i64::from).collect()
 }
 
-/// A file's text, `None` where there is no such file.
+/// Returns a file's text, or `None` if the file does not exist.
 fn read(path: &Path) -> Result<Option<String>, TopologyError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -149,7 +149,7 @@ fn number(path: &Path) -> Result<Option<i64>, TopologyError> {
     text.trim().parse().map(Some).map_err(wrong)
 }
 
-/// A list of CPUs that has to be there.
+/// Reads a list of CPUs from a file that must exist.
 fn set(path: &Path) -> Result<CpuSet, TopologyError> {
     let source = || io::Error::from(io::ErrorKind::NotFound);
     let missing = || TopologyError::Read { path: path.to_owned(), source: source() };
@@ -162,8 +162,8 @@ fn set(path: &Path) -> Result<CpuSet, TopologyError> {
     text.parse().map_err(|_| wrong())
 }
 
-/// The lowest CPU of a list that is online; the CPU itself where there is no list.
-fn lowest(path: &Path, online: &CpuSet, cpu: u32) -> u32 {
+/// Returns the lowest online CPU of a list, or the CPU itself if there is no list.
+fn lowest_cpu(path: &Path, online: &CpuSet, cpu: u32) -> u32 {
     let known = set(path).unwrap_or_default();
     known.iter().find(|other| online.has(*other)).unwrap_or(cpu)
 }

@@ -1,4 +1,4 @@
-//! What the API is told of a node's storage drivers: the CSINode, an annotation of the Node, and labels for the topology.
+//! Publishes CSI drivers of the node: the CSINode, an annotation of the Node, and its topology labels.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::context::Context;
 
 /// The annotation of a Node with each driver's ID for it.
 const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
-/// Others write the Node too.
+/// The number of attempts of an update. The Node has other writers, so conflicts are expected.
 const TRIES: usize = 6;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,17 +31,16 @@ pub(super) enum NodeError {
     Label { key: String, value: String, has: String },
 }
 
-/// Sees to it that the node has a CSINode, which says that no driver is here yet: the scheduler then sends no Pod that
-/// needs one.
-pub(super) async fn offer(ctx: &Context, client: &Client) {
+/// Creates the node's CSINode if it does not exist. Without drivers in it, the scheduler sends no Pod that needs one.
+pub(super) async fn create_csi_node(ctx: &Context, client: &Client) {
     let mut wait = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     while let Err(error) = change(ctx, client, |_| {}).await {
-        tracing::debug!(%error, "make the node's CSINode");
+        tracing::debug!(%error, "create the node's CSINode; trying again");
         tokio::time::sleep(wait.next(rt::random())).await;
     }
 }
 
-/// Tells the API what a driver says of itself.
+/// Publishes a driver's node ID, topology and volume limit.
 pub(super) async fn install(
     ctx: &Context,
     client: &Client,
@@ -71,7 +70,7 @@ pub(super) async fn install(
     .await
 }
 
-/// Tells the API that a driver is gone.
+/// Removes a driver from the CSINode and the Node's annotation.
 pub(super) async fn uninstall(
     ctx: &Context,
     client: &Client,
@@ -81,7 +80,7 @@ pub(super) async fn uninstall(
     change_node(ctx, client, (driver, None), &BTreeMap::new()).await
 }
 
-/// Changes the list of drivers in the CSINode, which is made if need be.
+/// Changes the list of drivers in the CSINode. Creates the CSINode if it does not exist.
 async fn change(
     ctx: &Context,
     client: &Client,
@@ -122,8 +121,7 @@ async fn change(
     last
 }
 
-/// Changes the annotation and adds labels. A label that says something else already is somebody's word against the
-/// driver's.
+/// Changes the annotation and adds topology labels. An existing label with another value is an error.
 async fn change_node(
     ctx: &Context,
     client: &Client,
@@ -149,7 +147,7 @@ async fn change_node(
         }
         let ids = (!ids.is_empty()).then(|| json!(ids).to_string());
         let patch = json!({"metadata": {
-            // Two drivers may be registered at once.
+            // Two drivers may be registered at the same time.
             "resourceVersion": node.text("metadata.resourceVersion"),
             "annotations": {NODE_IDS: ids},
             "labels": labels,

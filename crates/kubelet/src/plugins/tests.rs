@@ -1,4 +1,4 @@
-//! Registration of plugins that say what they like.
+//! Tests of the registration of correct and faulty plugins.
 
 use std::{os::unix::net::UnixListener, sync::Arc};
 
@@ -10,8 +10,8 @@ use testkit::{CsiDriver, FakeApi, Fault};
 use super::*;
 use crate::volumes::tests::context;
 
-fn announced() -> Announced {
-    Announced::Driver("disks.example.com".to_owned())
+fn announced() -> PluginKey {
+    PluginKey::Driver("disks.example.com".to_owned())
 }
 
 struct Scene {
@@ -46,7 +46,7 @@ impl Scene {
         self.dir.path().join("reg.sock")
     }
 
-    async fn register(&self) -> Result<Announced, String> {
+    async fn register(&self) -> Result<PluginKey, String> {
         let client = self.api.client("kubelet");
         let done = register(&self.ctx, &client, &self.socket(), &BTreeMap::new()).await;
         done.map_err(|error| error.to_string())
@@ -58,10 +58,10 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
+async fn publishes_driver_until_its_socket_disappears() {
     let scene = Scene::new().await;
     let client = scene.api.client("kubelet");
-    csi_node::offer(&scene.ctx, &client).await;
+    csi_node::create_csi_node(&scene.ctx, &client).await;
     assert_eq!(scene.csi_node()["spec"]["drivers"], json!([]));
     let driver = scene.driver(|driver| {
         driver.info.max_volumes_per_node = 7;
@@ -80,13 +80,13 @@ async fn a_driver_is_told_to_the_api_and_forgotten_with_its_socket() {
     assert_eq!(node()["metadata"]["labels"]["rack"], "r1");
     let ids = &node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
     assert_eq!(ids, "{\"disks.example.com\":\"node\"}");
-    withdraw(&scene.ctx, &client, &announced()).await;
+    unregister(&scene.ctx, &client, &announced()).await;
     assert_eq!(scene.csi_node()["spec"]["drivers"], json!([]));
     assert!(node()["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"].is_null());
 }
 
 #[tokio::test]
-async fn what_is_no_driver_or_lies_about_itself_is_refused_and_told_why() {
+async fn rejects_invalid_drivers_and_notifies_them() {
     for (change, words) in [
         (
             (|d| d.plugin.r#type = "Oracle".to_owned()) as fn(&mut CsiDriver),
@@ -134,12 +134,12 @@ async fn what_is_no_driver_or_lies_about_itself_is_refused_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_socket_on_which_nobody_speaks_grpc_is_no_plugin() {
+async fn rejects_socket_that_does_not_speak_grpc() {
     let scene = Scene::new().await;
     let listener = UnixListener::bind(scene.socket()).unwrap();
     let garbage = std::thread::spawn(move || {
         use std::io::Write as _;
-        // The client tries the connection again before it gives up.
+        // The client reconnects once before it fails.
         for stream in listener.incoming().take(1) {
             stream.unwrap().write_all(b"SSH-2.0-OpenSSH\r\n").unwrap();
         }
@@ -150,7 +150,7 @@ async fn a_socket_on_which_nobody_speaks_grpc_is_no_plugin() {
 }
 
 #[test]
-fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
+fn finds_sockets_and_detects_replaced_ones() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("below")).unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
@@ -162,12 +162,12 @@ fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
     let there = sockets(dir.path());
     let names: Vec<_> = there.keys().cloned().collect();
     assert_eq!(names, [path("a.sock"), path("below/b.sock")]);
-    let known = |driver: &str, at: &str| Seen {
-        plugin: Some(Announced::Driver(driver.to_owned())),
+    let known = |driver: &str, at: &str| SocketState {
+        plugin: Some(PluginKey::Driver(driver.to_owned())),
         stamp: there.get(&path(at)).copied(),
-        ..Seen::default()
+        ..SocketState::default()
     };
-    let mut seen: BTreeMap<PathBuf, Seen> =
+    let mut seen: BTreeMap<PathBuf, SocketState> =
         [("a.sock", "a"), ("below/b.sock", "b")].map(|(at, d)| (path(at), known(d, at))).into();
     assert!(missing(&mut seen, &there).is_empty());
     drop((first, others));
@@ -180,7 +180,7 @@ fn only_sockets_are_looked_at_and_one_made_anew_is_another() {
 }
 
 #[tokio::test]
-async fn a_plugin_for_devices_may_announce_itself_too() {
+async fn registers_device_plugins_by_their_socket() {
     let scene = Scene::new().await;
     let plugin = Arc::new(testkit::DevicePlugin::new("example.com/fpga", &["a"]));
     let socket = scene.dir.path().join("fpga.sock");
@@ -218,12 +218,12 @@ async fn a_plugin_for_devices_may_announce_itself_too() {
     changes.changed().await.unwrap();
     let count = async || scene.ctx.devices.count().await["example.com/fpga"];
     assert_eq!((count().await.capacity, count().await.allocatable), (1, 1));
-    withdraw(&scene.ctx, &scene.api.client("kubelet"), &announced).await;
+    unregister(&scene.ctx, &scene.api.client("kubelet"), &announced).await;
     assert_eq!((count().await.capacity, count().await.allocatable), (1, 0));
 }
 
 #[test]
-fn versions_are_of_csi_1() {
+fn supports_versions_of_csi_1() {
     for (version, supported) in [
         ("1.0.0", true),
         ("v1.9.0", true),

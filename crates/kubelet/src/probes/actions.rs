@@ -1,3 +1,5 @@
+//! The actions of probes: exec, HTTP, TCP and gRPC.
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Probe;
@@ -9,11 +11,11 @@ use crate::{
     steps::{HttpTarget, http_get, port_of},
 };
 
-/// The most of a failed probe's output that is told.
+/// The limit of a failed probe's output in bytes.
 const OUTPUT: usize = 1024;
 
-/// Asks once; the caller bounds the time.
-pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result<(), String> {
+/// Runs a probe once. The caller sets the timeout.
+pub(super) async fn run(ctx: &Context, target: &Target, probe: &Probe) -> Result<(), String> {
     let container = &target.container;
     if let Some(exec) = &probe.exec {
         let cmd = exec.command.clone().unwrap_or_default();
@@ -47,7 +49,8 @@ pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result
         };
     }
     if let Some(check) = &probe.grpc {
-        let port = u16::try_from(check.port).map_err(|_| format!("{} is no port", check.port))?;
+        let port =
+            u16::try_from(check.port).map_err(|_| format!("{} is not a port", check.port))?;
         return grpc::check(&target.pod_ip, port, check.service.as_deref().unwrap_or_default())
             .await;
     }

@@ -1,11 +1,11 @@
-//! The client of gRPC's health-checking protocol, which is one message each way.
+//! A minimal client of the gRPC health-checking protocol (unary `Check`).
 
 use client::{HttpTransport, Transport as _};
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt, Limited};
 
 const SERVING: u8 = 1;
-/// An answer is a few bytes.
+/// The limit of an answer in bytes. A correct answer has a few bytes.
 const ANSWER_LIMIT: usize = 10 << 10;
 
 pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), String> {
@@ -20,7 +20,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
         .map_err(|e| text(&e))?;
     let sent = server.map_err(|e| text(e.cause()))?.send(request).await;
     let (head, body) = sent.map_err(|e| text(e.cause()))?.into_parts();
-    // Boxed: the compiler does not see by itself that this future may move between threads.
+    // Boxed, because the compiler cannot prove that this future is `Send`.
     let collected = Limited::new(body, ANSWER_LIMIT).collect().boxed().await;
     let collected = collected.map_err(|e| text(&e))?;
     let status = collected.trailers().and_then(|t| t.get("grpc-status"));
@@ -36,7 +36,7 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
     }
 }
 
-/// An uncompressed message with the service's name as its field 1.
+/// Encodes an uncompressed gRPC message with the service name in field 1.
 fn frame(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
@@ -70,12 +70,12 @@ mod tests {
         StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::io::Error>>>>,
     >;
 
-    /// A server whose health depends on the service that is asked for.
+    /// A server whose health depends on the requested service.
     async fn answer(request: http::Request<Incoming>) -> Result<Answer, std::io::Error> {
         assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
         assert_eq!(request.headers()["content-type"], "application/grpc");
-        let asked = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
-        let service = asked.get(7..).unwrap_or_default().to_vec();
+        let body = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+        let service = body.get(7..).unwrap_or_default().to_vec();
         let (status, health) = match service.as_slice() {
             b"" => ("0", 1),
             b"ill" => ("0", 2),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_as_healthy_as_it_says() {
+    async fn reports_the_health_that_the_server_answers() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let serving = async {

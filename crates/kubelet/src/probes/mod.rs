@@ -1,4 +1,4 @@
-//! Probes: one task for each Pod that has any, which asks its containers in turn.
+//! Runs liveness, readiness and startup probes. Each Pod with probes has one task. Read [`Prober`] first.
 
 mod actions;
 mod grpc;
@@ -17,9 +17,9 @@ use pod_core::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, stats::Probed, worker::Shared};
+use crate::{context::Context, stats::ProbeLabels, worker::Shared};
 
-/// A probe of one container's run.
+/// A probe of one running container.
 #[derive(Clone)]
 struct Target {
     id: String,
@@ -31,11 +31,11 @@ struct Target {
 }
 
 impl Target {
-    /// What the answers are counted under.
-    fn probed(&self) -> Probed {
+    /// Returns the labels under which results are counted.
+    fn probed(&self) -> ProbeLabels {
         let of = |text: &Option<String>| text.clone().unwrap_or_default();
         let meta = &self.pod.metadata;
-        Probed {
+        ProbeLabels {
             kind: self.kind.as_str(),
             namespace: of(&meta.namespace),
             pod: of(&meta.name),
@@ -47,8 +47,8 @@ impl Target {
 
 type Key = (String, ProbeKind);
 type Targets = BTreeMap<Key, Target>;
-/// A probe's result, `None` if it was not its turn.
-type Asked = (Key, Option<Result<(), String>>);
+/// A probe's key and result. The result is `None` if the startup probe has not succeeded yet.
+type ProbeResult = (Key, Option<Result<(), String>>);
 
 /// The probes of one Pod, as its worker holds them.
 pub(crate) struct Prober {
@@ -71,8 +71,8 @@ impl Prober {
         lock(&self.verdicts).clone()
     }
 
-    /// Takes over what was reported before this kubelet was started, so that it takes no Pod out of service.
-    pub(crate) fn carry_on(&mut self, status: &PodStatus) {
+    /// Takes over the readiness that an earlier kubelet reported, so that a restart takes no Pod out of its Services.
+    pub(crate) fn restore(&mut self, status: &PodStatus) {
         let mut verdicts = lock(&self.verdicts);
         let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
         for container in all {
@@ -87,7 +87,7 @@ impl Prober {
         }
     }
 
-    /// Probes the containers that run now, and no others.
+    /// Probes exactly the containers that are running now.
     pub(crate) fn follow(&mut self, pod: &Arc<Pod>, observed: &Observed) {
         let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
         let ip = if host_network {
@@ -139,13 +139,13 @@ impl Prober {
         }
     }
 
-    /// Ends all probing: dropping the sender ends the task.
+    /// Stops all probes. The task ends because the sender is dropped.
     pub(crate) fn stop(&mut self) {
         self.targets = None;
     }
 }
 
-/// Probes until nobody says any more what to probe.
+/// Runs the probes of a Pod until the sender of targets is dropped.
 async fn run(
     (ctx, uid): (Arc<Context>, String),
     shared: Arc<Shared>,
@@ -153,7 +153,7 @@ async fn run(
     mut targets: watch::Receiver<Targets>,
 ) {
     let mut tracks: BTreeMap<Key, (Track, Pace)> = BTreeMap::new();
-    let mut running: FuturesUnordered<BoxFuture<'static, Asked>> = FuturesUnordered::new();
+    let mut running: FuturesUnordered<BoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
     loop {
         let wanted = targets.borrow_and_update().clone();
         tracks.retain(|key, _| wanted.contains_key(key));
@@ -162,7 +162,7 @@ async fn run(
                 && let Some(probe) = target.kind.of(&target.container)
             {
                 let track = Track::new(Timing::of(probe));
-                let first = first_wait(&ctx, &target, track.timing());
+                let first = initial_wait(&ctx, &target, track.timing());
                 running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), first)));
                 tracks.insert(key, (track, Pace::default()));
             }
@@ -180,9 +180,9 @@ async fn run(
                 let wait = pace.after(key.1, track.timing(), result.as_ref());
                 if let Some(result) = result {
                     if let Err(message) = &result && wait == track.timing().period {
-                        tell(&ctx, &target, message);
+                        record_failure(&ctx, &target, message);
                     }
-                    conclude(&shared, &verdicts, &target, track, result.is_ok());
+                    apply_result(&shared, &verdicts, &target, track, result.is_ok());
                 }
                 let over = key.1 == ProbeKind::Startup && lock(&verdicts).of(&key.0, &target.container).started;
                 if !over {
@@ -193,21 +193,21 @@ async fn run(
     }
 }
 
-/// How soon a probe is repeated.
+/// The delay between two runs of a probe.
 #[derive(Default)]
 struct Pace {
     succeeded: bool,
     early: u32,
 }
 
-/// The first repetition of a readiness probe of a container that has not been ready yet.
+/// The first delay between readiness probes of a container that has not been ready yet.
 const EARLY: Duration = Duration::from_millis(50);
-/// How soon a probe looks again whether its turn has come.
+/// The interval at which a probe checks whether the startup probe has succeeded.
 const TURN: Duration = Duration::from_millis(250);
 
 impl Pace {
-    /// A container that starts is asked often whether it is ready, since that costs little and a whole period is long
-    /// when one waits for it; this counts for nothing but the first success.
+    /// Returns the delay before the next run. A starting container is probed for readiness more often than its period,
+    /// with a growing delay. Only the first success of these early probes counts.
     fn after(
         &mut self,
         kind: ProbeKind,
@@ -225,8 +225,9 @@ impl Pace {
     }
 }
 
-/// How long until a probe is first due; the first ones of a node's Pods are spread, unless the container is fresh.
-fn first_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
+/// Returns the delay before the first run. For a container that has run for longer, it is random, which spreads the
+/// probes of all Pods after a restart.
+fn initial_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
     let due = timing.first(target.started);
     let wait = Duration::try_from(due.duration_since(ctx.now())).unwrap_or_default();
     let age = Duration::try_from(ctx.now().duration_since(target.started)).unwrap_or_default();
@@ -237,13 +238,13 @@ fn first_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
     }
 }
 
-/// One probe after a wait; `None` if it was not its turn, before the startup probe has succeeded.
+/// Waits and runs a probe once. The result is `None` if the startup probe has not succeeded yet.
 async fn probe_after(
     ctx: Arc<Context>,
     target: Target,
     verdicts: Arc<Mutex<Verdicts>>,
     wait: Duration,
-) -> Asked {
+) -> ProbeResult {
     tokio::time::sleep(wait).await;
     let key = (target.id.clone(), target.kind);
     let started = lock(&verdicts).of(&target.id, &target.container).started;
@@ -252,19 +253,20 @@ async fn probe_after(
     }
     let Some(probe) = target.kind.of(&target.container) else { return (key, None) };
     let timeout = Timing::of(probe).timeout;
-    let begun = Instant::now();
-    let asked = tokio::time::timeout(timeout, actions::ask(&ctx, &target, probe)).await;
-    let result = asked.unwrap_or_else(|_| Err(format!("no answer within {}s", timeout.as_secs())));
-    ctx.stats.probes.record(target.probed(), result.is_ok(), begun.elapsed());
+    let start = Instant::now();
+    let outcome = tokio::time::timeout(timeout, actions::run(&ctx, &target, probe)).await;
+    let result =
+        outcome.unwrap_or_else(|_| Err(format!("no answer within {}s", timeout.as_secs())));
+    ctx.stats.probes.record(target.probed(), result.is_ok(), start.elapsed());
     (key, Some(result))
 }
 
-fn tell(ctx: &Context, target: &Target, message: &str) {
+fn record_failure(ctx: &Context, target: &Target, message: &str) {
     let text = format!("{} probe failed: {message}", target.kind.as_str());
     ctx.events.of_container(&target.pod, &target.container.name, "Warning", "Unhealthy", text);
 }
 
-fn conclude(
+fn apply_result(
     shared: &Shared,
     verdicts: &Mutex<Verdicts>,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: client certificates and tokens, and the API server's word on both.
+//! Authenticates clients by certificate or bearer token and authorizes their requests, both with the API server's help.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,17 +20,17 @@ use tokio::time::Instant;
 use super::{ServerError, text, tls};
 use crate::context::Context;
 
-/// Answers that are remembered; at the limit all are forgotten.
+/// The limit of cached answers. A full cache is cleared.
 const REMEMBERED: usize = 4096;
 
-/// Returns the user that a TokenReview names, if the token is anybody's.
+/// Returns the user that a TokenReview authenticates, if it does.
 fn user_of_review(review: &Value) -> Option<UserInfo> {
     let status = &review["status"];
     let user = (status["authenticated"] == true).then(|| status["user"].clone())?;
     serde_json::from_value(user).ok()
 }
 
-/// Returns the SubjectAccessReview for an access to a node, with all that is known of the user.
+/// Returns the SubjectAccessReview for an access to a node, with all known attributes of the user.
 fn access_review(user: &UserInfo, verb: &str, subresource: &str, node: &str) -> Value {
     json!({ "spec": {
         "user": user.name,
@@ -46,14 +46,14 @@ fn access_review(user: &UserInfo, verb: &str, subresource: &str, node: &str) -> 
 pub(super) struct Auth {
     ctx: Arc<Context>,
     client_ca: Option<pki::ClientCa>,
-    tokens: Remembered<[u8; 32], Option<UserInfo>>,
-    decisions: Remembered<(UserInfo, &'static str, &'static str), Result<bool, String>>,
+    tokens: TtlCache<[u8; 32], Option<UserInfo>>,
+    decisions: TtlCache<(UserInfo, &'static str, &'static str), Result<bool, String>>,
 }
 
-/// Answers of the API server, for as long as they may be used.
-struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+/// A cache of the API server's answers with an expiry time each.
+struct TtlCache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
-impl<K: std::hash::Hash + Eq, V: Clone> Remembered<K, V> {
+impl<K: std::hash::Hash + Eq, V: Clone> TtlCache<K, V> {
     fn new() -> Self {
         Self(Mutex::default())
     }
@@ -72,9 +72,9 @@ impl<K: std::hash::Hash + Eq, V: Clone> Remembered<K, V> {
     }
 }
 
-type Refused = Box<Response<Body>>;
+type ErrorResponse = Box<Response<Body>>;
 
-fn unauthorized() -> Refused {
+fn unauthorized() -> ErrorResponse {
     Box::new(text(StatusCode::UNAUTHORIZED, "Unauthorized"))
 }
 
@@ -91,12 +91,12 @@ impl Auth {
         Ok(Self {
             ctx: ctx.clone(),
             client_ca,
-            tokens: Remembered::new(),
-            decisions: Remembered::new(),
+            tokens: TtlCache::new(),
+            decisions: TtlCache::new(),
         })
     }
 
-    pub(super) async fn check(&self, request: &Parts) -> Result<(), Refused> {
+    pub(super) async fn check(&self, request: &Parts) -> Result<(), ErrorResponse> {
         let user = self.authenticate(request).await?;
         if let Some(connection) = request.extensions.get::<Arc<Connection>>()
             && user.name != ANONYMOUS
@@ -119,7 +119,7 @@ impl Auth {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(message) => {
-                    tracing::warn!(user = user.name, message, "ask whether a request is allowed");
+                    tracing::warn!(user = user.name, message, "authorize a request");
                     let message = format!(
                         "Authorization error (user={}, verb={verb}, resource=nodes, subresource={subresource})",
                         user.name
@@ -136,7 +136,7 @@ impl Auth {
         Err(Box::new(text(StatusCode::FORBIDDEN, message)))
     }
 
-    async fn authenticate(&self, request: &Parts) -> Result<UserInfo, Refused> {
+    async fn authenticate(&self, request: &Parts) -> Result<UserInfo, ErrorResponse> {
         let connection = request.extensions.get::<Arc<Connection>>();
         if let Some(connection) = connection
             && let Some(user) = self.by_certificate(connection)?
@@ -156,11 +156,11 @@ impl Auth {
         Err(unauthorized())
     }
 
-    fn by_certificate(&self, connection: &Connection) -> Result<Option<UserInfo>, Refused> {
+    fn by_certificate(&self, connection: &Connection) -> Result<Option<UserInfo>, ErrorResponse> {
         let Some(client_ca) = &self.client_ca else { return Ok(None) };
         let verified = client_ca.verify(&connection.client_certificates, self.ctx.clock.now());
         let verified = verified.map_err(|error| {
-            tracing::debug!(%error, "a client certificate is not accepted");
+            tracing::debug!(%error, "reject a client certificate");
             unauthorized()
         })?;
         Ok(verified.map(|pki::VerifiedClient { identity, .. }| {
@@ -171,8 +171,8 @@ impl Auth {
         }))
     }
 
-    /// Asks the API server whose token this is.
-    async fn by_token(&self, token: &str) -> Result<Option<UserInfo>, Refused> {
+    /// Authenticates a bearer token by a TokenReview.
+    async fn by_token(&self, token: &str) -> Result<Option<UserInfo>, ErrorResponse> {
         let Some(client) =
             self.ctx.client.as_ref().filter(|_| self.ctx.settings.server.webhook_authentication)
         else {
@@ -193,7 +193,7 @@ impl Auth {
         Ok(user)
     }
 
-    /// Asks the API server whether a user may do something with this node.
+    /// Authorizes an access to this node by a SubjectAccessReview.
     async fn authorize(
         &self,
         user: &UserInfo,
@@ -205,7 +205,8 @@ impl Auth {
             return known;
         }
         let settings = &self.ctx.settings;
-        let client = self.ctx.client.as_ref().ok_or("this kubelet has no API server to ask")?;
+        let client =
+            self.ctx.client.as_ref().ok_or("this kubelet has no API server (no --kubeconfig)")?;
         let review = access_review(user, verb, subresource, &settings.node_name);
         let answer = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review)
             .await
@@ -226,7 +227,7 @@ async fn review_of(
     client.create(resource, "", review).await
 }
 
-/// What a path means for authorisation; any of them lets the request pass.
+/// Returns the subresources of a path for authorization. Access to any of them is sufficient.
 fn subresources(path: &str) -> &'static [&'static str] {
     match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
         "stats" => &["stats"],
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_have_the_subresources_that_upstream_gives_them() {
+    fn maps_paths_to_subresources_as_upstream() {
         assert_eq!(subresources("/stats/summary"), ["stats"]);
         assert_eq!(subresources("/metrics/resource"), ["metrics"]);
         assert_eq!(subresources("/pods"), ["pods", "proxy"]);
@@ -265,7 +266,7 @@ mod tests {
                     "subresource": "stats", "name": "n1" } })
         );
         assert_eq!(user_of_review(&json!({ "status": { "user": { "username": "u" } } })), None);
-        // Decisions are remembered for each set of extra fields.
+        // Decisions are cached separately for each set of extra fields.
         let plain = json!({ "status": { "authenticated": true, "user": { "username": "u", "uid": "1", "groups": ["g"] } } });
         assert_ne!(user_of_review(&plain), Some(user));
     }

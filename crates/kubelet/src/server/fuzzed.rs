@@ -1,4 +1,4 @@
-//! Damaged frames of a runtime's SPDY and of a client's WebSocket.
+//! Fuzz tests of SPDY frames from a runtime and WebSocket frames from a client.
 
 use futures_util::FutureExt as _;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
@@ -11,7 +11,7 @@ use super::{
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Output, a reset, a ping and an end, as a runtime sends them.
+/// Returns output, a reset, a ping and an end, as a runtime sends them.
 fn spoken() -> Vec<u8> {
     let encoder = Encoder::default();
     let mut bytes = encoder.data(3, b"hello", false);
@@ -26,7 +26,7 @@ fn spdy_frames() {
     let headers = Encoder::default().open(1, ("streamtype", "error"));
     fuzz::fuzz(HERE, "spdy", &[&spoken(), &headers], |input| {
         let (mut from, mut content) = (input, 0);
-        // Nothing waits: what is read lies in memory.
+        // The input is in memory, so reading never blocks.
         while let Some(Ok(Some(frame))) = spdy::read(&mut from).now_or_never() {
             if let Frame::Data { content: bytes, .. } = frame {
                 content += bytes.len();
@@ -36,7 +36,7 @@ fn spdy_frames() {
     });
 }
 
-/// A frame of a WebSocket as a client masks it.
+/// Encodes a masked WebSocket frame of a client.
 fn masked(kind: u8, content: &[u8]) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let body = content.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
@@ -49,7 +49,7 @@ fn websocket_frames() {
     let options = Options { stdin: true, stdout: true, stderr: true, tty: true };
     let client = [masked(2, b"\0ls\n"), masked(1, b"0bHM="), masked(2, b"\xff\0"), masked(9, b"x")];
     let client = [client.concat(), masked(8, &[3, 0xe8])].concat();
-    // Both ends in one input: the client's frames, and behind a mark the runtime's.
+    // One input holds both ends: the client's frames, and after a separator the runtime's.
     let seed = [&client[..], b"|", &spoken()].concat();
     fuzz::fuzz(HERE, "websocket", &[&seed, &client], |input| {
         let middle = input.iter().position(|byte| *byte == b'|').unwrap_or(input.len());
@@ -66,9 +66,10 @@ fn websocket_frames() {
     });
 }
 
-/// What is longer than a frame can be goes in several; its rest would be read as frames of the sender's making.
+/// A message longer than a frame is split. A truncated length would make the rest look like frames that the sender
+/// chose.
 #[test]
-fn a_long_message_is_no_frame_of_its_own_making() {
+fn splits_message_longer_than_a_frame() {
     let content = vec![0x80; (1 << 24) + 5];
     let bytes = Encoder::default().data(3, &content, true);
     let (mut from, mut read) = (bytes.as_slice(), Vec::new());

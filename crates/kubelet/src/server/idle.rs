@@ -1,5 +1,4 @@
-//! Connections of exec, attach and port-forward end when nothing has moved on them for long
-//! (`streamingConnectionIdleTimeout`).
+//! Closes exec, attach and port-forward connections that are idle for too long (`streamingConnectionIdleTimeout`).
 
 use std::{
     io,
@@ -14,7 +13,7 @@ use tokio::{
     time::Instant,
 };
 
-/// When something moved last.
+/// The time of the last transfer on a connection.
 #[derive(Clone)]
 pub(super) struct Activity(Arc<Mutex<Instant>>);
 
@@ -27,8 +26,8 @@ impl Activity {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing has moved for that long.
-    pub(super) async fn ceased(&self, limit: Duration) {
+    /// Waits until the connection has been idle for `limit`.
+    pub(super) async fn wait_idle(&self, limit: Duration) {
         let limit = limit.min(rt::FAR);
         loop {
             let end = self.last() + limit;
@@ -40,20 +39,20 @@ impl Activity {
     }
 }
 
-/// A connection that notes when something moves on it.
-pub(super) struct Watched<S> {
+/// A stream that records the time of each transfer.
+pub(super) struct ActivityStream<S> {
     inner: S,
     activity: Activity,
 }
 
-impl<S> Watched<S> {
+impl<S> ActivityStream<S> {
     pub(super) fn new(inner: S) -> (Self, Activity) {
         let activity = Activity(Arc::new(Mutex::new(Instant::now())));
         (Self { inner, activity: activity.clone() }, activity)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -68,7 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,11 +96,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_ends_when_nothing_moved_for_long_and_not_before() {
+    async fn ceases_after_the_idle_timeout_and_not_before() {
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut near, activity) = Watched::new(near);
+        let (mut near, activity) = ActivityStream::new(near);
         let limit = Duration::from_secs(4 * 3600);
-        let begun = Instant::now();
+        let start = Instant::now();
         for _ in 0..3 {
             tokio::time::advance(limit / 2).await;
             far.write_all(b"x").await.unwrap();
@@ -110,7 +109,7 @@ mod tests {
             near.write_all(b"y").await.unwrap();
             far.read_u8().await.unwrap();
         }
-        activity.ceased(limit).await;
-        assert_eq!(begun.elapsed(), limit * 4);
+        activity.wait_idle(limit).await;
+        assert_eq!(start.elapsed(), limit * 4);
     }
 }

@@ -1,3 +1,5 @@
+//! The endpoints for health, Pods and configuration.
+
 use http::{Response, StatusCode};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::json;
@@ -7,7 +9,7 @@ use tokio::sync::watch;
 use super::{Server, text};
 use crate::{context::Context, pods::Pods, runtime};
 
-/// Whether the runtime answers, and every loop of the kubelet runs.
+/// Reports whether the runtime answers and all of the kubelet's tasks run.
 pub(super) fn healthz(
     health: &watch::Receiver<Option<String>>,
     tasks: &rt::Tasks,
@@ -30,18 +32,18 @@ fn list(items: Vec<Pod>) -> Response<Body> {
     super::json(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
-/// The Pods that this node is to run.
+/// Returns the Pods assigned to this node.
 pub(super) fn pods(pods: &Pods) -> Response<Body> {
     list(pods.list())
 }
 
-/// The Pods that the runtime has, wanted or not.
+/// Returns the Pods that the runtime has, also orphans.
 pub(super) async fn running_pods(server: &Server) -> Response<Body> {
-    let known = match runtime::everything(&server.ctx).await {
+    let known = match runtime::list_pods(&server.ctx).await {
         Ok(known) => known,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
-    let pod = |(uid, known): (String, runtime::Known)| {
+    let pod = |(uid, known): (String, runtime::RuntimePod)| {
         let mut pod = Pod::default();
         pod.metadata.name = Some(known.name);
         pod.metadata.namespace = Some(known.namespace);
@@ -54,7 +56,7 @@ pub(super) async fn running_pods(server: &Server) -> Response<Body> {
     list(known.into_iter().map(pod).collect())
 }
 
-/// The settings in force, under the names of the configuration kind.
+/// Returns the effective settings by the field names of KubeletConfiguration.
 pub(super) fn configz(ctx: &Context) -> Response<Body> {
     let settings = &ctx.settings;
     let seconds = |d: std::time::Duration| format!("{}s", d.as_secs());

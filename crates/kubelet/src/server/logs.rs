@@ -1,3 +1,5 @@
+//! Serves container logs.
+
 use std::{
     io::SeekFrom,
     path::{Path, PathBuf},
@@ -20,24 +22,24 @@ use tokio::{
 use super::{Query, Server, text};
 use crate::{context::Context, logs::parse};
 
-/// How often a log is looked at that is being followed.
+/// The interval at which a followed log is checked for new text.
 const LOOK: Duration = Duration::from_millis(100);
-/// The most that one piece of an answer holds.
+/// The size of a body frame in bytes.
 const PIECE: usize = 64 << 10;
 
-/// What is wanted of a log.
+/// The options of a log request.
 #[derive(Clone, Debug, Default)]
-struct Wanted {
+struct LogOptions {
     follow: bool,
     timestamps: bool,
     tail: Option<usize>,
     since: Option<Timestamp>,
     limit: Option<usize>,
-    /// `Stdout` or `Stderr` alone.
+    /// The requested stream, `stdout` or `stderr`; `None` for both.
     stream: Option<&'static str>,
 }
 
-impl Wanted {
+impl LogOptions {
     fn of(query: &Query, now: Timestamp) -> Result<Self, String> {
         let number = |name: &str| match query.get(name) {
             None => Ok(None),
@@ -74,7 +76,7 @@ pub(super) async fn serve(
     container: &str,
     query: &Query,
 ) -> Response<Body> {
-    let wanted = match Wanted::of(query, server.ctx.now()) {
+    let wanted = match LogOptions::of(query, server.ctx.now()) {
         Ok(wanted) => wanted,
         Err(message) => return text(StatusCode::UNPROCESSABLE_ENTITY, message),
     };
@@ -110,7 +112,7 @@ pub(super) async fn serve(
     response
 }
 
-/// The container's id and log file.
+/// Returns the container's ID and log file.
 async fn find(
     server: &Server,
     namespace: &str,
@@ -152,8 +154,8 @@ async fn find(
     Ok((instance.id.clone(), PathBuf::from(status.log_path)))
 }
 
-/// Opens a log where the wanted part begins.
-async fn open(root: &Path, path: &Path, wanted: &Wanted) -> std::io::Result<BufReader<File>> {
+/// Opens a log at the start of the requested part.
+async fn open(root: &Path, path: &Path, wanted: &LogOptions) -> std::io::Result<BufReader<File>> {
     let mut file = File::from_std(crate::logs::open(root, path)?);
     if let Some(lines) = wanted.tail {
         let start = tail_start(&mut file, lines).await?;
@@ -162,7 +164,7 @@ async fn open(root: &Path, path: &Path, wanted: &Wanted) -> std::io::Result<BufR
     Ok(BufReader::new(file))
 }
 
-/// Where the last lines begin, found from the end.
+/// Returns the offset of the last lines, searching from the end.
 async fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
     let end = file.metadata().await?.len();
     let (mut at, mut left) = (end, lines.saturating_add(1));
@@ -183,21 +185,21 @@ async fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// A log being sent.
+/// A log that is being sent.
 struct Log {
     ctx: Arc<Context>,
     id: String,
     path: PathBuf,
     reader: BufReader<File>,
-    wanted: Wanted,
+    wanted: LogOptions,
     line: Vec<u8>,
-    /// The next piece of text begins a line.
+    /// `true` if the next text starts a new line.
     fresh: bool,
     sent: usize,
 }
 
 impl Log {
-    /// The next piece, `None` at the end.
+    /// Returns the next part of the body, or `None` at the end.
     async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let mut piece = Vec::new();
         while piece.len() < PIECE {
@@ -210,7 +212,7 @@ impl Log {
                 self.take_line(&mut piece);
                 continue;
             }
-            if !piece.is_empty() || !self.more().await? {
+            if !piece.is_empty() || !self.wait_for_text().await? {
                 break;
             }
         }
@@ -241,15 +243,15 @@ impl Log {
         }
     }
 
-    /// At the end of the file: waits for more if there is to be any.
-    async fn more(&mut self) -> std::io::Result<bool> {
+    /// Waits at the end of the file for more text. Returns `false` if no more text will come.
+    async fn wait_for_text(&mut self) -> std::io::Result<bool> {
         if !self.wanted.follow {
             return Ok(false);
         }
         let mut looks = 0u32;
         let mut ended = false;
         loop {
-            // Asked before the file is looked at, so that what came before the end is read.
+            // Check the status before the file, so that text written just before the end is still read.
             if looks.is_multiple_of(10) {
                 let status = self.ctx.cri.container_status(&self.id).await;
                 ended =
@@ -273,7 +275,7 @@ impl Log {
         }
     }
 
-    /// Whether the path leads to another file than the open one.
+    /// Reports whether the path is now another file than the open one.
     async fn rotated(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let own = self.reader.get_ref().metadata().await.map(|m| m.ino());

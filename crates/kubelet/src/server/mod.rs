@@ -1,4 +1,5 @@
-//! The kubelet's own server: logs, streams and statistics for those whom the API server vouches for.
+//! The kubelet's HTTPS server: logs, exec, attach, port-forward, metrics and statistics. The API server authenticates
+//! and authorizes its clients. Read [`start`] first.
 
 mod auth;
 #[cfg(test)]
@@ -23,14 +24,14 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{context::Context, pods::Pods};
 
-/// Why the kubelet's own API is not served.
+/// The error of starting the kubelet's server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("listen on {address}: {source}; is another kubelet running?")]
     Listen { address: std::net::SocketAddr, source: std::io::Error },
     #[error("read {}: {source}", path.display())]
     Read { path: std::path::PathBuf, source: std::io::Error },
-    #[error("make the kubelet's serving certificate: {0}")]
+    #[error("create the kubelet's serving certificate: {0}")]
     Certificate(#[from] pki::Error),
     #[error(transparent)]
     Tls(#[from] serve::TlsError),
@@ -45,7 +46,7 @@ struct Server {
     health: watch::Receiver<Option<String>>,
 }
 
-/// Begins to listen; an error here stops the kubelet's start.
+/// Binds the server's ports and starts it. An error prevents the kubelet's start.
 pub(crate) async fn start(
     ctx: &Arc<Context>,
     pods: &Pods,
@@ -82,7 +83,7 @@ pub(crate) async fn start(
     Ok(())
 }
 
-/// What answers on the loopback health port, without authentication.
+/// The handler of the local health port, without authentication.
 struct Healthz {
     health: watch::Receiver<Option<String>>,
     tasks: rt::Tasks,
@@ -153,7 +154,7 @@ impl Server {
     }
 }
 
-/// A query string's values, by name.
+/// The values of a query string by name.
 pub(super) struct Query(BTreeMap<String, Vec<String>>);
 
 impl Query {
@@ -161,7 +162,7 @@ impl Query {
         let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // As Go does, a pair with a broken escape is left out.
+            // A pair with a broken escape is ignored, as in Go.
             if let (Some(name), Some(value)) = (query_decode(name), query_decode(value)) {
                 values.entry(name).or_default().push(value);
             }
@@ -177,7 +178,7 @@ impl Query {
         self.0.get(name)?.first().map(String::as_str).filter(|v| !v.is_empty())
     }
 
-    /// True as Go parses booleans.
+    /// Returns `true` if Go would parse the value as true.
     fn is(&self, name: &str) -> bool {
         matches!(self.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_decoded() {
+    fn decodes_query_values() {
         let query = Query::of("command=sh&command=-c&command=echo%20a+b%3D&tty=1&x");
         assert_eq!(query.all("command"), ["sh", "-c", "echo a b="]);
         assert!(query.is("tty") && !query.is("x") && !query.is("none"));

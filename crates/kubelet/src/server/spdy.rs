@@ -1,8 +1,8 @@
-//! The part of SPDY/3.1 that it takes to be a client of a container runtime's streaming server.
+//! The part of SPDY/3.1 that a client of a container runtime's streaming server needs.
 //!
-//! Nothing that is received has compressed headers worth reading, and what is sent may be compressed by not being so:
-//! a zlib stream of stored blocks needs neither dictionary nor compressor. Flow control is left out, as both ends of
-//! this protocol in practice leave it out.
+//! Received headers carry nothing that is needed, so they are not decompressed. Sent headers form a zlib stream of
+//! stored blocks, which needs neither dictionary nor compressor. Flow control is omitted, as other implementations of
+//! this protocol do in practice.
 
 use std::io;
 
@@ -14,10 +14,10 @@ const RST_STREAM: u16 = 3;
 const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const FIN: u8 = 1;
-/// The largest frame that is taken; the protocol's limit is 16 MiB.
+/// The largest frame in bytes. The protocol's limit is 16 MiB.
 const LARGEST: usize = (1 << 24) - 1;
 
-/// What a server may say that matters here.
+/// A frame from the server, as far as it matters to the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Data {
@@ -25,7 +25,7 @@ pub(super) enum Frame {
         last: bool,
         content: Vec<u8>,
     },
-    /// The stream has failed.
+    /// A failed stream.
     Reset {
         stream: u32,
     },
@@ -36,14 +36,14 @@ pub(super) enum Frame {
     Other,
 }
 
-/// Writes frames; holds the state of the header compression, which is whether it has begun.
+/// An encoder of frames. It records whether the zlib stream of headers has begun.
 #[derive(Default)]
 pub(super) struct Encoder {
     begun: bool,
 }
 
 impl Encoder {
-    /// Opens a stream with one header, which is all that streams of this kind have.
+    /// Opens a stream with one header. Streams of this protocol have no others.
     pub(super) fn open(&mut self, stream: u32, header: (&str, &str)) -> Vec<u8> {
         let mut block = Vec::new();
         block.extend_from_slice(&1u32.to_be_bytes());
@@ -53,7 +53,7 @@ impl Encoder {
         }
         let mut body = Vec::new();
         body.extend_from_slice(&stream.to_be_bytes());
-        // No associated stream, the highest priority, no slot.
+        // No associated stream, highest priority, no slot.
         body.extend_from_slice(&[0; 6]);
         if !self.begun {
             body.extend_from_slice(&[0x78, 0x01]);
@@ -64,12 +64,12 @@ impl Encoder {
         body.extend_from_slice(&length.to_le_bytes());
         body.extend_from_slice(&(!length).to_le_bytes());
         body.extend_from_slice(&block);
-        // An empty block makes the other end hand out what it has: without it, it would read on for the next block.
+        // An empty block flushes: without it, the receiver would wait for the next block.
         body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
         control(SYN_STREAM, 0, &body)
     }
 
-    /// A stream's next bytes: one frame, or several where there are more than a frame can hold.
+    /// Encodes bytes of a stream in one frame, or in several if one frame cannot hold them.
     pub(super) fn data(&self, stream: u32, content: &[u8], last: bool) -> Vec<u8> {
         let mut frames = Vec::with_capacity(8 + content.len());
         let mut rest = content;
@@ -91,7 +91,7 @@ impl Encoder {
     }
 }
 
-/// Flags and a length of 24 bits.
+/// Encodes flags and a 24-bit length.
 fn head(flags: u8, length: usize) -> [u8; 4] {
     let length = u32::try_from(length.min(LARGEST)).unwrap_or(0);
     (u32::from(flags) << 24 | length).to_be_bytes()
@@ -106,7 +106,7 @@ fn control(kind: u16, flags: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Reads one frame; `None` at the end of the connection.
+/// Reads one frame. Returns `None` at the end of the connection.
 pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Frame>> {
     let mut start = [0; 8];
     match from.read_exact(&mut start).await {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_are_read_as_written() {
+    async fn reads_frames_as_written() {
         let encoder = Encoder::default();
         let mut bytes = encoder.data(5, b"hello", true);
         bytes.extend(control(RST_STREAM, 0, &[0, 0, 0, 7, 0, 0, 0, 1]));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_a_valid_zlib_stream_over_several_frames() {
+    fn encodes_headers_as_one_valid_zlib_stream() {
         let mut encoder = Encoder::default();
         let mut compressed = encoder.open(1, ("streamtype", "error"))[18..].to_vec();
         compressed.extend_from_slice(&encoder.open(3, ("streamtype", "stdin"))[18..]);

@@ -1,4 +1,4 @@
-//! The figures of the node and of this kubelet.
+//! Serves metrics and statistics of the node and of the kubelet.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use serve::Body;
 use super::{Query, answer, text};
 use crate::{context::Context, pods::Pods, stats::Text};
 
-fn figures((kind, text): Text) -> Response<Body> {
+fn response((kind, text): Text) -> Response<Body> {
     answer(StatusCode::OK, kind, text)
 }
 
 pub(super) async fn cadvisor(ctx: &Arc<Context>) -> Response<Body> {
-    figures(ctx.stats.cadvisor(ctx).await)
+    response(ctx.stats.cadvisor(ctx).await)
 }
 
 pub(super) async fn resource(ctx: &Arc<Context>) -> Response<Body> {
-    figures(ctx.stats.resource(ctx).await)
+    response(ctx.stats.resource(ctx).await)
 }
 
 pub(super) fn probes(ctx: &Context) -> Response<Body> {
-    figures(ctx.stats.probes())
+    response(ctx.stats.probes())
 }
 
-/// The statistics of the node and its Pods (stats.k8s.io).
+/// Serves the statistics of the node and its Pods (stats.k8s.io).
 pub(super) async fn summary(ctx: &Arc<Context>, pods: &Pods, query: &Query) -> Response<Body> {
     match ctx.stats.summary(ctx, pods, query.is("only_cpu_and_memory")).await {
         Ok(summary) => super::json(&summary),
@@ -32,7 +32,7 @@ pub(super) async fn summary(ctx: &Arc<Context>, pods: &Pods, query: &Query) -> R
     }
 }
 
-/// The kubelet's own metrics.
+/// Serves the kubelet's own metrics.
 pub(super) async fn metrics(ctx: &Arc<Context>, pods: &Pods) -> Response<Body> {
-    figures(ctx.stats.own(ctx, pods).await)
+    response(ctx.stats.kubelet_metrics(ctx, pods).await)
 }

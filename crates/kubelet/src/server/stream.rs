@@ -1,8 +1,9 @@
-//! Exec, attach and port-forward: the runtime serves the stream, and the kubelet stands between.
+//! Exec, attach and port-forward. The runtime's streaming server does the work, and the kubelet joins client and
+//! runtime.
 //!
-//! A client that speaks SPDY is joined to the runtime byte by byte, and so is the SPDY that a port-forward tunnels in
-//! a WebSocket. Only exec and attach over a WebSocket are translated, since runtimes' servers know SPDY for sure and
-//! the latest WebSocket protocol perhaps.
+//! A SPDY connection is copied byte by byte, and so is the SPDY of a port-forward tunnelled in a WebSocket. Only exec
+//! and attach over a WebSocket are translated to SPDY, because not every runtime's server supports the latest WebSocket
+//! protocol.
 
 use std::sync::Arc;
 
@@ -13,23 +14,23 @@ use serve::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
-use super::{Query, Server, idle::Watched, text, websocket};
+use super::{Query, Server, idle::ActivityStream, text, websocket};
 use crate::context::Context;
 
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
-/// The dialects of exec and attach, the best first, which is what kubectl asks for; other clients know older ones.
+/// The WebSocket protocols of exec and attach in the order of preference. kubectl asks for the first one.
 const CHANNELS: &[(&str, Dialect)] = &[
     ("v5.channel.k8s.io", Dialect { status: true, base64: false, can_close: true }),
     ("v4.channel.k8s.io", Dialect { status: true, base64: false, can_close: false }),
     ("v4.base64.channel.k8s.io", Dialect { status: true, base64: true, can_close: false }),
     ("channel.k8s.io", Dialect { status: false, base64: false, can_close: false }),
     ("base64.channel.k8s.io", Dialect { status: false, base64: true, can_close: false }),
-    // Who asks for none speaks the first.
+    // A client without a protocol header uses the oldest protocol.
     ("", Dialect { status: false, base64: false, can_close: false }),
 ];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// Which streams there are.
+/// The streams of an exec or attach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) stdin: bool,
@@ -39,14 +40,14 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The kubelet's own names of these parameters, or those of the Pod's subresources, which a server may hand on.
+    /// Reads the kubelet's parameter names and those of the Pod's subresources, because a server may pass these on.
     fn of(query: &Query) -> Self {
         let either = |one: &str, other: &str| query.is(one) || query.is(other);
         let tty = query.is("tty");
         Self {
             stdin: either("input", "stdin"),
             stdout: either("output", "stdout"),
-            // A terminal has one output.
+            // A terminal merges both outputs.
             stderr: either("error", "stderr") && !tty,
             tty,
         }
@@ -118,18 +119,18 @@ pub(super) async fn port_forward(
     }
 }
 
-/// How a WebSocket's channels are spoken.
+/// The features of a WebSocket protocol.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect {
-    /// The error channel ends with a Status in JSON, success too; else only a failure is told, as text.
+    /// `true` if the error channel ends with a Status in JSON, also on success. Else it only has the text of a failure.
     pub(super) status: bool,
-    /// Messages are text: the channel's digit and the content in base64.
+    /// `true` if messages are text: the channel's digit and the content in base64.
     pub(super) base64: bool,
-    /// A client may close one channel and leave the others open.
+    /// `true` if a client may close one channel and leave the others open.
     pub(super) can_close: bool,
 }
 
-/// What a WebSocket carries.
+/// The content of a WebSocket.
 #[derive(Clone, Copy)]
 enum Kind {
     Channels(Options),
@@ -138,17 +139,17 @@ enum Kind {
 
 #[derive(Debug, thiserror::Error)]
 enum JoinError {
-    #[error("the runtime's streaming address {0:?} is no URL")]
+    #[error("the runtime's streaming address {0:?} is not a URL")]
     Address(String),
-    #[error("ask the runtime's streaming server: {0}")]
+    #[error("send a request to the runtime's streaming server: {0}")]
     Ask(#[from] client::Error),
-    #[error("ask the runtime's streaming server: {0}")]
+    #[error("create a request to the runtime's streaming server: {0}")]
     Request(#[from] http::Error),
-    #[error("the runtime's streaming server answers {0}")]
+    #[error("the runtime's streaming server refuses the upgrade: {0}")]
     Refused(StatusCode),
 }
 
-/// Upgrades both ends and joins them in a task.
+/// Upgrades both connections and joins them in a task.
 async fn join(
     ctx: &Arc<Context>,
     mut request: Request<Body>,
@@ -156,15 +157,18 @@ async fn join(
     kind: Kind,
 ) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut request);
-    let asked = request.into_parts().0.headers;
-    let upgrade =
-        asked.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_lowercase();
+    let headers = request.into_parts().0.headers;
+    let upgrade = headers
+        .get(header::UPGRADE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default()
+        .to_lowercase();
     let (protocols, answer) = match upgrade.as_str() {
-        "websocket" => match accept(&asked, kind) {
+        "websocket" => match accept(&headers, kind) {
             Ok((protocol, headers)) => (vec![protocols_of(kind)], Some((protocol, headers))),
             Err(response) => return *response,
         },
-        "spdy/3.1" => (asked.get_all(PROTOCOL_HEADER).iter().cloned().collect(), None),
+        "spdy/3.1" => (headers.get_all(PROTOCOL_HEADER).iter().cloned().collect(), None),
         _ => return text(StatusCode::BAD_REQUEST, "Upgrade request required"),
     };
     let (mut backend, headers) = match dial(url, protocols).await {
@@ -180,13 +184,13 @@ async fn join(
     ctx.tasks.spawn_until_shutdown("kubelet stream", async move {
         let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut backend).await)
         else {
-            tracing::debug!("a stream's client left before it began");
+            tracing::debug!("a client or the runtime disconnected before its stream began");
             return;
         };
-        let (client, activity) = Watched::new(TokioIo::new(client));
+        let (client, activity) = ActivityStream::new(TokioIo::new(client));
         tokio::select! {
-            () = carry(client, TokioIo::new(runtime), protocol, kind) => {}
-            () = activity.ceased(idle) => tracing::debug!("a stream was idle for too long"),
+            () = relay(client, TokioIo::new(runtime), protocol, kind) => {}
+            () = activity.wait_idle(idle) => tracing::debug!("a stream was idle for too long"),
         }
     });
     let mut response = Response::new(serve::full(Vec::new()));
@@ -195,8 +199,8 @@ async fn join(
     response
 }
 
-/// Joins the two ends until either is over.
-async fn carry<C, R>(mut client: C, mut runtime: R, protocol: Option<&'static str>, kind: Kind)
+/// Joins both ends until either of them closes.
+async fn relay<C, R>(mut client: C, mut runtime: R, protocol: Option<&'static str>, kind: Kind)
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite + Unpin,
@@ -237,10 +241,10 @@ fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body
         .map_err(|e| Box::new(text(StatusCode::BAD_REQUEST, e.to_string())))
 }
 
-/// Asks the runtime's streaming server for an upgrade to SPDY.
+/// Requests an upgrade to SPDY from the runtime's streaming server.
 async fn dial(url: &str, protocols: Vec<HeaderValue>) -> Result<Response<Body>, JoinError> {
     let uri: Uri = url.parse().map_err(|_| JoinError::Address(url.to_owned()))?;
-    // The runtime listens on this machine, with a certificate of its own making if any.
+    // The runtime listens on this machine. Its certificate, if any, is self-signed.
     let server = HttpTransport::http1(url, ClientTls::anyone())?;
     let mut request = Request::post(uri.path_and_query().map_or("/", |p| p.as_str()))
         .header(header::CONNECTION, "Upgrade")

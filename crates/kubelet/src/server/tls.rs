@@ -1,3 +1,5 @@
+//! The serving certificate of the kubelet's server.
+
 use std::{path::Path, time::SystemTime};
 
 use pki::AltName;
@@ -10,10 +12,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
     std::fs::read(path).map_err(|source| ServerError::Read { path: path.to_owned(), source })
 }
 
-/// The certificate to serve with: the one that the cluster issued, where it is to; or the one that is configured; or one
-/// signed by an authority made for it, which is kept so that a restarted kubelet is the same server.
+/// Returns the serving certificate. In this order: the one issued by the cluster (`serverTLSBootstrap`), the configured
+/// one, or a self-signed one, which is stored so that a restarted kubelet has the same.
 pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls, ServerError> {
-    // The authority's name is a hint only; without it clients send what certificate they have.
+    // Without the names of accepted authorities, clients send whatever certificate they have.
     let policy = settings.server.tls.clone();
     if settings.server.bootstrap {
         let current = serving(settings).current(&settings.cert_dir);
@@ -28,7 +30,7 @@ pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls
     Ok(ServerTls::new_under(&policy, &certificate, &key, Vec::new())?)
 }
 
-/// What is asked of the cluster.
+/// Returns the certificate to request from the cluster.
 pub(super) fn serving(settings: &Settings) -> Certificate {
     Certificate::serving(settings.node_name.clone(), &settings.node_ips)
 }

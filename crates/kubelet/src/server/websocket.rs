@@ -1,4 +1,4 @@
-//! What a WebSocket carries for kubectl: channels of an exec, or a tunnelled connection.
+//! Translates WebSockets of kubectl: channels of an exec or attach, or a tunnelled connection.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use super::{
     stream::{Dialect, Options},
 };
 
-/// A message on this channel closes the channel that it names; since v5.
+/// The channel whose messages close the channel that they name, since v5.
 const CLOSE: u8 = 255;
 const PIECE: usize = 32 << 10;
-/// How long a client may take to answer that it is over.
+/// The time that a client has to answer a close frame.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -42,12 +42,12 @@ struct Channel {
     number: u8,
     stream: u32,
     name: &'static str,
-    /// Whether the runtime is who speaks on it.
+    /// `true` if the runtime sends on this channel.
     output: bool,
 }
 
 fn channels_of(options: Options) -> Vec<Channel> {
-    // The error channel is the first stream, as it is for every client of this protocol.
+    // The error channel must be the first stream, as with every client of this protocol.
     let all = [
         (3, "error", true, true),
         (0, "stdin", false, options.stdin),
@@ -62,7 +62,7 @@ fn channels_of(options: Options) -> Vec<Channel> {
         .collect()
 }
 
-/// Translates between a WebSocket's channels and a runtime's SPDY streams until either ends.
+/// Translates between a WebSocket's channels and the runtime's SPDY streams until either ends.
 pub(super) async fn channels<C, R>(
     socket: WebSocketStream<C>,
     runtime: R,
@@ -82,18 +82,18 @@ where
     }
     to_runtime.flush().await?;
     let to_runtime = Mutex::new(to_runtime);
-    // The end of the output is the end; the end of the client's messages is, too, since nobody listens then.
+    // Stop at the end of the output, and also when the client disconnects, because the output then has no receiver.
     let ended = tokio::select! {
         ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels, dialect) => ended,
         ended = input(&mut from_client, &to_runtime, &encoder, &channels, dialect) => ended,
     };
-    say_goodbye(&mut to_client, &mut from_client).await;
+    close(&mut to_client, &mut from_client).await;
     ended
 }
 
-/// Closes as clients expect: with a code that says that all is well, and not before they have read everything, since
-/// a connection that is closed with something unread takes with it what is still on its way.
-async fn say_goodbye(
+/// Closes with code 1000 and waits until the client has read everything. Closing a socket with unread data would
+/// discard data that is still in transit.
+async fn close(
     to: &mut (impl Sink<Message, Error = WsError> + Unpin),
     from: &mut (impl Stream<Item = Result<Message, WsError>> + Unpin),
 ) {
@@ -143,13 +143,13 @@ async fn output<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// What the runtime says as a message, if the dialect has one for it.
+/// Encodes output of the runtime as a message. Returns `None` if the protocol has no message for it.
 fn message(channel: &Channel, content: &[u8], dialect: Dialect) -> Option<Message> {
-    let told = match (dialect.status, channel.name) {
+    let status = match (dialect.status, channel.name) {
         (false, "error") => Some(failure(content)?.into_bytes()),
         _ => None,
     };
-    let content = told.as_deref().unwrap_or(content);
+    let content = status.as_deref().unwrap_or(content);
     if dialect.base64 {
         return Some(Message::text(format!("{}{}", channel.number, STANDARD.encode(content))));
     }
@@ -159,7 +159,7 @@ fn message(channel: &Channel, content: &[u8], dialect: Dialect) -> Option<Messag
     Some(Message::binary(message))
 }
 
-/// A failure's text, from the Status that the runtime ends with; None for success.
+/// Returns the message of the runtime's final Status, or `None` on success.
 fn failure(content: &[u8]) -> Option<String> {
     let Ok(status) = serde_json::from_slice::<serde_json::Value>(content) else {
         return Some(String::from_utf8_lossy(content).into_owned());
@@ -207,7 +207,7 @@ async fn input<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Carries a connection's bytes in a WebSocket's messages.
+/// Copies a connection's bytes from and to the messages of a WebSocket.
 pub(super) async fn tunnel<C, R>(socket: WebSocketStream<C>, runtime: R) -> Result<(), Error>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -243,7 +243,7 @@ where
         ended = inward => ended,
         ended = outward => ended,
     };
-    say_goodbye(&mut to_client, &mut from_client).await;
+    close(&mut to_client, &mut from_client).await;
     ended
 }
 
@@ -255,7 +255,7 @@ mod tests {
     const FAILURE: &str = "{\"status\":\"Failure\",\"message\":\"exit code 3\"}";
 
     #[test]
-    fn each_dialect_has_its_messages() {
+    fn encodes_messages_for_each_protocol() {
         let channel = |number, name| Channel { number, stream: 1, name, output: true };
         let (out, error) = (channel(1, "stdout"), channel(3, "error"));
         let dialect = |status, base64| Dialect { status, base64, can_close: false };

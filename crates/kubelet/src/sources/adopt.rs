@@ -1,5 +1,6 @@
-//! Static Pods that another kubelet started keep the identity that it gave them: upstream's hashes its own form of a
-//! Pod, so that the same file has another uid there than here, and would restart when a node changes hands.
+//! Adopts static Pods that another kubelet started. Upstream's kubelet computes a Pod's UID from its own form of the
+//! Pod, so the same file has another UID there. Without adoption, static Pods would restart when a node changes between
+//! kubelets.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,24 +11,24 @@ use crate::{context::Context, runtime::label};
 
 pub(crate) const HASH: &str = "kubernetes.io/config.hash";
 pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
-/// When a kubelet read the file.
+/// The annotation with the time at which a kubelet read the file.
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
-/// What the runtime has of a static Pod.
+/// A static Pod in the container runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct RunningPod {
     uid: String,
     seen: Timestamp,
     created: i64,
 }
 
-/// The static Pods that the runtime has, by namespace and name; of several with one name, the youngest.
-pub(crate) async fn begun(ctx: &Context) -> BTreeMap<String, Begun> {
+/// Returns the static Pods in the runtime by namespace and name. Of several with one name, the newest counts.
+pub(crate) async fn running_static_pods(ctx: &Context) -> BTreeMap<String, RunningPod> {
     let listed = ctx.cri.list_pod_sandboxes(None).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, "look for static Pods that run already");
+        tracing::warn!(%error, "list sandboxes to adopt running static Pods");
         Vec::new()
     });
-    let mut all: BTreeMap<String, Begun> = BTreeMap::new();
+    let mut all: BTreeMap<String, RunningPod> = BTreeMap::new();
     for sandbox in listed {
         let (labels, annotations) = (&sandbox.labels, &sandbox.annotations);
         let text = |key: &str| labels.get(key).cloned().unwrap_or_default();
@@ -36,7 +37,7 @@ pub(crate) async fn begun(ctx: &Context) -> BTreeMap<String, Begun> {
             continue;
         };
         let name = format!("{}/{}", text(label::POD_NAMESPACE), text(label::POD_NAME));
-        let found = Begun { uid: text(label::POD_UID), seen, created: sandbox.created_at };
+        let found = RunningPod { uid: text(label::POD_UID), seen, created: sandbox.created_at };
         if all.get(&name).is_none_or(|known| known.created < found.created) {
             all.insert(name, found);
         }
@@ -44,9 +45,9 @@ pub(crate) async fn begun(ctx: &Context) -> BTreeMap<String, Begun> {
     all
 }
 
-/// Gives the Pod the identity that it has in the runtime, if its file has not changed since that was made.
-pub(crate) fn adopt(pod: &mut Pod, changed: Timestamp, begun: &BTreeMap<String, Begun>) {
-    let Some(known) = begun.get(&namespaced_name(pod)) else { return };
+/// Gives a Pod the UID that it has in the runtime, unless its file has changed since the runtime's Pod was created.
+pub(crate) fn adopt(pod: &mut Pod, changed: Timestamp, running: &BTreeMap<String, RunningPod>) {
+    let Some(known) = running.get(&namespaced_name(pod)) else { return };
     if known.uid.is_empty() || changed >= known.seen {
         return;
     }
@@ -56,7 +57,7 @@ pub(crate) fn adopt(pod: &mut Pod, changed: Timestamp, begun: &BTreeMap<String, 
     annotations.insert(SEEN.to_owned(), known.seen.to_string());
 }
 
-/// When anything of the file changed, its name included.
+/// Returns the ctime of a file, which also changes when the file is renamed.
 pub(crate) fn changed(path: &Path) -> std::io::Result<Timestamp> {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path)?;
@@ -69,31 +70,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_keeps_the_identity_that_it_has_unless_its_file_is_younger() {
+    fn adopts_running_pod_unless_its_file_is_newer() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut pod = Pod::default();
         pod.metadata.name = Some("etcd-alpha".into());
         pod.metadata.namespace = Some("kube-system".into());
         pod.metadata.uid = Some("ours".into());
-        let found = Begun { uid: "theirs".into(), seen: at(100), created: 0 };
-        let begun = BTreeMap::from([("kube-system/etcd-alpha".to_owned(), found)]);
+        let found = RunningPod { uid: "theirs".into(), seen: at(100), created: 0 };
+        let running = BTreeMap::from([("kube-system/etcd-alpha".to_owned(), found)]);
         for changed in [100, 101] {
             let mut pod = pod.clone();
-            adopt(&mut pod, at(changed), &begun);
+            adopt(&mut pod, at(changed), &running);
             assert_eq!(pod.metadata.uid.as_deref(), Some("ours"), "the file changed after it");
         }
         let mut other = pod.clone();
         other.metadata.name = Some("etcd-beta".into());
-        adopt(&mut other, at(99), &begun);
+        adopt(&mut other, at(99), &running);
         assert_eq!(other.metadata.uid.as_deref(), Some("ours"), "it is another Pod");
-        adopt(&mut pod, at(99), &begun);
+        adopt(&mut pod, at(99), &running);
         assert_eq!(pod.metadata.uid.as_deref(), Some("theirs"));
         let annotations = pod.metadata.annotations.unwrap();
         assert_eq!((&*annotations[HASH], &*annotations[SEEN]), ("theirs", "1970-01-01T00:01:40Z"));
     }
 
     #[test]
-    fn a_renamed_file_has_changed() {
+    fn treats_renamed_file_as_changed() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         std::fs::write(&one, "").unwrap();

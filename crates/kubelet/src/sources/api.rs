@@ -1,4 +1,4 @@
-//! Pods that the API binds to this node.
+//! The Pods that the API server binds to this node.
 
 use client::{Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::Pod;
@@ -7,7 +7,7 @@ use pod_core::namespaced_name;
 use super::mirror;
 use crate::{context::Context, pods::Pods};
 
-/// Follows the API's Pods of this node; the informer is to be kept alive.
+/// Starts an informer on this node's Pods. The caller must keep it alive.
 pub(crate) fn start(
     client: &client::Client,
     ctx: &std::sync::Arc<Context>,
@@ -23,20 +23,20 @@ pub(crate) fn start(
                 if let Some(old) =
                     old.filter(|old| old.metadata.uid != pod.metadata.uid && !mirror_of(old))
                 {
-                    pods.gone(old.metadata.uid.as_deref().unwrap_or_default());
+                    pods.end_removed(old.metadata.uid.as_deref().unwrap_or_default());
                 }
                 ctx.mirrors.set(pod);
                 pods.wake_named(&namespaced_name(pod));
             }
             (old, Some(pod)) => {
-                // One name, another Pod: the old one was deleted while nobody watched.
+                // A Pod of the same name but another UID: the deletion of the old Pod was missed.
                 if let Some(old) = old.filter(|old| old.metadata.uid != pod.metadata.uid) {
-                    pods.gone(old.metadata.uid.as_deref().unwrap_or_default());
+                    pods.end_removed(old.metadata.uid.as_deref().unwrap_or_default());
                 }
-                pods.want(pod.clone());
+                pods.run_pod(pod.clone());
             }
             (Some(old), None) if mirror_of(old) => ctx.mirrors.remove(old),
-            (Some(old), None) => pods.gone(old.metadata.uid.as_deref().unwrap_or_default()),
+            (Some(old), None) => pods.end_removed(old.metadata.uid.as_deref().unwrap_or_default()),
             (None, None) => {}
         }
     })

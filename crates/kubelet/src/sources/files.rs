@@ -1,4 +1,4 @@
-//! Static Pods, from files that need no API server.
+//! Static Pods from manifest files. They need no API server.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use pod_core::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::adopt::{self, Begun};
+use super::adopt::{self, RunningPod};
 use crate::{context::Context, pods::Pods};
 
-/// Looking at a small directory costs microseconds.
+/// The interval between two scans of the directory. A scan of a small directory takes microseconds.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ enum FileError {
     Read(#[from] std::io::Error),
     #[error("{0}")]
     Yaml(#[from] api_config::Error),
-    #[error("it is no Pod: {0}")]
+    #[error("it is not a valid Pod: {0}")]
     NoPod(#[from] serde_json::Error),
     #[error("it is a {0}, not a v1 Pod")]
     WrongKind(String),
@@ -35,15 +35,15 @@ enum FileError {
     NoContainers,
 }
 
-/// A file as it was last seen.
-struct Seen {
+/// A manifest file as it was last read.
+struct ManifestFile {
     stamp: (SystemTime, u64),
-    /// The hash of what it said.
+    /// The hash of the content.
     content: String,
     pod: Option<Arc<Pod>>,
 }
 
-/// Follows the directory; `read` becomes true when it has been read once.
+/// Follows the directory. Sets `read` to true after the first scan.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     dir: PathBuf,
@@ -51,12 +51,12 @@ pub(crate) async fn run(
     current: watch::Sender<Vec<Arc<Pod>>>,
     read: watch::Sender<bool>,
 ) {
-    let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
-    let begun = adopt::begun(&ctx).await;
+    let mut seen: BTreeMap<PathBuf, ManifestFile> = BTreeMap::new();
+    let running = adopt::running_static_pods(&ctx).await;
     loop {
-        // What was seen is remembered over a panic, so that a file that went away is missed.
+        // The map outlives a panic, so that files removed meanwhile are still noticed.
         let changed = rt::catch_sync("static pods", dir.display(), || {
-            look(&ctx, &dir, &mut seen, &pods, &begun)
+            read_changed(&ctx, &dir, &mut seen, &pods, &running)
         });
         if changed != Ok(false) {
             current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
@@ -66,13 +66,13 @@ pub(crate) async fn run(
     }
 }
 
-/// Reads what has changed; returns whether anything has.
-fn look(
+/// Reads changed files. Returns `true` if any Pod has changed.
+fn read_changed(
     ctx: &Context,
     dir: &Path,
-    seen: &mut BTreeMap<PathBuf, Seen>,
+    seen: &mut BTreeMap<PathBuf, ManifestFile>,
     pods: &Pods,
-    begun: &BTreeMap<String, Begun>,
+    running: &BTreeMap<String, RunningPod>,
 ) -> bool {
     let Some(files) = list(dir) else { return false };
     let mut changed = false;
@@ -81,8 +81,8 @@ fn look(
     for path in gone {
         let old = seen.remove(&path).and_then(|s| s.pod);
         if let Some(old) = old {
-            tracing::info!(path = %path.display(), "a static Pod's file is gone");
-            pods.gone(old.metadata.uid.as_deref().unwrap_or_default());
+            tracing::info!(path = %path.display(), "the manifest of a static Pod was removed");
+            pods.end_removed(old.metadata.uid.as_deref().unwrap_or_default());
             changed = true;
         }
     }
@@ -91,15 +91,15 @@ fn look(
             continue;
         }
         let before = seen.get(&path);
-        let (content, pod) = match read(&path, ctx, begun) {
-            // It was only touched.
+        let (content, pod) = match read(&path, ctx, running) {
+            // Only the modification time has changed.
             Ok((content, _)) if before.is_some_and(|b| b.content == content) => {
                 (content, before.and_then(|b| b.pod.clone()))
             }
             Ok((content, pod)) => (content, Some(Arc::new(pod))),
             Err(error) => {
-                // A file may be half-written: what ran goes on until the file can be read.
-                tracing::warn!(path = %path.display(), %error, "a static Pod's file cannot be used");
+                // The file may be half-written. The Pod keeps running as before until the file can be read.
+                tracing::warn!(path = %path.display(), %error, "read the manifest of a static Pod; trying again");
                 before.map(|b| (b.content.clone(), b.pod.clone())).unwrap_or_default()
             }
         };
@@ -107,34 +107,34 @@ fn look(
         let old = uid(before.and_then(|b| b.pod.as_ref()));
         if uid(pod.as_ref()) != old {
             if let Some(old) = old {
-                pods.gone(&old);
+                pods.end_removed(&old);
             }
             if let Some(pod) = &pod {
-                pods.want(pod.clone());
+                pods.run_pod(pod.clone());
             }
             changed = true;
         }
-        seen.insert(path, Seen { stamp, content, pod });
+        seen.insert(path, ManifestFile { stamp, content, pod });
     }
     changed
 }
 
-/// Reads a file: the hash of what it says, and its Pod.
+/// Reads a file. Returns the hash of its content and its Pod.
 fn read(
     path: &Path,
     ctx: &Context,
-    begun: &BTreeMap<String, Begun>,
+    running: &BTreeMap<String, RunningPod>,
 ) -> Result<(String, Pod), FileError> {
-    // Asked first, so that a change while it is read counts as later.
+    // Read the ctime first, so that a change during the read counts as later.
     let (changed, now) = (adopt::changed(path)?, ctx.now());
     let text = std::fs::read_to_string(path)?;
     let mut pod = parse(&text, &ctx.settings.node_name, now)?;
     let content = pod.metadata.uid.clone().unwrap_or_default();
-    adopt::adopt(&mut pod, changed, begun);
+    adopt::adopt(&mut pod, changed, running);
     Ok((content, pod))
 }
 
-/// The manifests in the directory; `None` if it cannot be read, which must not end the Pods that came from it.
+/// Returns the files in the directory, or `None` if it cannot be read. An unreadable directory must not end Pods.
 fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -146,7 +146,7 @@ fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
     };
     let mut files = BTreeMap::new();
     for entry in entries.flatten() {
-        // Editors keep their own files beside, under names that begin with a dot.
+        // Skip hidden files, which editors create.
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
@@ -162,7 +162,7 @@ fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
     Some(files)
 }
 
-/// Reads a manifest and makes it this node's Pod: its identity is its content's.
+/// Parses a manifest into a Pod of this node. The Pod's UID is a hash of the content.
 fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
     let value = api_config::yaml::parse(text)?;
     let (version, kind) = api_config::gvk(&value);
@@ -178,7 +178,7 @@ fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
     hash.update(text);
     let hash = HEXLOWER.encode(&hash.finalize()[..16]);
     spec.node_name = Some(node.to_owned());
-    // Nothing but its file ends a static Pod.
+    // Taints do not evict a static Pod.
     let forever = Toleration {
         operator: Some("Exists".to_owned()),
         effect: Some("NoExecute".to_owned()),
@@ -207,7 +207,7 @@ mod tests {
     const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: c, image: i}]\n";
 
     #[test]
-    fn a_file_becomes_a_pod_of_this_node() {
+    fn turns_manifest_into_pod_of_this_node() {
         let pod = parse(POD, "n1", NOW).unwrap();
         assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
         assert_eq!(pod.metadata.uid, parse(POD, "n1", NOW).unwrap().metadata.uid);
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pod_is_refused_with_the_cause() {
+    fn rejects_invalid_manifests_with_the_cause() {
         for (text, cause) in [
             ("", "not a v1 Pod"),
             ("apiVersion: v1\nkind: Service\n", "Service"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "containers"),
             ("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", "name"),
-            ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "no Pod"),
+            ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "not a valid Pod"),
             ("{\"apiVersion\": \"v1\", \"kind", ""),
         ] {
             let error = parse(text, "n", NOW).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Mirror Pods: objects of the API that show static Pods.
+//! Mirror Pods: API objects that show static Pods.
 
 use api_meta::{PartialObject, Tree as _};
 use std::{
@@ -17,15 +17,15 @@ use super::adopt::HASH;
 use crate::context::Context;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// How soon a mirror is made again that was deleted, or could not be made.
+/// The delay before a mirror Pod is created again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Of what a mirror is one; `None` for any other Pod.
+/// Returns the hash of the static Pod that this Pod mirrors, or `None` for any other Pod.
 pub(crate) fn hash(pod: &Pod) -> Option<&String> {
     pod.metadata.annotations.as_ref()?.get(MIRROR)
 }
 
-/// The mirrors that the API has, by name.
+/// The mirror Pods at the API server, by namespace and name.
 #[derive(Default)]
 pub(crate) struct Mirrors {
     known: Mutex<HashMap<String, Mirror>>,
@@ -63,19 +63,19 @@ impl Mirrors {
         self.changed.notify_one();
     }
 
-    /// The uid of a static Pod's mirror, if that shows it as it is now.
+    /// Returns the UID of a static Pod's mirror, if the mirror shows the present version of the Pod.
     pub(crate) fn uid(&self, pod: &Pod) -> Option<String> {
         let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
         self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash).map(|m| m.uid.clone())
     }
 
-    /// What the API says of a Pod: its own status, or its mirror's if it is static.
-    pub(crate) fn reported(&self, pod: &Pod) -> Option<PodStatus> {
-        self.shown(pod).1
+    /// Returns a Pod's status at the API server: its own, or that of its mirror if the Pod is static.
+    pub(crate) fn api_status(&self, pod: &Pod) -> Option<PodStatus> {
+        self.api_version_and_status(pod).1
     }
 
-    /// The same, and of which resource version it is.
-    pub(crate) fn shown(&self, pod: &Pod) -> (Option<String>, Option<PodStatus>) {
+    /// Returns the resourceVersion and the status of the Pod or its mirror.
+    pub(crate) fn api_version_and_status(&self, pod: &Pod) -> (Option<String>, Option<PodStatus>) {
         if !pod_core::is_static(pod) {
             return (pod.metadata.resource_version.clone(), pod.status.clone());
         }
@@ -86,7 +86,7 @@ impl Mirrors {
     }
 }
 
-/// Keeps the mirrors as the static Pods are.
+/// Keeps mirror Pods in sync with the static Pods.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     client: Client,
@@ -94,7 +94,7 @@ pub(crate) async fn run(
 ) {
     loop {
         let wanted = current.borrow_and_update().clone();
-        let complete = bring_about(&ctx, &client, &wanted).await;
+        let complete = reconcile(&ctx, &client, &wanted).await;
         let wait = async {
             if complete {
                 ctx.mirrors.changed.notified().await;
@@ -109,8 +109,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Deletes wrong mirrors and makes missing ones; returns whether all is as wanted.
-async fn bring_about(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> bool {
+/// Deletes outdated mirrors and creates missing ones. Returns `false` if any of that failed.
+async fn reconcile(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> bool {
     let known = ctx.mirrors.lock().clone();
     let mut complete = true;
     for (name, mirror) in &known {
@@ -123,7 +123,7 @@ async fn bring_about(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> boo
     }
     for pod in wanted.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
         if let Err(error) = create(ctx, client, pod).await {
-            tracing::warn!(pod = %namespaced_name(pod), %error, "make a mirror Pod");
+            tracing::warn!(pod = %namespaced_name(pod), %error, "create a mirror Pod; trying again");
             complete = false;
         }
     }

@@ -1,4 +1,4 @@
-//! Where Pods come from: files on this node, and the API.
+//! The sources of Pods: static manifests on this node, and the API server.
 
 mod adopt;
 pub(crate) mod api;

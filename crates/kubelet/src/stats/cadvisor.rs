@@ -1,7 +1,7 @@
-//! `/metrics/cadvisor`: what Prometheus' usual rules and dashboards of containers are made of.
+//! `/metrics/cadvisor`: the container metrics that common Prometheus rules and dashboards use.
 //!
-//! Names, kinds and help are cAdvisor's as upstream's kubelet has it configured. Left out is what it always gives as
-//! nought there: load averages, states of tasks, health.
+//! Names, types and help texts are those of cAdvisor in upstream's configuration. Metrics that are always zero there
+//! are omitted: load averages, task states, health.
 
 mod families;
 
@@ -16,14 +16,15 @@ use families::{
 
 use super::{
     StatsError, host,
-    reading::{Group, Owner, Piece, Reading},
+    reading::{Group, Owner, PodMember, Reading},
 };
 use crate::context::Context;
 
-/// The text; without a reading it says that there was an error.
+/// Returns the exposition. Without a reading it only reports the error.
 pub(super) fn text(ctx: &Context, reading: Result<&Reading, &StatsError>) -> String {
     let mut out = Exposition::default();
-    let reading = reading.inspect_err(|error| tracing::warn!(%error, "read what containers use"));
+    let reading = reading
+        .inspect_err(|error| tracing::warn!(%error, "read the resource usage of containers"));
     out.add(ERROR, &Labels::default(), f64::from(u8::from(reading.is_err())), None);
     machine(&mut out, ctx);
     for group in reading.iter().flat_map(|reading| &reading.groups) {
@@ -38,11 +39,11 @@ pub(super) fn text(ctx: &Context, reading: Result<&Reading, &StatsError>) -> Str
     out.text()
 }
 
-/// Who a group belongs to, as upstream labels it: a Pod's group has the Pod's name, a sandbox's also an image and its id.
+/// Returns the labels of a cgroup, as upstream: a Pod's cgroup has the Pod's name, a sandbox's also its image and ID.
 fn labels(group: &Group) -> [(&'static str, &str); 6] {
     let (pod, container, id, image) = match &group.owner {
         Owner::Pod(pod) => (Some(pod), "", "", ""),
-        Owner::Piece(Piece { pod, container, id, image, .. }) => {
+        Owner::PodMember(PodMember { pod, container, id, image, .. }) => {
             (Some(pod), container.as_deref().unwrap_or_default(), id.as_str(), image.as_str())
         }
         Owner::Node | Owner::Class | Owner::Unknown => (None, "", "", ""),
@@ -58,7 +59,7 @@ fn labels(group: &Group) -> [(&'static str, &str); 6] {
     ]
 }
 
-/// The labels in the order of their names, with one or more of the metric's own among them.
+/// Returns the base labels and more labels, sorted by name.
 fn with(base: &[(&str, &str)], more: &[(&str, &str)]) -> Labels {
     let mut all = [base, more].concat();
     all.sort_unstable_by_key(|(name, _)| *name);
@@ -120,7 +121,7 @@ fn of_process(out: &mut Exposition, base: &[(&str, &str)], group: &Group) {
     for (metric, value) in PROCESSES {
         out.add(*metric, &labels, value(&group.processes), at);
     }
-    if let (Owner::Piece(_), Some(most)) = (&group.owner, group.processes.open_files) {
+    if let (Owner::PodMember(_), Some(most)) = (&group.owner, group.processes.open_files) {
         out.add(ULIMITS, &with(base, &[("ulimit", "max_open_files")]), most as f64, at);
     }
 }
@@ -163,7 +164,7 @@ fn disks(out: &mut Exposition, base: &[(&str, &str)], group: &Group, reading: &R
     }
 }
 
-/// The machine's own metrics.
+/// Adds the metrics of the machine.
 fn machine(out: &mut Exposition, ctx: &Context) {
     let machine = &ctx.machine;
     let labels = Labels::of(&[

@@ -1,4 +1,4 @@
-//! What `/proc` tells: links, processes, disks and file systems.
+//! Reads network interfaces, processes, disks and file systems from `/proc`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What went through a link in one direction.
+/// The traffic of an interface in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) bytes: u64,
@@ -22,10 +22,10 @@ pub(super) struct Interface {
     pub(super) sent: Flow,
 }
 
-/// Links that upstream leaves out: the machine's own ends of Pods' links would be as many as there are Pods.
+/// Prefixes of interfaces that upstream omits. There are as many host ends of Pods' interfaces as Pods.
 const LEFT_OUT: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
-/// The links of the network that a process is in, or else this one's.
+/// Returns the interfaces in the network namespace of a process, or of this process.
 pub(super) fn interfaces(pid: Option<i32>) -> Vec<Interface> {
     let who = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     links(&fs::read_to_string(format!("/proc/{who}/net/dev")).unwrap_or_default())
@@ -48,17 +48,17 @@ fn links(text: &str) -> Vec<Interface> {
     text.lines().skip(2).filter_map(link).collect()
 }
 
-/// The processes of a group, and what they have open.
+/// The processes of a cgroup and their open files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Processes {
     pub(super) count: u64,
     pub(super) descriptors: u64,
     pub(super) sockets: u64,
-    /// The most files that the first of them may open; `None` where there is no limit or no process.
+    /// The limit of open files of the first process. `None` if there is no limit or no process.
     pub(super) open_files: Option<u64>,
 }
 
-/// So many descriptors of a group are looked at: a Pod that holds a million shall not make each reading a long one.
+/// The number of descriptors that are counted per cgroup. A Pod with a million of them must not delay each reading.
 const DESCRIPTORS: u64 = 20_000;
 
 pub(super) fn processes(pids: &[i32]) -> Processes {
@@ -84,11 +84,11 @@ pub(super) fn processes(pids: &[i32]) -> Processes {
 /// A disk's device number.
 pub(super) type Number = (u32, u32);
 
-/// What was done on a disk, from `/proc/diskstats`; times in milliseconds.
+/// The counters of a disk in `/proc/diskstats`. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Disk {
     pub(super) name: String,
-    /// The kernel's figures from the reads completed on, in its order.
+    /// The kernel's counters in order, starting with completed reads.
     pub(super) figures: Vec<u64>,
 }
 
@@ -106,7 +106,7 @@ fn disk_lines(text: &str) -> BTreeMap<Number, Disk> {
     text.lines().filter_map(disk).collect()
 }
 
-/// A file system on a disk of this machine.
+/// A file system on a local disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileSystem {
     pub(super) device: String,
@@ -114,7 +114,7 @@ pub(super) struct FileSystem {
     pub(super) disk: sys::DiskUse,
 }
 
-/// Those that are mounted, each once; one that another machine serves is not asked, since it may not answer.
+/// Returns the mounted local file systems, each once. Network file systems are skipped, because their server may hang.
 pub(super) fn file_systems() -> Vec<FileSystem> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut seen = BTreeSet::new();
@@ -127,14 +127,14 @@ pub(super) fn file_systems() -> Vec<FileSystem> {
         .collect()
 }
 
-/// The device number, the device and the place of each mount of a disk.
+/// Returns device number, device and mount point of each mounted disk.
 fn mounts(text: &str) -> Vec<(Number, String, PathBuf)> {
     let mount = |line: &str| {
         let (place, source) = line.split_once(" - ")?;
         let place: Vec<&str> = place.split(' ').collect();
         let device = source.split(' ').nth(1)?;
         let (major, minor) = place.get(2)?.split_once(':')?;
-        // A place with a space or the like is written with escapes, and not worth reading them.
+        // Skip mount points with escaped characters.
         let path = place.get(4).filter(|path| !path.contains('\\'))?;
         let number = (major.parse().ok()?, minor.parse().ok()?);
         device.starts_with("/dev/").then(|| (number, device.to_owned(), Path::new(path).to_owned()))
@@ -142,7 +142,7 @@ fn mounts(text: &str) -> Vec<(Number, String, PathBuf)> {
     text.lines().filter_map(mount).collect()
 }
 
-/// How many processes there may be and are, threads included.
+/// Returns the limit of processes and their number, both including threads.
 pub(super) fn process_limits() -> Option<(u64, u64)> {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
@@ -151,13 +151,13 @@ pub(super) fn process_limits() -> Option<(u64, u64)> {
     Some((most, text.split_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()?))
 }
 
-/// When the machine was started, in seconds since the epoch.
+/// Returns the boot time in seconds since the epoch.
 pub(super) fn booted() -> Option<i64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// How many cores and sockets the machine's processors have.
+/// Returns the number of cores and sockets.
 pub(super) fn topology() -> (u64, u64) {
     cores(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_of_a_network_are_read_without_the_ends_of_pods() {
+    fn skips_host_ends_of_pod_interfaces() {
         let text = "Inter-|   Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n\
                     \u{20} eth0:1500 10 1 2 0 0 0 0 3000 20 3 4 0 0 0 0\nveth12: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n eth1: 5\n";
         let received = Flow { bytes: 1500, packets: 10, errors: 1, dropped: 2 };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_and_their_mounts_are_read_and_garbage_is_not() {
+    fn reads_disks_and_mounts_and_skips_garbage() {
         let disks = disk_lines(" 254 0 vda 5 1 80 7 x\nbroken\n 8 1 sda1\n");
         assert_eq!(disks[&(254, 0)].figures, [5, 1, 80, 7]);
         assert_eq!((disks.len(), disks[&(8, 1)].name.as_str()), (2, "sda1"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_counted_once_whatever_their_threads() {
+    fn counts_cores_and_not_threads() {
         let one = |package: u8, core: u8| {
             format!("processor\t: 0\nphysical id\t: {package}\ncore id\t\t: {core}\n\n")
         };
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_open_what_it_has_open() {
+    fn counts_open_files_of_this_process() {
         let own = i32::try_from(std::process::id()).unwrap();
         let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let seen = processes(&[own]);

@@ -1,7 +1,8 @@
-//! What the node, its Pods and their containers use, as Prometheus, metrics-server and `kubectl` ask for it.
+//! Resource usage of the node, its Pods and their containers, for Prometheus, metrics-server and `kubectl`. Read
+//! [`Stats`] first.
 //!
-//! The control groups are read when somebody asks and at most once a second, whoever and how many ask: all endpoints
-//! are written from one [`Reading`], and who comes while it is made waits for it. Nothing is read when nobody asks.
+//! Cgroups are read on request and at most once a second. All endpoints use the same [`Reading`], and concurrent
+//! requests wait for one that is in progress.
 
 mod cadvisor;
 mod host;
@@ -17,42 +18,40 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use telemetry::metrics::{self, Metrics};
 use tokio::{sync::Mutex, time::Instant};
 
-pub(crate) use probes::{Probed, Probes};
+pub(crate) use probes::{ProbeLabels, Probes};
 
 use crate::{context::Context, pods::Pods};
 use reading::{Names, Reading};
 use storage::Storage;
 
-/// How old a reading may be that is given to one more who asks.
+/// The age up to which a reading is reused.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Why there are no figures.
+/// The error of collecting statistics.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatsError {
-    #[error("ask the container runtime what there is: {0}")]
+    #[error("list the container runtime's sandboxes and containers: {0}")]
     Runtime(#[from] cri::Error),
-    #[error(
-        "read the control groups: the reading ended without a result; the kubelet's log says why"
-    )]
+    #[error("read the control groups: the reading panicked; see the kubelet's log")]
     Ended,
 }
 
-/// What was read last, and what is remembered between readings.
+/// The last reading, and data that is kept between readings.
 #[derive(Default)]
 struct Shared {
     reading: Option<(Instant, Arc<Reading>)>,
-    /// The images of sandboxes, by the sandboxes' ids: a runtime tells them one by one only.
+    /// The images of sandboxes by sandbox ID. The runtime reports each in a call of its own.
     sandbox_images: HashMap<String, String>,
 }
 
-/// The node's figures.
+/// The statistics of the node.
 #[derive(Default)]
 pub(crate) struct Stats {
     shared: Arc<Mutex<Shared>>,
     storage: Storage,
-    /// What the process tells of itself.
+    /// The kubelet's own metrics.
     metrics: Metrics,
-    /// What probes came to.
+    /// The results of probes.
     pub(crate) probes: Probes,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct Stats {
 pub(crate) type Text = (&'static str, String);
 
 impl Stats {
-    /// Where the process' parts count.
+    /// Returns the registry of the kubelet's own metrics.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -74,7 +73,7 @@ impl Stats {
         }
         let names = Names::ask(ctx, &mut shared.sandbox_images).await?;
         let ctx = ctx.clone();
-        // The lock goes along, so that there is one reading at a time even if those who asked for it hang up.
+        // The task holds the lock, so that only one reading runs at a time even if its clients disconnect.
         let read = tokio::task::spawn_blocking(move || {
             let before = shared.reading.take();
             let reading = Arc::new(Reading::make(&ctx, &names, before.as_ref().map(|(_, r)| &**r)));
@@ -84,32 +83,32 @@ impl Stats {
         read.await.map_err(|_| StatsError::Ended)
     }
 
-    /// `/metrics/cadvisor`.
+    /// Returns the body of `/metrics/cadvisor`.
     pub(crate) async fn cadvisor(&self, ctx: &Arc<Context>) -> Text {
         let reading = self.reading(ctx).await;
         (metrics::CONTENT_TYPE, cadvisor::text(ctx, reading.as_deref()))
     }
 
-    /// `/metrics/resource`.
+    /// Returns the body of `/metrics/resource`.
     pub(crate) async fn resource(&self, ctx: &Arc<Context>) -> Text {
         let reading = self.reading(ctx).await;
         (metrics::CONTENT_TYPE, resource::text(reading.as_deref()))
     }
 
-    /// `/metrics/probes`.
+    /// Returns the body of `/metrics/probes`.
     pub(crate) fn probes(&self) -> Text {
         (metrics::CONTENT_TYPE, self.probes.text())
     }
 
-    /// `/metrics`.
-    pub(crate) async fn own(&self, ctx: &Arc<Context>, pods: &Pods) -> Text {
+    /// Returns the body of `/metrics`.
+    pub(crate) async fn kubelet_metrics(&self, ctx: &Arc<Context>, pods: &Pods) -> Text {
         let mut text = own::text(&ctx.settings.node_name, &pods.list());
         text.push_str(&storage::text(&*self.storage.look(ctx, pods).await));
         text.push_str(&self.metrics.text());
         (metrics::CONTENT_TYPE, text)
     }
 
-    /// `/stats/summary`; `brief` leaves out what takes long to find out, as `only_cpu_and_memory` asks.
+    /// Returns the body of `/stats/summary`. `brief` omits everything but CPU and memory (`only_cpu_and_memory`).
     pub(crate) async fn summary(
         &self,
         ctx: &Arc<Context>,

@@ -1,4 +1,4 @@
-//! `/metrics`: the kubelet's own.
+//! The kubelet's own metrics in `/metrics`.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -7,7 +7,8 @@ use telemetry::exposition::{Exposition, Labels, Metric, gauge};
 const NAME: Metric = gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
 const DESIRED: Metric = gauge(
     "kubelet_desired_pods",
-    "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+    "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the \
+     apiserver.",
 );
 const RUNNING_PODS: Metric =
     gauge("kubelet_running_pods", "[ALPHA] Number of pods that have a running pod sandbox");

@@ -1,4 +1,4 @@
-//! What probes came to (`/metrics/probes`).
+//! The results of probes (`/metrics/probes`).
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ const STARTED: Metric = gauge(
 );
 const EDGES: [f64; 11] = *USUAL_BOUNDS;
 
-/// A probe of a container, whichever of its runs it asked.
+/// The labels of a container's probe, for all runs of the container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeLabels {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) pod: String,
@@ -41,14 +41,14 @@ struct Counts {
     successful: u64,
     failed: u64,
     seconds: f64,
-    /// Successes that took at most as long as the edge.
+    /// The number of successes that took at most as long as each bound.
     within: [u64; EDGES.len()],
 }
 
-/// Counts of the probes of Pods that are here.
+/// The results of the probes of this node's Pods.
 pub(crate) struct Probes {
     started: SystemTime,
-    counts: Mutex<BTreeMap<Probed, Counts>>,
+    counts: Mutex<BTreeMap<ProbeLabels, Counts>>,
 }
 
 impl Default for Probes {
@@ -58,12 +58,12 @@ impl Default for Probes {
 }
 
 impl Probes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Probed, Counts>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ProbeLabels, Counts>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one answer; as upstream, a failure's duration says nothing and is left out.
-    pub(crate) fn record(&self, probed: Probed, success: bool, took: Duration) {
+    /// Counts one result. The duration of a failure is not recorded, as upstream.
+    pub(crate) fn record(&self, probed: ProbeLabels, success: bool, took: Duration) {
         let mut all = self.lock();
         let counts = all.entry(probed).or_default();
         if !success {
@@ -78,7 +78,7 @@ impl Probes {
         }
     }
 
-    /// Forgets a Pod that is probed no more.
+    /// Forgets the probes of a Pod.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().retain(|probed, _| probed.uid != uid);
     }
@@ -122,9 +122,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_counted_by_result_and_forgotten_with_their_pod() {
+    fn counts_results_and_forgets_them_with_their_pod() {
         let probes = Probes::default();
-        let probed = Probed {
+        let probed = ProbeLabels {
             kind: "Readiness",
             namespace: "default".to_owned(),
             pod: "web".to_owned(),

@@ -1,4 +1,4 @@
-//! One look at all control groups of the node, and whose they are.
+//! Reads the usage of all cgroups of the node and finds their owners.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +16,7 @@ use crate::{
     steps,
 };
 
-/// A Pod, as its sandbox names it.
+/// A Pod as described by the labels of its sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PodRef {
     pub(super) namespace: String,
@@ -27,25 +27,25 @@ pub(super) struct PodRef {
 
 /// A container or a sandbox of a Pod.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct PodMember {
     pub(super) id: String,
     pub(super) pod: Arc<PodRef>,
-    /// `None` for a sandbox.
+    /// The container's name, or `None` for a sandbox.
     pub(super) container: Option<String>,
     pub(super) image: String,
     pub(super) created: Timestamp,
 }
 
-/// Whose a group is.
+/// The owner of a cgroup.
 #[derive(Clone, Debug)]
 pub(super) enum Owner {
-    /// The whole machine's.
+    /// The whole machine.
     Node,
-    /// That of all Pods of a class, or of all classes.
+    /// All Pods of a QoS class, or of all classes.
     Class,
     Pod(Arc<PodRef>),
-    Piece(Piece),
-    /// Nobody's that the runtime knows.
+    PodMember(PodMember),
+    /// No object that the runtime has.
     Unknown,
 }
 
@@ -54,24 +54,24 @@ pub(super) struct Group {
     pub(super) owner: Owner,
     pub(super) at: Timestamp,
     pub(super) usage: Usage,
-    /// What it used a second since the reading before.
+    /// The CPU usage since the previous reading, in nanocores.
     pub(super) nanocores: Option<u64>,
     pub(super) processes: Processes,
-    /// The links of the machine or of a sandbox.
+    /// The network interfaces of the machine or of a sandbox.
     pub(super) interfaces: Vec<Interface>,
 }
 
-/// The groups in order of their paths, the machine's first.
+/// The cgroups in the order of their paths. The machine's cgroup comes first.
 pub(super) struct Reading {
     pub(super) groups: Vec<Group>,
     pub(super) disks: BTreeMap<host::Number, host::Disk>,
     pub(super) file_systems: Vec<host::FileSystem>,
 }
 
-/// What the runtime has, by id.
+/// The runtime's sandboxes and containers by ID, and its Pods by UID.
 #[derive(Default)]
 pub(super) struct Names {
-    pieces: HashMap<String, Piece>,
+    pieces: HashMap<String, PodMember>,
     pods: HashMap<String, Arc<PodRef>>,
 }
 
@@ -80,7 +80,7 @@ fn labelled(labels: &HashMap<String, String>, name: &str) -> String {
 }
 
 impl Names {
-    /// Asks the runtime; `images` remembers those of sandboxes that are there.
+    /// Lists the runtime's sandboxes and containers. `images` caches the images of sandboxes.
     pub(super) async fn ask(
         ctx: &Context,
         images: &mut HashMap<String, String>,
@@ -118,7 +118,7 @@ impl Names {
         if sandbox.state() == v1::PodSandboxState::SandboxReady {
             self.pods.insert(pod.uid.clone(), pod.clone());
         }
-        let piece = Piece {
+        let piece = PodMember {
             id: sandbox.id.clone(),
             created: pod.created,
             container: None,
@@ -130,7 +130,7 @@ impl Names {
 
     fn add_container(&mut self, container: v1::Container, image: String) {
         let Some(sandbox) = self.pieces.get(&container.pod_sandbox_id) else { return };
-        let piece = Piece {
+        let piece = PodMember {
             id: container.id.clone(),
             pod: sandbox.pod.clone(),
             container: Some(labelled(&container.labels, label::CONTAINER)),
@@ -140,14 +140,15 @@ impl Names {
         self.pieces.insert(container.id, piece);
     }
 
-    /// The piece whose group has this name: its id, which a systemd unit's name says in its own way.
-    fn piece(&self, leaf: &str) -> Option<&Piece> {
+    /// Returns the sandbox or container of a cgroup's last path component, which is its ID or a systemd scope with the
+    /// ID.
+    fn member_of(&self, leaf: &str) -> Option<&PodMember> {
         let id = leaf.strip_suffix(".scope").unwrap_or(leaf);
         self.pieces.get(id.rsplit('-').next().unwrap_or(id))
     }
 }
 
-/// The image that a sandbox was made of, if the runtime tells; containerd and CRI-O do when asked for all details.
+/// Returns a sandbox's image, or an empty string. containerd and CRI-O report it in the verbose status.
 async fn sandbox_image(ctx: &Context, id: &str) -> String {
     let answer = ctx.cri.pod_sandbox_status(id, true).await.unwrap_or_default();
     let info = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
@@ -155,15 +156,15 @@ async fn sandbox_image(ctx: &Context, id: &str) -> String {
     info.get("image").and_then(|image| image.as_str()).unwrap_or_default().to_owned()
 }
 
-/// How deep below the group of all Pods those of containers are: below a class and a Pod. What a container makes below
-/// its own group is counted there, so that no container decides how long a reading takes.
+/// The depth of container cgroups below the cgroup of all Pods: below a class and a Pod. Cgroups that a container
+/// creates below its own are not visited, so that no container determines the duration of a reading.
 const DEPTH: usize = 3;
 
 impl Reading {
     pub(super) fn make(ctx: &Context, names: &Names, before: Option<&Self>) -> Self {
         let root = steps::pods_group(ctx);
         let mut found = vec![("/".to_owned(), Owner::Node), (root.clone(), Owner::Class)];
-        walk(ctx, names, &root, DEPTH, &mut found);
+        find_cgroups(ctx, names, &root, DEPTH, &mut found);
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let known: HashMap<&str, &Group> =
             before.iter().flat_map(|b| &b.groups).map(|g| (g.path.as_str(), g)).collect();
@@ -174,16 +175,16 @@ impl Reading {
         Self { groups: groups.collect(), disks: host::disks(), file_systems: host::file_systems() }
     }
 
-    /// The machine's own group.
+    /// Returns the machine's cgroup.
     pub(super) fn node(&self) -> Option<&Group> {
         self.groups.iter().find(|group| matches!(group.owner, Owner::Node))
     }
 
-    /// The Pods that have a sandbox, each with its own group and those of its sandbox and containers.
+    /// Returns the Pods that have a sandbox, each with its own cgroup and those of its sandbox and containers.
     pub(super) fn pods(&self) -> Vec<PodGroups<'_>> {
         let mut pods: BTreeMap<&str, PodGroups<'_>> = BTreeMap::new();
         for group in &self.groups {
-            let (Owner::Pod(pod) | Owner::Piece(Piece { pod, .. })) = &group.owner else {
+            let (Owner::Pod(pod) | Owner::PodMember(PodMember { pod, .. })) = &group.owner else {
                 continue;
             };
             let entry = pods.entry(&pod.uid).or_insert_with(|| PodGroups {
@@ -193,10 +194,10 @@ impl Reading {
                 containers: Vec::new(),
             });
             match &group.owner {
-                Owner::Piece(Piece { container: Some(name), created, id, .. }) => {
+                Owner::PodMember(PodMember { container: Some(name), created, id, .. }) => {
                     entry.containers.push(ContainerGroup { name, created: *created, id, group });
                 }
-                Owner::Piece(_) => entry.sandbox = Some(group),
+                Owner::PodMember(_) => entry.sandbox = Some(group),
                 _ => entry.own = Some(group),
             }
         }
@@ -218,8 +219,8 @@ pub(super) struct ContainerGroup<'a> {
     pub(super) group: &'a Group,
 }
 
-/// Finds the groups below one, and whose they are.
-fn walk(
+/// Finds the cgroups below a parent and their owners.
+fn find_cgroups(
     ctx: &Context,
     names: &Names,
     parent: &str,
@@ -228,29 +229,29 @@ fn walk(
 ) {
     for leaf in ctx.cgroups.children(parent).unwrap_or_default() {
         let pod = steps::group_uid(ctx, &leaf).map(|uid| names.pods.get(&uid));
-        let owner = match (pod, names.piece(&leaf)) {
-            (_, Some(piece)) => Owner::Piece(piece.clone()),
+        let owner = match (pod, names.member_of(&leaf)) {
+            (_, Some(piece)) => Owner::PodMember(piece.clone()),
             (Some(Some(pod)), _) => Owner::Pod(pod.clone()),
             (None, None) if depth == DEPTH => Owner::Class,
             _ => Owner::Unknown,
         };
         let path = format!("{}/{leaf}", parent.trim_end_matches('/'));
-        if depth > 1 && !matches!(owner, Owner::Piece(_)) {
-            walk(ctx, names, &path, depth - 1, found);
+        if depth > 1 && !matches!(owner, Owner::PodMember(_)) {
+            find_cgroups(ctx, names, &path, depth - 1, found);
         }
         found.push((path, owner));
     }
 }
 
 impl Group {
-    /// `None` if the group has gone meanwhile.
+    /// Reads a cgroup. Returns `None` if it has disappeared.
     fn read(ctx: &Context, path: String, owner: Owner, before: Option<&Self>) -> Option<Self> {
         let usage = ctx.cgroups.usage(&path).ok()?;
         let at = timestamp(ctx.clock.now());
         let pids = ctx.cgroups.processes(&path);
         let interfaces = match &owner {
             Owner::Node => host::interfaces(None),
-            Owner::Piece(Piece { container: None, .. }) => {
+            Owner::PodMember(PodMember { container: None, .. }) => {
                 pids.first().map(|pid| host::interfaces(Some(*pid))).unwrap_or_default()
             }
             _ => Vec::new(),

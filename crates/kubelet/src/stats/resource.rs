@@ -1,4 +1,4 @@
-//! `/metrics/resource`: what metrics-server reads.
+//! `/metrics/resource`, which metrics-server reads.
 
 use pod_core::Timestamp;
 use telemetry::exposition::{Exposition, Labels, Metric, counter, gauge};
@@ -53,24 +53,30 @@ const ERROR: Metric = gauge(
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );
 
-/// The text; without a reading it says that there was an error, as upstream's does.
+/// Returns the exposition. Without a reading it only reports the error, as upstream.
 pub(super) fn text(reading: Result<&Reading, &StatsError>) -> String {
     let mut out = Exposition::default();
-    let reading = reading.inspect_err(|error| tracing::warn!(%error, "read what the node uses"));
+    let reading =
+        reading.inspect_err(|error| tracing::warn!(%error, "read the resource usage of the node"));
     out.add(ERROR, &Labels::default(), f64::from(u8::from(reading.is_err())), None);
     if let Ok(reading) = reading {
         if let Some(node) = reading.node() {
-            used(&mut out, &Labels::default(), node, [NODE_CPU, NODE_MEMORY, NODE_SWAP]);
+            write_usage(&mut out, &Labels::default(), node, [NODE_CPU, NODE_MEMORY, NODE_SWAP]);
         }
         for pod in reading.pods() {
             let name = [("namespace", pod.pod.namespace.as_str()), ("pod", &pod.pod.name)];
             if let Some(own) = pod.own {
-                used(&mut out, &Labels::of(&name), own, [POD_CPU, POD_MEMORY, POD_SWAP]);
+                write_usage(&mut out, &Labels::of(&name), own, [POD_CPU, POD_MEMORY, POD_SWAP]);
             }
             for container in &pod.containers {
                 let labels = Labels::of(&[("container", container.name)]).and(&name);
                 let group = container.group;
-                used(&mut out, &labels, group, [CONTAINER_CPU, CONTAINER_MEMORY, CONTAINER_SWAP]);
+                write_usage(
+                    &mut out,
+                    &labels,
+                    group,
+                    [CONTAINER_CPU, CONTAINER_MEMORY, CONTAINER_SWAP],
+                );
                 if let Some(limit) = group.usage.allowed.swap {
                     out.add(
                         CONTAINER_SWAP_LIMIT,
@@ -89,7 +95,12 @@ pub(super) fn text(reading: Result<&Reading, &StatsError>) -> String {
     out.text()
 }
 
-fn used(out: &mut Exposition, labels: &Labels, group: &Group, [cpu, memory, swap]: [Metric; 3]) {
+fn write_usage(
+    out: &mut Exposition,
+    labels: &Labels,
+    group: &Group,
+    [cpu, memory, swap]: [Metric; 3],
+) {
     let at = Some(group.at.as_millisecond());
     out.add(cpu, labels, group.usage.cpu.total as f64 / 1e9, at);
     out.add(memory, labels, group.usage.memory.working_set() as f64, at);

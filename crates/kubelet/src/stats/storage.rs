@@ -1,5 +1,5 @@
-//! What volumes and logs hold. To find it out costs a look at every file, so that it is done at most once a minute, as
-//! upstream does, and on the threads of volumes' work: a volume whose server hangs is told as it was before.
+//! Measures the disk usage of volumes and logs. That visits every file, so it is done at most once a minute, as
+//! upstream. The work runs among the operations on volumes; if a volume's server hangs, its last values are reported.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,22 +20,22 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     context::Context,
-    eviction::{Held, held, held_by_file},
+    eviction::{FileUsage, disk_usage, held_by_file},
     pods::Pods,
     steps,
     volumes::{
-        Earlier,
-        csi::stats::{IN_POD, Published, Said, ask, published},
+        EarlierResult,
+        csi::stats::{IN_POD, PublishedVolume, StatsAnswer, published, query_usage},
     },
 };
 
 const FRESH: Duration = Duration::from_secs(60);
-/// So many Pods are looked at at once.
+/// The number of Pods that are measured concurrently.
 const AT_ONCE: usize = 8;
-/// What the work is called among that on the Pod's volumes; no volume can have this name.
+/// The name of the work among the operations on a Pod's volumes. No volume can have this name.
 const WORK: &str = "what volumes hold";
 
-/// What files take, and the file system that they are on.
+/// The disk usage of files and the file system that they are on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stored {
     pub(super) at: Timestamp,
@@ -57,13 +57,13 @@ impl Stored {
     }
 }
 
-/// One volume of a Pod.
+/// The disk usage of one volume of a Pod.
 #[derive(Clone, Debug)]
 pub(super) struct StoredVolume {
     pub(super) name: String,
-    /// The claim's namespace and name.
+    /// The namespace and name of the claim, if the volume has one.
     pub(super) claim: Option<(String, String)>,
-    /// Whether it counts for the Pod's ephemeral storage.
+    /// `true` if the volume counts as the Pod's ephemeral storage.
     pub(super) ephemeral: bool,
     pub(super) stored: Stored,
 }
@@ -71,32 +71,32 @@ pub(super) struct StoredVolume {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredPod {
     pub(super) volumes: Vec<StoredVolume>,
-    /// By container.
+    /// The disk usage of logs by container.
     pub(super) logs: BTreeMap<String, Stored>,
     /// The files of the kubelet that containers write to: `/etc/hosts` and termination logs.
-    pub(super) files: Held,
-    /// What drivers are asked about, and what is said of it but the figures.
-    of_drivers: Vec<(Published, Named)>,
+    pub(super) files: FileUsage,
+    /// The volumes to ask CSI drivers about.
+    of_drivers: Vec<(PublishedVolume, VolumeInfo)>,
 }
 
-/// By the Pods' uids.
+/// The measured Pods by UID.
 pub(super) type All = BTreeMap<String, StoredPod>;
 
 #[derive(Default)]
-struct Known {
+struct StorageCache {
     last: Option<(Instant, Arc<All>)>,
-    /// The volumes of claims, by the claims' namespaces and names and their Pods' uids.
+    /// The names of claims' volumes by Pod UID and claim name.
     claims: HashMap<(String, String), String>,
 }
 
 #[derive(Default)]
-pub(super) struct Storage(Mutex<Known>);
+pub(super) struct Storage(Mutex<StorageCache>);
 
 impl Storage {
-    /// What is stored now, or was a minute ago.
+    /// Measures the disk usage, or returns values that are at most a minute old.
     pub(super) async fn look(&self, ctx: &Arc<Context>, pods: &Pods) -> Arc<All> {
         let mut known = self.0.lock().await;
-        let Known { last, claims } = &mut *known;
+        let StorageCache { last, claims } = &mut *known;
         if let Some((at, all)) = &*last
             && at.elapsed() < FRESH
         {
@@ -113,7 +113,7 @@ impl Storage {
             let uid = places.uid.clone();
             let now = ctx.now();
             let work = move || places.look(now);
-            (uid.clone(), ctx.operations.run((&uid, WORK), Earlier::Counts, work).await.ok())
+            (uid.clone(), ctx.operations.run((&uid, WORK), EarlierResult::Reuse, work).await.ok())
         });
         let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
         let before = last.take().map(|(_, all)| all).unwrap_or_default();
@@ -129,32 +129,32 @@ impl Storage {
     }
 }
 
-/// Adds what drivers tell of their volumes; of one that does not answer, what it told before.
+/// Adds the statistics that CSI drivers report of their volumes. Keeps the last values if a driver does not answer.
 async fn ask_drivers(ctx: &Context, all: &mut All, before: &All) {
-    let asked: Vec<(String, Published, Named)> = all
+    let queried: Vec<(String, PublishedVolume, VolumeInfo)> = all
         .iter_mut()
         .flat_map(|(uid, pod)| {
             let of_drivers = std::mem::take(&mut pod.of_drivers).into_iter();
             of_drivers.map(move |(volume, named)| (uid.clone(), volume, named))
         })
         .collect();
-    let volumes: Vec<&Published> = asked.iter().map(|(_, volume, _)| volume).collect();
-    let said = ask(&ctx.csi, &volumes).await;
+    let volumes: Vec<&PublishedVolume> = queried.iter().map(|(_, volume, _)| volume).collect();
+    let answer = query_usage(&ctx.csi, &volumes).await;
     let at = ctx.now();
-    for ((uid, _, (name, claim, ephemeral)), said) in asked.into_iter().zip(said) {
+    for ((uid, _, (name, claim, ephemeral)), answer) in queried.into_iter().zip(answer) {
         let Some(pod) = all.get_mut(&uid) else { continue };
         let known = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
-        let volume = match said {
-            Said::Figures(stats) => Some(StoredVolume {
+        let volume = match answer {
+            StatsAnswer::Figures(stats) => Some(StoredVolume {
                 name: name.clone(),
                 claim,
                 ephemeral,
                 stored: Stored::of_driver(stats, at),
             }),
-            Said::Nothing => None,
-            // A Pod whose own look did not come back has it still.
-            Said::NotAnswered if known(pod).is_some() => None,
-            Said::NotAnswered => before.get(&uid).and_then(known),
+            StatsAnswer::Nothing => None,
+            // If measuring the Pod failed, its last values include this volume.
+            StatsAnswer::NotAnswered if known(pod).is_some() => None,
+            StatsAnswer::NotAnswered => before.get(&uid).and_then(known),
         };
         if let Some(volume) = volume {
             pod.volumes.retain(|other| other.name != name);
@@ -163,17 +163,17 @@ async fn ask_drivers(ctx: &Context, all: &mut All, before: &All) {
     }
 }
 
-/// What the Pod says of a volume: its name, its claim, and whether it counts as ephemeral storage.
-type Named = (String, Option<(String, String)>, bool);
+/// A volume in the Pod's spec: its name, its claim, and `true` if it counts as ephemeral storage.
+type VolumeInfo = (String, Option<(String, String)>, bool);
 
-/// Where a Pod's files are.
+/// The paths of a Pod's files.
 struct Places {
-    /// The kubelet's.
+    /// The kubelet's root directory.
     root: PathBuf,
     uid: String,
     directory: PathBuf,
-    /// By the name of the volume's directory.
-    volumes: BTreeMap<String, Named>,
+    /// The volumes by the names of their directories.
+    volumes: BTreeMap<String, VolumeInfo>,
     logs: Vec<(String, PathBuf)>,
 }
 
@@ -208,25 +208,26 @@ impl Places {
         let below = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
         let device = self.directory.metadata().map(|meta| meta.dev()).ok();
         let mut pod = StoredPod::default();
-        let named = |volume: Published| {
+        let named = |volume: PublishedVolume| {
             let named = self.volumes.get(&volume.name).cloned();
             Some((volume, named?))
         };
         pod.of_drivers = published(&self.root, &self.uid).into_iter().filter_map(named).collect();
-        // What is the drivers' they are asked about: to look at it here may hang.
+        // Volumes of CSI drivers are not visited, because that may hang. The drivers report their usage instead.
         let own = below(&self.directory.join("volumes")).filter(|e| e.file_name() != IN_POD);
         for entry in own.flat_map(|plugin| below(&plugin.path())) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some((volume, claim, ephemeral)) = self.volumes.get(&name) else { continue };
-            let stored = look_at(&entry.path(), device, at);
+            let stored = measure_path(&entry.path(), device, at);
             let (name, claim, ephemeral) = (volume.clone(), claim.clone(), *ephemeral);
             pod.volumes.push(StoredVolume { name, claim, ephemeral, stored });
         }
-        let logs = self.logs.iter().map(|(name, path)| (name.clone(), look_at(path, None, at)));
+        let logs =
+            self.logs.iter().map(|(name, path)| (name.clone(), measure_path(path, None, at)));
         pod.logs = logs.collect();
         pod.files = held_by_file(&steps::hosts_path(&self.directory));
         for (container, _) in &self.logs {
-            let messages = held(&steps::messages_path(&self.directory, container));
+            let messages = disk_usage(&steps::messages_path(&self.directory, container));
             pod.files.bytes += messages.bytes;
             pod.files.inodes += messages.inodes;
         }
@@ -234,8 +235,8 @@ impl Places {
     }
 }
 
-/// What is mounted tells itself how full it is; elsewhere the files are counted.
-fn look_at(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
+/// Returns the usage of a mounted file system from its statistics, and else that of all files below the path.
+fn measure_path(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
     let system = sys::disk_use(path).unwrap_or_default();
     let mounted = device.is_some_and(|device| path.metadata().is_ok_and(|m| m.dev() != device));
     if mounted {
@@ -247,11 +248,11 @@ fn look_at(path: &Path, device: Option<u64>, at: Timestamp) -> Stored {
             inodes: system.inodes.saturating_sub(system.inodes_free),
         };
     }
-    let Held { bytes, inodes } = held(path);
+    let FileUsage { bytes, inodes } = disk_usage(path);
     Stored { at, system, used: bytes, inodes }
 }
 
-/// The claim that a volume stands for.
+/// Returns the name of a volume's claim.
 fn claim(pod: &Pod, volume: &Volume) -> Option<String> {
     let named = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone());
     let own = || {
@@ -285,7 +286,7 @@ async fn volume_of(
     Some(volume)
 }
 
-/// As upstream counts them; what is in memory is memory.
+/// Reports whether a volume counts as ephemeral storage, as upstream. Volumes in memory do not.
 fn is_ephemeral(volume: &Volume) -> bool {
     let on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
     volume.config_map.is_some() || volume.empty_dir.as_ref().is_some_and(|e| on_disk(&e.medium))
@@ -293,7 +294,7 @@ fn is_ephemeral(volume: &Volume) -> bool {
 
 type Of = fn(&Stored) -> u64;
 
-/// What is told of claims' volumes.
+/// The metrics of claims' volumes.
 const METRICS: [(&str, &str, Of); 6] = [
     (
         "kubelet_volume_stats_available_bytes",
@@ -315,7 +316,7 @@ const METRICS: [(&str, &str, Of); 6] = [
     ("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume", |s| s.used),
 ];
 
-/// The volumes of claims as metrics; a claim that several Pods use is told once.
+/// Returns the exposition of claims' volumes. A claim that several Pods use occurs once.
 pub(super) fn text(all: &All) -> String {
     let mut out = Exposition::default();
     let volumes = all.values().flat_map(|pod| &pod.volumes);
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_are_told_by_the_names_that_the_pod_gives_them() {
+    fn reports_volumes_by_their_names_in_the_pod() {
         let dir = tempfile::tempdir().unwrap();
         let volumes = dir.path().join("volumes");
         for (place, bytes) in [
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_drivers_volume_is_told_as_before_while_the_driver_does_not_answer() {
+    async fn keeps_last_values_while_driver_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let kernel = Arc::new(sys::mount::RecordedMounts::default());
@@ -390,8 +391,8 @@ mod tests {
         };
         let look = || All::from([("u".to_owned(), places.look(Timestamp::UNIX_EPOCH))]);
         let stored = Stored { used: 60, ..Stored::default() };
-        let told = StoredVolume { name: "store".to_owned(), claim, ephemeral: false, stored };
-        let before = StoredPod { volumes: vec![told], ..StoredPod::default() };
+        let volume = StoredVolume { name: "store".to_owned(), claim, ephemeral: false, stored };
+        let before = StoredPod { volumes: vec![volume], ..StoredPod::default() };
         for (before, used) in [(All::new(), vec![]), ([("u".to_owned(), before)].into(), vec![60])]
         {
             let mut all = look();

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{context::Context, steps};
 
-/// What is on disks, beside what the control groups tell.
+/// Disk usage, which cgroups do not report.
 pub(super) struct Disks<'a> {
     pub(super) stored: &'a All,
-    /// What containers wrote to their own file systems.
+    /// The statistics of containers' writable layers.
     pub(super) layers: &'a [v1::ContainerStats],
     pub(super) images: &'a v1::ImageFsInfoResponse,
 }
@@ -27,19 +27,19 @@ fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// An object of what is known.
+/// Returns an object of the fields that are known.
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     let known = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(known.collect())
 }
 
-fn stall(stall: &Stall) -> Value {
+fn pressure_json(stall: &Stall) -> Value {
     let [avg10, avg60, avg300] = stall.averages;
     json!({ "total": stall.total, "avg10": avg10, "avg60": avg60, "avg300": avg300 })
 }
 
 fn pressure(pressure: &Pressure) -> Value {
-    json!({ "full": stall(&pressure.full), "some": stall(&pressure.some) })
+    json!({ "full": pressure_json(&pressure.full), "some": pressure_json(&pressure.some) })
 }
 
 fn cpu(group: &Group) -> Value {
@@ -52,7 +52,7 @@ fn cpu(group: &Group) -> Value {
     ])
 }
 
-/// `limit` is what there is to use.
+/// Returns the memory statistics. `limit` is the total available memory.
 fn memory(group: &Group, limit: Option<u64>) -> Value {
     let memory = &group.usage.memory;
     let available = limit.map(|limit| limit.saturating_sub(memory.working_set()));
@@ -89,7 +89,7 @@ fn network(group: &Group) -> Option<Value> {
             "txBytes": link.sent.bytes, "txErrors": link.sent.errors,
         })
     };
-    // The link that upstream takes for a network's own.
+    // Upstream reports this interface as the default one of a network.
     let own = group.interfaces.iter().find(|link| link.name == "eth0").map(interface);
     let mut all = own.unwrap_or_else(|| json!({ "name": "" }));
     all.put(&["time"], json!(time(group.at)));
@@ -107,14 +107,14 @@ fn files(stored: &Stored) -> Map<String, Value> {
     all.as_object().cloned().unwrap_or_default()
 }
 
-/// A file system as a whole.
+/// Returns the usage of a whole file system.
 fn file_system(at: Timestamp, place: &Path) -> Stored {
     let system = sys::disk_use(place).unwrap_or_default();
     let used = system.capacity.saturating_sub(system.available);
     Stored { at, system, used, inodes: system.inodes.saturating_sub(system.inodes_free) }
 }
 
-/// What `only_cpu_and_memory` asks for.
+/// Returns the summary with CPU and memory only (`only_cpu_and_memory`).
 pub(super) fn brief(ctx: &Context, reading: &Reading) -> Value {
     let pods = reading.pods();
     let pods: Vec<Value> = pods
@@ -127,7 +127,7 @@ pub(super) fn brief(ctx: &Context, reading: &Reading) -> Value {
     json!({ "node": node(ctx, reading), "pods": pods })
 }
 
-/// The whole summary.
+/// Returns the whole summary.
 pub(super) fn whole(ctx: &Context, reading: &Reading, disks: &Disks<'_>) -> Value {
     let mut node = node(ctx, reading);
     let now = ctx.now();
@@ -224,7 +224,8 @@ fn container(container: &ContainerGroup<'_>) -> Value {
     ])
 }
 
-/// A Pod with what it has written: containers' own files are on the first of the two file systems, logs on the other.
+/// Returns a Pod's statistics with its disk usage. Writable layers are on the first of the two file systems, logs on
+/// the second.
 fn pod_with_disks(
     pod: &PodGroups<'_>,
     stored: &StoredPod,
@@ -239,7 +240,7 @@ fn pod_with_disks(
     };
     let mut containers = Vec::new();
     for one in &pod.containers {
-        let mut shown = container(one);
+        let mut entry = container(one);
         let written = layers.get(one.id).and_then(|stats| stats.writable_layer.as_ref());
         let amount =
             |value: &Option<v1::UInt64Value>| value.as_ref().map_or(0, |value| value.value);
@@ -248,13 +249,13 @@ fn pod_with_disks(
             let (used, inodes) = (amount(&layer.used_bytes), amount(&layer.inodes_used));
             let stored = Stored { at, system: images, used, inodes };
             count(&stored);
-            shown.put(&["rootfs"], Value::Object(files(&stored)));
+            entry.put(&["rootfs"], Value::Object(files(&stored)));
         }
         if let Some(logs) = stored.logs.get(one.name) {
             count(logs);
-            shown.put(&["logs"], Value::Object(files(logs)));
+            entry.put(&["logs"], Value::Object(files(logs)));
         }
-        containers.push(shown);
+        containers.push(entry);
     }
     stored
         .volumes
@@ -264,18 +265,18 @@ fn pod_with_disks(
     let own = stored.files;
     count(&Stored { used: own.bytes, inodes: own.inodes, ..Stored::default() });
     let volumes = stored.volumes.iter().map(|volume| {
-        let mut shown = files(&volume.stored);
-        shown.insert("name".to_owned(), json!(volume.name));
+        let mut entry = files(&volume.stored);
+        entry.insert("name".to_owned(), json!(volume.name));
         if let Some((namespace, name)) = &volume.claim {
-            shown.insert("pvcRef".to_owned(), json!({ "name": name, "namespace": namespace }));
+            entry.insert("pvcRef".to_owned(), json!({ "name": name, "namespace": namespace }));
         }
-        Value::Object(shown)
+        Value::Object(entry)
     });
     let volumes: Vec<Value> = volumes.collect();
-    let mut shown = of_pod(pod, containers);
+    let mut entry = of_pod(pod, containers);
     if !volumes.is_empty() {
-        shown.insert("volume".to_owned(), Value::Array(volumes));
+        entry.insert("volume".to_owned(), Value::Array(volumes));
     }
-    shown.insert("ephemeral-storage".to_owned(), Value::Object(files(&ephemeral)));
-    Value::Object(shown)
+    entry.insert("ephemeral-storage".to_owned(), Value::Object(files(&ephemeral)));
+    Value::Object(entry)
 }

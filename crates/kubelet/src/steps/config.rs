@@ -1,4 +1,4 @@
-//! A container's description for the runtime.
+//! Creates a container's configuration for the runtime.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,10 +21,12 @@ use crate::{
     features::{self, FeaturesError},
     objects::ObjectsError,
     runtime::label,
-    volumes::{DIRECTORY_MODE, Earlier, Mounted, OperationError, SubPath, SubPathError},
+    volumes::{
+        DIRECTORY_MODE, EarlierResult, MountedVolumes, OperationError, SubPath, SubPathError,
+    },
 };
 
-/// Why a container cannot be described: something that it refers to is missing or wrong.
+/// The error of a container whose configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("{0}")]
@@ -39,7 +41,7 @@ pub(super) enum ConfigError {
     Unsupported(String),
     #[error("volume mount {mount}: the Pod has no such volume")]
     NoVolume { mount: String },
-    #[error("volume {volume:?} cannot be given to the container as a device: it is none")]
+    #[error("volume {volume:?} cannot be a device of the container: it is not a block volume")]
     NoDevice { volume: String },
     #[error("{0}")]
     SubPath(#[from] SubPathError),
@@ -51,7 +53,7 @@ pub(super) enum ConfigError {
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-/// One container about to be started.
+/// A container that is about to be created.
 pub(super) struct Request<'a> {
     pub(super) pod: &'a Pod,
     pub(super) container: &'a Container,
@@ -59,7 +61,7 @@ pub(super) struct Request<'a> {
     pub(super) attempt: u32,
     pub(super) image: &'a str,
     pub(super) image_user: &'a ImageUser,
-    pub(super) volumes: &'a Mounted,
+    pub(super) volumes: &'a MountedVolumes,
     pub(super) devices: &'a ForContainer,
     pub(super) observed: &'a Observed,
 }
@@ -75,7 +77,7 @@ pub(super) async fn of_container(
     let lookup: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let expand =
         |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
-    // What the Pod says of itself comes after what plugins say, and wins.
+    // Mounts of the Pod come after those of device plugins and override them.
     let mut all = request.devices.mounts.clone();
     let features = features::of_container(ctx, pod, container).await?;
     check_groups(pod, features).map_err(|refusal| ConfigError::Unsupported(refusal.message))?;
@@ -145,7 +147,7 @@ fn resources(container: &Container) -> String {
     serde_json::to_string(&container.resources.clone().unwrap_or_default()).unwrap_or_default()
 }
 
-/// The container whose processes an ephemeral container is to see.
+/// Returns the container whose processes an ephemeral container shares.
 fn target(request: &Request<'_>) -> Option<String> {
     let listed = request.pod.spec.as_ref()?.ephemeral_containers.as_ref()?;
     let own = listed.iter().find(|e| e.name == request.container.name)?;
@@ -203,7 +205,7 @@ async fn environment(
     Ok(env::environment(&sources)?)
 }
 
-/// Works on a volume's files, which may be on a server that does not answer.
+/// Runs work on a volume's files. It may hang if the volume's server does not answer.
 async fn on_volume<T: Send + 'static>(
     ctx: &Context,
     pod: &Pod,
@@ -211,17 +213,17 @@ async fn on_volume<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ConfigError> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    // Another container's part may have been the last that was asked for.
-    let done = ctx.operations.run((uid, volume), Earlier::IsStale, work).await;
+    // The previous operation may be for another container.
+    let done = ctx.operations.run((uid, volume), EarlierResult::Discard, work).await;
     done.map_err(|source| ConfigError::Operation { volume: volume.to_owned(), source })
 }
 
-/// A file of a volume, `None` where there is none. A link that a container planted leads to nothing outside of it.
+/// Reads an env file of a volume. Returns `None` if it does not exist. A symbolic link cannot lead out of the volume.
 fn env_file(volume: &Path, path: &str) -> Result<Option<String>, ConfigError> {
     use std::io::Read;
     pod_core::files::check_path(path)
         .map_err(|e| ConfigError::EnvFile { path: path.to_owned(), message: e.to_string() })?;
-    // Opened in one step: a container that swaps the file for a link in between gets nothing of the host's read.
+    // Resolve and open in one step. Otherwise a container could replace the file by a link to a file of the host.
     let Ok(file) = sys::read_beneath(volume, Path::new(path)) else { return Ok(None) };
     let mut text = String::new();
     file.take(env_file::LIMIT + 1).read_to_string(&mut text).map_err(|source| {
@@ -258,10 +260,10 @@ pub(super) fn limits(
     let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
-    // Whoever has CPUs for itself is not throttled on them.
+    // A container with exclusive CPUs is not throttled.
     let own = quota > 0 && !ctx.placement.exclusive(uid, &container.name).is_empty();
     let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
-    // All of a container dies when one of its processes is killed for want of memory.
+    // An out-of-memory kill ends all processes of a container.
     let unified = match ctx.cgroups.version() {
         sys::cgroup::Version::V2 => [("memory.oom.group".to_owned(), "1".to_owned())].into(),
         sys::cgroup::Version::V1 => Default::default(),
@@ -347,7 +349,7 @@ async fn mounts(
     Ok(mounts)
 }
 
-/// Returns how mounts spread between the host and a container: to the host only from a privileged one.
+/// Returns the mount propagation. Only a privileged container may propagate mounts to the host.
 fn propagation(
     container: &Container,
     mount: &VolumeMount,
@@ -366,7 +368,7 @@ fn propagation(
     }
 }
 
-/// The devices that a container is given, of plugins and of volumes.
+/// Returns the devices of a container, from device plugins and block volumes.
 fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
     let wanted = request.container.volume_devices.iter().flatten();
     let device = |wanted: &VolumeDevice| {
@@ -386,7 +388,7 @@ fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-/// Writes a file that is mounted to a container, which may run as any user.
+/// Writes a file that is mounted into a container, whose user may be any.
 fn write(path: &Path, content: &str, mode: u32) -> Result<(), ConfigError> {
     use std::os::unix::fs::PermissionsExt;
     let file = |operation, path: &Path| {
@@ -394,7 +396,7 @@ fn write(path: &Path, content: &str, mode: u32) -> Result<(), ConfigError> {
         move |source| ConfigError::File { operation, path, source }
     };
     if let Some(parent) = path.parent() {
-        sys::make_directories(parent, DIRECTORY_MODE).map_err(file("make directory", parent))?;
+        sys::make_directories(parent, DIRECTORY_MODE).map_err(file("create directory", parent))?;
     }
     std::fs::write(path, content).map_err(file("write", path))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
@@ -423,7 +425,7 @@ fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigErr
     Ok(path)
 }
 
-/// The file in which a container leaves its last words; any user in it must be able to write there.
+/// Creates the termination log of a container. Any user in the container must be able to write it.
 fn message_file(
     ctx: &Context,
     pod: &Pod,

@@ -1,10 +1,12 @@
+//! Starts a container.
+
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{Member, Observed};
 
 use super::{config, hooks, image, sandbox};
-use crate::{context::Context, volumes::Mounted};
+use crate::{context::Context, volumes::MountedVolumes};
 
-/// Why a container did not start, in the words of its status.
+/// The error of a container that did not start, for its status.
 #[derive(Debug)]
 pub(crate) struct StartError {
     pub(crate) reason: &'static str,
@@ -19,7 +21,7 @@ pub(crate) async fn start(
     member: &Member<'_>,
     (sandbox_id, attempt): (&str, u32),
     observed: &Observed,
-    volumes: &Mounted,
+    volumes: &MountedVolumes,
 ) -> Result<(), StartError> {
     let container = member.container.as_ref();
     let present = image::ensure(ctx, pod, container).await.map_err(|e| StartError {
@@ -49,7 +51,8 @@ pub(crate) async fn start(
         let runtime = runtime.map_err(|e| failed("CreateContainerConfigError", e.message()))?;
         if !knows_cdi(&runtime.runtime_name, &runtime.runtime_version) {
             let text = format!(
-                "{} {} would start the container without its devices: it knows no CDI devices, as containerd does from 1.7 on",
+                "{} {} does not support CDI devices and would start the container without them; \
+                 use containerd 1.7 or later",
                 runtime.runtime_name, runtime.runtime_version
             );
             return Err(failed("CreateContainerConfigError", text));
@@ -103,7 +106,7 @@ pub(crate) async fn start(
     Ok(())
 }
 
-/// Whether a container runtime takes CDI devices. One that does not passes over them without a word.
+/// Reports whether a container runtime supports CDI devices. Other runtimes silently ignore them.
 fn knows_cdi(name: &str, version: &str) -> bool {
     let digits = |part: &str| {
         let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
@@ -112,7 +115,7 @@ fn knows_cdi(name: &str, version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.').map(digits);
     match (name, parts.next().flatten(), parts.next().flatten()) {
         ("containerd", Some(major), Some(minor)) => (major, minor) >= (1, 7),
-        // What is not known is believed.
+        // Assume support if the runtime or version is unknown.
         _ => true,
     }
 }
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containerd_before_1_7_knows_no_cdi() {
+    fn detects_containerd_without_cdi() {
         for (name, version, knows) in [
             ("containerd", "1.6.20~ds1", false),
             ("containerd", "v1.6.36", false),

@@ -1,3 +1,5 @@
+//! Runs lifecycle hooks and HTTP requests of probes.
+
 use std::time::Duration;
 
 use client::{ClientTls, HttpTransport, Transport as _};
@@ -9,11 +11,11 @@ use k8s_openapi::{
 
 use crate::context::Context;
 
-/// Answers are read no further than this: a probe wants the status.
+/// The limit of a response body in bytes. Only the status matters.
 const BODY_LIMIT: usize = 10 << 10;
 
-/// Runs a life-cycle hook in a container; the caller bounds it in time. The error is for the container's status and for
-/// logs, in upstream's words: Events, which more people read, do not hold what a hook answers.
+/// Runs a lifecycle hook in a container. The caller sets the timeout. The error is upstream's, for the container's
+/// status and the log. Events have more readers and must not contain a hook's output.
 pub(super) async fn run(
     ctx: &Context,
     pod: &Pod,
@@ -34,7 +36,7 @@ pub(super) async fn run(
     if let Some(exec) = &hook.exec {
         let cmd = exec.command.clone().unwrap_or_default();
         let words = cmd.join(" ");
-        // The caller's bound is what ends a hook; the runtime's is only for when this process is gone.
+        // The caller's timeout ends the hook. The runtime's timeout applies only if the kubelet ends before.
         let answer = ctx.cri.exec_sync(id, cmd, Duration::from_secs(3600)).await.map_err(|e| {
             failed("Exec", &format!("[{words}]"), &format!("{}, message: \"\"", e.message()))
         })?;
@@ -51,22 +53,22 @@ pub(super) async fn run(
         return Err(failed("Exec", &format!("[{words}]"), &error));
     }
     if let Some(get) = &hook.http_get {
-        // Whatever the server answers, it was told.
-        let told = async {
+        // Any answer of the server is a success.
+        let response = async {
             let target = HttpTarget::new(get, container, pod_ip)?;
             http_get(&target, "kube-lifecycle/1.36").await
         };
         let path = get.path.as_deref().unwrap_or_default();
-        return told.await.map(drop).map_err(|error| failed("HTTP", path, &error));
+        return response.await.map(drop).map_err(|error| failed("HTTP", path, &error));
     }
     if let Some(sleep) = &hook.sleep {
         tokio::time::sleep(Duration::from_secs(sleep.seconds.max(0).unsigned_abs())).await;
         return Ok(());
     }
-    Err("Cannot run handler: the hook names no action that is supported".to_owned())
+    Err("Cannot run handler: the hook has no supported action".to_owned())
 }
 
-/// A named port is one of the container's.
+/// Resolves a port. A name is that of a container port.
 pub(crate) fn port_of(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
@@ -81,7 +83,7 @@ pub(crate) fn port_of(port: &IntOrString, container: &Container) -> Result<u16, 
         .ok_or_else(|| format!("container {} has no port {port:?}", container.name))
 }
 
-/// What an HTTP probe or hook asks.
+/// The target of an HTTP probe or hook.
 pub(crate) struct HttpTarget {
     host: String,
     port: u16,
@@ -110,13 +112,13 @@ impl HttpTarget {
     }
 }
 
-/// One GET on a connection of its own; returns the status.
+/// Sends one GET request on a new connection and returns the status.
 pub(crate) async fn http_get(target: &HttpTarget, agent: &str) -> Result<u16, String> {
     let HttpTarget { host, port, path, tls, headers } = target;
     let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
     let server = format!("http{}://{host}:{port}", if *tls { "s" } else { "" });
     let text = |e: &dyn std::fmt::Display| format!("Get \"{server}{path}\": {e}");
-    // It is asked whether it lives, not who it is.
+    // Certificates are not verified, because the request only checks that the server answers.
     let transport = HttpTransport::http1(&server, ClientTls::anyone());
     let mut request = http::Request::get(path)
         .header(header::USER_AGENT, agent)

@@ -1,3 +1,5 @@
+//! Provides a container's image.
+
 use std::time::Duration;
 
 use cri::v1;
@@ -11,26 +13,26 @@ use crate::{
     pulls::{self, PullSecret},
 };
 
-/// Why an image is not there, in the words of a container's status.
+/// The error of an image that is not available, for the container's status.
 #[derive(Debug)]
 pub(super) struct PullError {
     pub(super) reason: &'static str,
     pub(super) message: String,
 }
 
-/// An image that is on this machine.
-pub(super) struct Present {
-    /// What to create the container from.
+/// An image that is on the node.
+pub(super) struct LocalImage {
+    /// The reference from which the container is created.
     pub(super) reference: String,
     pub(super) user: ImageUser,
 }
 
-/// Makes sure that a container's image is here, by its pull policy.
+/// Makes sure that a container's image is on the node, by its pull policy.
 pub(super) async fn ensure(
     ctx: &Context,
     pod: &Pod,
     container: &Container,
-) -> Result<Present, PullError> {
+) -> Result<LocalImage, PullError> {
     let image = container.image.as_deref().unwrap_or_default();
     let failed =
         |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
@@ -53,7 +55,7 @@ pub(super) async fn ensure(
         ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
         return Ok(of_image(present));
     }
-    // Whether an image is there is no business of one who may not use it: the words are the same.
+    // The message does not reveal whether the image exists, because the Pod may not be allowed to use it.
     if policy == "Never" {
         let message = format!("Container image {image:?} is not present with pull policy of Never");
         ctx.events.of_container(
@@ -73,33 +75,33 @@ pub(super) async fn ensure(
         reason: "ErrImagePull",
         message: format!("failed to record image pull intent: {e}"),
     })?;
-    let by = Begun { ctx, image, done: false };
+    let by = RunningPull { ctx, image, done: false };
     let pulled = pull(ctx, pod, container, image, credentials).await?;
     by.end(pulled.reference.as_str(), pulled.by.as_ref());
     match ctx.cri.image_status(image).await.map_err(failed)? {
         Some(present) => Ok(of_image(present)),
         None => Err(PullError {
             reason: "ErrImagePull",
-            message: format!("image {image:?} was pulled and is not there"),
+            message: format!("image {image:?} was pulled but does not exist"),
         }),
     }
 }
 
-/// A pull that has begun: one that fails, or that nobody waits for any more, leaves no record.
-struct Begun<'a> {
+/// A running pull. Dropping it removes the pull's intent, after a failure or if the caller stops waiting.
+struct RunningPull<'a> {
     ctx: &'a Context,
     image: &'a str,
     done: bool,
 }
 
-impl Begun<'_> {
+impl RunningPull<'_> {
     fn end(mut self, reference: &str, by: Option<&PullSecret>) {
         self.done = true;
         self.ctx.pull_records.end(self.image, Some((reference, by)), self.ctx.now());
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for RunningPull<'_> {
     fn drop(&mut self) {
         if !self.done {
             self.ctx.pull_records.end(self.image, None, self.ctx.now());
@@ -107,8 +109,8 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// What a pull gave, and whose credentials it needed.
-struct Pulled {
+/// A pulled image and the Secret whose credentials were needed.
+struct PulledImage {
     reference: String,
     by: Option<PullSecret>,
 }
@@ -119,12 +121,12 @@ struct Credential {
     source: PullSecret,
 }
 
-fn of_image(image: v1::Image) -> Present {
+fn of_image(image: v1::Image) -> LocalImage {
     let user = ImageUser { uid: image.uid.map(|u| u.value), name: image.username };
-    Present { reference: image.id, user }
+    LocalImage { reference: image.id, user }
 }
 
-/// An image without a tag, or with `latest`, is looked for anew.
+/// Returns the default pull policy: `Always` for an image without a tag or with `latest`.
 fn default_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let moves = !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
@@ -137,8 +139,8 @@ async fn pull(
     container: &Container,
     image: &str,
     credentials: Vec<Credential>,
-) -> Result<Pulled, PullError> {
-    let asked = ctx.now();
+) -> Result<PulledImage, PullError> {
+    let queued = ctx.now();
     ctx.events.of_container(
         pod,
         &container.name,
@@ -153,7 +155,7 @@ async fn pull(
         go_duration(Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)))
     };
     let mut last = None;
-    // Without a secret that fits, the image may still be public.
+    // Without matching credentials the image may still be public.
     let mut credentials: Vec<Option<Credential>> = credentials.into_iter().map(Some).collect();
     if credentials.is_empty() {
         credentials.push(None);
@@ -164,16 +166,17 @@ async fn pull(
         let (auth, by) = credential.map(|c| (c.auth, c.source)).unzip();
         match ctx.cri.pull_image(image, auth, sandbox.clone()).await {
             Ok(reference) => {
-                let (took, waited) = (since(started), since(asked));
+                let (took, waited) = (since(started), since(queued));
                 let there = ctx.cri.image_status(image).await.ok().flatten();
                 let size = there.as_ref().map_or(0, |i| i.size);
-                // What later looks will find the image by.
+                // Records are looked up by the image ID.
                 let reference = there.map_or(reference, |i| i.id);
                 let text = format!(
-                    "Successfully pulled image {image:?} in {took} ({waited} including waiting). Image size: {size} bytes."
+                    "Successfully pulled image {image:?} in {took} ({waited} including waiting). Image size: {size} \
+                     bytes."
                 );
                 ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
-                return Ok(Pulled { reference, by });
+                return Ok(PulledImage { reference, by });
             }
             Err(error) => last = Some(error.message()),
         }
@@ -212,7 +215,7 @@ struct DockerAuth {
     identitytoken: String,
 }
 
-/// The credentials in the Pod's pull secrets that are for the image's registry.
+/// Returns the credentials for the image's registry from the Pod's pull Secrets.
 async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let listed = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
@@ -254,7 +257,7 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
     found
 }
 
-/// Whether credentials kept for `registry` (host, perhaps with a path, perhaps as a URL) fit an image.
+/// Reports whether credentials for `registry` (a host, perhaps with a path, perhaps as a URL) match an image.
 fn is_for(registry: &str, image: &str) -> bool {
     let registry =
         registry.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
@@ -272,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_images_whose_tag_moves_are_pulled_always() {
+    fn always_pulls_only_images_with_moving_tag() {
         for (image, policy) in [
             ("app", "Always"),
             ("app:latest", "Always"),
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_fit_their_registry_only() {
+    fn credentials_match_only_their_registry() {
         assert!(is_for("https://index.docker.io/v1/", "me/app:1"));
         assert!(is_for("registry.example:5000", "registry.example:5000/a/b:1"));
         assert!(is_for("registry.example/team", "registry.example/team/app"));

@@ -1,4 +1,5 @@
-//! Carrying out what the core planned: one file for each thing that is done to a Pod.
+//! The steps of a plan: one file for each kind of action on a Pod. `pod-core` decides, and the worker calls these
+//! functions.
 
 mod config;
 mod container;

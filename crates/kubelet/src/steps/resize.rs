@@ -1,3 +1,5 @@
+//! Resizes containers and Pods in place.
+
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
     Member, Observed,
@@ -10,7 +12,7 @@ use crate::context::Context;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResizeError {
-    #[error("set the limits of the Pod's control group: {0}")]
+    #[error("set the limits of the Pod's cgroup: {0}")]
     Group(#[from] sys::Error),
     #[error("{0}")]
     Runtime(#[from] cri::Error),
@@ -18,7 +20,7 @@ pub(crate) enum ResizeError {
     InUse { wanted: i64, used: u64 },
 }
 
-/// Gives a running container the resources that the Pod's spec now has.
+/// Applies the resources of the Pod's spec to a running container.
 pub(crate) async fn resize(
     ctx: &Context,
     pod: &Pod,
@@ -33,13 +35,13 @@ pub(crate) async fn resize(
     let less = amounts.memory_limit > 0
         && (has.memory_limit == 0 || amounts.memory_limit < has.memory_limit);
     if less {
-        // The kernel would end the container's processes, or refuse.
+        // The kernel would kill the container's processes, or reject the limit.
         let used = memory_used(ctx, id).await?;
         if used > amounts.memory_limit.unsigned_abs() {
             return Err(ResizeError::InUse { wanted: amounts.memory_limit, used });
         }
     }
-    // The Pod as a whole is in nobody's way while one of its containers changes.
+    // While a container changes, the Pod's limits must allow the old and the new values.
     let before = actual(pod, observed);
     sandbox::limit_pod(ctx, pod, loosest(&before, pod))?;
     let limits = config::limits(ctx, pod, container);
@@ -52,8 +54,8 @@ pub(crate) async fn resize(
     Ok(follow_resources(ctx, pod, &now)?)
 }
 
-/// Sets a Pod's limits to what its containers have, and what those will have that are about to start again: other
-/// resources may act only then.
+/// Sets a Pod's limits to the resources that its containers have. A container that is about to restart counts with its
+/// new resources.
 pub(crate) fn follow_resources(
     ctx: &Context,
     pod: &Pod,

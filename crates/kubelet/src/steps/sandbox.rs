@@ -1,3 +1,5 @@
+//! Creates sandboxes and the cgroups of Pods.
+
 use std::path::PathBuf;
 
 use cri::v1;
@@ -14,9 +16,9 @@ use crate::{context::Context, runtime::label};
 pub(crate) enum SandboxError {
     #[error("Failed to create pod sandbox: {0}")]
     Runtime(#[from] cri::Error),
-    #[error("make the Pod's log directory {}: {source}", path.display())]
+    #[error("create the Pod's log directory {}: {source}", path.display())]
     Logs { path: PathBuf, source: std::io::Error },
-    #[error("make the Pod's control group: {0}")]
+    #[error("create the Pod's cgroup: {0}")]
     Group(#[from] sys::Error),
     #[error("{0}")]
     Security(#[from] SecurityError),
@@ -26,28 +28,28 @@ pub(crate) enum SandboxError {
     RuntimeClass(#[from] client::Error),
 }
 
-/// Makes the Pod's control group and its sandbox, network included.
+/// Creates the Pod's cgroup and its sandbox with the network.
 pub(crate) async fn create_sandbox(
     ctx: &Context,
     pod: &Pod,
     attempt: u32,
 ) -> Result<String, SandboxError> {
     if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
-        // Running it without the isolation that it asks for would be worse than not running it.
-        let text = "this kubelet gives Pods no user namespaces, which hostUsers: false asks for";
+        // A Pod must not run without the isolation that it requests.
+        let text = "this kubelet does not support user namespaces (hostUsers: false)";
         return Err(SandboxError::Refused(text.to_owned()));
     }
     let handler = crate::features::handler(ctx, pod).await?;
     let config = config(ctx, pod, attempt)?;
     limit_pod(ctx, pod, pod_cgroup(pod))?;
     let logs = log_directory(ctx, pod);
-    // As upstream's: collectors of logs run as users of all kinds.
+    // The mode is upstream's: log collectors run as various users.
     sys::make_directories(&logs, 0o755)
         .map_err(|source| SandboxError::Logs { path: logs, source })?;
     Ok(ctx.cri.run_pod_sandbox(config, &handler).await?)
 }
 
-/// Makes the Pod's control group, or sets its limits anew.
+/// Creates the Pod's cgroup, or updates its limits.
 pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Result<(), sys::Error> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let limited = ctx.settings.cpu_quota && !ctx.placement.has_exclusive(uid);
@@ -76,7 +78,7 @@ pub(crate) fn log_directory(ctx: &Context, pod: &Pod) -> PathBuf {
     ctx.settings.logs.join(name)
 }
 
-/// The sandbox's description; containers are created with the same one.
+/// Returns the sandbox's configuration. Containers are created with the same one.
 pub(super) fn config(
     ctx: &Context,
     pod: &Pod,
@@ -96,7 +98,8 @@ pub(super) fn config(
     let (resolver, missing) =
         dns::of_pod(pod, &host_resolver, &ctx.settings.cluster_dns, &ctx.settings.cluster_domain);
     if missing {
-        let text = "pod: does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+        let text = "pod: does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+             Falling back to \"Default\" policy.";
         ctx.events.warn(pod, "MissingClusterDNS", text.to_owned());
     }
     let port_mappings = if host_network { Vec::new() } else { port_mappings(pod) };
@@ -157,18 +160,18 @@ fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
         .collect()
 }
 
-/// The name of the group above all Pods of this node.
+/// Returns the cgroup that contains all Pods of this node.
 pub(crate) fn pods_group(ctx: &Context) -> String {
     let leaf = if ctx.settings.systemd_slices { "kubepods.slice" } else { "kubepods" };
     format!("{}/{leaf}", ctx.settings.cgroup_root)
 }
 
-/// A Pod's control group, below its class's.
+/// Returns a Pod's cgroup, below that of its QoS class.
 pub(crate) fn pod_group(ctx: &Context, pod: &Pod) -> String {
     group(ctx, qos_class(pod), pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The name that a class's groups have in common; Pods of the best class are directly below the root.
+/// Returns the part of a cgroup's name that stands for its QoS class. Guaranteed Pods are directly below the root.
 fn class_name(class: QosClass) -> &'static str {
     match class {
         QosClass::Guaranteed => "",
@@ -177,7 +180,7 @@ fn class_name(class: QosClass) -> &'static str {
     }
 }
 
-/// The group above the Pods of a class.
+/// Returns the cgroup that contains the Pods of a QoS class.
 pub(crate) fn class_group(ctx: &Context, class: QosClass) -> String {
     let root = pods_group(ctx);
     match (ctx.settings.systemd_slices, class_name(class)) {
@@ -192,7 +195,7 @@ fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
     if !ctx.settings.systemd_slices {
         return format!("{parent}/pod{uid}");
     }
-    // systemd reads the tree off the dashes in a slice's name.
+    // systemd derives the hierarchy from the dashes in a slice's name.
     let uid = uid.replace('-', "_");
     match class_name(class) {
         "" => format!("{parent}/kubepods-pod{uid}.slice"),
@@ -200,17 +203,17 @@ fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
     }
 }
 
-/// Removes a Pod's group whatever its class was: an orphan's is not known.
+/// Removes a Pod's cgroup of any QoS class, because an orphan's class is unknown.
 pub(crate) fn remove_group(ctx: &Context, uid: &str) -> Result<(), sys::Error> {
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
     classes.into_iter().map(|class| group(ctx, class, uid)).try_for_each(|group| {
-        // The runtime has ended the Pod's processes, unless it forgot them.
+        // The runtime has ended the Pod's processes, unless it lost track of them.
         ctx.cgroups.kill(&group)?;
         ctx.cgroups.remove(&group)
     })
 }
 
-/// The uids of the Pods that have a group on this node.
+/// Returns the UIDs of the Pods that have a cgroup on this node.
 pub(crate) fn group_uids(ctx: &Context) -> Vec<String> {
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
     let parents = classes.into_iter().filter_map(|class| {
@@ -220,7 +223,7 @@ pub(crate) fn group_uids(ctx: &Context) -> Vec<String> {
     names.filter_map(|name| group_uid(ctx, &name)).collect()
 }
 
-/// The uid of the Pod that a group of this name is for, if it is a Pod's.
+/// Returns the UID of the Pod that a cgroup name stands for, if it does.
 pub(crate) fn group_uid(ctx: &Context, name: &str) -> Option<String> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let (_, uid) = name.rsplit_once("pod")?;

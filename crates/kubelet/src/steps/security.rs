@@ -1,4 +1,4 @@
-//! From security contexts to what the runtime enforces.
+//! Converts security contexts to the runtime's configuration.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) enum SecurityError {
     Unmasked,
 }
 
-/// What a container must not see of /proc and /sys.
+/// The paths in /proc and /sys that are hidden from a container.
 const MASKED: &[&str] = &[
     "/proc/asound",
     "/proc/acpi",
@@ -55,7 +55,7 @@ pub(super) fn of_sandbox(
         run_as_group: context.run_as_group.map(|value| v1::Int64Value { value }),
         supplemental_groups: supplemental_groups(pod),
         privileged,
-        // A sandbox without a profile of its own gets the runtime's, as upstream's kubelet gives it.
+        // A sandbox without a profile gets the runtime's default, as in upstream's kubelet.
         seccomp: Some(match context.seccomp_profile {
             Some(profile) => seccomp(profile, root)?,
             None => v1::SecurityProfile {
@@ -105,14 +105,15 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-/// A privileged container is not confined; one that asks for nothing is when the node's configuration says so.
+/// Returns the seccomp profile of a container. A privileged container is unconfined. Without a profile, the
+/// `seccompDefault` setting decides.
 fn container_profile(
-    asked: Option<&SeccompProfile>,
+    requested: Option<&SeccompProfile>,
     privileged: bool,
     settings: &Settings,
 ) -> SeccompProfile {
     let of = |kind: &str| SeccompProfile { type_: kind.to_owned(), localhost_profile: None };
-    match asked {
+    match requested {
         _ if privileged => of("Unconfined"),
         Some(profile) => profile.clone(),
         None if settings.seccomp_default => of("RuntimeDefault"),
@@ -120,9 +121,9 @@ fn container_profile(
     }
 }
 
-/// Converts a seccomp profile. The file of a `Localhost` profile is below the kubelet's seccomp directory: its name
-/// comes from the Pod and must not lead out of it. Links in the directory are the administrator's, and the runtime
-/// follows them.
+/// Converts a seccomp profile. The file of a `Localhost` profile is below the kubelet's seccomp directory. Its name
+/// comes from the Pod and must not lead out of the directory. Links in the directory belong to the administrator, and
+/// the runtime follows them.
 fn seccomp(profile: SeccompProfile, root: &Path) -> Result<v1::SecurityProfile, SecurityError> {
     use v1::security_profile::ProfileType;
     let (kind, path) = match profile.type_.as_str() {
@@ -154,14 +155,14 @@ fn apparmor(profile: &AppArmorProfile) -> Result<v1::SecurityProfile, SecurityEr
     Ok(v1::SecurityProfile { profile_type: kind.into(), localhost_ref })
 }
 
-/// Who the image says its process is.
+/// The user of an image.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ImageUser {
     pub(super) uid: Option<i64>,
     pub(super) name: String,
 }
 
-/// A container's context; `Err` says why the container must not be started.
+/// Returns a container's security context. The error says why the container must not start.
 pub(super) fn of_container(
     pod: &Pod,
     container: &Container,
@@ -182,7 +183,7 @@ pub(super) fn of_container(
     let capabilities = own.capabilities.unwrap_or_default();
     let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
-    // Without a user namespace the root of the container is the root of the host.
+    // Without a user namespace, root in the container is root on the host.
     if unmasked && pod.spec.as_ref().and_then(|spec| spec.host_users) != Some(false) {
         return Err(SecurityError::Unmasked);
     }
@@ -264,7 +265,7 @@ mod tests {
     }
 
     fn settings() -> Settings {
-        let place = crate::Place {
+        let place = crate::HostSettings {
             node_name: "node".to_owned(),
             node_ips: Vec::new(),
             root: "/var/lib/kubelet".into(),
@@ -274,7 +275,7 @@ mod tests {
         Settings::new(&Default::default(), place).unwrap()
     }
 
-    /// Describes the first container of a Pod.
+    /// Returns the security context of a Pod's first container.
     fn described(spec: Value) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
         let pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
         let container = pod.spec.as_ref().unwrap().containers[0].clone();
@@ -292,7 +293,7 @@ mod tests {
 
     /// CVE-2023-2431: a `Localhost` profile without a name left the container unconfined.
     #[test]
-    fn rejects_seccomp_profile_that_is_no_file_below() {
+    fn rejects_seccomp_profile_outside_its_directory() {
         let root = Path::new("/var/lib/kubelet");
         for file in [None, Some("")] {
             let error = seccomp(profile("Localhost", file), root).unwrap_err();

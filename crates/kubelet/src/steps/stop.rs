@@ -1,3 +1,5 @@
+//! Stops containers.
+
 use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use futures_util::future::join_all;
@@ -8,11 +10,10 @@ use tokio::time::Instant;
 use super::hooks;
 use crate::context::Context;
 
-/// A container gets at least this long between SIGTERM and SIGKILL, however long its hook took; unless the Pod is
-/// deleted by force.
+/// The least time between SIGTERM and SIGKILL, however long the hook took. It does not apply to forced deletion.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
-/// Stops one container: its hook, SIGTERM, and SIGKILL when the grace has passed.
+/// Stops one container: runs its hook, sends SIGTERM, and sends SIGKILL when the grace period has passed.
 pub(crate) async fn kill(
     ctx: &Context,
     pod: &Pod,
@@ -42,11 +43,12 @@ pub(crate) async fn kill(
             Ok(Ok(())) => None,
             Ok(Err(message)) => Some(message),
             Err(_) => {
-                Some(format!("it did not end within the grace period of {}s", grace.as_secs()))
+                Some(format!("it did not finish within the grace period of {}s", grace.as_secs()))
             }
         };
         if let Some(failure) = failure {
-            tracing::warn!(pod = %pod_core::namespaced_name(pod), container = %container.name, failure, "a preStop hook failed");
+            tracing::warn!(pod = %pod_core::namespaced_name(pod), container = %container.name, failure, "run a \
+                 container's preStop hook");
             let text = "PreStopHook failed".to_owned();
             ctx.events.of_container(pod, &container.name, "Warning", "FailedPreStopHook", text);
         }
@@ -58,14 +60,19 @@ pub(crate) async fn kill(
     };
     match ctx.cri.stop_container(id, left).await {
         Err(error) if !error.is_not_found() => {
-            tracing::warn!(pod = %pod_core::namespaced_name(pod), container = %container.name, %error, "stop a container");
+            tracing::warn!(
+                pod = %pod_core::namespaced_name(pod),
+                container = %container.name,
+                %error,
+                "stop a container"
+            );
         }
         _ => {}
     }
 }
 
-/// Stops all containers of a Pod in their order. Dropped and called again it goes on; `hooked` holds what has had its
-/// hook, which runs once.
+/// Stops all containers of a Pod in order. The future may be dropped and the function called again: `hooked` has the
+/// containers whose hook has run, so each hook runs once.
 pub(crate) async fn stop_all(
     ctx: &Context,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! Files that change all at once: they are in a directory of their own, to which the link `..data` points.
+//! Atomic updates of a directory: the files are in a subdirectory to which the symbolic link `..data` points.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use super::Error;
 const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
-/// Makes `dir` hold exactly `files`; nothing is written if it does already.
+/// Makes `dir` contain exactly `files`. Writes nothing if it does already.
 pub(super) fn write(
     dir: &Path,
     files: &Files,
@@ -23,7 +23,7 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     let data = dir.join(DATA);
     let current = fs::read_link(&data).ok();
-    if current.is_some() && holds(&data, files) {
+    if current.is_some() && is_current(&data, files) {
         return Ok(());
     }
     let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
@@ -34,17 +34,17 @@ pub(super) fn write(
         let missing: Vec<_> = at.ancestors().skip(1).take_while(|p| !p.exists()).collect();
         missing.into_iter().rev().try_for_each(|parent| make_directory(parent, group))?;
         fs::write(&at, &file.content).map_err(Error::file("write", &at))?;
-        // What the Pod's group shall read, its owner's bits allow too.
+        // A file that the owner may read must be readable for the Pod's group, too.
         let mode = if group.is_some() { file.mode | ((file.mode & 0o400) >> 3) } else { file.mode };
         if group.is_some() || file.owner.is_some() {
-            chown(&at, file.owner, group).map_err(Error::file("give away", &at))?;
+            chown(&at, file.owner, group).map_err(Error::file("set the owner of", &at))?;
         }
         fs::set_permissions(&at, fs::Permissions::from_mode(mode))
             .map_err(Error::file("set the mode of", &at))?;
     }
     let next = dir.join(NEXT);
     remove(&next)?;
-    symlink(&name, &next).map_err(Error::file("make link", &next))?;
+    symlink(&name, &next).map_err(Error::file("create link", &next))?;
     fs::rename(&next, &data).map_err(Error::file("rename", &next))?;
     links(dir, files)?;
     match current {
@@ -56,13 +56,13 @@ pub(super) fn write(
     }
 }
 
-/// Makes a directory that everybody may read, whatever this process's umask, and with the Pod's group if it has one.
+/// Creates a world-readable directory with the Pod's group, if it has one, independent of the umask.
 fn make_directory(path: &Path, group: Option<u32>) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(Error::file("make directory", path))?;
+    fs::create_dir_all(path).map_err(Error::file("create directory", path))?;
     let mode = if group.is_some() { 0o2755 } else { 0o755 };
-    chown(path, None, group).map_err(Error::file("give away", path))?;
+    chown(path, None, group).map_err(Error::file("set the owner of", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(Error::file("open up", path))
+        .map_err(Error::file("set the mode of", path))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -74,20 +74,20 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names that people see, each a link through `..data`.
+/// Creates the visible names as links through `..data`, and removes those of files that no longer exist.
 fn links(dir: &Path, files: &Files) -> Result<(), Error> {
     let wanted: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
     for name in &wanted {
         let at = dir.join(name);
         if fs::symlink_metadata(&at).is_err() {
-            symlink(Path::new(DATA).join(name), &at).map_err(Error::file("make link", &at))?;
+            symlink(Path::new(DATA).join(name), &at).map_err(Error::file("create link", &at))?;
         }
     }
     let entries = fs::read_dir(dir).map_err(Error::file("read", dir))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // A directory is somebody else's: a `subPath` that is not in the volume makes one.
+        // Keep directories: the runtime creates one for a `subPath` that is not in the volume.
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
         if is_link && !name.starts_with("..") && !wanted.contains(name.as_ref()) {
             remove(&entry.path())?;
@@ -96,7 +96,7 @@ fn links(dir: &Path, files: &Files) -> Result<(), Error> {
     Ok(())
 }
 
-fn holds(data: &Path, files: &Files) -> bool {
+fn is_current(data: &Path, files: &Files) -> bool {
     let mut found = BTreeSet::new();
     list(data, Path::new(""), &mut found);
     found.len() == files.len()
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn content_changes_as_one_and_an_equal_write_changes_nothing() {
+    fn replaces_content_atomically_and_skips_equal_writes() {
         let dir = tempfile::tempdir().unwrap();
         let read = |path: &str| fs::read_to_string(dir.path().join(path));
         write(dir.path(), &files(&[("a", "1"), ("b/c", "2")]), None, at(1)).unwrap();

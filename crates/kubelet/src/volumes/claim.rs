@@ -1,4 +1,4 @@
-//! Volumes that a claim stands for. Whatever the Pod says, it gets the volume that the API says is its claim's.
+//! Volumes of PersistentVolumeClaims. The kubelet checks at the API server that the volume is bound to the Pod's claim.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use client::Resource;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
 use pod_core::admit::volume_reaches;
 
-use super::{At, Error, Plugin, Prepared, Request, Work, csi, host_path, local};
+use super::{Error, Plugin, Prepared, Request, VolumePath, Work, csi, host_path, local};
 use crate::objects::ObjectsError;
 
-/// Says of a volume who made it, and the name under which the kubelet's own directories are asked for.
+/// The annotation with a volume's provisioner. Volumes with our provisioner are directories of the kubelet.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +26,12 @@ pub(crate) enum ClaimError {
     NotItsVolume { volume: String, claim: String },
     #[error("PersistentVolume \"{0}\" is for other nodes: no matching NodeSelectorTerms")]
     OtherNode(String),
-    #[error("PersistentVolume \"{0}\" is a block device, which this kubelet does not give to Pods")]
+    #[error(
+        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with CSI drivers"
+    )]
     Block(String),
     #[error(
-        "PersistentVolume \"{0}\" is of a type that this kubelet does not mount: it knows hostPath, local and those of CSI drivers"
+        "PersistentVolume \"{0}\" is of a type that this kubelet does not support: use hostPath, local or csi"
     )]
     Type(String),
 }
@@ -38,7 +40,7 @@ pub(super) struct Claims;
 
 impl Plugin for Claims {
     fn may_change(&self, volume: &Volume) -> bool {
-        // Claims grow.
+        // Claims can be expanded.
         volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
     }
 
@@ -76,7 +78,7 @@ async fn get<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// The Pod's claim, if it is bound and, where it was made for a Pod, for this one.
+/// Returns the Pod's claim if it is bound. The claim of an ephemeral volume must also be owned by this Pod.
 async fn claim_of(request: &Request<'_>, volume: &Volume) -> Result<PersistentVolumeClaim, Error> {
     let pod = &request.pod.metadata;
     let pod_name = pod.name.as_deref().unwrap_or_default();
@@ -106,7 +108,7 @@ async fn claim_of(request: &Request<'_>, volume: &Volume) -> Result<PersistentVo
     Ok(claim)
 }
 
-/// The claim's volume, which must name this very claim: a claim can name any volume.
+/// Returns the claim's volume. The volume must refer back to this claim, because a claim can name any volume.
 async fn volume_of(
     request: &Request<'_>,
     claim: &PersistentVolumeClaim,
@@ -149,8 +151,8 @@ fn work(request: &Request<'_>, volume: &PersistentVolume, read_only: bool) -> Re
     }
     if let Some(source) = spec.host_path.clone() {
         return Ok(Box::new(move |_| {
-            let At { path, .. } = host_path::set_up(&source)?;
-            Ok(At { read_only, ..At::new(path) })
+            let VolumePath { path, .. } = host_path::set_up(&source)?;
+            Ok(VolumePath { read_only, ..VolumePath::new(path) })
         }));
     }
     let Some(source) = &spec.local else { return Err(ClaimError::Type(name).into()) };
@@ -159,7 +161,7 @@ fn work(request: &Request<'_>, volume: &PersistentVolume, read_only: bool) -> Re
         == Some(&crate::local_volumes::PROVISIONER.to_owned());
     let path = PathBuf::from(&source.path);
     let root = crate::local_volumes::directory(request.ctx);
-    // Only what lies where the kubelet keeps its own is the kubelet's to make.
+    // The kubelet only creates directories in its own directory of local volumes.
     let own = (made_here && path == root.join(&name)).then_some(root);
     let security = request.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let policy = security.and_then(|context| context.fs_group_change_policy.as_deref());

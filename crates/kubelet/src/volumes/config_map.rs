@@ -1,3 +1,5 @@
+//! Volumes of ConfigMaps.
+
 use k8s_openapi::api::core::v1::{ConfigMap, Volume};
 use pod_core::files::{Files, Selection, of_config_map};
 

@@ -1,3 +1,5 @@
+//! Volumes of the downward API.
+
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Volume};
 use pod_core::files::{Files, of_downward_api};
 

@@ -1,9 +1,11 @@
+//! emptyDir volumes.
+
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 use pod_core::huge_pages;
 
-use super::{At, Error, Plugin, Prepared, Request, Site, Work, ownership};
+use super::{Error, Plugin, Prepared, Request, Site, VolumePath, Work, ownership};
 
 const MODE: u32 = 0o777;
 
@@ -17,37 +19,37 @@ impl Plugin for EmptyDir {
     }
 }
 
-fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
+fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<VolumePath, Error> {
     let dir = site.dir("kubernetes.io~empty-dir")?;
     let ready = dir.with_file_name(format!("{}.ready", site.volume));
     let in_memory = source.medium.as_deref().is_some_and(|m| m == "Memory");
     let huge = source.medium.as_deref().filter(|m| m.starts_with(huge_pages::MEDIUM));
     if in_memory {
         if site.mounts.is_mount_point(&dir)? {
-            return Ok(At::new(dir));
+            return Ok(VolumePath::new(dir));
         }
         let size = source.size_limit.as_ref().map(pod_core::resources::whole).filter(|&s| s > 0);
-        // No more than the Pod may use, or its own files would get it killed.
+        // A larger tmpfs would let the Pod exceed its memory limit and be killed.
         let limit =
             Some(pod_core::resources::pod_amounts(&site.pod).memory_limit).filter(|&l| l > 0);
         let size = size.into_iter().chain(limit).min();
         site.mounts.tmpfs(&dir, size.map(i64::unsigned_abs))?;
     } else if let Some(medium) = huge {
         if site.mounts.is_mount_point(&dir)? {
-            return Ok(At::new(dir));
+            return Ok(VolumePath::new(dir));
         }
         site.mounts.huge_pages(&dir, huge_pages::of_medium(&site.pod, medium)?)?;
     } else if ready.exists() {
-        return Ok(At::new(dir));
+        return Ok(VolumePath::new(dir));
     }
-    // The process's umask must not take from what every user in the Pod may do.
+    // The mode is set explicitly, because the umask would restrict it.
     fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
-        .map_err(Error::file("open up", &dir))?;
+        .map_err(Error::file("set the mode of", &dir))?;
     if let Some(group) = ownership::group(&site.pod) {
         ownership::give_directory(&dir, group, MODE)?;
     }
     if !in_memory && huge.is_none() {
         fs::write(&ready, "").map_err(Error::file("write", &ready))?;
     }
-    Ok(At::new(dir))
+    Ok(VolumePath::new(dir))
 }

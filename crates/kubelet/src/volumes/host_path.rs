@@ -1,3 +1,5 @@
+//! hostPath volumes.
+
 use std::{
     fs,
     os::unix::fs::{FileTypeExt, PermissionsExt},
@@ -6,7 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::HostPathVolumeSource;
 
-use super::{At, Error, Plugin, Prepared, Request, Work};
+use super::{Error, Plugin, Prepared, Request, VolumePath, Work};
 
 pub(super) struct HostPath;
 
@@ -18,24 +20,24 @@ impl Plugin for HostPath {
     }
 }
 
-pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
+pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<VolumePath, Error> {
     let path = Path::new(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();
     match kind {
         "DirectoryOrCreate" if !path.exists() => {
-            sys::make_directories(path, 0o755).map_err(Error::file("make directory", path))?;
+            sys::make_directories(path, 0o755).map_err(Error::file("create directory", path))?;
         }
         "FileOrCreate" if !path.exists() => {
-            fs::write(path, "").map_err(Error::file("make file", path))?;
+            fs::write(path, "").map_err(Error::file("create file", path))?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o644))
-                .map_err(Error::file("open up", path))?;
+                .map_err(Error::file("set the mode of", path))?;
         }
         _ => {}
     }
     if !kind.is_empty() {
         check(path, kind)?;
     }
-    Ok(At::new(path.to_owned()))
+    Ok(VolumePath::new(path.to_owned()))
 }
 
 fn check(path: &Path, kind: &str) -> Result<(), Error> {

@@ -1,7 +1,8 @@
-//! Local volumes: directories of this node (`local` of a PersistentVolume), an administrator's or the kubelet's own.
+//! Local volumes: directories of this node (`local` of a PersistentVolume), created by an administrator or by the
+//! kubelet.
 //!
-//! The directory is opened once, through no link at its end, and what is open is mounted in the Pod's directory, where
-//! upstream's kubelet has it too.
+//! The directory is opened once, without following a link at its end. The open directory is then bind-mounted in the
+//! Pod's directory, at upstream's path.
 
 use std::{
     fs, io,
@@ -9,33 +10,33 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{At, Error, Site, ownership};
+use super::{Error, Site, VolumePath, ownership};
 
-/// Where the kubelet keeps the directories that it makes for claims, below its root.
+/// The directory below the kubelet's root for volumes that the kubelet creates for claims.
 pub(crate) const DIRECTORY: &str = "local-volumes";
-/// The directory of such volumes in a Pod's.
+/// The directory of local volumes in a Pod's directory.
 pub(crate) const PLUGIN: &str = "kubernetes.io~local-volume";
 
-/// The mode of a new volume, which containers of all users write to.
+/// The mode of a new volume, which containers of any user must be able to write.
 const MODE: u32 = 0o777;
 
 pub(super) struct Local {
     /// The PersistentVolume's name.
     pub(super) volume: String,
     pub(super) path: PathBuf,
-    /// Where the kubelet's own volumes are, if this is one: then it is made when it is first used.
+    /// The directory of the kubelet's own volumes, if this is one. Such a volume is created at its first use.
     pub(super) own: Option<PathBuf>,
     pub(super) read_only: bool,
     pub(super) keeps_matching_group: bool,
 }
 
 impl Local {
-    pub(super) fn set_up(&self, site: &Site) -> Result<At, Error> {
+    pub(super) fn set_up(&self, site: &Site) -> Result<VolumePath, Error> {
         if let Some(root) = &self.own {
             self.make(root)?;
         }
         let at = site.dir_named(PLUGIN, &self.volume)?;
-        let at_end = At { read_only: self.read_only, ..At::new(at.clone()) };
+        let at_end = VolumePath { read_only: self.read_only, ..VolumePath::new(at.clone()) };
         if site.mounts.is_mount_point(&at)? {
             return Ok(at_end);
         }
@@ -55,33 +56,33 @@ impl Local {
             Err(Error::file("open the local volume", &self.path)(error))
         };
         let (Some(parent), Some(name)) = (self.path.parent(), self.path.file_name()) else {
-            return refused("it is no directory below another");
+            return refused("it is not a directory below another one");
         };
         let climbs = self.path.components().any(|c| c == std::path::Component::ParentDir);
         if climbs || !self.path.is_absolute() {
             return refused("the path must be absolute and must not contain '..'");
         }
         let meta = fs::symlink_metadata(&self.path)
-            .map_err(Error::file("look at the local volume", &self.path))?;
+            .map_err(Error::file("check the local volume", &self.path))?;
         if !meta.is_dir() {
-            return refused("it is no directory, and links are not followed");
+            return refused("it is not a directory; links are not followed");
         }
         let held = sys::hold_beneath(parent, Path::new(name))?;
         if !held.is_directory() {
-            return refused("it is no directory");
+            return refused("it is not a directory");
         }
         Ok(held)
     }
 
-    /// Makes the directory of a volume that is the kubelet's own.
+    /// Creates the directory of a volume that belongs to the kubelet.
     fn make(&self, root: &Path) -> Result<(), Error> {
         sys::make_directories(root, super::DIRECTORY_MODE)
-            .map_err(Error::file("make directory", root))?;
+            .map_err(Error::file("create directory", root))?;
         match fs::create_dir(&self.path) {
             Ok(()) => fs::set_permissions(&self.path, fs::Permissions::from_mode(MODE))
-                .map_err(Error::file("open up", &self.path)),
+                .map_err(Error::file("set the mode of", &self.path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(Error::file("make directory", &self.path)(error)),
+            Err(error) => Err(Error::file("create directory", &self.path)(error)),
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Volumes: one file for each type, all of the same shape, listed in [`PLUGINS`].
+//! Volumes: one file for each type. Each implements [`Plugin`] and is listed in [`PLUGINS`]. Read [`set_up`] first.
 //!
-//! Setting one up has two parts. What the API is asked is asked by the Pod's worker; what is done with files, which may
-//! be on a server that does not answer, is done by [`Operations`].
-//!
-//! Setting up is done again and again, at every sync, and brings what is there up to date; a volume's directory is
-//! where upstream's kubelet has it, so that either can go on with the other's Pods.
+//! - A Pod's worker sends the requests to the API server. Work on files, which may be on a server that does not answer,
+//!   runs in [`Operations`].
+//! - Setting up is idempotent. It runs at every sync and updates the content.
+//! - Directories are those of upstream's kubelet, so that each kubelet can take over the other's Pods.
 
 mod atomic;
 mod claim;
@@ -35,38 +34,37 @@ use sys::mount::Mounts;
 use crate::{context::Context, objects::ObjectsError};
 
 pub(crate) use local::{DIRECTORY as LOCAL_DIRECTORY, PLUGIN as LOCAL_PLUGIN};
-pub(crate) use operations::{Earlier, OperationError, Operations};
+pub(crate) use operations::{EarlierResult, OperationError, Operations};
 pub(crate) use sub_path::{SubPath, SubPathError};
 pub(crate) use token::Tokens;
 
-/// The mode of the kubelet's own directories, upstream's too: what is in volumes is for containers alone, to whom it is
-/// mounted, and not for the machine's other users.
+/// The mode of the kubelet's own directories, as upstream. Other users of the machine must not read volumes.
 pub(crate) const DIRECTORY_MODE: u32 = 0o750;
 
-/// The mode of a volume's own directory, which is mounted to containers of all users.
+/// The mode of a volume's own directory, which is mounted to containers of any user.
 const VOLUME_MODE: u32 = 0o755;
 
-/// Where a volume is on this machine.
+/// The path of a volume on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct VolumePath {
     pub(crate) path: PathBuf,
     pub(crate) read_only: bool,
-    /// Whether it is a device, which containers are given as one.
+    /// `true` if the volume is a block device.
     pub(crate) block: bool,
 }
 
-impl At {
+impl VolumePath {
     fn new(path: PathBuf) -> Self {
         Self { path, read_only: false, block: false }
     }
 }
 
-/// A Pod's volumes, by name.
+/// The paths of a Pod's volumes by volume name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mounted(BTreeMap<String, At>);
+pub(crate) struct MountedVolumes(BTreeMap<String, VolumePath>);
 
-impl Mounted {
-    pub(crate) fn path(&self, name: &str) -> Option<&At> {
+impl MountedVolumes {
+    pub(crate) fn path(&self, name: &str) -> Option<&VolumePath> {
         self.0.get(name)
     }
 }
@@ -92,7 +90,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Claim(#[from] claim::ClaimError),
     #[error("{0}")]
-    Csi(#[from] Box<csi::Failed>),
+    Csi(#[from] Box<csi::CsiError>),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
 }
@@ -104,7 +102,7 @@ impl Error {
     }
 }
 
-/// A volume that could not be set up.
+/// The error of a volume that could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub(crate) struct SetUpError {
@@ -113,7 +111,7 @@ pub(crate) struct SetUpError {
 }
 
 impl SetUpError {
-    /// What was being done, as upstream names it, and with which volume.
+    /// Returns the failed operation, as upstream names it, and the volume's name.
     fn operation(&self) -> (Option<&'static str>, &str) {
         match &self.source {
             Error::Csi(failed) => (failed.doing.name(), &failed.volume),
@@ -130,7 +128,7 @@ impl SetUpError {
         }
     }
 
-    /// The reason of the Event that tells it.
+    /// Returns the reason of the Event about the error.
     pub(crate) fn reason(&self) -> &'static str {
         match &self.source {
             Error::Csi(failed) => failed.doing.reason(),
@@ -139,7 +137,7 @@ impl SetUpError {
     }
 }
 
-/// One volume to set up, and what the API is asked for it with.
+/// A volume to set up, and the means to read its objects from the API server.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     ctx: &'a Context,
@@ -155,7 +153,7 @@ impl Request<'_> {
     }
 }
 
-/// What a volume's files are worked on with, apart from the tasks that serve others.
+/// The means to work on a volume's files in a thread of its own.
 struct Site {
     pod: Arc<Pod>,
     /// The Pod's directory.
@@ -167,24 +165,24 @@ struct Site {
 }
 
 impl Site {
-    /// The volume's directory, made if need be.
+    /// Returns the volume's directory, and creates it if it does not exist.
     fn dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         self.dir_named(plugin, &self.volume)
     }
 
-    /// A directory of another name: that of a persistent volume.
+    /// Returns a directory with another name, for a PersistentVolume.
     fn dir_named(&self, plugin: &str, name: &str) -> Result<PathBuf, Error> {
         let dir = self.pod_dir.join("volumes").join(plugin).join(name);
         let make = || {
             dir.parent().map_or(Ok(()), |above| sys::make_directories(above, DIRECTORY_MODE))?;
-            // It is what containers see, whoever they run as.
+            // Containers of any user see this directory.
             sys::make_directories(&dir, VOLUME_MODE)
         };
-        make().map_err(Error::file("make directory", &dir))?;
+        make().map_err(Error::file("create directory", &dir))?;
         Ok(dir)
     }
 
-    /// A directory in memory, so that what is secret never reaches a disk.
+    /// Returns a directory in memory, so that secrets never reach a disk.
     fn memory_dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         let dir = self.dir(plugin)?;
         if !self.mounts.is_mount_point(&dir)? {
@@ -193,27 +191,27 @@ impl Site {
         Ok(dir)
     }
 
-    fn write(&self, dir: PathBuf, files: &pod_core::files::Files) -> Result<At, Error> {
+    fn write(&self, dir: PathBuf, files: &pod_core::files::Files) -> Result<VolumePath, Error> {
         atomic::write(&dir, files, ownership::group(&self.pod), self.now)?;
-        // Only the kubelet changes what the API says, so that a container may only read it.
-        Ok(At { read_only: true, ..At::new(dir) })
+        // Only the kubelet writes content from the API server, so containers get it read-only.
+        Ok(VolumePath { read_only: true, ..VolumePath::new(dir) })
     }
 }
 
-/// What is to be done with a volume's files, once the API has told what they are.
-type Work = Box<dyn FnOnce(&Site) -> Result<At, Error> + Send>;
+/// The work on a volume's files, once its objects have been read.
+type Work = Box<dyn FnOnce(&Site) -> Result<VolumePath, Error> + Send>;
 
-/// What the API is asked before that.
+/// A future that reads a volume's objects and returns the work on its files.
 type Prepared<'a> = BoxFuture<'a, Result<Work, Error>>;
 
 /// A type of volume.
 trait Plugin: Sync {
-    /// Whether the volume is of this type and its content can change while the Pod runs.
+    /// Reports whether the volume is of this type and its content can change while the Pod runs.
     fn may_change(&self, _volume: &Volume) -> bool {
         false
     }
 
-    /// How the volume is set up, or brought up to date; `None` if it is of another type.
+    /// Prepares to set up or update the volume. Returns `None` if the volume is of another type.
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>>;
 }
 
@@ -232,7 +230,7 @@ fn may_change_one(volume: &Volume) -> bool {
     PLUGINS.iter().any(|plugin| plugin.may_change(volume))
 }
 
-async fn set_up_one(pod: &Arc<Pod>, request: Request<'_>) -> Result<At, Error> {
+async fn set_up_one(pod: &Arc<Pod>, request: Request<'_>) -> Result<VolumePath, Error> {
     let Request { ctx, volume, .. } = request;
     let prepared = PLUGINS.iter().find_map(|plugin| plugin.prepare(request));
     let work = prepared.ok_or(Error::Unsupported)?.await?;
@@ -244,18 +242,19 @@ async fn set_up_one(pod: &Arc<Pod>, request: Request<'_>) -> Result<At, Error> {
         mounts: ctx.mounts.clone(),
         now: ctx.now(),
     };
-    let earlier = if may_change_one(volume) { Earlier::IsStale } else { Earlier::Counts };
+    let earlier =
+        if may_change_one(volume) { EarlierResult::Discard } else { EarlierResult::Reuse };
     ctx.operations.run((uid, &volume.name), earlier, move || work(&site)).await?
 }
 
-/// Sets up, or brings up to date, all volumes of a Pod; of those that fail it tells the first.
+/// Sets up or updates all volumes of a Pod. Tries all of them and returns the first error.
 pub(crate) async fn set_up(
     ctx: &Context,
     pod: &Arc<Pod>,
     pod_ips: &[String],
     tokens: &Tokens,
-) -> Result<Mounted, SetUpError> {
-    let mut mounted = Ok(Mounted::default());
+) -> Result<MountedVolumes, SetUpError> {
+    let mut mounted = Ok(MountedVolumes::default());
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let request = Request { ctx, pod, volume, pod_ips, tokens };
         match (set_up_one(pod, request).await, &mut mounted) {
@@ -269,24 +268,26 @@ pub(crate) async fn set_up(
     mounted
 }
 
-/// Whether any volume's content can change while the Pod runs.
+/// Reports whether any volume's content can change while the Pod runs.
 pub(crate) fn may_change(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(may_change_one)
 }
 
-/// Unmounts and removes all that a Pod had on this machine; logs apart.
+/// Unmounts and removes the Pod's directory with its volumes. Logs are not in it.
 pub(crate) async fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
-    // What is still being set up would come back.
-    ctx.operations.quiet(uid).await?;
-    // What drivers gave they take back themselves.
+    // A running setup would create the directory again.
+    ctx.operations.wait_idle(uid).await?;
+    // Drivers unmount their own volumes.
     csi::tear_down(ctx, uid).await?;
     let (dir, mounts) = (ctx.settings.pod_dir(uid), ctx.mounts.clone());
-    ctx.operations.run((uid, ""), Earlier::IsStale, move || remove(&dir, mounts.as_ref())).await?
+    ctx.operations
+        .run((uid, ""), EarlierResult::Discard, move || remove(&dir, mounts.as_ref()))
+        .await?
 }
 
 fn remove(dir: &Path, mounts: &dyn Mounts) -> Result<(), Error> {
     mounts.unmount_below(dir)?;
-    // Only what is no mount any more may be removed, or the removal would reach what was mounted.
+    // If a mount remained, the removal would delete the mounted content.
     if !mounts.below(dir)?.is_empty() {
         let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
         return Err(Error::file("unmount everything below", dir)(busy));

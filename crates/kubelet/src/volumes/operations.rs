@@ -1,8 +1,7 @@
-//! Work on volumes' files, each on a thread of its own: a server of files that hangs holds that thread, and nothing else
-//! of the kubelet.
+//! Operations on volumes' files, each in a thread of its own: if a file server hangs, it blocks that thread only.
 //!
-//! A volume has one operation at a time. Whoever asks waits a while; the operation goes on when they have stopped
-//! waiting, and whoever asks for the same volume next waits for it first.
+//! A volume has one operation at a time. The caller waits for a limited time, and the operation continues after that.
+//! The next operation on the volume waits for it.
 
 use std::{
     any::Any,
@@ -16,48 +15,48 @@ use tokio::{
     time::Instant,
 };
 
-/// How long a Pod's worker waits for an operation.
+/// The time that a Pod's worker waits for an operation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many operations are under way at most: some hundred Pods with a volume that hangs.
+/// The limit of concurrent operations.
 const MOST: usize = 256;
 
-/// The Pod's uid, and the volume's name in it.
+/// The Pod's UID and the volume's name in the Pod.
 type Key = (String, String);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
     #[error(
-        "the volume's files, or its driver, have not answered for {} s; the kubelet goes on waiting", .0.as_secs()
+        "the volume's files, or its driver, have not answered for {} s; the kubelet keeps waiting", .0.as_secs()
     )]
     Hangs(Duration),
     #[error(
-        "{MOST} operations on volumes are under way, the most at once; is a server of files down?"
+        "the limit of {MOST} concurrent operations on volumes is reached; is a file server down?"
     )]
     NoSeat,
     #[error("start a thread: {0}")]
     Thread(std::io::Error),
-    #[error("a panic ended the operation on the volume; the log says where")]
+    #[error("a panic ended the operation on the volume; see the kubelet's log")]
     Panicked,
 }
 
-/// Whether the result of an operation that nobody waited for any more is as good as a new one's.
+/// The use of a result whose caller stopped waiting: return it for the next operation, or run the work again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Earlier {
-    Counts,
-    IsStale,
+pub(crate) enum EarlierResult {
+    Reuse,
+    Discard,
 }
 
 #[derive(Clone)]
-struct UnderWay {
+struct RunningOperation {
     since: Instant,
     ended: watch::Receiver<bool>,
     result: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
 }
 
-impl UnderWay {
-    /// Waits until the operation has ended; a panic drops the sender, which is an end too.
-    async fn ended(&mut self) {
+impl RunningOperation {
+    /// Waits until the operation has ended. A panic drops the sender, which also counts as the end.
+    async fn wait_end(&mut self) {
         let _ = self.ended.wait_for(|ended| *ended).await;
     }
 
@@ -67,11 +66,11 @@ impl UnderWay {
     }
 }
 
-/// All operations of one kubelet.
+/// The running operations of one kubelet.
 pub(crate) struct Operations {
     seats: Arc<Semaphore>,
     patience: Duration,
-    under_way: Mutex<BTreeMap<Key, UnderWay>>,
+    running: Mutex<BTreeMap<Key, RunningOperation>>,
 }
 
 impl Default for Operations {
@@ -82,25 +81,26 @@ impl Default for Operations {
 
 impl Operations {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { seats: Arc::new(Semaphore::new(MOST)), patience, under_way: Mutex::default() }
+        Self { seats: Arc::new(Semaphore::new(MOST)), patience, running: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, UnderWay>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, RunningOperation>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the work once no other is done for the volume, and gives its result, or that of an earlier one of its kind
-    /// that still counts.
+    /// Runs the work after all other operations on the volume. Returns the result of an earlier operation of the same
+    /// type instead, if `earlier` allows it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         (uid, volume): (&str, &str),
-        earlier: Earlier,
+        earlier: EarlierResult,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, OperationError> {
         let key = (uid.to_owned(), volume.to_owned());
         let patience = Instant::now() + self.patience;
         let done = tokio::time::timeout_at(patience, async {
-            if let Some(result) = self.after(&key).await.filter(|_| earlier == Earlier::Counts) {
+            if let Some(result) = self.after(&key).await.filter(|_| earlier == EarlierResult::Reuse)
+            {
                 return Ok(result);
             }
             let seat = self.seats.clone().acquire_owned().await;
@@ -109,7 +109,7 @@ impl Operations {
                 drop(seat);
                 result
             })?;
-            own.ended().await;
+            own.wait_end().await;
             self.lock().remove(&key);
             own.take().ok_or(OperationError::Panicked)
         });
@@ -119,11 +119,11 @@ impl Operations {
         })
     }
 
-    /// Waits until nothing is done for the volume; gives the result that nobody has taken.
+    /// Waits until the volume has no operation. Returns a result that no caller has taken.
     async fn after<T: 'static>(&self, key: &Key) -> Option<T> {
         loop {
             let mut earlier = self.lock().get(key).cloned()?;
-            earlier.ended().await;
+            earlier.wait_end().await;
             self.lock().retain(|other, known| {
                 other != key || !Arc::ptr_eq(&known.result, &earlier.result)
             });
@@ -137,9 +137,9 @@ impl Operations {
         &self,
         key: &Key,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<UnderWay, OperationError> {
+    ) -> Result<RunningOperation, OperationError> {
         let (end, ended) = watch::channel(false);
-        let own = UnderWay { since: Instant::now(), ended, result: Arc::default() };
+        let own = RunningOperation { since: Instant::now(), ended, result: Arc::default() };
         let (result, subject) = (own.result.clone(), key.1.clone());
         self.lock().insert(key.clone(), own.clone());
         let thread = std::thread::Builder::new().name("volume".to_owned()).spawn(move || {
@@ -155,16 +155,16 @@ impl Operations {
         Ok(own)
     }
 
-    /// Waits until nothing is done for any volume of a Pod.
-    pub(super) async fn quiet(&self, uid: &str) -> Result<(), OperationError> {
+    /// Waits until no volume of a Pod has an operation.
+    pub(super) async fn wait_idle(&self, uid: &str) -> Result<(), OperationError> {
         let patience = Instant::now() + self.patience;
-        let of_pod: Vec<UnderWay> = {
-            let under_way = self.lock();
-            let own = under_way.iter().filter(|((pod, _), _)| pod == uid);
+        let of_pod: Vec<RunningOperation> = {
+            let running = self.lock();
+            let own = running.iter().filter(|((pod, _), _)| pod == uid);
             own.map(|(_, operation)| operation.clone()).collect()
         };
         for mut operation in of_pod {
-            tokio::time::timeout_at(patience, operation.ended())
+            tokio::time::timeout_at(patience, operation.wait_end())
                 .await
                 .map_err(|_| OperationError::Hangs(operation.since.elapsed()))?;
         }
@@ -180,48 +180,56 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_hangs_holds_its_own_volume_and_its_result_is_kept() {
+    async fn hanging_operation_blocks_its_volume_and_keeps_its_result() {
         let operations = Operations::new(Duration::from_millis(500));
         let (answer, server) = mpsc::channel::<u32>();
-        let hung = operations.run(("a", "nfs"), Earlier::Counts, move || server.recv());
+        let hung = operations.run(("a", "nfs"), EarlierResult::Reuse, move || server.recv());
         let error = hung.await.unwrap_err().to_string();
         assert!(
             error.starts_with("the volume's files, or its driver, have not answered for "),
             "{error}"
         );
-        let other = operations.run(("a", "cache"), Earlier::Counts, || 1).await;
+        let other = operations.run(("a", "cache"), EarlierResult::Reuse, || 1).await;
         assert_eq!(other.unwrap(), 1, "the Pod's other volumes and other Pods go on");
         let again =
-            operations.run(("a", "nfs"), Earlier::Counts, || Ok::<_, mpsc::RecvError>(2_u32));
+            operations.run(("a", "nfs"), EarlierResult::Reuse, || Ok::<_, mpsc::RecvError>(2_u32));
         assert!(again.await.is_err(), "one at a time");
-        assert!(operations.quiet("a").await.is_err() && operations.quiet("b").await.is_ok());
+        assert!(
+            operations.wait_idle("a").await.is_err() && operations.wait_idle("b").await.is_ok()
+        );
         answer.send(7).unwrap();
         let late =
-            operations.run(("a", "nfs"), Earlier::Counts, || Ok::<_, mpsc::RecvError>(3_u32));
+            operations.run(("a", "nfs"), EarlierResult::Reuse, || Ok::<_, mpsc::RecvError>(3_u32));
         assert_eq!(late.await.unwrap(), Ok(7), "what was done is not done again");
-        operations.quiet("a").await.unwrap();
+        operations.wait_idle("a").await.unwrap();
         assert!(operations.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn what_is_stale_or_of_another_kind_is_done_again_and_a_panic_is_an_end() {
+    async fn reruns_stale_work_and_survives_a_panic() {
         let operations = Operations::new(Duration::from_millis(500));
         let (answer, server) = mpsc::channel::<u32>();
         let (second, other) = mpsc::channel::<u32>();
         let hangs = |server: mpsc::Receiver<u32>| move || server.recv().unwrap();
-        operations.run(("a", "map"), Earlier::IsStale, hangs(server)).await.unwrap_err();
-        operations.run(("a", "part"), Earlier::Counts, hangs(other)).await.unwrap_err();
+        operations.run(("a", "map"), EarlierResult::Discard, hangs(server)).await.unwrap_err();
+        operations.run(("a", "part"), EarlierResult::Reuse, hangs(other)).await.unwrap_err();
         answer.send(1).unwrap();
         second.send(1).unwrap();
-        assert_eq!(operations.run(("a", "map"), Earlier::IsStale, || 2_u32).await.unwrap(), 2);
-        assert_eq!(operations.run(("a", "part"), Earlier::Counts, || "new").await.unwrap(), "new");
-        // What a panic prints may take longer than the patience.
+        assert_eq!(
+            operations.run(("a", "map"), EarlierResult::Discard, || 2_u32).await.unwrap(),
+            2
+        );
+        assert_eq!(
+            operations.run(("a", "part"), EarlierResult::Reuse, || "new").await.unwrap(),
+            "new"
+        );
+        // Printing a panic may take longer than the short timeout.
         let patient = Operations::new(PATIENCE);
         let panics = || -> u32 { panic!("a volume's") };
-        let ended = patient.run(("a", "map"), Earlier::Counts, panics).await;
+        let ended = patient.run(("a", "map"), EarlierResult::Reuse, panics).await;
         assert!(matches!(ended, Err(OperationError::Panicked)));
         assert_eq!(patient.seats.available_permits(), MOST);
-        assert_eq!(operations.run(("a", "map"), Earlier::Counts, || 3).await.unwrap(), 3);
+        assert_eq!(operations.run(("a", "map"), EarlierResult::Reuse, || 3).await.unwrap(), 3);
         assert_eq!(operations.seats.available_permits(), MOST);
     }
 }

@@ -1,3 +1,5 @@
+//! Projected volumes.
+
 use k8s_openapi::api::core::v1::{Volume, VolumeProjection};
 use pod_core::files::{File, Files, Selection, check_path};
 
@@ -44,7 +46,7 @@ async fn project(
     } else if let Some(token) = &projection.service_account_token {
         check_path(&token.path)?;
         let content = request.tokens.get(request, token).await?.into_bytes();
-        // A token is for its Pod's user alone, where the Pod says who that is.
+        // If the Pod's user or group is known, only that user may read the token.
         let owner = super::ownership::user(request.pod);
         let known = owner.is_some() || super::ownership::group(request.pod).is_some();
         let mode = if known { 0o600 } else { mode.unsigned_abs() };

@@ -1,3 +1,5 @@
+//! Volumes of Secrets.
+
 use k8s_openapi::api::core::v1::{Secret, Volume};
 use pod_core::files::{Files, Selection, of_secret};
 

@@ -1,8 +1,8 @@
-//! Parts of volumes (`subPath`).
+//! Mounts of a `subPath`.
 //!
-//! A path in a volume is whatever its containers make of it until the runtime has mounted it, which may be a link to the
-//! host's root. So the runtime is never given such a path: the part is opened, what the descriptor holds is mounted in
-//! the Pod's own directory, and the runtime is given that place, which no container reaches.
+//! Until the runtime has mounted it, a container can change a path in a volume, for example into a link to the host's
+//! root. So the runtime is never given such a path. The kubelet opens the path, bind-mounts the open descriptor in the
+//! Pod's own directory, which no container can reach, and gives that path to the runtime.
 
 use std::{
     fs, io,
@@ -13,15 +13,15 @@ use sys::mount::Mounts;
 
 use super::{DIRECTORY_MODE, Error};
 
-/// Where parts of volumes are mounted, in a Pod's directory; upstream's kubelet has them there too.
+/// The directory of subPath mounts in a Pod's directory, as upstream.
 const DIRECTORY: &str = "volume-subpaths";
 
-/// Where one part is mounted: a container's mount by its place in the list.
-pub(super) fn place(pod_dir: &Path, volume: &str, container: &str, index: usize) -> PathBuf {
+/// Returns the path at which a subPath is mounted. `index` is that of the container's volume mount.
+pub(super) fn mount_path(pod_dir: &Path, volume: &str, container: &str, index: usize) -> PathBuf {
     pod_dir.join(DIRECTORY).join(volume).join(container).join(index.to_string())
 }
 
-/// Why a container does not get its part of a volume.
+/// The error of a subPath that cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SubPathError {
     #[error("unable to provision SubPath `{path}`: {source}")]
@@ -36,7 +36,7 @@ pub(crate) enum SubPathError {
     Prepare { mount: String, container: String, source: Error },
 }
 
-/// Which part of which volume a container mounts.
+/// A subPath of a volume that a container mounts.
 pub(crate) struct SubPath {
     pub(crate) pod_dir: PathBuf,
     pub(crate) volume: PathBuf,
@@ -47,8 +47,8 @@ pub(crate) struct SubPath {
 }
 
 impl SubPath {
-    /// Mounts the part, made if it is missing, and says where. What the container's last start mounted there is
-    /// replaced: the path may be another directory by now.
+    /// Mounts the subPath and returns the path of the mount. Creates the directory if it does not exist. Replaces the
+    /// mount of the container's last start, because the path may be another directory now.
     pub(crate) fn prepare(&self, mounts: &dyn Mounts) -> Result<PathBuf, SubPathError> {
         pod_core::files::check_path(self.path.trim_end_matches('/'))
             .map_err(|source| SubPathError::Path { path: self.path.clone(), source })?;
@@ -63,7 +63,7 @@ impl SubPath {
             }
             held => held,
         };
-        let at = place(&self.pod_dir, &self.mount, &self.container, self.index);
+        let at = mount_path(&self.pod_dir, &self.mount, &self.container, self.index);
         let mounted = held.map_err(Error::from).and_then(|held| {
             mounts.unmount_below(&at)?;
             make_target(&at, held.is_directory())?;
@@ -76,7 +76,7 @@ impl SubPath {
     }
 }
 
-/// Makes what the part is mounted over: a directory over a directory, all else over a file.
+/// Creates the mount point: a directory for a directory, and a file for anything else.
 fn make_target(at: &Path, directory: bool) -> Result<(), Error> {
     match fs::symlink_metadata(at) {
         Ok(there) if there.is_dir() == directory => return Ok(()),
@@ -86,13 +86,13 @@ fn make_target(at: &Path, directory: bool) -> Result<(), Error> {
     }
     if directory {
         return sys::make_directories(at, DIRECTORY_MODE)
-            .map_err(Error::file("make directory", at));
+            .map_err(Error::file("create directory", at));
     }
     if let Some(parent) = at.parent() {
         sys::make_directories(parent, DIRECTORY_MODE)
-            .map_err(Error::file("make directory", parent))?;
+            .map_err(Error::file("create directory", parent))?;
     }
-    fs::write(at, "").map_err(Error::file("make file", at))
+    fs::write(at, "").map_err(Error::file("create file", at))
 }
 
 #[cfg(test)]
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_given_a_place_that_no_container_reaches() {
+    fn mounts_subpath_at_a_path_that_containers_cannot_reach() {
         let dir = tempfile::tempdir().unwrap();
         let mounts = RecordedMounts::default();
         let at = prepare(dir.path(), &mounts, "a/b").unwrap();
         assert_eq!(at, dir.path().join("pod/volume-subpaths/data/app/3"));
         assert!(at.is_dir() && dir.path().join("volume/a/b").is_dir());
         assert_eq!(mounts.below(dir.path()).unwrap(), std::slice::from_ref(&at));
-        // The next start of the container finds a file there.
+        // At the next start of the container, the path is a file.
         fs::remove_dir(dir.path().join("volume/a/b")).unwrap();
         fs::write(dir.path().join("volume/a/b"), "").unwrap();
         prepare(dir.path(), &mounts, "a/b").unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_of_the_volume_is_not_mounted() {
+    fn rejects_subpath_that_leads_out_of_the_volume() {
         let dir = tempfile::tempdir().unwrap();
         let mounts = RecordedMounts::default();
         prepare(dir.path(), &mounts, "a").unwrap();

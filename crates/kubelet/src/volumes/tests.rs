@@ -1,4 +1,4 @@
-//! Volumes of several Pods on one kubelet, with a recorded kernel.
+//! Tests of volumes of several Pods on one kubelet, with a recorded kernel.
 
 use std::{
     sync::{Condvar, Mutex},
@@ -10,7 +10,7 @@ use sys::mount::RecordedMounts;
 
 use super::*;
 
-/// A kernel whose mounts of one volume do not come back before they are let go.
+/// A kernel whose mounts of one volume hang until they are released.
 #[derive(Default)]
 struct Hanging {
     recorded: RecordedMounts,
@@ -60,7 +60,7 @@ impl Mounts for Hanging {
 }
 
 pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
-    let place = crate::Place {
+    let place = crate::HostSettings {
         node_name: "node".to_owned(),
         node_ips: vec!["192.0.2.1".to_owned()],
         root: root.to_owned(),
@@ -75,7 +75,7 @@ pub(crate) fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         machine: crate::machine::Machine::read(),
         runtime_name: "test".to_owned(),
         objects: crate::objects::Objects::new(None, &tasks),
-        node: crate::node::Own::new(None, "node", &tasks),
+        node: crate::node::OwnNode::new(None, "node", &tasks),
         events: crate::events::Events::new(None, "node", clock.clone(), &tasks),
         cgroups: Box::new(sys::cgroup::RecordedCgroups::default()),
         mounts,
@@ -103,12 +103,12 @@ pub(super) fn pod(uid: &str, volumes: Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-async fn mounted(ctx: &Context, pod: &Arc<Pod>) -> Result<Mounted, String> {
+async fn mounted(ctx: &Context, pod: &Arc<Pod>) -> Result<MountedVolumes, String> {
     set_up(ctx, pod, &[], &Tokens::default()).await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]
-async fn a_mount_that_hangs_stops_neither_other_pods_nor_the_pods_other_volumes() {
+async fn hanging_mount_blocks_no_other_volume() {
     let dir = tempfile::tempdir().unwrap();
     let kernel = Arc::new(Hanging::default());
     let ctx = context(dir.path(), kernel.clone());
@@ -132,7 +132,7 @@ async fn a_mount_that_hangs_stops_neither_other_pods_nor_the_pods_other_volumes(
     assert!(others && error.starts_with(words), "{error}");
     let about = dir.path().join("pods/hung/volumes/kubernetes.io~downward-api/about/name");
     assert_eq!(std::fs::read_to_string(about).unwrap(), "hung");
-    // It is neither mounted twice nor removed under the mount that is under way.
+    // A running mount is neither repeated nor removed.
     assert!(mounted(&ctx, &hung).await.is_err() && tear_down(&ctx, "hung").await.is_err());
     assert!(dir.path().join("pods/hung").is_dir());
     kernel.let_go();
@@ -145,7 +145,7 @@ async fn a_mount_that_hangs_stops_neither_other_pods_nor_the_pods_other_volumes(
 }
 
 #[tokio::test]
-async fn huge_pages_are_the_nodes_a_pods_limits_and_a_volumes_file_system() {
+async fn counts_limits_and_mounts_huge_pages() {
     let dir = tempfile::tempdir().unwrap();
     let kernel = Arc::new(RecordedMounts::default());
     let mut ctx = context(dir.path(), kernel.clone());
@@ -154,7 +154,7 @@ async fn huge_pages_are_the_nodes_a_pods_limits_and_a_volumes_file_system() {
     let text = |name: &str| crate::node::allocatable(&ctx).remove(name).map(|q| q.0);
     assert_eq!(text("hugepages-2Mi").as_deref(), Some("16Mi"));
     assert_eq!(text("hugepages-1Gi").as_deref(), Some("0"));
-    let kept = ctx.settings.eviction.kept_free(pod_core::evict::Signal::Memory, 4 << 30);
+    let kept = ctx.settings.eviction.hard_minimum(pod_core::evict::Signal::Memory, 4 << 30);
     let memory = format!("{}Ki", ((4 << 30) - (16 << 20) - kept) / 1024);
     assert_eq!(text("memory"), Some(memory));
     let asking = |volume: &str| {
@@ -180,7 +180,7 @@ async fn huge_pages_are_the_nodes_a_pods_limits_and_a_volumes_file_system() {
 }
 
 #[test]
-fn a_volume_is_of_one_type_and_only_what_shows_objects_changes() {
+fn reports_which_volume_types_may_change() {
     for (source, changes) in [
         (json!({"emptyDir": {}}), false),
         (json!({"hostPath": {"path": "/"}}), false),
@@ -195,7 +195,7 @@ fn a_volume_is_of_one_type_and_only_what_shows_objects_changes() {
     }
 }
 
-/// A kubelet that sees a claim `data` of the Pod's namespace and a volume `disk`, each changed so.
+/// Returns a kubelet with a claim `data` and a volume `disk`, each merged with the given fields.
 async fn with_claim(root: &Path, claim: Value, volume: Value) -> (Context, Arc<RecordedMounts>) {
     let api = testkit::FakeApi::default();
     let merge = |base: Value, more: Value| {
@@ -232,7 +232,7 @@ fn user() -> Arc<Pod> {
 }
 
 #[tokio::test]
-async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
+async fn mounts_only_the_volume_of_the_pods_claim() {
     let dir = tempfile::tempdir().unwrap();
     let (srv, none) = (json!({"spec": {"hostPath": {"path": dir.path()}}}), json!({}));
     let with = |spec: Value| {
@@ -265,7 +265,7 @@ async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
             srv.clone(),
             "persistentvolume \"none\" not found",
         ),
-        // A claim may name any volume: the volume says whose it is.
+        // A claim may name any volume, so the volume must refer back to the claim.
         (
             none.clone(),
             with(json!({"claimRef": {"namespace": "else"}})),
@@ -278,11 +278,11 @@ async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
         ),
         (none.clone(), with(json!({"claimRef": null})), "is not bound to PersistentVolumeClaim"),
         (none.clone(), with(json!({"nodeAffinity": elsewhere})), "no matching NodeSelectorTerms"),
-        (none.clone(), with(json!({"volumeMode": "Block"})), "is a block device"),
+        (none.clone(), with(json!({"volumeMode": "Block"})), "is a block volume"),
         (
             none.clone(),
             with(json!({"hostPath": null, "nfs": {"server": "s", "path": "/"}})),
-            "does not mount",
+            "does not support",
         ),
         (going, srv.clone(), "PVC is being deleted"),
     ] {
@@ -293,8 +293,8 @@ async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
     }
     let (ctx, _) = with_claim(&dir.path().join("kubelet"), none, srv).await;
     let at = mounted(&ctx, &user()).await.unwrap();
-    assert_eq!(at.path("v").unwrap(), &At::new(dir.path().to_owned()));
-    // Its name is that of an ephemeral volume's claim, but it was not made for this Pod.
+    assert_eq!(at.path("v").unwrap(), &VolumePath::new(dir.path().to_owned()));
+    // The name is that of an ephemeral volume's claim, but the claim does not belong to this Pod.
     let thief =
         pod("da", json!([{"name": "ta", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]));
     let named = json!({"metadata": {"name": "da-ta"}});
@@ -304,7 +304,7 @@ async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
 }
 
 #[tokio::test]
-async fn local_volumes_are_mounted_by_descriptor_and_made_only_where_the_kubelet_keeps_them() {
+async fn mounts_local_volumes_and_creates_only_own_ones() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("kubelet");
     let (real, link) = (dir.path().join("real"), dir.path().join("link"));
@@ -315,8 +315,8 @@ async fn local_volumes_are_mounted_by_descriptor_and_made_only_where_the_kubelet
         (link.clone(), "links are not followed"),
         (real.join("../real"), "must not contain '..'"),
         (dir.path().join("none"), "No such file"),
-        (PathBuf::from("/"), "it is no directory below another"),
-        // Not the volume's own name: the kubelet makes nothing here.
+        (PathBuf::from("/"), "it is not a directory below another one"),
+        // The path does not end with the volume's name, so the kubelet creates nothing.
         (root.join("local-volumes/other"), "No such file"),
     ] {
         let mut volume = local(&path);

@@ -1,3 +1,5 @@
+//! Service account tokens of volumes.
+
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -14,7 +16,7 @@ use crate::objects::ObjectsError;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The service-account tokens that a Pod has been given.
+/// A cache of the service account tokens of one Pod.
 #[derive(Default)]
 pub(crate) struct Tokens(Mutex<BTreeMap<(String, i64), Token>>);
 
@@ -29,12 +31,12 @@ impl Tokens {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the first token is due to be renewed.
+    /// Returns the time at which the first token must be renewed.
     pub(crate) fn renew(&self) -> Option<Timestamp> {
         self.lock().values().map(|token| token.renew).min()
     }
 
-    /// A token that is still good for a while: renewed after four fifths of its life, or a day.
+    /// Returns a valid token. A token is renewed after four fifths of its lifetime, or after a day.
     pub(super) async fn get(
         &self,
         request: &Request<'_>,
@@ -43,7 +45,7 @@ impl Tokens {
         self.get_with_end(request, wanted).await.map(|(token, _)| token)
     }
 
-    /// The same with the time at which it ends.
+    /// Returns a valid token and the time at which it expires.
     pub(super) async fn get_with_end(
         &self,
         request: &Request<'_>,

@@ -1,3 +1,5 @@
+//! Pods of the API server.
+
 use client::{DeleteOptions, Patched, Resource};
 use serde_json::{Value, json};
 use testkit::FakeApi;
@@ -25,7 +27,7 @@ pub(crate) fn state(api: &FakeApi, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_of_the_api_runs_is_reported_and_ends() {
+async fn runs_reports_and_ends_pod_of_the_api_server() {
     let mut node = Node::start("api").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -101,7 +103,7 @@ async fn a_pod_of_the_api_runs_is_reported_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
+async fn reports_failures_in_the_pod_status() {
     let mut node = Node::start("wrong").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -155,7 +157,7 @@ async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_static_pod_has_a_mirror_that_comes_back() {
+async fn recreates_mirror_of_a_static_pod() {
     let mut node = Node::start("mirror").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -189,7 +191,7 @@ async fn a_static_pod_has_a_mirror_that_comes_back() {
         all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
     };
     eventually("the mirror is ready", async || ready(&api)).await;
-    // As the node life cycle controller does while a node is silent.
+    // The node lifecycle controller does this while a node is unreachable.
     let at = Patched { namespace: "default", name: "web-node", subresource: "status" };
     let lost = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     api.merge(&Resource::PODS, at, lost).await;

@@ -1,4 +1,4 @@
-//! Isolation that this node cannot give: the Pod or its container is refused, and never runs without it.
+//! Isolation that this node cannot provide: the Pod or its container is refused, and never runs without it.
 
 use client::Resource;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{
     node::{Node, eventually},
 };
 
-/// A container with more fields.
+/// Returns a container with more fields.
 fn with(more: Value) -> Value {
     let mut one = container("app", "exec sleep 1000");
     for (name, value) in more.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Limits, probes and hooks, as the kernel and the containers see them.
+//! Limits, probes and hooks, observed in the kernel and in containers.
 
 use client::{DeleteOptions, Resource};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::{
     node::{Node, eventually},
 };
 
-/// What one file of a control group says, whichever version this machine has.
+/// Returns the content of a cgroup file, for either cgroup version.
 fn group_file(path: &str, controller: &str, v1: &str, v2: &str) -> String {
     let root = std::path::Path::new("/sys/fs/cgroup");
     let file = if root.join("cgroup.controllers").exists() {
@@ -24,7 +24,7 @@ fn group_file(path: &str, controller: &str, v1: &str, v2: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_hold_and_breaking_them_is_told() {
+async fn enforces_limits_and_reports_oom_kills() {
     let mut node = Node::start("limits").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -56,7 +56,7 @@ async fn limits_hold_and_breaking_them_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_rule_and_hooks_run() {
+async fn runs_probes_and_hooks() {
     let mut node = Node::start("probes").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -104,9 +104,9 @@ async fn probes_rule_and_hooks_run() {
     node.close().await;
 }
 
-/// What a hook says may be secret, and Events are read by many: it stands in the container's status alone.
+/// A hook's output may be secret and Events have many readers, so only the container's status has it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failing_hooks_answer_stands_in_no_event() {
+async fn keeps_hook_output_out_of_events() {
     let mut node = Node::start("hooks").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));

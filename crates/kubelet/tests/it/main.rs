@@ -1,4 +1,4 @@
-//! The kubelet on a container runtime of its own: each test starts a containerd and leaves nothing behind.
+//! Tests of the kubelet on a containerd of its own, which each test starts and removes.
 //!
 //! They need root, containerd, runc, and busybox as a static binary.
 

@@ -1,4 +1,4 @@
-//! Containers that are killed for memory.
+//! Containers that are killed because they run out of memory.
 
 use std::sync::{
     Arc,
@@ -39,7 +39,7 @@ impl Drop for Load {
     }
 }
 
-/// Two containers and an init container for each Pod: the reason of an end is told with the end, whatever its order.
+/// Two containers and an init container per Pod: the reason is reported with the end, whatever the order of events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_out_of_memory_with_the_end_under_load() {
     const PODS: usize = 8;

@@ -1,4 +1,4 @@
-//! What the kubelet tells of the node, its Pods and their containers; Debian's Prometheus asks, where it is installed.
+//! Metrics of the node, its Pods and their containers. Debian's Prometheus scrapes them if it is installed.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +40,7 @@ async fn busy(name: &str) -> Node {
     node
 }
 
-/// The value of the first line of a metric whose labels hold all these.
+/// Returns the value of the first line of a metric that has all these labels.
 fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let named = |line: &&str| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
@@ -57,7 +57,7 @@ fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_tell_of_the_node_its_pods_and_containers_from_one_reading() {
+async fn endpoints_report_usage_from_one_reading() {
     let node = busy("figures").await;
     for path in ENDPOINTS {
         assert_eq!(get(&node, None, path).await.0, 401, "{path} for nobody");
@@ -73,7 +73,7 @@ async fn endpoints_tell_of_the_node_its_pods_and_containers_from_one_reading() {
     assert!(of("container_cpu_cfs_periods_total").is_some_and(|n| n > 0.0));
     let image = format!("image=\"{APP}\"");
     assert!(value(&cadvisor, "container_processes", &[&who[..], &[&image]].concat()).is_some());
-    // The sandbox has the Pod's name and an image, the Pod's own group has the name only.
+    // A sandbox has the Pod's name and an image; the Pod's own cgroup only has the name.
     let pod = ["container=\"\"", "namespace=\"default\"", "pod=\"busy-node\""];
     assert!(value(&cadvisor, "container_processes", &[&pod[..], &["pause"]].concat()).is_some());
     assert!(
@@ -93,7 +93,7 @@ async fn endpoints_tell_of_the_node_its_pods_and_containers_from_one_reading() {
     assert_eq!(stamp.map(|rest| rest.split(' ').count()), Some(2), "it has no time: {resource}");
     many_share_a_reading(&node).await;
 
-    // A rate needs a second reading, which is made for whoever asks a second later.
+    // A rate needs a second reading, which is made at the earliest a second later.
     let mut summary = Value::Null;
     eventually("it is known how much the Pod uses a second", async || {
         let (_, text) = get(&node, Some("client"), "/stats/summary").await;
@@ -117,7 +117,7 @@ async fn endpoints_tell_of_the_node_its_pods_and_containers_from_one_reading() {
     node.close().await;
 }
 
-/// However many ask at once, the groups are not read more often than once a second.
+/// Checks that concurrent requests do not read the cgroups more often than once a second.
 async fn many_share_a_reading(node: &Node) {
     let before = std::time::Instant::now();
     let asked = (0..40).map(|_| get(node, Some("client"), "/metrics/resource"));
@@ -131,7 +131,7 @@ async fn many_share_a_reading(node: &Node) {
     assert!(!times.is_empty() && times.len() as u64 <= most, "{times:?}");
 }
 
-/// Prometheus, which ends with this.
+/// A Prometheus process, which ends with this value.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -145,7 +145,7 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// `None` where it is not installed.
+    /// Starts Prometheus, or returns `None` if it is not installed.
     fn start(node: &Node) -> Option<Self> {
         let dir = node.dir.display();
         let jobs = ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes"].map(|path| {
@@ -172,7 +172,7 @@ impl Prometheus {
         Some(Self { child, address })
     }
 
-    /// The results of a query, empty while it does not answer.
+    /// Returns the results of a query, or none while Prometheus does not answer.
     async fn query(&self, query: &str) -> Vec<Value> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let path = format!("/api/v1/query?query={encoded}");
@@ -181,13 +181,13 @@ impl Prometheus {
         let request = http::Request::get(path).body(client::empty()).unwrap();
         let Ok(response) = transport.send(request).await else { return Vec::new() };
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        // While it starts, it says so in plain text.
+        // While Prometheus starts, it answers in plain text.
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         answer["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 }
 
-/// Queries of the usual rules and dashboards (kube-prometheus), each of which has to give something.
+/// Queries of common rules and dashboards (kube-prometheus). Each must have a result.
 const QUERIES: &[&str] = &[
     "sum by (namespace, pod, container) (rate(container_cpu_usage_seconds_total{job=\"kubelet/metrics/cadvisor\",image!=\"\",container!=\"\"}[1m])) > 0.05",
     "container_memory_working_set_bytes{job=\"kubelet/metrics/cadvisor\",image!=\"\",pod=\"busy-node\"}",
@@ -208,7 +208,7 @@ const QUERIES: &[&str] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prometheus_takes_all_of_it_and_its_usual_queries_have_answers() {
+async fn prometheus_scrapes_and_answers_usual_queries() {
     let node = busy("prometheus").await;
     let Some(prometheus) = Prometheus::start(&node) else {
         eprintln!("skipped: Prometheus is not installed (apt-get install prometheus)");
@@ -221,7 +221,7 @@ async fn prometheus_takes_all_of_it_and_its_usual_queries_have_answers() {
     for query in QUERIES {
         eventually(query, async || !prometheus.query(query).await.is_empty()).await;
     }
-    // What it could not keep of an answer, because of its time or because it is there twice, it says.
+    // Prometheus counts samples that it dropped because of their time or because they are duplicates.
     for lost in [
         "prometheus_target_scrapes_sample_duplicate_timestamp_total",
         "scrape_samples_scraped - scrape_samples_post_metric_relabeling != 0",

@@ -1,3 +1,5 @@
+//! The node under test.
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -6,7 +8,7 @@ use std::{
 };
 
 use cri::v1;
-use kubelet::{Config, Place, Settings};
+use kubelet::{Config, HostSettings, Settings};
 use rt::{Shutdown, Tasks};
 
 pub(crate) const APP: &str = "windlass.test/app:1";
@@ -15,7 +17,7 @@ pub(crate) const USER: &str = "windlass.test/user:1";
 const PAUSE: &str = "windlass.test/pause:1";
 const BUSYBOX: &str = "/bin/busybox";
 
-/// A node: a containerd of its own and a kubelet on it, below one directory and one control group.
+/// A node: a containerd and a kubelet, below one directory and one cgroup.
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
     pub(crate) cgroup: String,
@@ -81,7 +83,7 @@ impl Node {
         oci::import(&self.dir.join("containerd.sock"), &archive).unwrap();
     }
 
-    /// A machine that people work on may have a full disk, which is no reason to evict the tests' Pods.
+    /// Returns the settings. A full disk of the development machine must not evict the tests' Pods.
     pub(crate) fn settings(&self) -> Settings {
         let dir = self.dir.display();
         let text = format!(
@@ -91,7 +93,7 @@ impl Node {
              evictionHard: {{memory.available: 100Mi}}\nimageGCHighThresholdPercent: 100\n",
             self.cgroup, self.port
         );
-        let place = Place {
+        let place = HostSettings {
             node_name: "node".into(),
             node_ips: vec!["127.0.0.1".into()],
             root: self.dir.join("kubelet"),
@@ -101,7 +103,7 @@ impl Node {
         Settings::new(&kubelet::parse(&text).unwrap(), place).unwrap()
     }
 
-    /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
+    /// Runs the kubelet in the background. May be called again after [`Node::stop_kubelet`].
     pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
         self.start_kubelet_with(self.settings(), client);
     }
@@ -118,7 +120,7 @@ impl Node {
         self.kubelet = Some(tasks);
     }
 
-    /// Ends the kubelet wherever it is, as a crash would.
+    /// Ends the kubelet at an arbitrary point, like a crash.
     pub(crate) async fn stop_kubelet(&mut self) {
         if let Some(tasks) = self.kubelet.take() {
             tasks.drain(Duration::from_secs(10)).await;
@@ -126,7 +128,7 @@ impl Node {
     }
 
     pub(crate) fn manifest(&self, name: &str, text: &str) {
-        // Written aside and renamed, as tools that are careful do.
+        // Written to another directory and renamed, as careful tools do.
         let aside = self.dir.join(format!("{name}.tmp"));
         fs::write(&aside, text).unwrap();
         fs::rename(aside, self.dir.join("manifests").join(format!("{name}.yaml"))).unwrap();
@@ -136,7 +138,7 @@ impl Node {
         fs::remove_file(self.dir.join("manifests").join(format!("{name}.yaml"))).unwrap();
     }
 
-    /// The containers of a name, newest first.
+    /// Returns the containers of a name, newest first.
     pub(crate) async fn containers(&self, name: &str) -> Vec<v1::Container> {
         let all = self.cri.list_containers(None).await.unwrap();
         let mut found: Vec<_> =
@@ -156,7 +158,7 @@ impl Node {
         String::from_utf8_lossy(&answer.stdout).into_owned()
     }
 
-    /// Whether anything is left of the node's Pods besides the runtime's own files.
+    /// Reports whether nothing is left of the node's Pods except the runtime's own files.
     pub(crate) async fn is_empty(&self) -> bool {
         let entries = |below: &str| fs::read_dir(self.dir.join(below)).map_or(0, |d| d.count());
         self.cri.list_pod_sandboxes(None).await.unwrap().is_empty()
@@ -175,7 +177,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // A test that failed comes here without having closed the node: its containers are ended with their group.
+        // A failed test has not closed the node, so its containers are killed with their cgroup.
         let cgroups = sys::cgroup::detect();
         let _ = cgroups.kill(&self.cgroup);
         let _ = self.containerd.kill();
@@ -198,7 +200,7 @@ impl Drop for Node {
     }
 }
 
-/// An authority for clients, a client of its, and one of another's.
+/// Creates a client CA with a client, and another CA with a client that the first does not trust.
 fn identities(dir: &Path) {
     use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
     let validity = Validity::starting(std::time::SystemTime::now(), Duration::from_secs(86_400));
@@ -213,7 +215,7 @@ fn identities(dir: &Path) {
     }
 }
 
-/// Ends the shims of this node's containerd, which outlive it by design.
+/// Kills the shims of this node's containerd, which outlive it by design.
 fn kill_shims(dir: &Path) {
     let socket = dir.join("containerd.sock");
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -241,7 +243,7 @@ fn configuration(dir: &Path) -> String {
     )
 }
 
-/// A network that is loopback and nothing else, so that no test touches the machine's.
+/// Creates a network with loopback only, so that no test changes the machine's network.
 fn network(dir: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let plugin = "#!/bin/sh\ncat >/dev/null\ncase \"$CNI_COMMAND\" in\n\
@@ -258,7 +260,7 @@ fn network(dir: &Path) {
     fs::write(dir.join("cni/net.d/10-none.conflist"), list).unwrap();
 }
 
-/// Waits until something holds, and fails if it does not within half a minute.
+/// Waits until a condition holds, and fails after half a minute.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !holds().await {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_whose_worker_panics_goes_on_and_others_do_not_notice() {
+async fn restarts_panicked_worker_without_affecting_others() {
     let mut node = Node::start("panics").await;
     let (api, panics) = (FakeApi::default(), Panics::new(5, 0, 0.7));
     let of_pods = |request: &http::Request<client::Body>| {
@@ -28,7 +28,7 @@ async fn a_pod_whose_worker_panics_goes_on_and_others_do_not_notice() {
     eventually("the first Pods run", async || runs("bystander") && runs("going")).await;
     let id = || status(&api, "bystander")["containerStatuses"][0]["containerID"].clone();
     let before = id();
-    // Whatever workers say of their Pods panics from here on, so many times.
+    // From here on, the workers' requests panic this many times.
     panics.more(12);
     let now = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
     api.client("user").delete(&Resource::PODS, "default", "going", &now).await.unwrap();

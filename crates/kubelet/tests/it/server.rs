@@ -1,3 +1,5 @@
+//! The kubelet's server.
+
 use std::time::Duration;
 
 use client::{TlsMaterial, Transport};
@@ -55,7 +57,7 @@ async fn connect(node: &Node, path: &str, protocol: &str) -> Socket {
     socket
 }
 
-/// All that a stream's channels say until it ends.
+/// Returns the output of all channels until the stream ends.
 async fn said(socket: &mut Socket) -> [String; 4] {
     let mut channels: [Vec<u8>; 4] = Default::default();
     while let Some(Ok(message)) = socket.next().await {
@@ -94,7 +96,7 @@ async fn with_pod(name: &str) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_clients_of_the_authority_are_answered_and_logs_are_cut_as_asked() {
+async fn authenticates_clients_and_applies_log_options() {
     let node = with_pod("logs").await;
     assert_eq!(get(&node, None, "/pods").await.0, 401);
     assert_eq!(get(&node, Some("stranger"), "/pods").await.0, 401);
@@ -123,9 +125,9 @@ async fn only_clients_of_the_authority_are_answered_and_logs_are_cut_as_asked() 
     node.close().await;
 }
 
-/// With `serverTLSBootstrap`.
+/// Tests `serverTLSBootstrap`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_fail_until_the_cluster_has_issued_a_serving_certificate() {
+async fn refuses_handshakes_before_certificate_is_issued() {
     use pki::{Authority, KeyAlgorithm, Usage, Validity};
     let mut node = Node::start("serving").await;
     let api = testkit::FakeApi::default();
@@ -191,7 +193,7 @@ async fn exec_streams_and_port_forward_tunnels() {
     let mut socket =
         connect(&node, &format!("{exec}read%20x;stty%20size&stdin=1&stdout=1&tty=1"), v5).await;
     socket.send(message(4, "{\"Width\":101,\"Height\":37}")).await.unwrap();
-    // The size arrives on a stream of its own, so that it may come after the input.
+    // The size arrives on another stream, possibly after the input.
     tokio::time::sleep(Duration::from_millis(300)).await;
     socket.send(message(0, "x\n")).await.unwrap();
     let [_, stdout, ..] = said(&mut socket).await;

@@ -1,3 +1,5 @@
+//! Static Pods.
+
 use client::Resource;
 use testkit::FakeApi;
 
@@ -15,7 +17,7 @@ fn container(name: &str, command: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_static_pod_follows_its_file_and_a_restarted_kubelet_adopts_it() {
+async fn adopts_static_pod_and_follows_its_file() {
     let mut node = Node::start("static").await;
     node.start_kubelet(None);
     let command = "trap exit TERM; echo hello; while true; do sleep 0.1; done";
@@ -50,9 +52,9 @@ async fn a_static_pod_follows_its_file_and_a_restarted_kubelet_adopts_it() {
     node.close().await;
 }
 
-/// The API server is a static Pod itself: while it is replaced there is nobody to hear how the old one ended.
+/// The API server itself may be a static Pod: while it is replaced, the final status of the old one cannot be reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_static_pod_is_replaced_while_no_api_server_answers() {
+async fn replaces_static_pod_while_api_server_is_away() {
     let mut node = Node::start("alone").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));

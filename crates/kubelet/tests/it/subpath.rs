@@ -1,4 +1,4 @@
-//! Parts of volumes: what the runtime is told to mount is in no container's reach (CVE-2017-1002101, CVE-2021-25741).
+//! Mounts of subPaths: the runtime gets paths that no container can reach (CVE-2017-1002101, CVE-2021-25741).
 
 use client::{DeleteOptions, Resource};
 use serde_json::json;
@@ -9,10 +9,10 @@ use crate::{
     node::{Node, eventually},
 };
 
-/// What a part's path leads to when its container starts is refused in upstream's words, and a restarted kubelet takes
-/// the mounts of the one before away.
+/// A subPath that leads out of the volume when its container starts is refused. A restarted kubelet removes the mounts
+/// of the earlier one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_of_volumes_are_mounted_refused_and_given_back() {
+async fn mounts_rejects_and_unmounts_subpaths() {
     let mut node = Node::start("parts").await;
     let api = FakeApi::default();
     node.start_kubelet(Some(api.client("kubelet")));
@@ -72,7 +72,7 @@ async fn parts_of_volumes_are_mounted_refused_and_given_back() {
             .count()
     };
     assert_eq!(count(), 4);
-    // The mounts of a kubelet before this one are taken away too.
+    // A restarted kubelet also removes mounts of the earlier one.
     node.stop_kubelet().await;
     node.start_kubelet(Some(api.client("kubelet")));
     let second = json!({ "containers": [container("app", "sleep 1000")] });

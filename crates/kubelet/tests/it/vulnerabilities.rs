@@ -9,7 +9,7 @@ use crate::{
     node::{Node, USER, eventually},
 };
 
-/// CVE-2020-8557: what containers wrote to `/etc/hosts` counted for no limit.
+/// CVE-2020-8557: data that containers wrote to `/etc/hosts` did not count as their usage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evicts_pod_that_fills_files_of_the_kubelet() {
     let mut node = Node::start("ephemeral").await;
@@ -43,8 +43,7 @@ async fn evicts_pod_that_fills_files_of_the_kubelet() {
     node.close().await;
 }
 
-/// CVE-2019-11245: a container that was restarted, or whose image was there already, ran as root and not as the user of
-/// its image.
+/// CVE-2019-11245: a restarted container, or one whose image was present, ran as root and not as the image's user.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_restarted_container_as_the_user_of_its_image() {
     let mut node = Node::start("image-user").await;
@@ -68,7 +67,8 @@ async fn runs_restarted_container_as_the_user_of_its_image() {
     node.close().await;
 }
 
-/// CVE-2024-10220 and CVE-2025-1767: a repository of a tenant ran its hooks on the node, or was one of the node's own.
+/// CVE-2024-10220 and CVE-2025-1767: a gitRepo volume could run a tenant's hooks on the node, or read a local
+/// repository of the node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mounts_no_volume_of_a_git_repository() {
     let mut node = Node::start("git").await;

@@ -1,3 +1,5 @@
+//! Tests of the renewal of certificates.
+
 use std::{fs, time::Duration};
 
 use rt::ManualClock;
@@ -11,7 +13,7 @@ fn start() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000)
 }
 
-/// A cluster with all its certificates, and the user's kubeconfig with another context in it.
+/// Creates a cluster with all its certificates, and the user's kubeconfig with another context in it.
 fn made(dir: &Path) -> (Cluster, Plan) {
     let settings = Settings {
         node_name: "vm".to_owned(),
@@ -40,7 +42,7 @@ fn made(dir: &Path) -> (Cluster, Plan) {
     bootstrap::kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &files, &plan, now)
         .unwrap();
     fs::create_dir_all(layout.kubelet.join("pki")).unwrap();
-    assert!(serving(&cluster, &plan, now).unwrap());
+    assert!(ensure_serving_certificate(&cluster, &plan, now).unwrap());
     let user = dir.join("user.yaml");
     let other = api_config::kubeconfig::Cluster::with_ca("https://other", "");
     Kubeconfig::single("other", other, "other", Default::default()).write(&user).unwrap();
@@ -48,7 +50,7 @@ fn made(dir: &Path) -> (Cluster, Plan) {
     (cluster, plan)
 }
 
-/// Every certificate below a directory, in PEM files and in kubeconfigs, and where it is.
+/// Returns every certificate below a directory, in PEM files and kubeconfigs, with its path.
 fn certificates(dir: &Path) -> Vec<(PathBuf, Cert)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -70,7 +72,7 @@ fn certificates(dir: &Path) -> Vec<(PathBuf, Cert)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_running_cluster_outlives_its_certificates() {
+async fn renews_all_certificates_of_running_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, _) = made(dir.path());
     let authorities = ["ca.crt", "front-proxy-ca.crt"];
@@ -80,15 +82,16 @@ async fn a_running_cluster_outlives_its_certificates() {
         all
     };
     let first = leaves(dir.path());
-    // The control plane's, etcd's, the kubelet's and the front proxy's; eight kubeconfigs; the user's.
+    // The leaf certificates of the control plane, etcd, the kubelet and the front proxy; eight kubeconfigs; the user's.
     assert!(first.len() >= 15, "{:?}", first.iter().map(|(path, _)| path).collect::<Vec<_>>());
     let clock = Arc::new(ManualClock::new(start()));
     let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone()));
-    // Two years, a week at a time, while the task looks whenever its six hours are over.
+    // Two years, a week at a time. The task looks every six hours.
     for _ in 0..104 {
         clock.advance(7 * DAY);
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        // Keys are made on other threads, which the paused time does not know of: it goes on until they are there.
+        // Keys are generated on other threads, which the paused clock does not know about: advance it until they are
+        // written.
         loop {
             let left = leaves(dir.path())
                 .into_iter()
@@ -120,7 +123,7 @@ async fn a_running_cluster_outlives_its_certificates() {
 }
 
 #[test]
-fn what_the_user_took_out_stays_out() {
+fn does_not_restore_context_that_the_user_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (cluster, plan) = made(dir.path());
     let user = dir.path().join("user.yaml");

@@ -1,4 +1,4 @@
-//! The Pod network as an add-on: its objects, as an administrator of a cluster of `init` applies them.
+//! The Pod network as an add-on: prints the objects that an administrator applies to a cluster of `init`.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::Error;
 /// Prints the Pod network's objects for `kubectl apply -f -`
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// How to reach the cluster, and how the Pods are to
+    /// The kubeconfig of the cluster, whose API endpoint the Pods use, too
     #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
     pub kubeconfig: PathBuf,
     /// Tunnel packets between Pods of different nodes even where a plain route would do
@@ -23,7 +23,7 @@ pub struct Args {
     pub tunnel: bool,
 }
 
-/// The objects follow from the configuration that `init` left in the cluster.
+/// Prints the objects, which depend on the configuration that `init` stored in the cluster.
 pub async fn print(args: Args) -> Result<(), Error> {
     let kubeconfig = Kubeconfig::load(&args.kubeconfig)?;
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass")?;
@@ -31,8 +31,8 @@ pub async fn print(args: Args) -> Result<(), Error> {
     let cluster = objects::read_kubeadm_config(&kept)?;
     if cluster.networking.pod_subnet.is_empty() {
         return Err(Error::Other(
-            "the cluster has no range for Pods (podSubnet in the ConfigMap kubeadm-config), so that its nodes get none; \
-             give one to init by --pod-network-cidr"
+            "the cluster has no Pod range (podSubnet in the ConfigMap kubeadm-config), so its nodes get none; \
+             run init with --pod-network-cidr"
                 .to_owned(),
         ));
     }
@@ -40,7 +40,7 @@ pub async fn print(args: Args) -> Result<(), Error> {
         Some(_) => endpoint::of_node(&cluster, &ApiEndpoint::default()),
         None => kubeconfig.current()?.cluster.clone(),
     };
-    // A Pod has the CA where its service account is.
+    // A Pod has the CA in its service account volume.
     let api = Cluster { certificate_authority_data: String::new(), ..api };
     let ways = if args.tunnel { Ways::Tunnel } else { Ways::Shortest };
     let objects = network::objects(&cluster, api, ways)?;

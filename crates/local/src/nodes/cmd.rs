@@ -1,4 +1,4 @@
-//! `windlass node`: the nodes of a cluster, and what can befall them.
+//! `windlass node`: lists a cluster's nodes, and stops, disconnects and enters them.
 
 use std::{ffi::OsString, fs, path::PathBuf, time::Duration};
 
@@ -8,33 +8,34 @@ use serde_json::Value;
 use super::{link, power, space};
 use crate::{Cluster, Error, process::Role, up};
 
-/// Lists, stops, starts, cuts off and enters the nodes of a cluster on this machine.
+/// Lists, stops, starts, disconnects and enters the nodes of a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
     #[arg(long, default_value = crate::DEFAULT_NAME, global = true)]
     pub name: String,
-    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long, global = true)]
     pub root: Option<PathBuf>,
+    /// The action.
     #[command(subcommand)]
     pub action: Action,
 }
 
-/// What befalls a node.
+/// An action on the nodes.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Action {
-    /// Lists the nodes: their addresses, and whether they run
+    /// Lists the nodes with their addresses and states
     List,
-    /// Ends all processes of a node at once, as a loss of power would
+    /// Kills all processes of a node at once, like a power failure
     Stop { node: String },
     /// Starts a node that was stopped
     Start { node: String },
-    /// Takes a node's network away
+    /// Disconnects a node from the network
     Cut { node: String },
-    /// Gives a node its network back
+    /// Connects a node to the network again
     Heal { node: String },
-    /// Runs a command inside of a node
+    /// Runs a command inside a node
     Exec {
         node: String,
         #[arg(last = true, required = true)]
@@ -42,10 +43,10 @@ pub enum Action {
     },
 }
 
-/// How long the API server has to say how the nodes are.
+/// The time to wait for the API server's view of a node.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Does it to a cluster that is up. `exec` ends the process if the command fails.
+/// Performs the action on a running cluster. `exec` ends the process if the command fails.
 pub async fn run(args: Args) -> Result<(), Error> {
     let cluster = Cluster::load(&args.name, &Cluster::at(&args.name, args.root.as_deref()))?;
     match args.action {
@@ -54,7 +55,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Action::Start { node } => power::start(&cluster, &cluster.member(&node)?),
         Action::Cut { node } => set_cut(&cluster, &cluster.member(&node)?, true),
         Action::Heal { node } => set_cut(&cluster, &cluster.member(&node)?, false),
-        // The command has the caller's terminal, and its exit code becomes ours.
+        // The command uses the caller's terminal, and this process exits with its code.
         Action::Exec { node, command } => {
             match space::exit_code(space::run(&cluster.member(&node)?, &command).await?) {
                 0 => Ok(()),
@@ -64,7 +65,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
 }
 
-/// The mark outlives the node's processes, so that one that is stopped while it is cut off starts cut off.
+/// Connects or disconnects a node. The marker file outlives the node's processes, so a node that is stopped while
+/// disconnected starts disconnected.
 fn set_cut(cluster: &Cluster, node: &Cluster, cut: bool) -> Result<(), Error> {
     let mark = node.cut();
     if cut {

@@ -1,4 +1,4 @@
-//! A further node joins as any machine does: by a token, with kubeadm's phases, from inside of its namespaces.
+//! Joins further nodes as on any machine: with a token and kubeadm's phases, from inside the node's namespaces.
 
 use std::{path::Path, process::Stdio, sync::Arc};
 
@@ -38,12 +38,12 @@ use crate::{
     replicated,
 };
 
-type Done<'a, T> = futures_util::future::BoxFuture<'a, Result<T, bootstrap::Error>>;
+type ServiceFuture<'a, T> = futures_util::future::BoxFuture<'a, Result<T, bootstrap::Error>>;
 
-/// How long a token is good for that nodes join by in the same minute.
+/// The lifetime of the bootstrap token, which is used within a minute.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// Puts into the cluster what those who join look for, and lets all of `nodes` join that have not, side by side.
+/// Publishes in the cluster what joining nodes look up, and joins all of `nodes` that have not joined, in parallel.
 pub(crate) async fn all(
     cluster: &Cluster,
     client: &Client,
@@ -61,7 +61,7 @@ pub(crate) async fn all(
             false => None,
         },
     };
-    offer(cluster, client, &credentials).await?;
+    publish_join_data(cluster, client, &credentials).await?;
     for node in &nodes {
         write_configuration(cluster, node, &credentials)?;
     }
@@ -70,15 +70,19 @@ pub(crate) async fn all(
     Ok(())
 }
 
-/// What those who join show.
+/// The credentials of joining nodes.
 struct Credentials {
     token: String,
-    /// Opens the certificates that control planes share.
+    /// Decrypts the certificates that control planes share; `None` if no control plane joins.
     certificate_key: Option<String>,
 }
 
-/// The phases of `init` that a cluster needs for others to join.
-async fn offer(cluster: &Cluster, client: &Client, credentials: &Credentials) -> Result<(), Error> {
+/// Runs the phases of `init` that publish configuration, certificates and a bootstrap token for joining nodes.
+async fn publish_join_data(
+    cluster: &Cluster,
+    client: &Client,
+    credentials: &Credentials,
+) -> Result<(), Error> {
     let mut config = cluster.init();
     config.kubelet = cluster.shared_kubelet();
     config.fill(&Facts { cgroup_driver: "cgroupfs".to_owned(), ..Facts::default() });
@@ -130,7 +134,7 @@ fn write_configuration(
         unsafe_skip_ca_verification: false,
     });
     if node.settings.control_plane {
-        // As the first one, it takes Pods of users, too.
+        // Like the first control plane, it also runs users' Pods.
         join.node_registration.taints = Some(Vec::new());
         join.control_plane = Some(JoinControlPlane {
             local_api_endpoint: ApiEndpoint {
@@ -142,7 +146,7 @@ fn write_configuration(
     }
     let patches = node.root.join("etc/patches");
     join.patches = Some(PatchesAt { directory: patches.display().to_string() });
-    // What all nodes share comes from the cluster, and what is the node's own is patched into it.
+    // Shared settings come from the cluster, and the node's own are a patch.
     let own = node.kubelet(&node.layout());
     let patch = own_settings(&own);
     let text = json!(patch).to_string();
@@ -157,7 +161,7 @@ fn write_configuration(
     Ok(())
 }
 
-/// The fields of a kubelet's settings that differ from node to node.
+/// Returns the fields of a kubelet's configuration that differ between nodes.
 fn own_settings(kubelet: &KubeletConfiguration) -> serde_json::Value {
     json!({
         "staticPodPath": kubelet.static_pod_path,
@@ -169,8 +173,8 @@ fn own_settings(kubelet: &KubeletConfiguration) -> serde_json::Value {
     })
 }
 
-/// Starts `join` in the node, and tells what it said if it fails. Each line that it writes asks for the supervisor, whom
-/// it cannot reach from among the node's processes.
+/// Runs `join` inside the node, and returns its error output if it fails. For each line of its standard output, this
+/// process notifies the supervisor, which `join` cannot signal from the node's PID namespace.
 async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     space::wait_for_holder(node).await?;
     let join = internal(node, "join");
@@ -186,22 +190,22 @@ async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     };
     let mut child = space::among(node, start)?.map_err(failed)?;
     let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-    let asked = async {
+    let notify = async {
         let Some(mut lines) = lines else { return };
         while let Ok(Some(_)) = lines.next_line().await {
             tell_supervisor(cluster);
         }
     };
-    let ((), output) = tokio::join!(asked, child.wait_with_output());
+    let ((), output) = tokio::join!(notify, child.wait_with_output());
     let output = output.map_err(failed)?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Other(format!("node {} did not join: {said}", node.settings.node_name)))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Other(format!("node {} did not join: {stderr}", node.settings.node_name)))
 }
 
-/// The phases of `join`, in a process that is inside of the node.
+/// Runs the phases of `join`, in a process inside the node.
 pub async fn run(node: Cluster) -> Result<(), Error> {
     let path = join_file(&node);
     let text = std::fs::read(&path).map_err(Error::file("reading", &path))?;
@@ -228,37 +232,38 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
     if let Some(patches) = &join.patches {
         machine.patches = Patches::load(Path::new(&patches.directory))?;
     }
-    machine.service = Arc::new(Supervised { node: node.clone() });
+    machine.service = Arc::new(SupervisedKubelet { node: node.clone() });
     let recorder = Recorder::new(node.home(), &format!("join {}", node.settings.node_name));
     let progress = Progress::silent(recorder);
     let mut ctx = join::Ctx::new(join, machine);
-    // `up` has looked at the machine's cgroups, of either version.
+    // `up` has checked the host's cgroups, of either version.
     ctx.ignored = Ignored::new(["SystemVerification".to_owned()])?;
     phase::run(&join::phases(), &[], &[], &progress, &mut ctx).await?;
-    // It holds a token, and is of no more use.
+    // The file contains a token and is no longer needed.
     std::fs::remove_file(&path).map_err(Error::file("removing", &path))
 }
 
-/// The cluster's supervisor keeps the agents running, in which the kubelets are; told to look, it starts those whose
-/// settings are there by now. Whoever started `join` tells it, for each line that `join` writes.
-struct Supervised {
+/// The kubelet as a service of the cluster's supervisor. The supervisor runs kubelets in the agents, and starts an
+/// agent once its configuration exists. It checks this after a signal from the parent of `join`, which sends one for
+/// each line that `join` prints.
+struct SupervisedKubelet {
     node: Cluster,
 }
 
-impl KubeletService for Supervised {
-    fn install(&self, _: bool) -> Done<'_, Vec<Touched>> {
+impl KubeletService for SupervisedKubelet {
+    fn install(&self, _: bool) -> ServiceFuture<'_, Vec<Touched>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn start(&self) -> Done<'_, ()> {
+    fn start(&self) -> ServiceFuture<'_, ()> {
         Box::pin(async {
             println!("start the kubelet of {}", self.node.settings.node_name);
             Ok(())
         })
     }
 
-    fn stop(&self) -> Done<'_, ()> {
-        // A node that has not joined has no kubelet yet.
+    fn stop(&self) -> ServiceFuture<'_, ()> {
+        // A node that has not joined has no kubelet.
         Box::pin(async { Ok(()) })
     }
 
@@ -271,7 +276,7 @@ impl KubeletService for Supervised {
     }
 }
 
-/// Makes the supervisor look at what is wanted. One that is just being started looks by itself.
+/// Makes the supervisor check which processes should run. One that is just starting does so anyway.
 pub(crate) fn tell_supervisor(cluster: &Cluster) {
     if let Some(pid) = Role::Supervisor.running(cluster) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGHUP);

@@ -1,4 +1,4 @@
-//! The link between the nodes of a cluster: `instances`' link, by the cluster's name and settings.
+//! The link between a cluster's nodes: the link of `instances` with the cluster's name and settings.
 
 use std::net::IpAddr;
 
@@ -15,17 +15,17 @@ fn link(cluster: &Cluster) -> Result<Link, Error> {
     })
 }
 
-/// Connects a node whose namespaces a process holds; what is there already is left as it is.
+/// Connects a node whose namespaces the process `holder` has. Parts that exist are kept.
 pub(crate) fn connect(cluster: &Cluster, node: &Cluster, holder: i32) -> Result<(), Error> {
     Ok(link::connect(&link(cluster)?, node.settings.address, node.is_cut(), holder)?)
 }
 
-/// Takes a node's cable out, or puts it back.
+/// Takes a node's cable down (`cut`) or up again.
 pub(crate) fn set_cut(cluster: &Cluster, node: &Cluster, cut: bool) -> Result<(), Error> {
     Ok(link::set_cut(&link(cluster)?, node.settings.address, cut)?)
 }
 
-/// Takes the cables, the bridge and its rules away.
+/// Removes the cables, the bridge and its rules.
 pub(crate) fn remove(cluster: &Cluster, nodes: &[Cluster]) -> Result<(), Error> {
     let addresses: Vec<IpAddr> = nodes.iter().map(|node| node.settings.address).collect();
     Ok(link::remove(&link(cluster)?, addresses)?)

@@ -1,4 +1,4 @@
-//! Stops a node as a loss of power would, and starts it again.
+//! Stops a node like a power failure, and starts it again.
 
 use std::{fs, time::Duration};
 
@@ -11,19 +11,19 @@ use crate::{Cluster, Error};
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Ends every process of a node, its Pods' among them, and keeps it so until it is started.
+/// Kills every process of a node and of its Pods, and marks the node as stopped.
 pub(crate) async fn stop(node: &Cluster) -> Result<(), Error> {
     let mark = node.stopped();
     fs::write(&mark, "").map_err(Error::file("writing", &mark))?;
-    end(node).await
+    kill_all(node).await
 }
 
-/// Ends every process of a node. The supervisor starts them again where the node is not marked as stopped.
-pub(crate) async fn end(node: &Cluster) -> Result<(), Error> {
+/// Kills every process of a node. The supervisor restarts them unless the node is marked as stopped.
+pub(crate) async fn kill_all(node: &Cluster) -> Result<(), Error> {
     let cgroups = sys::cgroup::detect();
     let start = Instant::now();
     loop {
-        // The kernel ends the others with the holder. Those of a holder that has ended are known by their namespaces.
+        // The kernel kills all processes with the holder. Survivors of an earlier holder are found by their namespaces.
         let mut targets = space::inhabitants(node);
         targets.extend(node.roles().iter().filter_map(|role| role.running(node)));
         if targets.is_empty() {
@@ -33,17 +33,17 @@ pub(crate) async fn end(node: &Cluster) -> Result<(), Error> {
             let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         if let Err(error) = cgroups.kill(&node.cgroup()) {
-            tracing::warn!(%error, "ending a node's Pods");
+            tracing::warn!(%error, "cannot kill the node's Pods");
         }
         if start.elapsed() > PATIENCE {
             return Err(Error::Other(format!(
-                "processes of node {} do not end; `ps` shows which, and what they wait for",
+                "processes of node {} do not exit after SIGKILL; find them with `ps`",
                 node.settings.node_name
             )));
         }
         sleep(LOOK).await;
     }
-    // What a runtime keeps about running containers does not outlive a machine's start.
+    // As after a reboot, the runtime's state of running containers is lost.
     let state = node.run().join("containerd");
     match fs::remove_dir_all(&state) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -53,7 +53,7 @@ pub(crate) async fn end(node: &Cluster) -> Result<(), Error> {
     }
 }
 
-/// Lets the supervisor start a node that was stopped.
+/// Removes the mark of a stopped node and lets the supervisor start it.
 pub(crate) fn start(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     let mark = node.stopped();
     match fs::remove_file(&mark) {

@@ -1,7 +1,7 @@
-//! A node's namespaces, which a process holds and every other process of the node enters.
+//! A node's namespaces: one process holds them, and the node's other processes enter them.
 //!
-//! The holder is the first process of the node's namespace of processes: it buries orphans, and its end is the node's loss
-//! of power, since the kernel ends every other process with it. Whoever starts a process of the node puts it there.
+//! The holder is PID 1 of the node's PID namespace. It reaps orphans, and the kernel kills all other processes with it.
+//! Only the parent of a process can start it inside that namespace.
 
 use std::{
     ffi::OsString,
@@ -22,33 +22,33 @@ use crate::{
     replicated,
 };
 
-/// What processes of a node must not share with those of other nodes: names of network namespaces, the runtime's
-/// sockets and the results of its network plugins.
+/// Directories that nodes must not share: names of network namespaces, sockets of the runtime, and results of CNI
+/// plugins.
 const PRIVATE: [&str; 3] = ["/run/netns", "/run/containerd", "/var/lib/cni"];
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Waits until the process that holds the namespaces has made them.
+/// Waits until the process `holder` has created the namespaces.
 pub(crate) fn ready(holder: i32) -> Result<(), Error> {
     Ok(space::ready(holder)?)
 }
 
-/// The whole life of the process that holds a node's namespaces.
+/// Runs the process that holds a node's namespaces.
 pub fn hold(node: &Cluster) -> Result<(), Error> {
     make(node)?;
     sys::pause().map_err(|e| Error::Other(format!("waiting: {e}")))
 }
 
-/// The directories of a cluster's root that its further nodes do not see: the keys, the objects, the sockets and the other
-/// nodes.
+/// The directories of a cluster's root that are hidden from further nodes: keys, objects, sockets, and other nodes.
 const HIDDEN: [&str; 4] = ["etc", "nodes", "run", "var"];
 
 fn make(node: &Cluster) -> Result<(), Error> {
     let bound = vec![(write_hosts(node)?, PathBuf::from(HOSTS))];
     let home = Layout::under(node.home()).kubernetes;
-    let mut kept = vec![(node.root.clone(), node.root.clone()), (certs::excerpt(node), home)];
+    let mut kept =
+        vec![(node.root.clone(), node.root.clone()), (certs::shared_directory(node), home)];
     if node.is_replicated() {
-        kept.push(replicated::data(node)?);
+        kept.push(replicated::etcd_mount(node)?);
     }
     let hidden = HIDDEN.map(|name| node.home().join(name)).into();
     let hostname = node.settings.node_name.clone();
@@ -57,7 +57,7 @@ fn make(node: &Cluster) -> Result<(), Error> {
     Ok(space::make(&Space { hostname, private, bound, read_only, hidden, kept })?)
 }
 
-/// The process that holds a node's namespaces, once it has made them.
+/// Returns the process that holds a node's namespaces, once it has created them.
 pub(crate) fn holder(node: &Cluster) -> Option<i32> {
     Role::Holder.running(node).filter(|pid| space::is_inside(*pid))
 }
@@ -81,13 +81,13 @@ fn not_running(node: &Cluster) -> Error {
     Error::Other(format!("node {name} does not run; start it with `windlass node start {name}`"))
 }
 
-/// Starts a process among those of a node; `start` starts it.
+/// Calls `start` in a thread whose child processes are in the node's PID namespace.
 pub(crate) fn among<T: Send>(node: &Cluster, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let holder = holder(node).ok_or_else(|| not_running(node))?;
     Ok(space::among(Processes::Of(holder), start)?)
 }
 
-/// Runs a command inside of a node with the terminal of the caller, and returns how it ended.
+/// Runs a command inside a node with the caller's terminal, and returns its exit status.
 pub(crate) async fn run(node: &Cluster, command: &[OsString]) -> Result<ExitStatus, Error> {
     wait_for_holder(node).await?;
     let mut enter = internal(node, "enter");
@@ -100,12 +100,12 @@ pub(crate) async fn run(node: &Cluster, command: &[OsString]) -> Result<ExitStat
     status.map_err(|e| Error::Other(format!("waiting for the command: {e}")))
 }
 
-/// The exit code by which a shell would report how a command ended.
+/// Returns the exit code that a shell would report.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-/// The machine's table of hosts with the node's own name, which whoever looks it up need not ask a name server for.
+/// Writes a node's hosts file: the host's, and the node's name, which then needs no DNS.
 fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
     let machines = fs::read_to_string(HOSTS).unwrap_or_default();
     let path = node.root.join("etc/hosts");
@@ -114,7 +114,8 @@ fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Becomes another program inside of a node, among whose processes the caller is already; returns only if that fails.
+/// Enters a node's namespaces and executes a command. The caller must be in the node's PID namespace. Returns only on
+/// failure.
 pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
         return Error::Other("no command is given to run in the node".to_owned());
@@ -133,7 +134,7 @@ fn enter_namespaces(node: &Cluster) -> Result<(), Error> {
     Ok(())
 }
 
-/// The processes that have the namespaces of a node, apart from those that have the machine's.
+/// Returns the processes in a node's namespaces.
 pub(crate) fn inhabitants(node: &Cluster) -> Vec<i32> {
     let known = node.roles().iter().find_map(|role| role.running(node));
     known.map(space::inhabitants).unwrap_or_default()

@@ -1,8 +1,10 @@
+//! Tests of the checks before `up`.
+
 use std::fs;
 
 use super::*;
 
-/// A machine on which nothing is missing.
+/// Returns a host without problems.
 fn good() -> Machine {
     Machine {
         root: true,
@@ -19,7 +21,7 @@ fn good() -> Machine {
 }
 
 #[test]
-fn a_good_machine_has_no_problems() {
+fn accepts_suitable_host() {
     assert!(good().problems().is_empty());
     for version in ["v1.7.2", "1.6.0", "v2.1.0-beta.1", "2.0.0"] {
         let told = format!("containerd github.com/containerd/containerd {version} abc");
@@ -30,7 +32,7 @@ fn a_good_machine_has_no_problems() {
 }
 
 #[test]
-fn each_problem_is_named_with_its_cause_and_cure() {
+fn reports_each_problem_with_cause_and_cure() {
     let old = "containerd github.com/containerd/containerd v1.5.9 abc".to_owned();
     for (machine, check, cause, cure) in [
         (
@@ -54,7 +56,7 @@ fn each_problem_is_named_with_its_cause_and_cure() {
         (
             Machine { containerd: Ok(String::new()), ..good() },
             "ContainerRuntimeVersion",
-            "does not tell its version",
+            "does not report its version",
             "1.6 or newer",
         ),
         (
@@ -113,7 +115,7 @@ fn each_problem_is_named_with_its_cause_and_cure() {
 }
 
 #[test]
-fn a_node_within_a_range_of_the_cluster_is_found() {
+fn finds_node_address_inside_cluster_range() {
     let (services, pods) = ("10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/48");
     for (node, found) in [
         ("192.168.1.5", None),
@@ -131,7 +133,7 @@ fn a_node_within_a_range_of_the_cluster_is_found() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn reports_all_problems_at_once() {
     let machine = Machine {
         forwarding: String::new(),
         missing_programs: vec!["runc", "ctr"],
@@ -142,7 +144,7 @@ fn all_problems_are_told_at_once() {
 }
 
 #[test]
-fn controllers_are_found_in_both_versions_of_cgroups() {
+fn finds_controllers_in_cgroup_v1_and_v2() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(missing_controllers(dir.path()), CONTROLLERS);
     for name in ["cpu", "memory"] {
@@ -156,7 +158,7 @@ fn controllers_are_found_in_both_versions_of_cgroups() {
 }
 
 #[test]
-fn space_is_that_of_the_nearest_directory_that_exists() {
+fn measures_space_of_the_nearest_existing_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (place, _) = free(&dir.path().join("not/yet/there")).unwrap();
     assert_eq!(place, dir.path());

@@ -1,5 +1,5 @@
-//! What is remembered of claims over restarts, in upstream's format (`dra_manager_state`), so that either kubelet can take
-//! a node over from the other.
+//! The checkpoint of claims in upstream's format (`dra_manager_state`), so that each kubelet can take over the other's
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Book, Claim, Device};
 const KIND: &str = "DRACheckpoint";
 const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
 
-/// Why a checkpoint is not believed.
+/// The error of a checkpoint that cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it cannot be read: {0}")]
@@ -22,7 +22,7 @@ pub enum CheckpointError {
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct File {
-    /// [`Data`] as JSON, of whose bytes the checksum is.
+    /// [`Data`] as JSON. The checksum covers these bytes.
     data: String,
     checksum: u32,
 }
@@ -51,7 +51,7 @@ struct Entry {
     drivers: Option<BTreeMap<String, DriverState>>,
 }
 
-/// How Go writes the members of a set.
+/// The value of a set's member in Go's encoding.
 #[derive(Deserialize, Serialize)]
 struct Empty {}
 
@@ -75,7 +75,7 @@ struct DeviceState {
     cdi: Option<Vec<String>>,
 }
 
-/// Go writes a list that nobody has begun as null.
+/// Converts an empty list to `None`, because Go encodes it as null.
 fn list<T>(items: Vec<T>) -> Option<Vec<T>> {
     (!items.is_empty()).then_some(items)
 }
@@ -124,14 +124,14 @@ impl From<Entry> for Claim {
             namespace: entry.namespace,
             pods: entry.pods.into_iter().flatten().map(|(uid, _)| uid).collect(),
             drivers: entry.drivers.into_iter().flatten().map(devices).collect(),
-            // The machine may have been started anew, which takes from it what drivers made.
+            // The machine may have been rebooted, which discards what drivers have prepared.
             prepared: false,
         }
     }
 }
 
 impl Book {
-    /// The checkpoint's bytes.
+    /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let claims = list(self.claims().map(Entry::from).collect());
         let data = Data { kind: KIND.to_owned(), version: VERSION.to_owned(), claims };
@@ -140,7 +140,7 @@ impl Book {
         serde_json::to_vec(&File { data, checksum }).unwrap_or_default()
     }
 
-    /// What a kubelet before this one has left.
+    /// Restores the claims from the checkpoint of an earlier kubelet.
     pub fn restore(checkpoint: &[u8]) -> Result<Self, CheckpointError> {
         let file: File = serde_json::from_slice(checkpoint)?;
         let actual = crc32fast::hash(file.data.as_bytes());

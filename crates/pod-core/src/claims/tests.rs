@@ -44,7 +44,7 @@ fn key() -> Key {
     ("ns".to_owned(), "claim".to_owned())
 }
 
-/// A book in which a claim is ready for Pods.
+/// Returns a book with a claim that is prepared for these Pods.
 fn ready(pods: &[&str]) -> Book {
     let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
     let claim = wanted(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
@@ -59,7 +59,7 @@ fn ready(pods: &[&str]) -> Book {
 }
 
 #[test]
-fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
+fn checks_allocation_reservation_and_owner_of_a_claim() {
     let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
     let check = |change: fn(&mut Value)| {
         let error = wanted(&pod).unwrap()[0].check(&pod, &object(change));
@@ -72,7 +72,7 @@ fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
         refused("ResourceClaim claim: not allocated")
     );
     let other = "pod p (pod-1) is not allowed to use ResourceClaim claim (claim-1)";
-    // A Pod of that name, but another one.
+    // Another Pod of the same name.
     assert_eq!(
         check(|claim| claim["status"]["reservedFor"][0]["uid"] = json!("pod-0")),
         refused(other)
@@ -84,7 +84,7 @@ fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
     );
     let none = wanted(&of_template(json!([]))).unwrap_err().to_string();
     assert_eq!(none, "pod \"ns/p\": ResourceClaim not created yet");
-    // The template's maker says that none is needed.
+    // The status says that the template needs no claim.
     assert_eq!(wanted(&of_template(json!([{"name": "gpu"}]))).unwrap(), []);
     let nameless = self::pod(json!([{"name": "gpu"}]), json!({}), json!({"name": "c"}));
     let error = wanted(&nameless).unwrap_err().to_string();
@@ -92,7 +92,7 @@ fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
         error,
         "pod \"ns/p\", spec.resourceClaim \"gpu\": none of the supported fields are set"
     );
-    // A static Pod that has no UID yet is not the one that a reservation without one speaks of.
+    // A static Pod without a UID must not match a reservation without a UID.
     let mut unborn = pod.clone();
     unborn.metadata.uid = None;
     let claim = object(|claim| claim["status"]["reservedFor"][0]["uid"] = json!(""));
@@ -101,7 +101,7 @@ fn a_claim_is_the_pods_only_if_it_is_allocated_reserved_and_made_for_it() {
 }
 
 #[test]
-fn a_container_is_given_what_it_names_of_a_claim() {
+fn gives_container_the_requests_that_it_names() {
     let book = ready(&["pod-1"]);
     let given = |claims: Value| {
         let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
@@ -114,7 +114,7 @@ fn a_container_is_given_what_it_names_of_a_claim() {
     assert_eq!(given(json!([{"name": "gpu", "request": "none"}])), [""; 0]);
     assert_eq!(given(json!([])), [""; 0]);
 
-    // Another Pod is not given it, whatever it says.
+    // Another Pod with the same reference gets nothing.
     let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
     let asks = json!({"name": "c", "resources": {"claims": [{"name": "gpu"}]}});
     let mut other = pod(listed, json!({}), asks);
@@ -124,7 +124,7 @@ fn a_container_is_given_what_it_names_of_a_claim() {
 }
 
 #[test]
-fn extended_resources_come_from_the_schedulers_claim() {
+fn takes_extended_resources_from_the_schedulers_claim() {
     let book = ready(&["pod-1"]);
     let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "claim",
         "requestMappings": [
@@ -140,7 +140,7 @@ fn extended_resources_come_from_the_schedulers_claim() {
 }
 
 #[test]
-fn a_claim_is_made_ready_once_and_taken_back_after_its_last_pod() {
+fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     let mut book = ready(&["pod-1"]);
     let claim = book.claims().next().unwrap().clone();
     assert_eq!(book.begin("pod-2", vec![claim.clone()]).unwrap(), []);
@@ -151,7 +151,8 @@ fn a_claim_is_made_ready_once_and_taken_back_after_its_last_pod() {
     assert_eq!(book.leave("pod-1"), []);
     let last = book.leave("pod-2");
     assert_eq!(last.iter().map(|claim| &*claim.uid).collect::<Vec<_>>(), ["claim-1"]);
-    // Until the drivers have taken it back it is the Pod's, and it is not ready for the next.
+    // The claim stays with the Pod until the drivers have unprepared it, and does not count as prepared for the next
+    // Pod.
     assert_eq!(book.used_by("pod-2"), [key()]);
     assert_eq!(book.begin("pod-4", vec![claim]).unwrap().len(), 1);
     book.prepared(&key());
@@ -165,8 +166,8 @@ fn a_claim_is_made_ready_once_and_taken_back_after_its_last_pod() {
 }
 
 #[test]
-fn a_checkpoint_is_upstreams_and_a_damaged_one_is_refused() {
-    // As upstream writes it.
+fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
+    // A checkpoint of upstream's kubelet.
     let theirs = br#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"067798be-454e-4be4-9047-1aa06aea63f7\",\"ClaimName\":\"example\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-1\",\"ShareID\":null,\"RequestNames\":[\"test request\"],\"CDIDeviceIDs\":[\"example.com/example=cdi-example\"]}]}}}]}","Checksum":2570581864}"#;
     let book = Book::restore(theirs).unwrap();
     assert_eq!(book.checkpoint(), theirs);

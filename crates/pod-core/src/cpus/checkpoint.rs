@@ -1,4 +1,5 @@
-//! Who has which CPUs, in upstream's format (`cpu_manager_state`), so that either kubelet can take a node over.
+//! The checkpoint of CPUs in upstream's format (`cpu_manager_state`), so that each kubelet can take over the other's
+//! node.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{CpuSet, Cpus};
 use crate::spec::fnv1a;
 
-/// The policies that a checkpoint may be of.
+/// The name of the policy with exclusive CPUs.
 pub const STATIC: &str = "static";
 
-/// Why a checkpoint is not gone on with.
+/// The error of a checkpoint that cannot be restored. The messages are upstream's.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("it cannot be read: {0}")]
@@ -50,7 +51,7 @@ struct File {
 }
 
 impl File {
-    /// The hash of what Go's value prints of itself, which upstream compares.
+    /// Returns the hash of Go's printed form of the value, which upstream compares.
     fn actual(&self) -> u64 {
         let of_pod = |(uid, containers): (&String, &BTreeMap<String, String>)| {
             let each: Vec<String> =
@@ -59,7 +60,8 @@ impl File {
         };
         let entries: Vec<String> = self.entries.iter().map(of_pod).collect();
         let printed = format!(
-            "(*state.CPUManagerCheckpoint){{PolicyName:(string){} DefaultCPUSet:(string){} Entries:(map[string]map[string]string)map[{}] Checksum:(checksum.Checksum)0}}",
+            "(*state.CPUManagerCheckpoint){{PolicyName:(string){} DefaultCPUSet:(string){} \
+             Entries:(map[string]map[string]string)map[{}] Checksum:(checksum.Checksum)0}}",
             self.policy_name,
             self.default_cpu_set,
             entries.join(" ")
@@ -68,7 +70,7 @@ impl File {
     }
 }
 
-/// What the policy `none` leaves: nobody has anything.
+/// Encodes the checkpoint of the policy `none`, without allocations.
 pub fn none() -> Vec<u8> {
     written("none", String::new(), BTreeMap::new())
 }
@@ -83,7 +85,7 @@ fn written(
     serde_json::to_vec(&file).unwrap_or_default()
 }
 
-/// Whether a checkpoint is one of a policy; the error says of which it is.
+/// Checks that a checkpoint belongs to a policy. The error names the checkpoint's policy.
 pub fn is_of(checkpoint: &[u8], wanted: &'static str) -> Result<(), StateError> {
     read(checkpoint, wanted).map(drop)
 }
@@ -101,7 +103,7 @@ fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
 }
 
 impl Cpus {
-    /// The checkpoint's bytes.
+    /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let text = |of_pod: &BTreeMap<String, CpuSet>| {
             of_pod.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect()
@@ -110,14 +112,14 @@ impl Cpus {
         written(STATIC, self.shared.to_string(), entries)
     }
 
-    /// Goes on with what a kubelet before this one has left, if that fits the machine and what is reserved.
+    /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved CPUs.
     pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
         let file = read(checkpoint, STATIC)?;
         let shared: CpuSet = file.default_cpu_set.parse()?;
         let all: CpuSet = self.machine.keys().copied().collect();
         let reserved = self.reserved.clone();
         if shared.is_empty() {
-            // Nothing was ever given away: it is as if there were no checkpoint.
+            // An empty set is upstream's checkpoint without allocations; treat it as if there were none.
             return if file.entries.is_empty() { Ok(self) } else { Err(StateError::NothingShared) };
         }
         if self.options.strict && !reserved.is_apart(&shared) {

@@ -1,49 +1,51 @@
+//! Sets of CPUs.
+
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// A set of CPUs, written as the kernel does: `0-3,8`.
+/// A set of CPUs in the kernel's list format, for example `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// More CPUs than these has no machine.
+/// The upper bound of CPU numbers. No machine has more CPUs.
 const MOST: u32 = 8192;
 
-/// What is no set of CPUs.
+/// The error for a string that is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no list of CPUs, such as 0-3,8")]
+#[error("{0:?} is not a list of CPUs such as 0-3,8")]
 pub struct SetError(String);
 
 impl CpuSet {
-    /// How many there are.
+    /// Returns the number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a CPU is in the set.
+    /// Reports whether a CPU is in the set.
     pub fn has(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// The CPUs, the lowest first.
+    /// Returns the CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
     }
 
-    /// What is in either.
+    /// Returns the union of both sets.
     pub fn and(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0).copied().collect())
     }
 
-    /// What is in this one alone.
+    /// Returns the difference: the CPUs that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
     }
 
-    /// Whether nothing is in both.
+    /// Returns `true` if the sets are disjoint.
     pub fn is_apart(&self, other: &Self) -> bool {
         self.0.is_disjoint(&other.0)
     }

@@ -1,9 +1,11 @@
+//! Selects free CPUs for an allocation, as upstream.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CpuError, CpuSet, Machine, Options, Place};
 use crate::topology::subsets;
 
-/// A part of the machine: which kind, and its number.
+/// A kind of machine part, as a function that returns the part's number for a CPU.
 type Part = fn(&Place) -> i64;
 
 const NODE: Part = |place| place.node;
@@ -11,7 +13,7 @@ const SOCKET: Part = |place| place.socket;
 const CORE: Part = |place| i64::from(place.core);
 const CACHE: Part = |place| i64::from(place.cache);
 
-/// Takes so many of the free CPUs, as the options want them chosen.
+/// Selects free CPUs, according to the options.
 pub(super) fn take(
     machine: &Machine,
     free: &CpuSet,
@@ -21,13 +23,13 @@ pub(super) fn take(
     if free.len() < wanted {
         return Err(CpuError::TooFew { wanted, available: free.len() });
     }
-    let spread = if options.distribute { spread(machine, free, wanted, options) } else { None };
+    let spread = if options.distribute { distribute(machine, free, wanted, options) } else { None };
     Ok(spread.unwrap_or_else(|| packed(machine, free, wanted, options)))
 }
 
-/// Takes as much of each of the fewest NUMA nodes that have it: what cannot be divided goes where most is free, and of
-/// several such sets of nodes that is taken which is then used most evenly.
-fn spread(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> Option<CpuSet> {
+/// Selects the same number of CPUs from each of the fewest NUMA nodes that have enough. A remainder comes from the node
+/// with the most free CPUs. Of several possible sets of nodes, the one with the most even usage wins.
+fn distribute(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> Option<CpuSet> {
     let cores: BTreeSet<u32> = machine.values().map(|place| place.core).collect();
     let group = if options.full_cores { machine.len() / cores.len().max(1) } else { 1 };
     let mut on: BTreeMap<i64, CpuSet> = BTreeMap::new();
@@ -64,36 +66,36 @@ fn spread(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> 
     Some(each.fold(CpuSet::default(), |all, cpus| all.and(&cpus)))
 }
 
-/// Takes so many of the free CPUs, close together: whole NUMA nodes and sockets first, then whole cores, then single
-/// threads; and where less is needed, of what is used most already. There are as many.
+/// Selects free CPUs that are close together: first whole NUMA nodes and sockets, then whole cores, then single
+/// threads. A smaller number comes from the parts that are used most. The caller guarantees that there are enough.
 fn packed(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> CpuSet {
     let kinds = |part: Part| machine.values().map(part).collect::<BTreeSet<_>>().len();
     // The larger parts come first.
     let (large, small) = if kinds(SOCKET) >= kinds(NODE) { (NODE, SOCKET) } else { (SOCKET, NODE) };
-    let mut taking = Taking { machine, free: free.clone(), taken: CpuSet::default(), wanted };
-    taking.whole(&[large]);
-    taking.whole(&[large, small]);
+    let mut selection = Selection { machine, free: free.clone(), taken: CpuSet::default(), wanted };
+    selection.take_whole(&[large]);
+    selection.take_whole(&[large, small]);
     if options.by_cache {
-        taking.whole(&[large, small, CACHE]);
-        taking.within(&[large, small, CACHE]);
+        selection.take_whole(&[large, small, CACHE]);
+        selection.within(&[large, small, CACHE]);
     }
-    taking.whole(&[large, small, CORE]);
-    let order = taking.order(&[large, small, CORE]);
-    let missing = wanted - taking.taken.len();
+    selection.take_whole(&[large, small, CORE]);
+    let order = selection.order(&[large, small, CORE]);
+    let missing = wanted - selection.taken.len();
     let rest = order.into_iter().flat_map(|(_, cpus)| cpus).take(missing).collect();
-    taking.taken.and(&rest)
+    selection.taken.and(&rest)
 }
 
-struct Taking<'a> {
+struct Selection<'a> {
     machine: &'a Machine,
     free: CpuSet,
     taken: CpuSet,
     wanted: usize,
 }
 
-impl Taking<'_> {
-    /// Takes parts of which no CPU is used, as long as all of one is needed.
-    fn whole(&mut self, parts: &[Part]) {
+impl Selection<'_> {
+    /// Takes parts without used CPUs, as long as all CPUs of a part are needed.
+    fn take_whole(&mut self, parts: &[Part]) {
         let Some(last) = parts.last() else { return };
         for (part, cpus) in self.order(parts) {
             let size = self.machine.values().filter(|place| last(place) == part).count();
@@ -105,7 +107,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Goes on in one part alone if that has all that is missing still.
+    /// Restricts the search to one part that has all missing CPUs, if there is one.
     fn within(&mut self, parts: &[Part]) {
         let missing = self.wanted - self.taken.len();
         let enough = self.order(parts).into_iter().find(|(_, cpus)| cpus.len() >= missing);
@@ -114,7 +116,7 @@ impl Taking<'_> {
         }
     }
 
-    /// The smallest of these parts with their free CPUs, those with the fewest first, within those with the fewest.
+    /// Returns the smallest parts with their free CPUs. Parts with fewer free CPUs come first, at every level.
     fn order(&self, parts: &[Part]) -> Vec<(i64, Vec<u32>)> {
         let at = |cpu: u32| self.machine.get(&cpu).copied();
         let places: Vec<(u32, Place)> =

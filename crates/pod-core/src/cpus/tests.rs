@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::{checkpoint::StateError, *};
 
-/// Sockets, cores of each, threads of each; CPU numbers go as on most machines: first all first threads.
+/// Returns a machine with these sockets, cores per socket and threads per core, numbered as on most machines.
 fn machine(sockets: u32, cores: u32, threads: u32) -> Machine {
     let all = sockets * cores;
     (0..all * threads)
@@ -32,7 +32,7 @@ fn pod(uid: &str, init: &[(&str, &str, bool)], apps: &[(&str, &str)]) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-/// Gives each container of a Pod its CPUs, and says what they have.
+/// Allocates CPUs to each container of a Pod and returns their CPUs.
 fn allot(cpus: &mut Cpus, pod: &Pod, near: Option<Mask>) -> Result<String, CpuError> {
     let uid = pod.metadata.uid.clone().unwrap();
     let mut had = Vec::new();
@@ -48,11 +48,11 @@ fn one(uid: &str, cpu: &str) -> Pod {
 }
 
 #[test]
-fn whole_cpus_of_guaranteed_pods_are_theirs_alone_and_all_others_share() {
+fn allocates_whole_cpus_to_guaranteed_pods_only() {
     let mut cpus = cpus(machine(1, 4, 2), Options::default(), "0");
     assert_eq!(allot(&mut cpus, &one("half", "500m"), None).unwrap(), "0-7");
     assert_eq!(allot(&mut cpus, &one("most", "1500m"), None).unwrap(), "0-7");
-    // Core 0 is in part reserved; a whole core is taken where one is needed, and else what is left of core 0.
+    // Core 0 is partly reserved. A request for a whole core takes another one, and a single CPU comes from core 0.
     assert_eq!(allot(&mut cpus, &one("two", "2"), None).unwrap(), "1,5");
     assert_eq!(allot(&mut cpus, &one("one", "1"), None).unwrap(), "4");
     assert_eq!(cpus.of("half", "c").to_string(), "0,2-3,6-7");
@@ -70,12 +70,12 @@ fn whole_cpus_of_guaranteed_pods_are_theirs_alone_and_all_others_share() {
 }
 
 #[test]
-fn cpus_are_close_together_and_near_the_wanted_nodes() {
+fn packs_cpus_near_the_wanted_nodes() {
     let of = |wanted: &str, near: Option<i64>| {
         let mut cpus = cpus(machine(2, 2, 2), Options::default(), "0");
         allot(&mut cpus, &one("p", wanted), near.map(|node| Mask::of([node])))
     };
-    // A socket of which nothing is used comes first when all of it is needed.
+    // An unused socket comes first if all of it is needed.
     assert_eq!(of("4", None).unwrap(), "2-3,6-7");
     assert_eq!(of("2", None).unwrap(), "1,5");
     assert_eq!(of("2", Some(1)).unwrap(), "2,6");
@@ -85,7 +85,7 @@ fn cpus_are_close_together_and_near_the_wanted_nodes() {
 }
 
 #[test]
-fn init_containers_cpus_are_used_again_and_sidecars_are_not() {
+fn reuses_cpus_of_init_containers_but_not_of_sidecars() {
     let mut cpus = cpus(machine(1, 6, 1), Options::default(), "0");
     let pod = pod("p", &[("i", "2", false), ("s", "1", true)], &[("a", "1"), ("b", "1")]);
     assert_eq!(allot(&mut cpus, &pod, None).unwrap(), "1-2 1 2 3");
@@ -95,7 +95,7 @@ fn init_containers_cpus_are_used_again_and_sidecars_are_not() {
 }
 
 #[test]
-fn options_hold() {
+fn applies_policy_options() {
     let full = Options { full_cores: true, ..Options::default() };
     let mut whole = cpus(machine(1, 4, 2), full, "0");
     let error = allot(&mut whole, &one("p", "3"), None).unwrap_err();
@@ -123,13 +123,13 @@ fn options_hold() {
 }
 
 #[test]
-fn cpus_are_spread_over_the_fewest_nodes_that_have_them() {
+fn distributes_cpus_over_the_fewest_nodes() {
     let of = |wanted: &str, full_cores: bool| {
         let options = Options { distribute: true, full_cores, ..Options::default() };
         let mut cpus = cpus(machine(4, 2, 2), options, "0,8");
         allot(&mut cpus, &one("p", wanted), None).unwrap()
     };
-    // Where one node suffices, nothing is spread.
+    // Nothing is distributed if one node suffices.
     assert_eq!(of("4", false), "2-3,10-11");
     assert_eq!(of("6", false), "2-5,10,12");
     assert_eq!(of("6", true), "2-4,10-12");
@@ -139,7 +139,7 @@ fn cpus_are_spread_over_the_fewest_nodes_that_have_them() {
 }
 
 #[test]
-fn cpus_that_share_a_cache_are_taken_together() {
+fn packs_cpus_that_share_a_cache() {
     let of = |first: &str, by_cache: bool| {
         let options = Options { by_cache, ..Options::default() };
         let mut cpus = cpus(machine(1, 6, 1), options, "0");
@@ -154,7 +154,7 @@ fn cpus_that_share_a_cache_are_taken_together() {
 }
 
 #[test]
-fn nodes_on_which_cpus_can_be_had_are_told() {
+fn hints_name_nodes_with_enough_cpus() {
     let mut cpus = cpus(machine(2, 2, 1), Options::default(), "0");
     let said = |cpus: &Cpus, wanted: &str| {
         let pod = one("p", wanted);
@@ -172,7 +172,7 @@ fn nodes_on_which_cpus_can_be_had_are_told() {
 }
 
 #[test]
-fn sets_are_written_as_the_kernel_does() {
+fn parses_and_formats_lists_of_cpus() {
     for (text, told) in
         [("", ""), ("3", "3"), ("0-2,4", "0-2,4"), ("4,1,0\n", "0-1,4"), ("7-7", "7")]
     {
@@ -183,9 +183,9 @@ fn sets_are_written_as_the_kernel_does() {
     }
 }
 
-/// The checkpoint of the machine's six CPUs is as upstream's code prints it.
+/// The checkpoint of a machine with seven CPUs, as printed by upstream's code.
 #[test]
-fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
+fn reads_and_writes_upstream_checkpoints() {
     let written = r#"{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"u1":{"x":"6"},"u2":{"b 2":"4-5","c":"1"}},"checksum":4001222949}"#;
     let seven = || machine(1, 7, 1);
     let fresh = || cpus(seven(), Options::default(), "0");
@@ -212,14 +212,14 @@ fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
     fails(cpus(seven(), Options::default(), "1"), written, "not all reserved cpus: \"1\"");
     fails(cpus(seven(), Options { strict: true, ..Options::default() }, "0"), written, "strictly");
     fails(fresh(), &written.replace("\"6\"", "\"2,6\""), "overlaps with default cpuset");
-    fails(fresh(), &written.replace("\"6\"", "\"x\""), "is no list of CPUs");
+    fails(fresh(), &written.replace("\"6\"", "\"x\""), "is not a list of CPUs");
     for broken in ["", "[]", "{}", "null"] {
         assert!(fresh().restore(broken.as_bytes()).is_err());
     }
 }
 
 proptest! {
-    /// Whatever comes and goes, a CPU has one Pod or is shared, and reserved ones are never given away.
+    /// At any time a CPU has one holder or is shared, and reserved CPUs are never allocated.
     #[test]
     fn no_cpu_has_two_holders(steps in prop::collection::vec((0..6_u32, 0..6_u32, 0..4_i64), 1..40)) {
         let mut cpus = cpus(machine(2, 3, 2), Options::default(), "0,6");

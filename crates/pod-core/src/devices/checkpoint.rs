@@ -1,5 +1,5 @@
-//! What is remembered of devices over restarts, in upstream's format (`kubelet_internal_checkpoint`), so that either
-//! kubelet can take a node over from the other.
+//! The checkpoint of devices in upstream's format (`kubelet_internal_checkpoint`), so that each kubelet can take over
+//! the other's node.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Book, Given, Resource};
 use crate::{Timestamp, spec::fnv1a};
 
-/// Why a checkpoint is not believed.
+/// The error of a checkpoint that cannot be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it cannot be read: {0}")]
@@ -17,7 +17,7 @@ pub enum CheckpointError {
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
     Checksum { stated: u64, actual: u64 },
     #[error(
-        "the answer of {resource}'s plugin for container {container} of Pod {pod} is no base64"
+        "the answer of {resource}'s plugin for container {container} of Pod {pod} is not base64"
     )]
     Answer { pod: String, container: String, resource: String },
 }
@@ -46,7 +46,7 @@ struct Entry {
     resource: String,
     #[serde(rename = "DeviceIDs")]
     devices: Option<BTreeMap<i64, Option<Vec<String>>>>,
-    /// In base64, as Go writes bytes.
+    /// The answer in base64, as Go encodes bytes.
     #[serde(rename = "AllocResp")]
     answer: Option<String>,
 }
@@ -63,7 +63,7 @@ impl Entry {
 }
 
 impl Book {
-    /// The checkpoint's bytes.
+    /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let registered = |(name, known): (&String, &Resource)| {
             let healthy = known.devices.iter().filter(|(_, d)| d.healthy && known.listed);
@@ -91,8 +91,7 @@ impl Book {
         serde_json::to_vec(&File { data, checksum }).unwrap_or_default()
     }
 
-    /// What a kubelet before this one has left. Plugins that were registered have to register again, and have
-    /// [`super::GRACE`] for it.
+    /// Restores the state of an earlier kubelet. Plugins must register again within [`super::GRACE`].
     pub fn restore(checkpoint: &[u8], now: Timestamp) -> Result<Self, CheckpointError> {
         let file: File = serde_json::from_slice(checkpoint)?;
         let actual = checksum(&file.data)?;
@@ -114,28 +113,28 @@ impl Book {
     }
 }
 
-/// The hash of the data as Go's values print themselves, which upstream compares.
+/// Returns the hash of Go's printed form of the data, which upstream compares.
 fn checksum(data: &Data) -> Result<u64, CheckpointError> {
-    Ok(u64::from(fnv1a(printed(data)?.as_bytes())))
+    Ok(u64::from(fnv1a(go_string(data)?.as_bytes())))
 }
 
-fn printed(data: &Data) -> Result<String, CheckpointError> {
+fn go_string(data: &Data) -> Result<String, CheckpointError> {
     let mut text =
         String::from("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)");
     match &data.pod_device_entries {
         None => text.push_str("<nil>"),
         Some(entries) => {
-            let entries: Result<Vec<String>, _> = entries.iter().map(printed_entry).collect();
+            let entries: Result<Vec<String>, _> = entries.iter().map(go_entry).collect();
             let _ = write!(text, "[{}]", entries?.join(" "));
         }
     }
     text.push_str(" RegisteredDevices:(map[string][]string)");
-    text.push_str(&printed_map(data.registered_devices.as_ref()));
+    text.push_str(&go_map(data.registered_devices.as_ref()));
     text.push('}');
     Ok(text)
 }
 
-fn printed_entry(entry: &Entry) -> Result<String, CheckpointError> {
+fn go_entry(entry: &Entry) -> Result<String, CheckpointError> {
     let answer = match &entry.answer {
         None => "<nil>".to_owned(),
         Some(_) => {
@@ -144,15 +143,16 @@ fn printed_entry(entry: &Entry) -> Result<String, CheckpointError> {
         }
     };
     Ok(format!(
-        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){answer}}}",
+        "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} \
+         DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){answer}}}",
         entry.pod,
         entry.container,
         entry.resource,
-        printed_map(entry.devices.as_ref()),
+        go_map(entry.devices.as_ref()),
     ))
 }
 
-fn printed_map<K: std::fmt::Display>(map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> String {
+fn go_map<K: std::fmt::Display>(map: Option<&BTreeMap<K, Option<Vec<String>>>>) -> String {
     let Some(map) = map else { return "<nil>".to_owned() };
     let entry = |(key, ids): (&K, &Option<Vec<String>>)| match ids {
         None => format!("{key}:<nil>"),

@@ -1,3 +1,5 @@
+//! Chooses devices for a container, with the plugin's preferences.
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -5,27 +7,31 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{Book, DeviceError, Devices};
 use crate::topology::Mask;
 
-/// Which devices a container is to be given.
+/// The devices that a container gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It has them already.
+    /// The container has them already.
     Has,
-    /// These; or, if the plugin has a preference, what it says to the question, by [`Question::answered`].
+    /// These devices. If the plugin has preferences, ask it the question and use [`Question::answered`] instead.
     These(BTreeSet<String>, Option<Question>),
 }
 
-/// What a plugin with preferences is asked, and what is made of its answer.
+/// The question to a plugin with preferences (GetPreferredAllocation).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
+    /// The devices that the plugin may choose from.
     pub available: BTreeSet<String>,
+    /// The devices that the plugin must choose.
     pub must_include: BTreeSet<String>,
+    /// The number of devices to choose.
     pub size: usize,
-    /// Whence the rest is taken, in this order, if the plugin prefers too few.
+    /// The sets from which devices are added, in this order, if the plugin prefers too few.
     from: Vec<BTreeSet<String>>,
 }
 
 impl Question {
-    /// The devices to give: those that must be, those preferred that may be, and of the rest as many as are missing.
+    /// Returns the devices to allocate: all that must be included, then allowed preferred ones, then others until there
+    /// are enough.
     pub fn answered(&self, preferred: &[String]) -> BTreeSet<String> {
         let mut chosen = self.must_include.clone();
         let may = |id: &&String| self.from.iter().any(|from| from.contains(*id));
@@ -41,7 +47,7 @@ impl Question {
 }
 
 impl Book {
-    /// Chooses devices for a container of a Pod; `near` are the NUMA nodes that it is to be near.
+    /// Chooses devices for a container of a Pod, near these NUMA nodes if possible.
     pub fn choose(
         &self,
         pod: &Pod,
@@ -52,7 +58,7 @@ impl Book {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         if let Some(given) = self.given((uid, container)).and_then(|given| given.get(resource)) {
             let had = given.ids().len();
-            // They were healthy when they were given; that they are known to be so no more ends no Pod.
+            // A device that became unhealthy after its allocation does not end the Pod.
             return if had == wanted {
                 Ok(Choice::Has)
             } else {
@@ -72,7 +78,7 @@ impl Book {
         let reusable = self.reusable(pod, container, resource);
         let kept: BTreeSet<String> =
             healthy().filter(|id| reusable.contains(*id)).take(wanted).cloned().collect();
-        let taken = self.taken(resource);
+        let taken = self.allocated(resource);
         let available: BTreeSet<String> =
             healthy().filter(|id| !taken.contains(id.as_str())).cloned().collect();
         let missing = wanted - kept.len();
@@ -83,15 +89,16 @@ impl Book {
         if missing == 0 {
             return Ok(Choice::These(kept, None));
         }
-        let question = question(&devices, kept, available, (wanted, missing), near);
+        let question = preference_request(&devices, kept, available, (wanted, missing), near);
         let chosen = question.answered(&[]);
         let is_open = chosen.len() > question.must_include.len();
         Ok(Choice::These(chosen, is_open.then_some(question)))
     }
 }
 
-/// Devices near the wanted NUMA nodes come first, then others that are near some, then those that are near none.
-fn question(
+/// Builds the question. Devices near the wanted NUMA nodes come first, then those near other nodes, then those without
+/// affinity.
+fn preference_request(
     devices: &Devices,
     mut kept: BTreeSet<String>,
     available: BTreeSet<String>,

@@ -1,3 +1,5 @@
+//! Topology hints for devices.
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -6,7 +8,7 @@ use super::{Book, Devices, Given};
 use crate::topology::{Hints, Mask, at_once, hints};
 
 impl Book {
-    /// Where on the machine a container can have each resource that it asks for, on a machine with these NUMA nodes.
+    /// Returns a hint for each resource that a container requests, on a machine with these NUMA nodes.
     pub fn hints(&self, pod: &Pod, container: &Container, nodes: &[i64]) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let name = container.name.as_str();
@@ -19,13 +21,14 @@ impl Book {
         self.asked(container).into_iter().map(hint).collect()
     }
 
-    /// Where all of a Pod can have each resource together.
+    /// Returns a hint for each resource that a whole Pod requests.
     pub fn pod_hints(&self, pod: &Pod, nodes: &[i64]) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let of_pod = || self.given.get(uid).into_iter().flat_map(|of_pod| of_pod.values());
         let hint = |resource: &str| {
-            let asked = |container: &Container| self.asked(container).remove(resource).unwrap_or(0);
-            let wanted = Some(at_once(pod, asked)).filter(|wanted| *wanted > 0)?;
+            let amount_of =
+                |container: &Container| self.asked(container).remove(resource).unwrap_or(0);
+            let wanted = Some(at_once(pod, amount_of)).filter(|wanted| *wanted > 0)?;
             let given = of_pod().filter_map(|given| given.get(resource)).flat_map(Given::ids);
             self.of_resource(resource, wanted, &given.collect(), &BTreeSet::new(), nodes)
         };
@@ -53,14 +56,14 @@ impl Book {
                 Vec::new()
             });
         }
-        let taken = self.taken(resource);
+        let taken = self.allocated(resource);
         let healthy = devices.iter().filter(|(_, device)| device.healthy);
         let free = healthy.map(|(id, _)| id.as_str()).filter(|id| !taken.contains(id)).collect();
         Some(near(&devices, wanted, &free, reusable, nodes))
     }
 }
 
-/// Nodes by which there is no device of the resource are not looked at.
+/// Computes hints. NUMA nodes without a device of the resource are ignored.
 fn near(
     devices: &Devices,
     wanted: usize,

@@ -39,7 +39,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// Gives a container what the book chooses, without a plugin's preference.
+/// Allocates what the book chooses, without a plugin's preference.
 fn allot(
     book: &mut Book,
     pod: &Pod,
@@ -55,7 +55,7 @@ fn allot(
 }
 
 #[test]
-fn a_device_has_one_holder_and_too_few_are_told_in_upstreams_words() {
+fn gives_device_to_one_holder_and_reports_shortage() {
     let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", false, &[])]);
     let (one, two) = (pod("one", &[], &[("x", 1)]), pod("two", &[], &[("x", 2)]));
     assert_eq!(allot(&mut book, &one, "x", 1).unwrap(), ["a"]);
@@ -72,7 +72,7 @@ fn a_device_has_one_holder_and_too_few_are_told_in_upstreams_words() {
 }
 
 #[test]
-fn what_no_plugin_vouches_for_is_not_given_away() {
+fn allocates_only_devices_listed_as_healthy() {
     let mut book = book(&[("a", false, &[])]);
     let pod = pod("one", &[], &[("x", 1)]);
     let refused = |book: &Book| book.choose(&pod, "x", (R, 1), None).unwrap_err();
@@ -80,7 +80,7 @@ fn what_no_plugin_vouches_for_is_not_given_away() {
     book.list(R, devices(&[("a", true, &[])]));
     book.disconnect(R, at(10));
     assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
-    // It is back, and has yet to say which devices it has.
+    // The plugin has reconnected and has not listed its devices yet.
     book.connect(R).unwrap();
     assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
     book.disconnect(R, at(10));
@@ -90,7 +90,7 @@ fn what_no_plugin_vouches_for_is_not_given_away() {
 }
 
 #[test]
-fn the_node_tells_of_sick_devices_and_of_those_whose_plugin_went() {
+fn counts_unhealthy_devices_and_disconnected_plugins() {
     let mut book = book(&[("a", true, &[]), ("b", false, &[])]);
     let count = |book: &mut Book, second| book.count(at(second)).0.get(R).copied();
     let counted = |capacity, allocatable| Some(Count { capacity, allocatable });
@@ -98,14 +98,14 @@ fn the_node_tells_of_sick_devices_and_of_those_whose_plugin_went() {
     book.disconnect(R, at(0));
     assert_eq!(count(&mut book, 300), counted(2, 0));
     assert_eq!(count(&mut book, 301), counted(0, 0), "it is told that there are none");
-    // After a restart the plugin has as long to come back.
+    // After a restart the plugin has the same time to reconnect.
     let mut book = Book::restore(&self::book(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
     assert_eq!(count(&mut book, 350), counted(0, 0));
     assert!(book.count(at(351)).1);
 }
 
 #[test]
-fn names_of_resources_are_bounded_and_of_somebodys_domain() {
+fn validates_names_and_number_of_resources() {
     for wrong in [
         "",
         "cpu",
@@ -129,7 +129,7 @@ fn names_of_resources_are_bounded_and_of_somebodys_domain() {
 }
 
 #[test]
-fn an_init_containers_devices_are_used_again_and_a_sidecars_are_not() {
+fn reuses_devices_of_init_containers_but_not_of_sidecars() {
     let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[])]);
     let pod = pod("p", &[("i", 2, false), ("s", 1, true)], &[("x", 1), ("y", 1)]);
     assert_eq!(allot(&mut book, &pod, "i", 2).unwrap(), ["a", "b"]);
@@ -139,7 +139,7 @@ fn an_init_containers_devices_are_used_again_and_a_sidecars_are_not() {
 }
 
 #[test]
-fn a_plugin_may_prefer_what_is_free_and_nothing_else() {
+fn ignores_preferences_for_devices_that_are_not_free() {
     let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[]), ("d", false, &[])]);
     allot(&mut book, &pod("one", &[], &[("x", 1)]), "x", 1).unwrap();
     let two = pod("two", &[], &[("x", 1)]);
@@ -155,7 +155,7 @@ fn a_plugin_may_prefer_what_is_free_and_nothing_else() {
 }
 
 #[test]
-fn devices_near_the_wanted_nodes_come_first() {
+fn prefers_devices_near_the_wanted_nodes() {
     let book = book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[]), ("d", true, &[1])]);
     let chosen = |wanted: usize, near: &[i64]| {
         let near = Some(Mask::of(near.iter().copied()));
@@ -171,9 +171,9 @@ fn devices_near_the_wanted_nodes_come_first() {
     assert_eq!(chosen(4, &[1]), "abcd");
 }
 
-/// Written by upstream's code, v1.36.
+/// The checkpoints were written by upstream's code, v1.36.
 #[test]
-fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
+fn reads_and_writes_upstream_checkpoints() {
     let whole = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"u1","ContainerName":"c","ResourceName":"example.com/a","DeviceIDs":{"-1":["d1"],"1":["d2","d3"]},"AllocResp":"CgL/"},{"PodUID":"u2","ContainerName":"c 2","ResourceName":"example.com/b","DeviceIDs":{"0":["x"]},"AllocResp":""}],"RegisteredDevices":{"example.com/a":[],"example.com/b":["x","é"]}},"Checksum":3846681417}"#;
     let empty =
         r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}"#;
@@ -212,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 #[test]
-fn nodes_near_which_devices_can_be_had_are_told() {
+fn hints_name_nodes_with_enough_devices() {
     let mut book =
         book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[1]), ("d", true, &[])]);
     let hint = |of: &[(&[i64], bool)]| -> Hints {
@@ -236,23 +236,23 @@ fn nodes_near_which_devices_can_be_had_are_told() {
     let two = pod("two", &[], &[("x", 2)]);
     assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
     assert_eq!(told(&book, &pod("many", &[], &[("x", 5)])), both(Some(Vec::new())));
-    // It is told anew where they are; of a Pod that asks for other than it has, nothing can be had.
+    // A Pod with devices gets hints for these, and none if its request has changed.
     book.choose(&two, "x", (R, 2), Some(Mask::of([1]))).unwrap();
     book.give(("two", "x"), R, &["b".to_owned(), "c".to_owned()].into(), vec![]);
     assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
     assert_eq!(told(&book, &pod("two", &[], &[("x", 1)])), both(Some(Vec::new())));
     assert_eq!(told(&book, &one), both(hint(&[(&[0], true), (&[0, 1], false)])));
-    // What an init container has is used again, and so is where it is.
+    // The devices of an init container are reused, with their nodes.
     let again = pod("two", &[("x", 2, false)], &[("y", 1)]);
     let app = &again.spec.as_ref().unwrap().containers[0];
     assert_eq!(book.hints(&again, app, &[0, 1]), [hint(&[(&[1], true), (&[0, 1], false)])]);
-    // A resource whose devices are anywhere has no say.
+    // A resource whose devices have no affinity gives no hints.
     book.list(R, devices(&[("a", true, &[])]));
     assert_eq!(told(&book, &one), (None, None));
 }
 
 proptest! {
-    /// Whatever plugins, Pods and kubelets do, no device has two holders, and none is given away that is not healthy.
+    /// At any time a device has at most one holder, and only healthy devices are allocated.
     #[test]
     fn no_device_has_two_holders(steps in prop::collection::vec(step(), 1..60)) {
         let mut book = book(&[]);
@@ -261,7 +261,7 @@ proptest! {
                 Step::Want(n, wanted) => {
                     let pod = pod(&n.to_string(), &[], &[("x", wanted)]);
                     let free: BTreeSet<String> = {
-                        let taken = book.taken(R);
+                        let taken = book.allocated(R);
                         let known = book.devices(R);
                         known.into_iter().filter(|(id, d)| d.healthy && !taken.contains(id.as_str())).map(|(id, _)| id).collect()
                     };

@@ -1,4 +1,5 @@
-//! Who has which memory, in upstream's format (`memory_manager_state`), so that either kubelet can take a node over.
+//! The checkpoint of memory in upstream's format (`memory_manager_state`), so that each kubelet can take over the
+//! other's node.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -9,7 +10,7 @@ use crate::spec::fnv1a;
 
 const STATIC: &str = "Static";
 
-/// Why a checkpoint is not gone on with.
+/// The error of a checkpoint that cannot be restored. The messages are upstream's.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("it cannot be read: {0}")]
@@ -27,7 +28,8 @@ pub enum StateError {
     )]
     NoNode { pod: String, container: String },
     #[error(
-        "[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses memory resource that does not exist"
+        "[memorymanager] (pod: {pod}, container: {container}) the memory assignment uses memory resource that does \
+         not exist"
     )]
     NoResource { pod: String, container: String },
     #[error("[memorymanager] the expected machine state is different from the real one")]
@@ -53,7 +55,7 @@ fn numbers(numbers: &[i64]) -> String {
 }
 
 impl File {
-    /// The hash of what Go's value prints of itself, which upstream compares.
+    /// Returns the hash of Go's printed form of the value, which upstream compares.
     fn actual(&self) -> u64 {
         let nodes = joined(self.machine_state.iter(), |(number, node)| {
             let tables = joined(node.memory_map.iter(), |(resource, table)| {
@@ -69,7 +71,8 @@ impl File {
                 format!("{resource}:<*>{{{fields}}}")
             });
             format!(
-                "{number}:<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable)map[{tables}] Cells:{}}}",
+                "{number}:<*>{{NumberOfAssignments:(int){} \
+                 MemoryMap:(map[v1.ResourceName]*state.MemoryTable)map[{tables}] Cells:{}}}",
                 node.number_of_assignments,
                 numbers(&node.cells)
             )
@@ -93,7 +96,8 @@ impl File {
             format!("(*state.MemoryManagerCheckpoint){{PolicyName:(string){}", self.policy_name);
         let _ = write!(
             printed,
-            " MachineState:(state.NUMANodeMap)map[{nodes}] Entries:(state.ContainerMemoryAssignments)map[{entries}] Checksum:(checksum.Checksum)0}}"
+            " MachineState:(state.NUMANodeMap)map[{nodes}] Entries:(state.ContainerMemoryAssignments)map[{entries}] \
+             Checksum:(checksum.Checksum)0}}"
         );
         u64::from(fnv1a(printed.as_bytes()))
     }
@@ -104,13 +108,13 @@ impl File {
     }
 }
 
-/// What the policy `None` leaves: nobody has anything.
+/// Encodes the checkpoint of the policy `None`, without allocations.
 pub fn none() -> Vec<u8> {
     let (machine_state, entries) = Default::default();
     File { policy_name: "None".to_owned(), machine_state, entries, checksum: 0 }.written()
 }
 
-/// Whether a checkpoint is the policy `None`'s; the error says whose it is.
+/// Checks that a checkpoint belongs to the policy `None`. The error names the checkpoint's policy.
 pub fn is_none(checkpoint: &[u8]) -> Result<(), StateError> {
     read(checkpoint, "None").map(drop)
 }
@@ -128,7 +132,7 @@ fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
 }
 
 impl NumaMemory {
-    /// The checkpoint's bytes.
+    /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let of_pod = |of_pod: &BTreeMap<String, Vec<Block>>| {
             of_pod.iter().map(|(name, blocks)| (name.clone(), Some(blocks.clone()))).collect()
@@ -138,11 +142,11 @@ impl NumaMemory {
         File { policy_name, machine_state, entries, checksum: 0 }.written()
     }
 
-    /// Goes on with what a kubelet before this one has left, if that fits the machine and what is reserved.
+    /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved memory.
     pub fn restore(mut self, checkpoint: &[u8]) -> Result<Self, StateError> {
         let file = read(checkpoint, STATIC)?;
         if file.machine_state.is_empty() {
-            // Nothing was ever given away: it is as if there were no checkpoint.
+            // An empty state is upstream's checkpoint without allocations; treat it as if there were none.
             return if file.entries.is_empty() { Ok(self) } else { Err(StateError::NoMachine) };
         }
         for (pod, containers) in file.entries {
@@ -166,18 +170,18 @@ impl NumaMemory {
     }
 }
 
-/// Whether all that a node has is the same, and all that those together have left: of which of these it was taken is
-/// nobody's concern.
-fn is_same(own: &Nodes, told: &Nodes) -> bool {
+/// Reports whether two states are equal. For nodes that are used together, only the sums of free and reserved memory
+/// are compared, because the split between them may differ.
+fn is_same(own: &Nodes, stored: &Nodes) -> bool {
     let left = |nodes: &Nodes, cells: &[i64], resource: &String| {
         let tables = cells.iter().filter_map(|cell| nodes.get(cell)?.memory_map.get(resource));
         tables.fold((0_u64, 0_u64), |(free, reserved), table| {
             (free.saturating_add(table.free), reserved.saturating_add(table.reserved))
         })
     };
-    own.len() == told.len()
+    own.len() == stored.len()
         && own.iter().all(|(number, node)| {
-            let Some(other) = told.get(number) else { return false };
+            let Some(other) = stored.get(number) else { return false };
             let uses = |node: &super::Node| {
                 let mut cells = node.cells.clone();
                 cells.sort_unstable();
@@ -188,7 +192,7 @@ fn is_same(own: &Nodes, told: &Nodes) -> bool {
                     let has = |t: &super::Table| (t.total, t.system_reserved, t.allocatable);
                     let theirs = other.memory_map.get(resource);
                     theirs.is_some_and(|theirs| has(theirs) == has(table))
-                        && left(own, &node.cells, resource) == left(told, &node.cells, resource)
+                        && left(own, &node.cells, resource) == left(stored, &node.cells, resource)
                 })
         })
 }

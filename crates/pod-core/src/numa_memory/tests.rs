@@ -5,7 +5,7 @@ use super::{checkpoint::StateError, *};
 
 const GI: u64 = 1 << 30;
 
-/// Nodes of 4 GiB, of which one is kept, and of 8 huge pages of 2 MiB.
+/// Returns nodes of 4 GiB, 1 GiB of it reserved, with 8 huge pages of 2 MiB each.
 fn memory(nodes: i64) -> NumaMemory {
     let tables = || {
         let own = Table::new(4 * GI, GI, 3 * GI);
@@ -36,7 +36,7 @@ fn one(uid: &str, size: u64) -> Pod {
     pod(uid, &[], &[("c", size, 0)])
 }
 
-/// Gives each container of a Pod its memory, and says of which nodes.
+/// Allocates memory to each container of a Pod and returns their nodes.
 fn allot(memory: &mut NumaMemory, pod: &Pod, near: Hint) -> Result<Vec<Vec<i64>>, String> {
     let uid = pod.metadata.uid.clone().unwrap();
     let mut had = Vec::new();
@@ -56,13 +56,13 @@ fn left(memory: &NumaMemory, node: i64) -> u64 {
 }
 
 #[test]
-fn memory_of_guaranteed_pods_is_theirs_on_as_few_nodes_as_have_it() {
+fn allocates_memory_on_the_fewest_nodes() {
     let mut memory = memory(2);
     assert_eq!(memory.allocatable().len(), 4);
     assert_eq!(allot(&mut memory, &one("a", 2 * GI), Hint::default()).unwrap(), [[0]]);
     assert_eq!(allot(&mut memory, &one("b", 2 * GI), Hint::default()).unwrap(), [[1]]);
     assert_eq!(allot(&mut memory, &one("b", 2 * GI), near(&[0])).unwrap(), [[1]], "it keeps it");
-    // Nodes of which something is used alone are not used together.
+    // Nodes that are used separately are not used together.
     let error = allot(&mut memory, &one("c", 2 * GI), Hint::default()).unwrap_err();
     assert!(error.ends_with("no NUMA nodes with enough memory is available"), "{error}");
     let error = allot(&mut memory, &one("c", 2 * GI), near(&[0])).unwrap_err();
@@ -81,7 +81,7 @@ fn memory_of_guaranteed_pods_is_theirs_on_as_few_nodes_as_have_it() {
 }
 
 #[test]
-fn huge_pages_are_of_the_same_nodes() {
+fn allocates_huge_pages_on_the_same_nodes() {
     let mut memory = memory(2);
     let both = pod("a", &[], &[("c", GI, 16 << 20)]);
     assert_eq!(allot(&mut memory, &both, Hint::default()).unwrap(), [[0]]);
@@ -93,7 +93,7 @@ fn huge_pages_are_of_the_same_nodes() {
 }
 
 #[test]
-fn init_containers_memory_is_used_again_and_sidecars_is_not() {
+fn reuses_memory_of_init_containers_but_not_of_sidecars() {
     let mut memory = memory(1);
     let pod = pod(
         "p",
@@ -108,7 +108,7 @@ fn init_containers_memory_is_used_again_and_sidecars_is_not() {
 }
 
 #[test]
-fn nodes_on_which_memory_can_be_had_are_told() {
+fn hints_name_nodes_with_enough_memory() {
     let mut memory = memory(2);
     let said = |memory: &NumaMemory, size: u64| {
         let pod = one("p", size);
@@ -128,9 +128,9 @@ fn nodes_on_which_memory_can_be_had_are_told() {
     assert_eq!(said(&memory, GI), [(vec![1], true)], "as it has it");
 }
 
-/// The checkpoint is as upstream's code prints it.
+/// The checkpoints are as printed by upstream's code.
 #[test]
-fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
+fn reads_and_writes_upstream_checkpoints() {
     let none = r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#;
     assert_eq!(checkpoint::none(), none.as_bytes());
     checkpoint::is_none(none.as_bytes()).unwrap();
@@ -141,7 +141,7 @@ fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
         };
         NumaMemory::new((0..2).map(|node| (node, tables(node))).collect())
     };
-    // Upstream's code has printed this; its data are no kubelet's.
+    // Upstream's code printed this text from made-up data.
     let printed = r#"{"policyName":"Static","machineState":{"0":{"numberOfAssignments":0,"memoryMap":{"hugepages-2Mi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0},"memory":{"total":4294967296,"systemReserved":1073741824,"allocatable":3221225472,"reserved":5,"free":3221225467}},"cells":[0,1]},"1":{"numberOfAssignments":1,"memoryMap":{"hugepages-2Mi":{"total":0,"systemReserved":0,"allocatable":0,"reserved":0,"free":0},"memory":{"total":4294967296,"systemReserved":1073741824,"allocatable":3221225472,"reserved":5,"free":3221225467}},"cells":[0,1]}},"entries":{"u1":{"b 2":null,"c":[{"numaAffinity":[0,1],"type":"memory","size":5},{"numaAffinity":[0],"type":"hugepages-2Mi","size":7}]}},"checksum":2664933617}"#;
     let fails = |text: &str, words: &str| {
         let error = fresh().restore(text.as_bytes()).unwrap_err().to_string();
@@ -162,7 +162,7 @@ fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
         format!("{data}\"checksum\":0}}")
     };
     fresh().restore(unchecked.as_bytes()).unwrap();
-    // Which node of several it was taken from is nobody's concern.
+    // The split between nodes that are used together does not matter.
     let elsewhere = unchecked.replacen(
         "\"reserved\":5,\"free\":3221225467",
         "\"reserved\":0,\"free\":3221225472",
@@ -198,7 +198,7 @@ fn upstreams_checkpoints_are_read_and_ours_are_as_upstreams() {
 }
 
 proptest! {
-    /// Whatever comes and goes, no more is given of a set of nodes than it has, and a checkpoint is gone on with.
+    /// At any time no set of nodes has more allocations than memory, and a checkpoint can be restored.
     #[test]
     fn no_memory_has_two_holders(steps in prop::collection::vec((0..5_u32, 0..7_u64, 0..4_i64), 1..30)) {
         let mut memory = memory(3);

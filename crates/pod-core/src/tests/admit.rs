@@ -1,4 +1,4 @@
-//! What a node takes and what it refuses.
+//! Tests of kubelet admission.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn asking(cpu: &str, memory: &str) -> Value {
 }
 
 #[test]
-fn a_pod_is_refused_in_upstreams_words() {
+fn refuses_pods_as_upstream() {
     let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3"), ("hugepages-2Mi", "4Mi")];
     let allocatable: BTreeMap<_, _> =
         amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into();
@@ -147,7 +147,7 @@ fn a_pod_is_refused_in_upstreams_words() {
 }
 
 #[test]
-fn what_is_not_known_is_no_ground_for_a_refusal() {
+fn admits_pod_if_labels_and_amounts_are_unknown() {
     let allocatable = BTreeMap::new();
     let node = NodeView { allocatable, ..NodeView::default() };
     let picky = pod(spec(json!({ "nodeSelector": { "disk": "ssd" } })));
@@ -169,7 +169,7 @@ fn rejects_pod_for_another_operating_system() {
         let mut one = pod(spec(json!({ "os": os.map(|name| json!({ "name": name })) })));
         one.metadata.labels = labelled
             .map(|name: &str| BTreeMap::from([("kubernetes.io/os".to_owned(), name.to_owned())]));
-        // A static Pod and a critical one are rejected all the same.
+        // Static and critical Pods are rejected, too.
         one.spec.as_mut().unwrap().priority = Some(2_000_000_000);
         let said = admit(&one, &node, std::iter::empty());
         let said = said.map_or_else(|r| format!("{}: {}", r.reason, r.message), |()| String::new());

@@ -1,4 +1,4 @@
-//! When a node is short, and who goes.
+//! Tests of node-pressure eviction.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,7 +23,7 @@ fn memory(available: u64) -> BTreeMap<Signal, Reading> {
 }
 
 #[test]
-fn amounts_are_counts_or_shares() {
+fn parses_counts_and_shares() {
     for (text, of_1000) in [("100Mi", 100 * MIB), ("10%", 100), ("0%", 0), ("7.5%", 75)] {
         assert_eq!(Amount::parse(text).unwrap().of(1000), of_1000, "{text}");
     }
@@ -33,7 +33,7 @@ fn amounts_are_counts_or_shares() {
 }
 
 #[test]
-fn a_hard_threshold_acts_at_once_and_until_more_is_free() {
+fn hard_threshold_acts_until_the_reclaim_amount_is_free() {
     let hard = threshold(Signal::Memory, "100Mi", None, "50Mi");
     let mut watcher = Watcher::new(vec![hard], Duration::from_secs(300));
     let mut look = |available, second| {
@@ -49,7 +49,7 @@ fn a_hard_threshold_acts_at_once_and_until_more_is_free() {
 }
 
 #[test]
-fn a_soft_threshold_waits_but_says_so() {
+fn soft_threshold_reports_pressure_before_it_acts() {
     let soft = threshold(Signal::Memory, "20%", Some(60), "");
     let mut watcher = Watcher::new(vec![soft], Duration::from_secs(0));
     let mut look = |available, second| {
@@ -64,7 +64,7 @@ fn a_soft_threshold_waits_but_says_so() {
 }
 
 #[test]
-fn who_uses_more_than_asked_goes_first_then_the_less_important() {
+fn ranks_pods_above_requests_first_then_by_priority() {
     let of = |name: &str, priority: i32, request: &str| {
         let mut pod = pod(json!({ "priority": priority, "containers": [{ "name": "c",
             "resources": { "requests": { "memory": request } } }] }));
@@ -88,7 +88,7 @@ fn who_uses_more_than_asked_goes_first_then_the_less_important() {
 }
 
 #[test]
-fn an_evicted_pod_says_what_was_short_and_who_used_it() {
+fn eviction_message_names_resource_and_usage() {
     let pod = pod(json!({ "containers": [{ "name": "c" }] }));
     let hard = threshold(Signal::Memory, "100Mi", None, "");
     let containers = vec![ContainerUse { name: "c".to_owned(), used: 20 * MIB + 5 }];
@@ -104,7 +104,7 @@ fn an_evicted_pod_says_what_was_short_and_who_used_it() {
 }
 
 #[test]
-fn who_writes_more_than_allowed_is_told_which_limit_it_was() {
+fn names_the_exceeded_storage_limit() {
     let pod = pod(json!({
         "volumes": [{ "name": "v", "emptyDir": { "sizeLimit": "1Mi" } }],
         "containers": [{ "name": "c", "resources": { "limits": { "ephemeral-storage": "2Mi" } } }],

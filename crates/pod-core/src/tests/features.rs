@@ -1,4 +1,4 @@
-//! Optional features: what is not supported is refused.
+//! Tests of optional features: unsupported ones are refused.
 
 use k8s_openapi::api::core::v1::VolumeMount;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a container is given: environment, files, names, resources.
+//! Tests of a container's environment, files, names and resources.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn variables_expand_as_documented() {
+fn expands_variables_as_documented() {
     let known = |name: &str| (name == "A").then(|| "1".to_owned());
     for (text, expanded) in [
         ("$(A)", "1"),
@@ -31,7 +31,7 @@ fn variables_expand_as_documented() {
 }
 
 #[test]
-fn durations_are_printed_as_go_prints_them() {
+fn formats_durations_like_go() {
     for (millis, text) in [
         (0, "0s"),
         (7, "7ms"),
@@ -75,7 +75,7 @@ fn facts() -> NodeFacts<'static> {
 }
 
 #[test]
-fn the_environment_comes_from_all_sources_in_order() {
+fn builds_environment_from_all_sources_in_order() {
     let pod = pod(json!({ "containers": [{
         "name": "app", "image": "i",
         "envFrom": [{ "prefix": "P_", "configMapRef": { "name": "m" } }, { "secretRef": { "name": "none", "optional": true } }],
@@ -137,7 +137,7 @@ fn the_environment_comes_from_all_sources_in_order() {
 }
 
 #[test]
-fn fields_are_named_as_documented() {
+fn reads_documented_fields() {
     let mut pod = pod(
         json!({ "containers": [{ "name": "app", "image": "i", "resources": { "requests": { "cpu": "1500m", "memory": "100Mi" } } }] }),
     );
@@ -159,7 +159,7 @@ fn fields_are_named_as_documented() {
 }
 
 #[test]
-fn files_are_chosen_and_have_modes() {
+fn selects_files_and_sets_modes() {
     let map = serde_json::from_value(
         json!({ "data": { "a": "1", "b": "2" }, "binaryData": { "c": "AA==" } }),
     )

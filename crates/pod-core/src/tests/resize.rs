@@ -1,4 +1,4 @@
-//! Resources that change while a Pod runs.
+//! Tests of in-place resize.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn running_with(pod: &Pod, has: Value) -> Observed {
 }
 
 #[test]
-fn a_running_container_is_given_what_it_asks_for_or_started_again_where_it_wants_that() {
+fn resizes_in_place_or_restarts_by_policy() {
     for (has, wants, policy, step) in [
         (("1", "1Mi"), ("1", "1Mi"), "NotRequired", None),
         (("1", "1Mi"), ("1000m", "1024Ki"), "NotRequired", None),
@@ -67,7 +67,7 @@ fn a_running_container_is_given_what_it_asks_for_or_started_again_where_it_wants
 }
 
 #[test]
-fn more_than_the_node_has_is_infeasible_and_more_than_it_has_left_is_deferred() {
+fn rejects_or_defers_resize_beyond_capacity() {
     let allocatable: BTreeMap<_, _> = [("cpu", "2"), ("memory", "1Gi")]
         .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
         .into();
@@ -93,7 +93,7 @@ fn more_than_the_node_has_is_infeasible_and_more_than_it_has_left_is_deferred() 
 }
 
 #[test]
-fn the_status_tells_what_was_given_what_acts_and_what_waits() {
+fn status_reports_allocated_actual_and_pending_resources() {
     let pod = sized(resources("2", "1Mi"), "NotRequired");
     let observed = running_with(&pod, resources("1", "1Mi"));
     let pending = Pending { reason: "Deferred", message: "later".to_owned() };
@@ -128,7 +128,7 @@ fn the_status_tells_what_was_given_what_acts_and_what_waits() {
 }
 
 #[test]
-fn what_was_given_before_a_restart_is_read_off_the_status() {
+fn recovers_allocated_resources_from_status() {
     let mut pod = sized(resources("2", "2Mi"), "NotRequired");
     assert_eq!(recovered(&pod), asked(&pod));
     pod.status = serde_json::from_value(json!({ "containerStatuses": [{
@@ -142,7 +142,7 @@ fn what_was_given_before_a_restart_is_read_off_the_status() {
 }
 
 #[test]
-fn a_group_in_between_lets_both_be() {
+fn loosest_limits_allow_old_and_new_resources() {
     let before = sized(resources("1", "8Mi"), "NotRequired");
     let after = sized(resources("2", "4Mi"), "NotRequired");
     let limits = loosest(&before, &after);

@@ -1,4 +1,4 @@
-//! A Pod's whole life on a runtime that misbehaves, many times over, each from a seed.
+//! Simulates whole lives of Pods on a faulty runtime, each from a seed.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ struct World {
     observed: Observed,
     memory: Memory,
     now: Timestamp,
-    /// When each running container will exit, and how.
+    /// The time and exit code of each running container's exit.
     fates: Vec<(String, Timestamp, i32)>,
     made: u32,
     previous: PodStatus,
     ending: Option<Ending>,
-    /// When each container was last restarted, as far as the present memory reaches.
+    /// The last restart of each container since the memory was lost.
     restarted: Vec<(String, Timestamp)>,
 }
 
@@ -169,7 +169,7 @@ impl World {
                     .for_each(|s| s.ready = false);
             }
             Step::Kill { id, .. } => self.exit(&id, 137),
-            // No resources are ever asked for.
+            // No container requests resources.
             Step::Resize { .. } => panic!("seed {}: a resize that nobody wants", self.seed),
             Step::RemoveSandbox { id } => self.observed.sandboxes.retain(|s| s.id != id),
             Step::Remove { id } => self.observed.containers.retain(|c| c.id != id),
@@ -237,13 +237,13 @@ impl World {
                 resources: None,
             },
         );
-        // What is tried often enough succeeds, so that every Pod that can end does.
+        // After enough attempts every container succeeds, so that every Pod that can end does.
         let code = i32::from(attempt < 4 && self.random.random_bool(0.5));
         let life = Duration::from_secs(self.random.random_range(0..900));
         self.fates.push((id, after(self.now, life), code));
     }
 
-    /// Nothing starts before what it waits for.
+    /// Checks that no container starts before those that it waits for.
     fn check_order(&self, name: &str, role: Role, sandbox: &str) {
         if role == Role::Ephemeral {
             return;
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// On to the next exit, or to when the plan wants to look again.
+    /// Advances the clock to the next exit or the next plan.
     fn pass_time(&mut self, again: Option<Timestamp>) {
         self.fates.sort_by_key(|(_, at, _)| *at);
         let exit = self.fates.first().map(|(_, at, _)| *at);
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// The kubelet is started again, or the sandbox dies.
+    /// Loses the kubelet's memory or the sandbox, at random.
     fn mishap(&mut self) {
         if self.random.random_bool(0.02) {
             self.memory = Memory::default();
@@ -320,7 +320,7 @@ impl World {
 }
 
 #[test]
-fn pods_live_and_end_as_they_should_on_a_bad_runtime() {
+fn pods_end_correctly_on_a_faulty_runtime() {
     for seed in 0..SEEDS {
         World::new(seed).live();
     }

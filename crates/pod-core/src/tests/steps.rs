@@ -1,4 +1,4 @@
-//! Single looks at a Pod, in tables.
+//! Tests of single plans and statuses.
 
 use std::time::Duration;
 
@@ -123,13 +123,13 @@ fn containers_start_in_order() {
     expect(&seen, &verdicts, &["app"]);
     seen.push(container(&pod, "app", 0, running()));
     expect(&seen, &verdicts, &[]);
-    // What initialised once is not asked again: the sidecar comes back while the application runs.
+    // The initialization is not repeated: the sidecar restarts while the application runs.
     seen[1].run = exited(1, 3);
     expect(&seen, &verdicts, &["side"]);
 }
 
 #[test]
-fn a_pod_as_it_should_be_needs_nothing_even_of_a_kubelet_that_remembers_nothing() {
+fn plans_nothing_for_pod_in_desired_state() {
     let pod = three();
     let mut verdicts = Verdicts::default();
     verdicts.set("side-0", ProbeKind::Startup, true);
@@ -144,7 +144,7 @@ fn a_pod_as_it_should_be_needs_nothing_even_of_a_kubelet_that_remembers_nothing(
 }
 
 #[test]
-fn restarts_back_off_and_say_so() {
+fn backs_off_restarts_and_reports_it() {
     let pod = pod(json!({ "containers": [{ "name": "app", "image": "i" }] }));
     let mut memory = Memory::default();
     let observed = |attempt, second| {
@@ -152,7 +152,7 @@ fn restarts_back_off_and_say_so() {
     };
     let verdicts = Verdicts::default();
     let mut second = 0;
-    // The first restart is immediate, the next ones wait for twice as long each time, up to five minutes.
+    // The first restart is immediate; the delay of later ones doubles, up to five minutes.
     for (attempt, delay) in [0, 10, 20, 40, 80, 160, 300, 300].into_iter().enumerate() {
         let seen = observed(u32::try_from(attempt).unwrap(), second);
         if delay > 0 {
@@ -173,13 +173,13 @@ fn restarts_back_off_and_say_so() {
         memory.restarted("app", at(second), at(second + delay));
         second += delay;
     }
-    // A container that then ran for a long time begins anew.
+    // The back-off is reset after a long run.
     let seen = observed(9, second + 3600);
     assert_eq!(starts(&look(&pod, &seen, &memory, &verdicts, second + 3600)), ["app"]);
 }
 
 #[test]
-fn a_pod_ends_as_its_policy_says() {
+fn ends_pod_by_restart_policy() {
     for (policy, code, ended) in [
         ("Always", 0, None),
         ("OnFailure", 0, Some(Phase::Succeeded)),
@@ -194,7 +194,7 @@ fn a_pod_ends_as_its_policy_says() {
             Observed::new(vec![sandbox(true)], vec![container(&pod, "app", 0, exited(code, 2))]);
         let plan = look(&pod, &observed, &Memory::default(), &Verdicts::default(), 3);
         assert_eq!(plan.ending.map(|e| e.phase), ended, "{policy} {code}");
-        // The sandbox of a Pod that is over is not made again.
+        // The sandbox of a Pod that has ended is not created again.
         let gone = Observed::new(vec![sandbox(false)], observed.containers.clone());
         let plan = look(&pod, &gone, &Memory::default(), &Verdicts::default(), 3);
         assert_eq!(plan.ending.is_some(), ended.is_some(), "{policy} {code}");
@@ -203,7 +203,7 @@ fn a_pod_ends_as_its_policy_says() {
 }
 
 #[test]
-fn a_rule_may_restart_what_the_policy_would_not() {
+fn restart_rule_overrides_policy() {
     let rule = json!([{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }]);
     let app = json!({ "name": "app", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rule });
     let pod = pod(json!({ "restartPolicy": "Never", "containers": [app] }));
@@ -216,7 +216,7 @@ fn a_rule_may_restart_what_the_policy_would_not() {
 }
 
 #[test]
-fn a_pod_past_its_deadline_ends() {
+fn ends_pod_past_its_deadline() {
     let mut pod = pod(
         json!({ "activeDeadlineSeconds": 10, "containers": [{ "name": "app", "image": "i" }] }),
     );
@@ -233,7 +233,7 @@ fn a_pod_past_its_deadline_ends() {
 }
 
 #[test]
-fn verdicts_kill_and_a_changed_image_restarts() {
+fn restarts_on_failed_probe_or_changed_image() {
     let probed = json!({ "name": "app", "image": "i", "livenessProbe": { "exec": {} }, "startupProbe": { "exec": {} } });
     let pod = pod(json!({ "containers": [probed] }));
     let app = container(&pod, "app", 0, running());
@@ -261,7 +261,7 @@ fn verdicts_kill_and_a_changed_image_restarts() {
 }
 
 #[test]
-fn failures_to_start_wait_and_are_told() {
+fn backs_off_failed_starts_and_reports_them() {
     let pod = pod(json!({ "containers": [{ "name": "app", "image": "none:1" }] }));
     let observed = Observed::new(vec![sandbox(true)], vec![]);
     let mut memory = Memory::default();
@@ -290,7 +290,7 @@ fn failures_to_start_wait_and_are_told() {
 }
 
 #[test]
-fn statuses_tell_what_is() {
+fn reports_observed_state_in_status() {
     let pod = three();
     let none = tell(&pod, &Observed::default(), &Memory::default(), None, 5);
     assert_eq!(none.phase.as_deref(), Some("Pending"));
@@ -333,7 +333,7 @@ fn statuses_tell_what_is() {
 }
 
 #[test]
-fn what_was_reported_before_is_carried_on() {
+fn keeps_status_of_unchanged_pod() {
     let pod = pod(json!({ "containers": [{ "name": "app", "image": "i" }] }));
     let observed = Observed::new(vec![sandbox(true)], vec![container(&pod, "app", 0, running())]);
     let first = tell(&pod, &observed, &Memory::default(), None, 5);
@@ -374,7 +374,7 @@ fn sidecars_stop_last_and_in_reverse() {
 }
 
 #[test]
-fn a_probe_speaks_after_its_thresholds() {
+fn changes_verdict_at_thresholds() {
     let timing = Timing::of(
         &serde_json::from_value(json!({ "failureThreshold": 3, "successThreshold": 2 })).unwrap(),
     );
@@ -418,7 +418,7 @@ fn ephemeral_containers_start_at_once_and_run_once() {
 }
 
 #[test]
-fn containers_are_known_by_the_number_that_upstreams_kubelet_gives_them() {
+fn container_hash_matches_upstream() {
     let pod = pod(json!({ "containers": [{ "name": "box", "image": "box:1" }] }));
     let member = members(&pod).remove(0);
     assert_eq!(container_hash(&member.container), "d900ad9e");

@@ -11,7 +11,7 @@ fn nodes(n: i64) -> Nodes {
 }
 
 #[test]
-fn what_all_agree_on_is_taken() {
+fn merges_hints_by_policy() {
     let near_0 = || Some(vec![hint(&[0], true), hint(&[0, 1], false)]);
     let near_1 = || Some(vec![hint(&[1], true), hint(&[0, 1], false)]);
     let anywhere = || Some(vec![hint(&[0], true), hint(&[1], true), hint(&[0, 1], false)]);
@@ -42,8 +42,8 @@ fn what_all_agree_on_is_taken() {
 }
 
 #[test]
-fn where_something_can_be_had_is_preferred_if_it_could_not_be_on_fewer_nodes() {
-    // Two on node 0, of which one is free, and two free ones on node 1.
+fn prefers_hints_with_the_fewest_nodes() {
+    // There are two units on node 0, one of them free, and two free units on node 1.
     let count = |of: [usize; 2]| {
         move |mask: Mask| (0..2).filter(|n| mask.has(*n as i64)).map(|n| of[n]).sum::<usize>()
     };
@@ -58,7 +58,7 @@ fn where_something_can_be_had_is_preferred_if_it_could_not_be_on_fewer_nodes() {
 }
 
 #[test]
-fn nodes_that_are_close_to_each_other_come_first_if_that_counts() {
+fn prefers_close_nodes_if_distances_are_set() {
     let said = [Some(vec![hint(&[0, 1], true), hint(&[0, 2], true), hint(&[1, 2], true)])];
     let mut machine = nodes(3);
     assert_eq!(merge(Policy::Restricted, &machine, &said).0, hint(&[0, 1], true));
@@ -75,7 +75,7 @@ fn nodes_that_are_close_to_each_other_come_first_if_that_counts() {
     assert_eq!(merge(Policy::Restricted, &machine, &said).0, hint(&[1, 2], true));
 }
 
-/// The same by upstream's documented procedure: every combination is tried, one after the other.
+/// Merges hints by upstream's documented procedure, which tries every combination in turn.
 fn tried(policy: Policy, machine: &Nodes, said: &[Vec<Hint>]) -> Hint {
     let all = machine.mask();
     let goal = said
@@ -121,7 +121,7 @@ fn tried(policy: Policy, machine: &Nodes, said: &[Vec<Hint>]) -> Hint {
 
 proptest! {
     #[test]
-    fn the_short_way_leads_where_trying_all_combinations_does(
+    fn matches_trying_all_combinations(
         said in prop::collection::vec(prop::collection::vec((1_u64..16, any::<bool>()), 1..6), 1..4)
     ) {
         let said: Vec<Vec<Hint>> = said

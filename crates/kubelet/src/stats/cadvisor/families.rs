@@ -1,4 +1,4 @@
-//! The metrics' names, kinds and help, each with where its value is found.
+//! Names, types and help texts of the metrics, each with a function that returns its value.
 
 use sys::cgroup::{Allowed, Disk, Pressure, Usage};
 use telemetry::exposition::{Metric, counter, gauge};
@@ -11,7 +11,7 @@ pub(super) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// What each group has.
+/// The metrics of every cgroup.
 pub(super) const USED: &[(Metric, Of<Usage>)] = &[
     (
         counter(
@@ -87,7 +87,7 @@ pub(super) const USED: &[(Metric, Of<Usage>)] = &[
 pub(super) const CPU: Metric =
     counter("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.");
 
-/// What only a group with a quota has.
+/// The metrics of cgroups with a CPU quota.
 pub(super) const THROTTLED: &[(Metric, Of<Usage>)] = &[
     (
         counter(
@@ -123,11 +123,11 @@ pub(super) const THROTTLED: &[(Metric, Of<Usage>)] = &[
     ),
 ];
 
-/// Two metrics of one kind of pressure, and where it is found.
-type Pressed = ([Metric; 2], fn(&Usage) -> Option<Pressure>);
+/// The two metrics of one kind of pressure, and a function that returns its values.
+type PressureMetrics = ([Metric; 2], fn(&Usage) -> Option<Pressure>);
 
-/// Pressure, where the kernel tells of it: the time of all at once, and that of some.
-pub(super) const PRESSURE: [Pressed; 3] = [
+/// Pressure stall information, if the kernel reports it: first the time of full stalls, then of partial ones.
+pub(super) const PRESSURE: [PressureMetrics; 3] = [
     (
         [
             counter(
@@ -223,7 +223,7 @@ pub(super) const FILE_SYSTEMS: &[(Metric, Of<sys::DiskUse>)] = &[
     ),
 ];
 
-/// The machine's disks, by the place of a figure in `/proc/diskstats` and what it counts in.
+/// The metrics of the machine's disks, each with the index of its value in `/proc/diskstats` and its unit.
 pub(super) const DISK_FIGURES: &[(Metric, usize, f64)] = &[
     (counter("container_fs_reads_merged_total", "Cumulative count of reads merged"), 1, 1.0),
     (
@@ -315,7 +315,7 @@ pub(super) const LINKS: &[(Metric, Of<host::Interface>)] = &[
     ),
 ];
 
-/// What a group may use; these have no time.
+/// The limits of a cgroup. These metrics have no timestamp.
 pub(super) const ALLOWED: &[(Metric, Of<Allowed>)] = &[
     (gauge("container_spec_cpu_period", "CPU period of the container."), |a| a.cpu_period as f64),
     (gauge("container_spec_cpu_shares", "CPU share of the container."), |a| a.cpu_shares as f64),
@@ -347,5 +347,6 @@ pub(super) const ERROR: Metric = gauge(
 );
 pub(super) const VERSION: Metric = gauge(
     "cadvisor_version_info",
-    "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.",
+    "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & \
+     cadvisor revision.",
 );

@@ -1,5 +1,5 @@
-//! Where volumes of CSI drivers are, and what is written beside them: both as upstream's kubelet has it, so that either
-//! can go on with what the other mounted. These files are the kubelet's memory over its own restarts.
+//! Paths and records of CSI volumes, as in upstream's kubelet, so that each kubelet can take over the other's mounts.
+//! The records survive restarts of the kubelet.
 
 use std::{
     fs, io,
@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 use super::super::{DIRECTORY_MODE, Error};
 
 const DATA: &str = "vol_data.json";
-/// The directory of such volumes in a Pod's.
+/// The directory of CSI volumes in a Pod's directory.
 pub(crate) const IN_POD: &str = "kubernetes.io~csi";
 pub(super) const EPHEMERAL: &str = "Ephemeral";
 pub(super) const PERSISTENT: &str = "Persistent";
 
-/// What is remembered of a volume in a Pod's directory, or, with fewer of the members, where it is staged.
+/// The record of a volume in a Pod's directory. A staging directory has one with fewer fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
@@ -37,12 +37,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The volume's name in a Node's status.
+    /// Returns the volume's name in a Node's status.
     pub(super) fn unique_name(&self) -> String {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 
-    /// What is remembered where the volume is staged.
+    /// Returns the record for the staging directory.
     fn staged(&self) -> Self {
         Self { driver: self.driver.clone(), handle: self.handle.clone(), ..Self::default() }
     }
@@ -54,9 +54,9 @@ impl Record {
         parsed.map_err(|error| Error::file("read", &path)(io::Error::other(error)))
     }
 
-    /// Written beside and put in place, so that no crash leaves half of it.
+    /// Writes the record atomically.
     fn write(&self, dir: &Path) -> Result<(), Error> {
-        sys::make_directories(dir, DIRECTORY_MODE).map_err(Error::file("make directory", dir))?;
+        sys::make_directories(dir, DIRECTORY_MODE).map_err(Error::file("create directory", dir))?;
         let (path, new) = (dir.join(DATA), dir.join("vol_data.json.new"));
         let text = serde_json::to_vec(self).unwrap_or_default();
         fs::write(&new, text)
@@ -65,35 +65,35 @@ impl Record {
     }
 }
 
-/// `csi-` and the hash by which a VolumeAttachment, or a Pod's own volume, is called.
+/// Returns `csi-` and a hash, as in the name of a VolumeAttachment.
 fn hashed(parts: &[&str]) -> String {
     format!("csi-{}", HEXLOWER.encode(&Sha256::digest(parts.concat())))
 }
 
-/// The name of the VolumeAttachment of a volume and a node.
+/// Returns the name of the VolumeAttachment of a volume and a node.
 pub(super) fn attachment(handle: &str, driver: &str, node: &str) -> String {
     hashed(&[handle, driver, node])
 }
 
-/// The handle of a volume that a Pod has for itself.
+/// Returns the handle of an inline ephemeral volume.
 pub(super) fn ephemeral_handle(uid: &str, volume: &str) -> String {
     hashed(&[uid, volume])
 }
 
-/// The directories of one kubelet.
+/// The directory layout of one kubelet.
 #[derive(Clone)]
 pub(super) struct Layout {
     root: PathBuf,
 }
 
-/// A volume that a Pod has, by what is on the disk.
+/// A volume of a Pod, as recorded on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct PodVolume {
     pub(super) record: Record,
     pub(super) block: bool,
-    /// Where it is published for the Pod.
+    /// The path at which the driver publishes the volume for the Pod.
     pub(super) target: PathBuf,
-    /// What of it is in the Pod's directory: a directory, or the link to a device.
+    /// The volume's path in the Pod's directory: a directory, or the link to a device.
     pub(super) in_pod: PathBuf,
 }
 
@@ -110,7 +110,7 @@ impl Layout {
         self.plugin().join("volumeDevices")
     }
 
-    /// Where a volume is staged, and where that is remembered.
+    /// Returns the staging path and the directory of its record.
     pub(super) fn staging(&self, record: &Record, block: bool) -> (PathBuf, PathBuf) {
         if block {
             let name = escaped(&record.spec_name);
@@ -124,8 +124,8 @@ impl Layout {
         (dir.join("globalmount"), dir)
     }
 
-    /// The volume as the Pod of this uid has it.
-    pub(super) fn held(&self, uid: &str, record: Record, block: bool) -> Held {
+    /// Returns the volume of the Pod with this UID.
+    pub(super) fn pod_volume(&self, uid: &str, record: Record, block: bool) -> PodVolume {
         let name = escaped(&record.spec_name);
         let pod = self.root.join("pods").join(uid);
         let in_pod =
@@ -134,11 +134,11 @@ impl Layout {
             true => self.devices().join("publish").join(&name).join(uid),
             false => in_pod.join("mount"),
         };
-        Held { record, block, target, in_pod }
+        PodVolume { record, block, target, in_pod }
     }
 
-    /// Remembers that a Pod has the volume, before the driver is asked for it.
-    pub(super) fn remember(&self, held: &Held) -> Result<(), Error> {
+    /// Records that a Pod has the volume. Must be called before the driver.
+    pub(super) fn remember(&self, held: &PodVolume) -> Result<(), Error> {
         if !held.block {
             return held.record.write(&held.in_pod);
         }
@@ -147,7 +147,7 @@ impl Layout {
         for path in [&held.in_pod, &held.target] {
             let above = path.parent().unwrap_or(path);
             sys::make_directories(above, DIRECTORY_MODE)
-                .map_err(Error::file("make directory", above))?;
+                .map_err(Error::file("create directory", above))?;
         }
         match std::os::unix::fs::symlink(&held.target, &held.in_pod) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -157,10 +157,10 @@ impl Layout {
         }
     }
 
-    /// Remembers where the volume is staged, before the driver is asked to; that of a device is written with its Pod's.
-    pub(super) fn remember_staged(&self, held: &Held) -> Result<PathBuf, Error> {
+    /// Records the staging path. Must be called before the driver. A block device's record is shared with its Pods.
+    pub(super) fn remember_staged(&self, held: &PodVolume) -> Result<PathBuf, Error> {
         let (at, data) = self.staging(&held.record, held.block);
-        sys::make_directories(&at, DIRECTORY_MODE).map_err(Error::file("make directory", &at))?;
+        sys::make_directories(&at, DIRECTORY_MODE).map_err(Error::file("create directory", &at))?;
         match held.block {
             true => held.record.write(&data)?,
             false => held.record.staged().write(&data)?,
@@ -168,9 +168,9 @@ impl Layout {
         Ok(at)
     }
 
-    /// Forgets what a Pod had, once the driver has taken it back.
-    pub(super) fn forget(&self, held: &Held) -> Result<(), Error> {
-        // Drivers remove what they published, and some do not.
+    /// Removes the record of a Pod's volume. Must be called after the driver has unpublished it.
+    pub(super) fn remove_record(&self, held: &PodVolume) -> Result<(), Error> {
+        // A driver should remove the target path, but not all do.
         remove_empty(&held.target)?;
         if held.block {
             remove_file(&held.in_pod)?;
@@ -179,36 +179,44 @@ impl Layout {
         remove_data(&held.in_pod)
     }
 
-    pub(super) fn forget_staged(&self, held: &Held) -> Result<(), Error> {
+    pub(super) fn forget_staged(&self, held: &PodVolume) -> Result<(), Error> {
         let (at, data) = self.staging(&held.record, held.block);
         remove_empty(&at)?;
         remove_data(&data)?;
         if held.block { data.parent().map_or(Ok(()), remove_empty) } else { Ok(()) }
     }
 
-    /// What a Pod has.
-    pub(super) fn of_pod(&self, uid: &str) -> Result<Vec<Held>, Error> {
+    /// Returns the recorded volumes of a Pod.
+    pub(super) fn of_pod(&self, uid: &str) -> Result<Vec<PodVolume>, Error> {
         let pod = self.root.join("pods").join(uid);
         let mut found = Vec::new();
         for name in names(&pod.join("volumes").join(IN_POD))? {
             let record = match Record::read(&pod.join("volumes").join(IN_POD).join(&name)) {
-                // It was to be remembered and no driver was asked yet.
+                // The kubelet ended before the record was written, so the driver was not called.
                 Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                     continue;
                 }
                 other => other?,
             };
-            found.push(self.held(uid, Record { spec_name: unescaped(&name), ..record }, false));
+            found.push(self.pod_volume(
+                uid,
+                Record { spec_name: unescaped(&name), ..record },
+                false,
+            ));
         }
         for name in names(&pod.join("volumeDevices").join(IN_POD))? {
             let record = Record::read(&self.devices().join(&name).join("data"))?;
-            found.push(self.held(uid, Record { spec_name: unescaped(&name), ..record }, true));
+            found.push(self.pod_volume(
+                uid,
+                Record { spec_name: unescaped(&name), ..record },
+                true,
+            ));
         }
         Ok(found)
     }
 
-    /// What all Pods have.
-    pub(super) fn of_all_pods(&self) -> Result<Vec<Held>, Error> {
+    /// Returns the recorded volumes of all Pods.
+    pub(super) fn of_all_pods(&self) -> Result<Vec<PodVolume>, Error> {
         let mut found = Vec::new();
         for uid in names(&self.root.join("pods"))? {
             found.extend(self.of_pod(&uid)?);
@@ -216,28 +224,28 @@ impl Layout {
         Ok(found)
     }
 
-    /// What is staged, or was to be; of no Pod.
-    pub(super) fn staged(&self) -> Result<Vec<Held>, Error> {
+    /// Returns the staged volumes, without a Pod. A volume may be recorded before the driver has staged it.
+    pub(super) fn staged(&self) -> Result<Vec<PodVolume>, Error> {
         let mut found = Vec::new();
         for driver in names(&self.plugin())?.into_iter().filter(|name| name != "volumeDevices") {
             let dir = self.plugin().join(driver);
             for name in names(&dir)? {
-                // One that cannot be read is of no use to anybody, and must not hide the others.
+                // Skip an unreadable record. It must not hide the others.
                 let Ok(record) = Record::read(&dir.join(&name)) else { continue };
-                found.push(self.held("", record, false));
+                found.push(self.pod_volume("", record, false));
             }
         }
         for name in names(&self.devices())? {
             let Ok(record) = Record::read(&self.devices().join(&name).join("data")) else {
                 continue;
             };
-            found.push(self.held("", Record { spec_name: unescaped(&name), ..record }, true));
+            found.push(self.pod_volume("", Record { spec_name: unescaped(&name), ..record }, true));
         }
         Ok(found)
     }
 }
 
-/// A name as upstream writes it as part of a path.
+/// Escapes a name for a path, as upstream.
 fn escaped(name: &str) -> String {
     name.replace('/', "~")
 }
@@ -258,8 +266,8 @@ fn names(dir: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Success if it is not there.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+/// Treats a missing file as success.
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -267,11 +275,11 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 fn remove_file(path: &Path) -> Result<(), Error> {
-    gone(fs::remove_file(path)).map_err(Error::file("remove", path))
+    ignore_missing(fs::remove_file(path)).map_err(Error::file("remove", path))
 }
 
-/// Removes a directory with nothing in it, or a file with nothing in it: never what is on a volume. Other Pods' in the
-/// same directory stay.
+/// Removes an empty directory or an empty file. Never removes content of a volume. A directory that other Pods use
+/// stays.
 fn remove_empty(path: &Path) -> Result<(), Error> {
     let removed = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => match fs::remove_dir(path) {
@@ -285,7 +293,7 @@ fn remove_empty(path: &Path) -> Result<(), Error> {
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
-    gone(removed).map_err(Error::file("remove", path))
+    ignore_missing(removed).map_err(Error::file("remove", path))
 }
 
 fn remove_data(dir: &Path) -> Result<(), Error> {

@@ -1,7 +1,7 @@
-//! Volumes of CSI drivers: what the API says of one (here), what the driver is asked to do (`mount`), how it is taken back
-//! (`unmount`), and who uses which (`state`, and on the disk `files`).
+//! Volumes of CSI drivers. This file reads a volume's objects from the API server, `mount` calls the driver to stage
+//! and publish, `unmount` reverts that. `state` tracks the volumes in use in memory, and `files` on the disk.
 //!
-//! Drivers are asked by the threads of [`super::Operations`], so that one that hangs stops no other Pod.
+//! Drivers are called in threads of [`super::Operations`], so that a hanging driver blocks no other Pod.
 
 mod files;
 mod mount;
@@ -29,15 +29,15 @@ use mount::{GroupPolicy, Grow, Mount};
 pub(crate) use state::Csi;
 pub(crate) use unmount::{reconstruct, tear_down, unstage_unused};
 
-/// How long a Pod waits for a volume to be attached before it tells so: upstream's.
+/// The time that a Pod waits for a volume to be attached before it reports an error, as upstream.
 const ATTACH: Duration = Duration::from_secs(123);
-/// How long it waits for a place among those that a driver works for.
+/// The time that a Pod waits for one of the driver's slots.
 const SEAT: Duration = Duration::from_secs(10);
 
-/// What was being done when it failed, as upstream names it.
+/// The step that failed, as upstream names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
-    /// Waiting for the volume, which is no operation of its own.
+pub(super) enum VolumeStep {
+    /// Waiting for the volume, which is not an operation upstream.
     Wait,
     MountDevice,
     SetUp,
@@ -46,7 +46,7 @@ pub(super) enum Doing {
     Expand,
 }
 
-impl Doing {
+impl VolumeStep {
     fn set_up(block: bool) -> Self {
         if block { Self::MapPod } else { Self::SetUp }
     }
@@ -75,32 +75,36 @@ impl Doing {
     }
 }
 
-/// A volume of a driver that could not be given to a Pod, or taken back.
+/// The error of mounting or unmounting a driver's volume.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
-pub(crate) struct Failed {
-    pub(super) doing: Doing,
-    /// The PersistentVolume's name, or the Pod's own for it.
+pub(crate) struct CsiError {
+    /// The step that failed.
+    pub(super) doing: VolumeStep,
+    /// The PersistentVolume's name, or the volume's name in the Pod.
     pub(super) volume: String,
-    why: Why,
+    why: Cause,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Why {
+enum Cause {
     #[error(
-        "kubernetes.io/csi: {asking} failed to get CSI client: driver name {driver} not found in the list of registered CSI drivers"
+        "kubernetes.io/csi: {asking} failed to get CSI client: driver name {driver} not found in the list of \
+         registered CSI drivers"
     )]
     NoDriver { asking: &'static str, driver: String },
     #[error(
-        "kubernetes.io/csi: driver {0} has not answered for {SEAT:?} with all that it is at; is it well?"
+        "kubernetes.io/csi: driver {0} has had no free slot for {SEAT:?}; check whether it is healthy"
     )]
     Busy(String),
     #[error(
-        "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode {mode:?} not supported by driver {driver} ({known})"
+        "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode {mode:?} not \
+         supported by driver {driver} ({known})"
     )]
     Lifecycle { mode: &'static str, driver: String, known: String },
     #[error(
-        "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[{0}], failed to process volumes=[]: context deadline exceeded"
+        "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[{0}], failed to process \
+         volumes=[]: context deadline exceeded"
     )]
     NotAttached(String),
     #[error("kubernetes.io/csi: volume attachment {0} is gone, or the volume is not attached")]
@@ -115,41 +119,41 @@ enum Why {
     Api(#[from] client::Error),
 }
 
-impl From<Error> for Why {
+impl From<Error> for Cause {
     fn from(error: Error) -> Self {
         Self::Own(Box::new(error))
     }
 }
 
-impl From<sys::Error> for Why {
+impl From<sys::Error> for Cause {
     fn from(error: sys::Error) -> Self {
         Error::from(error).into()
     }
 }
 
-impl From<ObjectsError> for Why {
+impl From<ObjectsError> for Cause {
     fn from(error: ObjectsError) -> Self {
         Error::from(error).into()
     }
 }
 
-/// A driver's volume that a Pod has for itself (`csi` in the Pod).
+/// A CSI ephemeral volume (`csi` in the Pod's spec).
 pub(super) struct Inline;
 
 impl Plugin for Inline {
     fn may_change(&self, volume: &k8s_openapi::api::core::v1::Volume) -> bool {
-        // Some drivers want to be asked again and again.
+        // A driver with `requiresRepublish` is called periodically.
         volume.csi.is_some()
     }
 
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
         let source = request.volume.csi.as_ref()?;
-        let what = What::of_pod(&request, source);
+        let what = CsiVolume::of_pod(&request, source);
         Some(Box::pin(what.prepare(request)))
     }
 }
 
-/// A PersistentVolume of a driver, for the Pod's claim.
+/// Prepares a CSI PersistentVolume for the Pod's claim.
 pub(super) async fn prepare(
     request: Request<'_>,
     claim: &PersistentVolumeClaim,
@@ -157,13 +161,13 @@ pub(super) async fn prepare(
     source: &CSIPersistentVolumeSource,
     read_only: bool,
 ) -> Result<Work, Error> {
-    What::of_volume(&request, (claim, volume), source, read_only).prepare(request).await
+    CsiVolume::of_volume(&request, (claim, volume), source, read_only).prepare(request).await
 }
 
 type Strings = BTreeMap<String, String>;
 
-/// What is known of a volume before the API is asked about it.
-struct What {
+/// A volume as described by the Pod or the PersistentVolume.
+struct CsiVolume {
     record: Record,
     block: bool,
     read_only: bool,
@@ -177,7 +181,7 @@ struct What {
     grow: Option<Grow>,
 }
 
-impl What {
+impl CsiVolume {
     fn of_pod(request: &Request<'_>, source: &CSIVolumeSource) -> Self {
         let node = &request.ctx.settings.node_name;
         let uid = request.pod.metadata.uid.as_deref().unwrap_or_default();
@@ -243,16 +247,16 @@ impl What {
     }
 
     async fn prepare(self, request: Request<'_>) -> Result<Work, Error> {
-        let (doing, volume) = (Doing::set_up(self.block), self.record.spec_name.clone());
+        let (doing, volume) = (VolumeStep::set_up(self.block), self.record.spec_name.clone());
         let mount = self.mount(request).await.map_err(|why| {
-            let doing = if matches!(why, Why::NotAttached(_)) { Doing::Wait } else { doing };
-            Box::new(Failed { doing, volume, why })
+            let doing = if matches!(why, Cause::NotAttached(_)) { VolumeStep::Wait } else { doing };
+            Box::new(CsiError { doing, volume, why })
         })?;
         Ok(Box::new(move |site| mount.set_up(site)))
     }
 
-    /// Asks the API for all that the driver has to be told.
-    async fn mount(self, request: Request<'_>) -> Result<Mount, Why> {
+    /// Reads everything that the driver needs from the API server.
+    async fn mount(self, request: Request<'_>) -> Result<Mount, Cause> {
         let ctx = request.ctx;
         let driver = driver_spec(&request, &self.record.driver).await?;
         self.check_lifecycle(driver.as_ref())?;
@@ -260,8 +264,9 @@ impl What {
         let name = self.record.unique_name();
         let attachable = !self.is_ephemeral()
             && driver.as_ref().and_then(|driver| driver.attach_required) != Some(false);
-        ctx.csi.want(&name, &uid, attachable);
-        let held = Layout::new(&ctx.settings.root).held(&uid, self.record.clone(), self.block);
+        ctx.csi.add_user(&name, &uid, attachable);
+        let held =
+            Layout::new(&ctx.settings.root).pod_volume(&uid, self.record.clone(), self.block);
         let republish = driver.as_ref().and_then(|driver| driver.requires_republish) == Some(true);
         let is_new = !ctx.csi.is_published(&name, &held.target);
         let publish_context = match attachable && is_new {
@@ -269,11 +274,11 @@ impl What {
             false => Strings::new(),
         };
         let asking = if self.block { "blockMapper.MapPodDevice" } else { "mounter.SetUpAt" };
-        let no_driver = || Why::NoDriver { asking, driver: self.record.driver.clone() };
+        let no_driver = || Cause::NoDriver { asking, driver: self.record.driver.clone() };
         let client = ctx.csi.driver(&self.record.driver).ok_or_else(no_driver)?;
-        let seat = tokio::time::timeout(SEAT, ctx.csi.seat(&self.record.driver)).await;
+        let seat = tokio::time::timeout(SEAT, ctx.csi.acquire_slot(&self.record.driver)).await;
         let seat =
-            seat.map_err(|_| Why::Busy(self.record.driver.clone()))?.ok_or_else(no_driver)?;
+            seat.map_err(|_| Cause::Busy(self.record.driver.clone()))?.ok_or_else(no_driver)?;
         let mut attributes = self.attributes.clone();
         let mut publish_secrets =
             secret(&request, "NodePublishSecretRef", self.publish_secret.as_ref()).await?;
@@ -319,7 +324,7 @@ impl What {
         })
     }
 
-    fn check_lifecycle(&self, driver: Option<&CSIDriverSpec>) -> Result<(), Why> {
+    fn check_lifecycle(&self, driver: Option<&CSIDriverSpec>) -> Result<(), Cause> {
         let mode = if self.is_ephemeral() { EPHEMERAL } else { PERSISTENT };
         let known = match driver {
             None if !self.is_ephemeral() => return Ok(()),
@@ -332,10 +337,10 @@ impl What {
                 format!("only supports {modes:?}")
             }
         };
-        Err(Why::Lifecycle { mode, driver: self.record.driver.clone(), known })
+        Err(Cause::Lifecycle { mode, driver: self.record.driver.clone(), known })
     }
 
-    /// What a driver is told of the Pod, if it wants to know.
+    /// Returns the attributes with information about the Pod (`podInfoOnMount`).
     fn pod_info(&self, request: &Request<'_>) -> Strings {
         let meta = &request.pod.metadata;
         let account = request.pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
@@ -351,7 +356,7 @@ impl What {
     }
 }
 
-async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriverSpec>, Why> {
+async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriverSpec>, Cause> {
     let Some(client) = &request.ctx.client else {
         return Err(ObjectsError::Standalone { kind: "CSIDriver", name: name.to_owned() }.into());
     };
@@ -360,8 +365,8 @@ async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriv
     Ok(driver.map(|driver| driver.spec))
 }
 
-/// Waits until the volume is attached, and gives what its attacher says to the node.
-async fn attached(request: &Request<'_>, volume: &str, attachment: &str) -> Result<Strings, Why> {
+/// Waits until the volume is attached and returns the attachment's metadata.
+async fn attached(request: &Request<'_>, volume: &str, attachment: &str) -> Result<Strings, Cause> {
     let ctx = request.ctx;
     let mut changes = ctx.node.changes();
     let wait = async {
@@ -372,12 +377,12 @@ async fn attached(request: &Request<'_>, volume: &str, attachment: &str) -> Resu
         }
     };
     let waited = tokio::time::timeout(ATTACH, wait).await;
-    waited.map_err(|_| Why::NotAttached(request.volume.name.clone()))?;
+    waited.map_err(|_| Cause::NotAttached(request.volume.name.clone()))?;
     let Some(client) = &ctx.client else { return Ok(Strings::new()) };
     let found: Option<VolumeAttachment> =
         client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.if_there()?;
     let status = found.and_then(|found| found.status).filter(|status| status.attached);
-    let status = status.ok_or_else(|| Why::Attachment(attachment.to_owned()))?;
+    let status = status.ok_or_else(|| Cause::Attachment(attachment.to_owned()))?;
     Ok(status.attachment_metadata.unwrap_or_default())
 }
 
@@ -385,19 +390,19 @@ async fn secret(
     request: &Request<'_>,
     kind: &'static str,
     reference: Option<&SecretReference>,
-) -> Result<Strings, Why> {
+) -> Result<Strings, Cause> {
     let Some(reference) = reference else { return Ok(Strings::new()) };
     let namespace = reference.namespace.clone().unwrap_or_default();
     let name = reference.name.clone().unwrap_or_default();
     let found = request.ctx.objects.secret(&namespace, &name).await?;
-    let found = found.ok_or(Why::Secret { kind, namespace, name })?;
+    let found = found.ok_or(Cause::Secret { kind, namespace, name })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let data = found.data.unwrap_or_default();
     Ok(data.into_iter().map(|(key, value)| (key, text(&value.0))).collect())
 }
 
-/// The tokens of the Pod's service account that a driver asks for, as one attribute.
-async fn tokens(request: &Request<'_>, driver: &CSIDriverSpec) -> Result<Strings, Why> {
+/// Returns the service account tokens that the driver requests, as one attribute.
+async fn tokens(request: &Request<'_>, driver: &CSIDriverSpec) -> Result<Strings, Cause> {
     let mut all = serde_json::Map::new();
     for wanted in driver.token_requests.iter().flatten() {
         let projection = ServiceAccountTokenProjection {
@@ -406,8 +411,8 @@ async fn tokens(request: &Request<'_>, driver: &CSIDriverSpec) -> Result<Strings
             path: String::new(),
         };
         let (token, expires) = request.tokens.get_with_end(request, &projection).await?;
-        let told = json!({"token": token, "expirationTimestamp": expires.to_string()});
-        all.insert(wanted.audience.clone(), told);
+        let status = json!({"token": token, "expirationTimestamp": expires.to_string()});
+        all.insert(wanted.audience.clone(), status);
     }
     if all.is_empty() {
         return Ok(Strings::new());

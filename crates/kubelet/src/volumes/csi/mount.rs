@@ -1,4 +1,4 @@
-//! What a driver is asked for to give a volume to a Pod. All of this runs on a thread of its own.
+//! Calls a driver to stage, publish and expand a volume for a Pod. All of this runs in a thread of its own.
 
 use std::{path::Path, sync::Arc};
 
@@ -21,12 +21,12 @@ use pod_core::resources::whole;
 use serde_json::{Value, json};
 
 use super::{
-    super::{At, Error, Site, ownership},
-    Csi, Doing, Failed, Strings, Why,
-    files::{EPHEMERAL, Held, Layout},
+    super::{Error, Site, VolumePath, ownership},
+    Cause, Csi, CsiError, Strings, VolumeStep,
+    files::{EPHEMERAL, Layout, PodVolume},
 };
 
-/// When the kubelet gives a volume to the Pod's group (`fsGroupPolicy`).
+/// The driver's `fsGroupPolicy`: when the kubelet changes the group of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupPolicy {
     ReadWriteOnceWithFsType,
@@ -43,7 +43,7 @@ impl GroupPolicy {
         }
     }
 
-    pub(super) fn gives(self, fs_type: &str, access_modes: &[String]) -> bool {
+    pub(super) fn sets_group(self, fs_type: &str, access_modes: &[String]) -> bool {
         let once = |mode: &String| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod");
         match self {
             Self::File => true,
@@ -53,7 +53,7 @@ impl GroupPolicy {
     }
 }
 
-/// A claim that has been given less than its volume holds by now.
+/// A claim whose capacity is smaller than that of its volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grow {
     namespace: String,
@@ -63,7 +63,7 @@ pub(super) struct Grow {
     conditions: Vec<Value>,
 }
 
-/// What a claim says of its growth until the node has done its part.
+/// The conditions of a claim that are removed after an expansion.
 const OF_GROWTH: [&str; 4] =
     ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
@@ -84,7 +84,7 @@ impl Grow {
         })
     }
 
-    /// What the claim's status becomes.
+    /// Returns the patch of the claim's status after the expansion.
     fn patch(&self) -> Value {
         json!({"status": {
             "capacity": {"storage": self.to.0},
@@ -94,7 +94,7 @@ impl Grow {
     }
 }
 
-/// One volume for one Pod, with all that the driver is to be told.
+/// A volume for a Pod, with everything that the driver needs.
 pub(super) struct Mount {
     pub(super) csi: Arc<Csi>,
     pub(super) runtime: tokio::runtime::Handle,
@@ -102,7 +102,7 @@ pub(super) struct Mount {
     pub(super) events: crate::events::Events,
     pub(super) layout: Layout,
     pub(super) client: csi::Driver,
-    /// Kept until the driver has answered.
+    /// A slot of the driver, held until the driver has answered.
     pub(super) seat: tokio::sync::OwnedSemaphorePermit,
     pub(super) stage_secrets: Strings,
     pub(super) publish_secrets: Strings,
@@ -112,7 +112,7 @@ pub(super) struct Mount {
     pub(super) publish_attributes: Strings,
     /// The volume's name in a Node's status.
     pub(super) name: String,
-    pub(super) held: Held,
+    pub(super) held: PodVolume,
     pub(super) read_only: bool,
     pub(super) fs_type: String,
     pub(super) access_modes: Vec<String>,
@@ -120,34 +120,38 @@ pub(super) struct Mount {
     pub(super) group: Option<u32>,
     pub(super) group_policy: GroupPolicy,
     pub(super) keeps_matching_group: bool,
-    /// The driver wants to be asked again while the Pod runs.
+    /// `true` if the driver is called periodically while the Pod runs.
     pub(super) republish: bool,
     pub(super) grow: Option<Grow>,
 }
 
 impl Mount {
-    pub(super) fn set_up(self, site: &Site) -> Result<At, Error> {
+    pub(super) fn set_up(self, site: &Site) -> Result<VolumePath, Error> {
         let runtime = self.runtime.clone();
-        let done = runtime.block_on(self.bring_about(site));
+        let done = runtime.block_on(self.stage_and_publish(site));
         let volume = &self.held.record.spec_name;
-        done.map_err(|(doing, why)| Box::new(Failed { doing, volume: volume.clone(), why }))?;
+        done.map_err(|(doing, why)| Box::new(CsiError { doing, volume: volume.clone(), why }))?;
         drop(self.seat);
         if !self.held.block {
-            return Ok(At { read_only: self.read_only, ..At::new(self.held.target) });
+            return Ok(VolumePath {
+                read_only: self.read_only,
+                ..VolumePath::new(self.held.target)
+            });
         }
-        // A runtime takes the device itself, not what leads to it.
+        // The runtime needs the device itself and not the link to it.
         let device = std::fs::canonicalize(&self.held.in_pod)
             .map_err(Error::file("follow the link", &self.held.in_pod))?;
-        Ok(At { read_only: self.read_only, block: true, ..At::new(device) })
+        Ok(VolumePath { read_only: self.read_only, block: true, ..VolumePath::new(device) })
     }
 
-    async fn bring_about(&self, site: &Site) -> Result<(), (Doing, Why)> {
-        let _turn = self.csi.turn(&self.name).await;
+    async fn stage_and_publish(&self, site: &Site) -> Result<(), (VolumeStep, Cause)> {
+        let _turn = self.csi.lock_volume(&self.name).await;
         let is_new = !self.csi.is_published(&self.name, &self.held.target);
         if !is_new && !self.republish && self.grow.is_none() {
             return Ok(());
         }
-        let (stage, publish) = (Doing::stage(self.held.block), Doing::set_up(self.held.block));
+        let (stage, publish) =
+            (VolumeStep::stage(self.held.block), VolumeStep::set_up(self.held.block));
         let can = self.client.capabilities().await.map_err(|error| (publish, error.into()))?;
         let stages = can.stage && self.held.record.lifecycle != EPHEMERAL;
         if is_new && stages {
@@ -157,14 +161,14 @@ impl Mount {
             self.publish(&can, stages, is_new).await.map_err(|why| (publish, why))?;
         }
         if is_new {
-            self.give_to_group(&can, site).map_err(|why| (publish, why))?;
+            self.set_group(&can, site).map_err(|why| (publish, why))?;
             self.csi.set_published(&self.name, self.held.target.clone(), true);
         }
         match &self.grow {
             Some(grow) => self.expand(grow, &can, stages, site).await,
             None => Ok(()),
         }
-        .map_err(|why| (Doing::Expand, why))
+        .map_err(|why| (VolumeStep::Expand, why))
     }
 
     fn capability(&self, can: &Capabilities) -> VolumeCapability {
@@ -187,7 +191,7 @@ impl Mount {
         }
     }
 
-    async fn stage(&self, can: &Capabilities) -> Result<(), Why> {
+    async fn stage(&self, can: &Capabilities) -> Result<(), Cause> {
         let at = self.layout.remember_staged(&self.held)?;
         self.csi.set_staged(&self.name, true);
         let request = v1::NodeStageVolumeRequest {
@@ -198,16 +202,17 @@ impl Mount {
             secrets: map(&self.stage_secrets),
             volume_context: map(&self.stage_attributes),
         };
-        let asked = self.client.stage(request).await;
-        if asked.as_ref().is_err_and(csi::Error::is_final) {
-            // Nothing is staged for this Pod; another's was before, and then the driver did not refuse.
+        let result = self.client.stage(request).await;
+        if result.as_ref().is_err_and(csi::Error::is_final) {
+            // This call staged nothing. If an earlier call for another Pod had staged the volume, the driver would not
+            // have refused.
             drop(self.layout.forget_staged(&self.held));
             self.csi.set_staged(&self.name, false);
         }
-        Ok(asked?)
+        Ok(result?)
     }
 
-    async fn publish(&self, can: &Capabilities, staged: bool, is_new: bool) -> Result<(), Why> {
+    async fn publish(&self, can: &Capabilities, staged: bool, is_new: bool) -> Result<(), Cause> {
         if is_new {
             self.layout.remember(&self.held)?;
         }
@@ -222,23 +227,23 @@ impl Mount {
             secrets: map(&self.publish_secrets),
             volume_context: map(&self.publish_attributes),
         };
-        let asked = self.client.publish(request).await;
-        if is_new && asked.as_ref().is_err_and(csi::Error::is_final) {
-            drop(self.layout.forget(&self.held));
+        let result = self.client.publish(request).await;
+        if is_new && result.as_ref().is_err_and(csi::Error::is_final) {
+            drop(self.layout.remove_record(&self.held));
         }
-        Ok(asked?)
+        Ok(result?)
     }
 
-    fn give_to_group(&self, can: &Capabilities, site: &Site) -> Result<(), Why> {
-        let gives = self.group_policy.gives(&self.fs_type, &self.access_modes);
+    fn set_group(&self, can: &Capabilities, site: &Site) -> Result<(), Cause> {
+        let gives = self.group_policy.sets_group(&self.fs_type, &self.access_modes);
         let Some(group) = self.group.filter(|_| gives && !self.read_only && !can.mount_group)
         else {
             return Ok(());
         };
         let target = &self.held.target;
-        // What a driver left without a mount there is the node's own disk.
-        let is_there = !self.held.block && site.mounts.is_mount_point(target)?;
-        if !is_there || self.keeps_matching_group && ownership::has_group(target, group) {
+        // If the driver mounted nothing at the target, that is a directory of the node's own disk.
+        let is_mounted = !self.held.block && site.mounts.is_mount_point(target)?;
+        if !is_mounted || self.keeps_matching_group && ownership::has_group(target, group) {
             return Ok(());
         }
         let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
@@ -248,14 +253,14 @@ impl Mount {
         Ok(sys::give_tree(&held, group, target)?)
     }
 
-    /// The node's part of a volume's growth, and the word of it to its claim.
+    /// Expands the volume on the node and updates the claim's status.
     async fn expand(
         &self,
         grow: &Grow,
         can: &Capabilities,
         staged: bool,
         site: &Site,
-    ) -> Result<(), Why> {
+    ) -> Result<(), Cause> {
         if can.expand {
             let (at, _) = self.layout.staging(&self.held.record, self.held.block);
             let request = v1::NodeExpandVolumeRequest {
@@ -276,13 +281,14 @@ impl Mount {
         let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
         api.patch::<Value>(resource, at, PatchKind::Merge, &grow.patch()).await?;
         let volume = &self.held.record.spec_name;
-        let told = format!("MountVolume.NodeExpandVolume succeeded for volume {volume:?}");
-        self.events.normal(&site.pod, "FileSystemResizeSuccessful", told);
+        let message = format!("MountVolume.NodeExpandVolume succeeded for volume {volume:?}");
+        self.events.normal(&site.pod, "FileSystemResizeSuccessful", message);
         Ok(())
     }
 }
 
-/// A driver that does not tell one Pod from one node is told of the node alone.
+/// Returns the access mode for the driver. Without the SINGLE_NODE_MULTI_WRITER capability, ReadWriteOncePod is not
+/// distinct from ReadWriteOnce.
 pub(super) fn access_mode(mode: Option<&String>, tells_pods: bool) -> Mode {
     match (mode.map_or("ReadWriteOnce", String::as_str), tells_pods) {
         ("ReadWriteOnce", true) => Mode::SingleNodeMultiWriter,

@@ -1,4 +1,4 @@
-//! Which drivers there are, and which of their volumes are in use on this node.
+//! The registered drivers, and their volumes in use on this node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,34 +8,34 @@ use std::{
 
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 
-/// So many volumes of one driver are worked on at once: one that hangs leaves the threads for others.
+/// The number of concurrent operations per driver. A hanging driver leaves threads for others.
 const SEATS: usize = 32;
 
-/// All that one kubelet knows of storage drivers and their volumes. What must outlive it is on the disk; see
+/// The state of CSI drivers and volumes of one kubelet. State that must survive a restart is on the disk; see
 /// [`super::files`].
 pub(crate) struct Csi {
-    drivers: Mutex<BTreeMap<String, Known>>,
+    drivers: Mutex<BTreeMap<String, RegisteredDriver>>,
     volumes: Mutex<BTreeMap<String, Volume>>,
     changed: watch::Sender<()>,
 }
 
-struct Known {
-    /// `None` while the driver is away.
+struct RegisteredDriver {
+    /// `None` while the driver is not registered.
     driver: Option<csi::Driver>,
     seats: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Volume {
-    /// The uids of those Pods that are to have it.
+    /// The UIDs of the Pods that need the volume.
     wanted: BTreeSet<String>,
-    /// Whether it has to be attached to the node; of one that was found on the disk it is not known.
+    /// `true` if the volume must be attached to the node. `None` for a volume found on the disk.
     attachable: Option<bool>,
-    /// Whether the driver may have it on this node.
+    /// `true` if the driver may have staged the volume on this node.
     staged: bool,
-    /// Where it is published.
+    /// The paths at which the volume is published.
     published: BTreeSet<PathBuf>,
-    /// What is done with a volume is done one after the other, for whichever Pod.
+    /// Serializes the operations on a volume, for all Pods.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -57,10 +57,10 @@ impl Default for Csi {
 }
 
 impl Csi {
-    /// From now on a driver answers there, or, without one, nowhere.
+    /// Registers a driver, or removes it if `driver` is `None`.
     pub(crate) fn set_driver(&self, name: &str, driver: Option<csi::Driver>) {
         let mut drivers = lock(&self.drivers);
-        let fresh = || Known { driver: None, seats: Arc::new(Semaphore::new(SEATS)) };
+        let fresh = || RegisteredDriver { driver: None, seats: Arc::new(Semaphore::new(SEATS)) };
         drivers.entry(name.to_owned()).or_insert_with(fresh).driver = driver;
     }
 
@@ -68,14 +68,14 @@ impl Csi {
         lock(&self.drivers).get(name)?.driver.clone()
     }
 
-    /// A place among those who ask the driver for something; whoever waits for one may stop doing so.
-    pub(super) async fn seat(&self, name: &str) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a slot of the driver. The future may be dropped.
+    pub(super) async fn acquire_slot(&self, name: &str) -> Option<OwnedSemaphorePermit> {
         let seats = lock(&self.drivers).get(name)?.seats.clone();
         seats.acquire_owned().await.ok()
     }
 
-    /// Names a volume as one that a Pod is to have, before anybody waits for it to be attached.
-    pub(super) fn want(&self, volume: &str, uid: &str, attachable: bool) {
+    /// Records that a Pod needs a volume. Must be called before waiting for the attachment.
+    pub(super) fn add_user(&self, volume: &str, uid: &str, attachable: bool) {
         let mut volumes = lock(&self.volumes);
         let known = volumes.entry(volume.to_owned()).or_default();
         let new = known.attachable != Some(attachable) || known.wanted.is_empty();
@@ -87,14 +87,14 @@ impl Csi {
         }
     }
 
-    /// A volume that a kubelet before this one mounted.
-    pub(super) fn found(&self, volume: &str) {
+    /// Records a volume that an earlier kubelet mounted.
+    pub(super) fn add_unused(&self, volume: &str) {
         lock(&self.volumes).entry(volume.to_owned()).or_default().staged = true;
         self.changed.send_replace(());
     }
 
-    /// The Pod has no more use of any volume.
-    pub(super) fn unwant(&self, uid: &str) {
+    /// Records that a Pod needs no volume any more.
+    pub(super) fn remove_user(&self, uid: &str) {
         self.change_all(|volume| {
             volume.wanted.remove(uid);
         });
@@ -135,14 +135,14 @@ impl Csi {
         }
     }
 
-    /// Waits for one's turn with a volume.
-    pub(super) async fn turn(&self, volume: &str) -> OwnedMutexGuard<()> {
+    /// Waits for exclusive access to a volume.
+    pub(super) async fn lock_volume(&self, volume: &str) -> OwnedMutexGuard<()> {
         let turn = lock(&self.volumes).entry(volume.to_owned()).or_default().turn.clone();
         turn.lock_owned().await
     }
 
-    /// The volumes that must not be detached. Of those that were found on the disk, the ones that the node is said to
-    /// have attached; all of them before it is known.
+    /// Returns the volumes that must not be detached. A volume found on the disk counts if `is_attached` returns `true`
+    /// for it.
     pub(crate) fn in_use(&self, is_attached: impl Fn(&str) -> bool) -> Vec<String> {
         let volumes = lock(&self.volumes);
         let used = volumes.iter().filter(|(name, known)| {
@@ -151,7 +151,7 @@ impl Csi {
         used.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Tells when what is in use has changed.
+    /// Returns a channel that changes with the volumes in use.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

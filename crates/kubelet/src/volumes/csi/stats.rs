@@ -1,4 +1,4 @@
-//! How full volumes are, as their drivers tell it: nobody else knows of what is no file system, or of one that is shared.
+//! Usage of volumes as reported by their drivers. No other source knows it for block devices and shared file systems.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,40 +11,40 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
 
 use super::{
     Csi,
-    files::{Held, Layout},
+    files::{Layout, PodVolume},
 };
 
 pub(crate) use super::files::IN_POD;
 
-/// How long a driver has for an answer, lest whoever asks the kubelet for its metrics gives up.
+/// The timeout of a driver's answer, so that a request for the kubelet's metrics does not time out.
 const ANSWER: Duration = Duration::from_secs(5);
-/// So many questions are asked at once.
+/// The number of concurrent calls.
 const AT_ONCE: usize = 8;
 
-/// A driver's volume as a Pod has it.
+/// A CSI volume of a Pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Published {
-    /// The PersistentVolume's name, or the Pod's own for it.
+pub(crate) struct PublishedVolume {
+    /// The PersistentVolume's name, or the volume's name in the Pod.
     pub(crate) name: String,
     driver: String,
     handle: String,
     target: PathBuf,
 }
 
-/// What a driver says of a volume.
+/// A driver's answer about a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum StatsAnswer {
     Figures(csi::VolumeStats),
-    /// It does not tell.
+    /// The driver does not report usage.
     Nothing,
     NotAnswered,
 }
 
-/// What the Pod has of drivers, by what is on the disk of the kubelet with this root.
-pub(crate) fn published(root: &Path, uid: &str) -> Vec<Published> {
-    // Of what cannot be read nothing is told; whoever mounts and unmounts says why.
+/// Returns the CSI volumes of a Pod, as recorded below the kubelet's root.
+pub(crate) fn published(root: &Path, uid: &str) -> Vec<PublishedVolume> {
+    // An unreadable record is skipped; mounting and unmounting report the error.
     let held = Layout::new(root).of_pod(uid).unwrap_or_default();
-    let published = |Held { record, target, .. }: Held| Published {
+    let published = |PodVolume { record, target, .. }: PodVolume| PublishedVolume {
         name: record.spec_name,
         driver: record.driver,
         handle: record.handle,
@@ -53,61 +53,63 @@ pub(crate) fn published(root: &Path, uid: &str) -> Vec<Published> {
     held.into_iter().map(published).collect()
 }
 
-/// A driver while it is asked about all of its volumes.
-struct Asked {
-    /// `None` if it does not tell how full volumes are.
+/// The state of a driver during one round of calls.
+struct DriverQuery {
+    /// `None` if the driver does not report usage.
     driver: Option<csi::Driver>,
-    /// It has not answered, and is not asked again now.
+    /// `true` if the driver did not answer. It is not called again in this round.
     silent: AtomicBool,
 }
 
-impl Asked {
+impl DriverQuery {
     async fn new(csi: &Csi, name: &str) -> Self {
-        let mut asked = Self { driver: None, silent: AtomicBool::new(true) };
-        let Some(driver) = csi.driver(name) else { return asked };
+        let mut query = Self { driver: None, silent: AtomicBool::new(true) };
+        let Some(driver) = csi.driver(name) else { return query };
         let driver = driver.with_timeout(ANSWER);
         match driver.capabilities().await {
             Ok(can) => {
-                asked.driver = can.volume_stats.then_some(driver);
-                asked.silent = AtomicBool::new(false);
+                query.driver = can.volume_stats.then_some(driver);
+                query.silent = AtomicBool::new(false);
             }
-            Err(error) => tracing::debug!(driver = name, %error, "the driver tells nothing"),
+            Err(error) => {
+                tracing::debug!(driver = name, %error, "read the capabilities of a CSI driver for volume statistics")
+            }
         }
-        asked
+        query
     }
 
-    async fn about(&self, volume: &Published) -> Said {
+    async fn usage_of(&self, volume: &PublishedVolume) -> StatsAnswer {
         if self.silent.load(Ordering::Relaxed) {
-            return Said::NotAnswered;
+            return StatsAnswer::NotAnswered;
         }
-        let Some(driver) = &self.driver else { return Said::Nothing };
+        let Some(driver) = &self.driver else { return StatsAnswer::Nothing };
         match driver.volume_stats(&volume.handle, &volume.target).await {
-            Ok(Some(stats)) => Said::Figures(stats),
-            Ok(None) => Said::Nothing,
+            Ok(Some(stats)) => StatsAnswer::Figures(stats),
+            Ok(None) => StatsAnswer::Nothing,
             Err(error) => {
-                // One that refuses has answered, and may know of the next volume.
+                // An error from the driver is an answer, and the next volume may succeed.
                 self.silent.fetch_or(!error.is_final(), Ordering::Relaxed);
-                tracing::debug!(volume = volume.name, %error, "it is not known how full it is");
-                Said::NotAnswered
+                tracing::debug!(volume = volume.name, %error, "read the statistics of a CSI volume");
+                StatsAnswer::NotAnswered
             }
         }
     }
 }
 
-/// Asks the drivers how full their volumes are; the answers are in the volumes' order.
-pub(crate) async fn ask(csi: &Csi, volumes: &[&Published]) -> Vec<Said> {
+/// Calls the drivers for the usage of their volumes. The answers are in the order of the volumes.
+pub(crate) async fn query_usage(csi: &Csi, volumes: &[&PublishedVolume]) -> Vec<StatsAnswer> {
     let names: BTreeSet<&str> = volumes.iter().map(|volume| volume.driver.as_str()).collect();
-    // The futures have their type spelt out, or the compiler does not see that they may cross threads.
-    let mut asking: Vec<BoxFuture<'_, (&str, Asked)>> = Vec::new();
+    // The futures are boxed with explicit types, because the compiler cannot prove otherwise that they are `Send`.
+    let mut asking: Vec<BoxFuture<'_, (&str, DriverQuery)>> = Vec::new();
     for name in names {
-        asking.push(async move { (name, Asked::new(csi, name).await) }.boxed());
+        asking.push(async move { (name, DriverQuery::new(csi, name).await) }.boxed());
     }
-    let asked: BTreeMap<&str, Asked> =
+    let queries: BTreeMap<&str, DriverQuery> =
         stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
-    let mut answers: Vec<BoxFuture<'_, Said>> = Vec::new();
+    let mut answers: Vec<BoxFuture<'_, StatsAnswer>> = Vec::new();
     for volume in volumes {
-        if let Some(asked) = asked.get(volume.driver.as_str()) {
-            answers.push(asked.about(volume).boxed());
+        if let Some(query) = queries.get(volume.driver.as_str()) {
+            answers.push(query.usage_of(volume).boxed());
         }
     }
     stream::iter(answers).buffered(AT_ONCE).collect().await

@@ -1,4 +1,4 @@
-//! Volumes of a driver that answers over a socket, well or badly, with a recorded kernel.
+//! Tests of CSI volumes with a driver on a socket, correct or faulty, and a recorded kernel.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use sys::mount::{Mounts, RecordedMounts};
 use testkit::{CsiDriver, FakeApi, Fault};
 
 use super::{
-    super::{Mounted, Operations, set_up, tear_down, tests},
+    super::{MountedVolumes, Operations, set_up, tear_down, tests},
     files::{Layout, Record},
     mount::{GroupPolicy, access_mode},
     *,
@@ -17,7 +17,7 @@ use crate::{context::Context, volumes::Tokens};
 
 const DRIVER: &str = "disks.example.com";
 
-/// One kubelet with one driver, the API's claim `data` and volume `disk`.
+/// A kubelet with one driver, the claim `data` and the volume `disk`.
 struct Scene {
     dir: tempfile::TempDir,
     api: FakeApi,
@@ -62,14 +62,14 @@ impl Scene {
         self.ctx.csi.set_driver(DRIVER, Some(client));
     }
 
-    /// A kubelet that knows nothing but what is on the disk.
+    /// Simulates a restarted kubelet, which has only the files on the disk.
     async fn restart(&mut self) {
         self.ctx = kubelet(self.dir.path(), &self.api, self.kernel.clone());
         reconstruct(&self.ctx).await.unwrap();
         self.register();
     }
 
-    async fn set_up(&self, uid: &str) -> Result<Mounted, String> {
+    async fn set_up(&self, uid: &str) -> Result<MountedVolumes, String> {
         let claim = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
         self.set_up_pod(&tests::pod(uid, claim)).await
     }
@@ -77,7 +77,7 @@ impl Scene {
     async fn set_up_pod(
         &self,
         pod: &Arc<k8s_openapi::api::core::v1::Pod>,
-    ) -> Result<Mounted, String> {
+    ) -> Result<MountedVolumes, String> {
         let done = set_up(&self.ctx, pod, &[], &Tokens::default()).await;
         done.map_err(|error| error.to_string())
     }
@@ -86,7 +86,7 @@ impl Scene {
         self.dir.path().join("pods").join(uid).join("volumes/kubernetes.io~csi/disk")
     }
 
-    /// The calls since they were last looked at, without those that change nothing.
+    /// Returns the calls since the last look, without those that change nothing.
     fn calls(&self) -> Vec<String> {
         let calls = self.driver.calls();
         self.driver.forget_calls();
@@ -98,7 +98,7 @@ fn kubelet(root: &Path, api: &FakeApi, kernel: Arc<RecordedMounts>) -> Context {
     let mut ctx = tests::context(root, kernel);
     ctx.client = Some(api.client("kubelet"));
     ctx.objects = crate::objects::Objects::new(ctx.client.clone(), &ctx.tasks);
-    ctx.node = crate::node::Own::new(ctx.client.as_ref(), "node", &ctx.tasks);
+    ctx.node = crate::node::OwnNode::new(ctx.client.as_ref(), "node", &ctx.tasks);
     ctx.operations = Operations::new(Duration::from_secs(5));
     ctx
 }
@@ -108,7 +108,7 @@ fn unattached() -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_is_staged_once_published_to_each_pod_and_taken_back_with_the_last() {
+async fn stages_and_publishes_for_each_pod_and_unstages_after_last() {
     let scene = Scene::new(json!({}), unattached()).await;
     let mounted = scene.set_up("one").await.unwrap();
     let target = scene.in_pod("one").join("mount");
@@ -151,9 +151,9 @@ async fn a_volume_is_staged_once_published_to_each_pod_and_taken_back_with_the_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() {
+async fn unmounts_volumes_of_an_earlier_kubelet() {
     let mut scene = Scene::new(json!({}), None).await;
-    // Without a CSIDriver volumes have to be attached.
+    // Without a CSIDriver object volumes must be attached.
     let node = json!({"metadata": {"name": "node"}, "status": {}});
     scene.api.create(&Resource::NODES, node).await;
     let record = |scene: &Scene| std::fs::read(scene.in_pod("one").join("vol_data.json"));
@@ -163,7 +163,7 @@ async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() 
         "status": {"attached": true, "attachmentMetadata": {"device": "/dev/vdq"}}});
     scene.api.create(&Resource::VOLUME_ATTACHMENTS, attachment).await;
     let (mounted, ()) = tokio::join!(scene.set_up("one"), async {
-        // The node says first that it is about to use it.
+        // The node first reports that it is about to use the volume.
         let mut changes = scene.ctx.csi.changes();
         while scene.ctx.csi.in_use(|_| false).is_empty() {
             changes.changed().await.unwrap();
@@ -193,7 +193,7 @@ async fn what_a_kubelet_gave_the_next_one_takes_back_when_the_driver_is_there() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_that_fails_in_whichever_way_leaves_what_it_may_have_done_to_be_taken_back() {
+async fn cleans_up_after_every_kind_of_driver_failure() {
     let scene = Scene::new(json!({}), unattached()).await;
     let refuse = |code| Some(Fault::Refuse(code, "no".to_owned()));
     for (method, fault, words, kept) in [
@@ -228,7 +228,7 @@ async fn a_driver_that_fails_in_whichever_way_leaves_what_it_may_have_done_to_be
         );
         let layout = Layout::new(scene.dir.path());
         let has = (!layout.staged().unwrap().is_empty(), !layout.of_pod("one").unwrap().is_empty());
-        // What a message says that is no gRPC's own cannot be told from a final one.
+        // The client cannot tell whether the error of an oversized message is final.
         if !matches!(fault, Some(Fault::Huge)) {
             assert_eq!(has, kept, "{method} {fault:?}");
         }
@@ -250,7 +250,7 @@ fn tonic_code(name: &str) -> testkit::Code {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
+async fn hanging_driver_blocks_no_other_volume() {
     let mut scene = Scene::new(json!({}), unattached()).await;
     scene.ctx.operations = Operations::new(Duration::from_secs(2));
     scene.driver.set_fault("NodePublishVolume", Some(Fault::Hang));
@@ -260,10 +260,10 @@ async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
     scene.set_up_pod(&tests::pod("other", memory)).await.unwrap();
     tear_down(&scene.ctx, "other").await.unwrap();
     assert!(tear_down(&scene.ctx, "one").await.is_err(), "the driver is at it still");
-    // The socket goes away, and the call with it.
+    // The socket disappears, which ends the call.
     scene.served.shutdown().stop();
     std::fs::remove_file(scene.driver.socket()).unwrap();
-    scene.ctx.operations.quiet("one").await.unwrap_or_default();
+    scene.ctx.operations.wait_idle("one").await.unwrap_or_default();
     let left = Layout::new(scene.dir.path()).of_pod("one").unwrap();
     assert_eq!(left.len(), 1, "nobody knows what the driver did");
     scene.ctx.operations = Operations::new(Duration::from_secs(5));
@@ -277,7 +277,7 @@ async fn a_driver_that_hangs_or_vanishes_stops_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pods_own_volume_is_its_drivers_only_if_that_says_so_and_learns_of_the_pod() {
+async fn supports_inline_volumes_only_if_csidriver_allows_them() {
     let inline =
         json!([{"name": "own", "csi": {"driver": DRIVER, "volumeAttributes": {"size": "1"}}}]);
     let pod = tests::pod("one", inline);
@@ -300,7 +300,7 @@ async fn a_pods_own_volume_is_its_drivers_only_if_that_says_so_and_learns_of_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_is_linked_and_given_as_one_and_goes_without_a_trace() {
+async fn links_block_devices_and_cleans_up() {
     let scene = Scene::new(json!({"volumeMode": "Block"}), unattached()).await;
     let mounted = scene.set_up("one").await.unwrap();
     let plugin = scene.dir.path().join("plugins/kubernetes.io/csi/volumeDevices");
@@ -318,7 +318,7 @@ async fn a_device_is_linked_and_given_as_one_and_goes_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_has_grown_is_grown_on_the_node_and_its_claim_is_told() {
+async fn expands_volume_on_node_and_updates_claim() {
     let scene = Scene::new(json!({"capacity": {"storage": "2Gi"}}), unattached()).await;
     scene.set_up("one").await.unwrap();
     let calls = scene.calls();
@@ -330,7 +330,7 @@ async fn a_volume_that_has_grown_is_grown_on_the_node_and_its_claim_is_told() {
 }
 
 #[test]
-fn a_broken_or_planted_record_names_no_other_volume() {
+fn hostile_record_stays_in_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::new(dir.path());
     let record = Record {
@@ -340,7 +340,7 @@ fn a_broken_or_planted_record_names_no_other_volume() {
         lifecycle: PERSISTENT.to_owned(),
         ..Record::default()
     };
-    let held = layout.held("uid", record.clone(), false);
+    let held = layout.pod_volume("uid", record.clone(), false);
     layout.remember(&held).unwrap();
     assert!(held.target.ends_with("volumes/kubernetes.io~csi/a~b/mount"));
     assert_eq!(layout.of_pod("uid").unwrap(), std::slice::from_ref(&held));
@@ -351,14 +351,14 @@ fn a_broken_or_planted_record_names_no_other_volume() {
     );
     std::fs::write(held.in_pod.join("vol_data.json"), "{\"volumeHandle\": 7").unwrap();
     assert!(layout.of_pod("uid").is_err(), "it is not taken for a Pod without volumes");
-    // What is on a volume is never removed with it.
+    // Content of a volume is never removed.
     std::fs::create_dir_all(held.target.join("rows")).unwrap();
-    layout.forget(&held).unwrap();
+    layout.remove_record(&held).unwrap();
     assert!(held.target.join("rows").is_dir());
 }
 
 #[test]
-fn access_modes_and_policies_are_upstreams() {
+fn maps_access_modes_and_group_policies_as_upstream() {
     use csi::v1::volume_capability::access_mode::Mode;
     for (mode, plain, telling) in [
         ("ReadWriteOnce", Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter),
@@ -382,21 +382,21 @@ fn access_modes_and_policies_are_upstreams() {
         (GroupPolicy::File, "", &many, true),
         (GroupPolicy::None, "ext4", &once, false),
     ] {
-        assert_eq!(policy.gives(fs_type, modes), gives, "{policy:?} {fs_type:?} {modes:?}");
+        assert_eq!(policy.sets_group(fs_type, modes), gives, "{policy:?} {fs_type:?} {modes:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_full_a_volume_is_its_driver_tells_if_it_can_and_one_that_hangs_holds_nobody_up() {
+async fn reads_volume_stats_without_waiting_for_hanging_driver() {
     let mut scene = Scene::new(json!({}), unattached()).await;
     scene.set_up("one").await.unwrap();
     let root = scene.dir.path().to_owned();
     let volumes = stats::published(&root, "one");
     assert_eq!(volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["disk"]);
-    // Nobody is asked twice who does not answer, however many volumes he has.
+    // A driver that does not answer is not called again in the same round, however many volumes it has.
     let many: Vec<_> = std::iter::repeat_n(&volumes[0], 40).collect();
     scene.calls();
-    assert_eq!(stats::ask(&scene.ctx.csi, &many[..1]).await, [stats::Said::Nothing]);
+    assert_eq!(stats::query_usage(&scene.ctx.csi, &many[..1]).await, [stats::StatsAnswer::Nothing]);
     assert!(scene.calls().is_empty(), "a driver without the capability is not asked");
 
     let bytes = csi::v1::volume_usage::Unit::Bytes.into();
@@ -408,17 +408,20 @@ async fn how_full_a_volume_is_its_driver_tells_if_it_can_and_one_that_hangs_hold
     scene.driver = Arc::new(able);
     scene.driver.serve(&scene.served).unwrap();
     scene.register();
-    let said = stats::ask(&scene.ctx.csi, &many[..1]).await;
+    let said = stats::query_usage(&scene.ctx.csi, &many[..1]).await;
     let of = |available| csi::Amounts { available, total: 100, used: 60 };
     let figures = csi::VolumeStats { bytes: of(40), inodes: of(0) };
-    assert_eq!(said, [stats::Said::Figures(figures)]);
+    assert_eq!(said, [stats::StatsAnswer::Figures(figures)]);
 
     scene.calls();
     scene.driver.set_fault("NodeGetVolumeStats", Some(Fault::Hang));
-    let said = stats::ask(&scene.ctx.csi, &many).await;
-    assert!(said.iter().all(|said| *said == stats::Said::NotAnswered));
+    let said = stats::query_usage(&scene.ctx.csi, &many).await;
+    assert!(said.iter().all(|said| *said == stats::StatsAnswer::NotAnswered));
     let asked = scene.calls().len();
     assert!(asked < 20, "{asked}");
     scene.ctx.csi.set_driver(DRIVER, None);
-    assert_eq!(stats::ask(&scene.ctx.csi, &many[..1]).await, [stats::Said::NotAnswered]);
+    assert_eq!(
+        stats::query_usage(&scene.ctx.csi, &many[..1]).await,
+        [stats::StatsAnswer::NotAnswered]
+    );
 }
