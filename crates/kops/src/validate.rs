@@ -68,7 +68,7 @@ pub(crate) async fn run(
     let mut times = 0;
     writeln!(around.out, "Validating cluster {name}\n")?;
     loop {
-        let (nodes, failures) = look(&client, &fleet, &wanted).await;
+        let (nodes, failures) = validate_once(&client, &fleet, &wanted).await;
         times = if failures.is_empty() { times + 1 } else { 0 };
         if times >= command.count.max(1) || (Instant::now() >= until && !failures.is_empty()) {
             return report(name, &wanted, &nodes.nodes, &failures, &command.output, around);
