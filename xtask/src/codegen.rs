@@ -1,4 +1,4 @@
-//! `cargo xtask codegen --import DIR`: regenerates the facts of `crates/api-schema` from upstream's published data.
+//! `cargo xtask codegen --import DIR`: regenerates the facts of `crates/api/api-schema` from upstream's published data.
 //!
 //! DIR contains upstream's OpenAPI (`openapi/v3/*.json`, `openapi/swagger.json`), the protobuf field numbers
 //! (`proto-fields.tsv`) and the discovery documents of a running server (`golden/apiserver`). The facts are names,
@@ -20,7 +20,7 @@ mod types;
 const USAGE: &str = "usage: cargo xtask codegen --import DIR [--go DIR] [--out DIR] [--check]";
 
 /// The directory of the facts, relative to the workspace.
-const FACTS: &str = "crates/api-schema/facts";
+const FACTS: &str = "crates/api/api-schema/facts";
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let (mut import, mut go, mut out, mut check) = (None, None, None, false);

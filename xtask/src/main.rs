@@ -1,6 +1,6 @@
 //! The project's development commands, run as `cargo xtask COMMAND`.
 //!
-//! Each command has a module. Read `USAGE` first. The product itself is `crates/windlass`; nothing of it is implemented
+//! Each command has a module. Read `USAGE` first. The product itself is `crates/tools/windlass`; nothing of it is
 //! here.
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: the rules of the tree that the compiler does not know. They also run as a test.
+//! `cargo xtask tidy`: checks the rules of the tree that the compiler does not know. A test runs the same checks.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use crate::run::workspace_root;
 
@@ -18,6 +18,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod unused;
+mod words;
 
 pub(crate) fn run() -> Result<(), String> {
     let report = check(&workspace_root())?;
@@ -31,7 +32,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// What breaks a rule, and what comes close.
+/// The violations of rules, and notes on what comes close to one.
 #[derive(Default)]
 struct Report {
     problems: Vec<String>,
@@ -39,21 +40,21 @@ struct Report {
 }
 
 fn check(root: &Path) -> Result<Report, String> {
-    let crates = metadata::crates()?;
+    let crates = metadata::crates(root)?;
+    let pure: Vec<&str> = crates.iter().filter(|c| c.is_pure).map(|c| c.name.as_str()).collect();
     let files = sources::files(root)?;
     let mut report = Report::default();
     report.problems.extend(layers::problems(&crates));
-    let document = root.join("ARCHITECTURE.md");
-    let text = fs::read_to_string(&document)
-        .map_err(|e| format!("reading {}: {e}", document.display()))?;
-    report.problems.extend(documents::problems(&text, &crates));
+    report.problems.extend(documents::problems(root, &crates));
     report.problems.extend(modules::problems(&files));
     report.problems.extend(settings::problems(&files));
     report.problems.extend(unused::problems(&crates, &files));
     for file in &files {
-        sources::check(file, root, &mut report);
+        sources::check(file, root, &pure, &mut report);
         report.problems.extend(sleeps::problem(file));
         report.problems.extend(documented::problems(file));
+        report.problems.extend(words::problems(file));
+        report.problems.extend(documents::dead_paths(root, file));
     }
     Ok(report)
 }

@@ -137,7 +137,9 @@ fn prepare(bench: &Bench) -> Result<(), String> {
                 "type": "object",
                 "properties": {"spec": {
                     "type": "object",
-                    "properties": {"list": {"type": "array", "maxItems": 300, "items": {"type": "string", "maxLength": 20}}},
+                    "properties": {"list": {
+                        "type": "array", "maxItems": 300, "items": {"type": "string", "maxLength": 20},
+                    }},
                     "x-kubernetes-validations": [{"rule": rule}],
                 }},
             }}}],

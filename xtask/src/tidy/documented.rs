@@ -12,7 +12,7 @@ const ITEMS: &[&str] = &[
 
 pub(super) fn problems(file: &File) -> Vec<String> {
     let is_source = file.path.starts_with("crates")
-        && file.path.iter().nth(2).is_some_and(|part| part == "src")
+        && file.path.iter().nth(3).is_some_and(|part| part == "src")
         && file.path.extension().is_some_and(|end| end == "rs");
     if !is_source || is_test(&file.path) {
         return Vec::new();
@@ -96,14 +96,14 @@ mod tests {
         let is_reported = |path: &str| {
             !problems(&File { path: path.into(), text: "pub fn a() {}".into() }).is_empty()
         };
-        assert!(is_reported("crates/rt/src/tasks.rs"));
+        assert!(is_reported("crates/base/rt/src/tasks.rs"));
         for path in [
-            "crates/rt/src/tests.rs",
-            "crates/store/src/tests/model.rs",
-            "crates/rt/tests/it/main.rs",
-            "crates/store/benches/a.rs",
+            "crates/base/rt/src/tests.rs",
+            "crates/server/store/src/tests/model.rs",
+            "crates/base/rt/tests/it/main.rs",
+            "crates/server/store/benches/a.rs",
             "xtask/src/run.rs",
-            "crates/rt/README.md",
+            "crates/base/rt/README.md",
         ] {
             assert!(!is_reported(path), "{path}");
         }

@@ -1,22 +1,59 @@
-//! Checks that ARCHITECTURE.md describes every crate and no others.
+//! Documents agree with the tree: each folder of crates describes its crates, and paths that a document names exist.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, path::Path};
 
-use super::metadata::Crate;
+use super::{metadata::Crate, sources::File};
 
-/// Returns the problems. Each crate needs a paragraph that begins with its name: "**`name`** does …".
-pub(super) fn problems(text: &str, crates: &[Crate]) -> Vec<String> {
+/// Reports crates without a paragraph in their folder's README, and paragraphs without a crate. A paragraph begins with
+/// the crate's name: "**`name`** does …".
+pub(super) fn problems(root: &Path, crates: &[Crate]) -> Vec<String> {
+    let folders: BTreeSet<&Path> = crates
+        .iter()
+        .filter(|c| c.directory.starts_with("crates"))
+        .filter_map(|c| c.directory.parent())
+        .collect();
+    let mut problems = Vec::new();
+    for folder in folders {
+        let readme = folder.join("README.md");
+        let Ok(text) = fs::read_to_string(root.join(&readme)) else {
+            problems.push(format!("{} is missing", readme.display()));
+            continue;
+        };
+        let members = crates.iter().filter(|c| c.directory.parent() == Some(folder));
+        problems.extend(differences(&readme, &text, members.map(|c| c.name.as_str()).collect()));
+    }
+    problems
+}
+
+pub(super) fn differences(readme: &Path, text: &str, present: BTreeSet<&str>) -> Vec<String> {
     let described: BTreeSet<&str> = text.lines().filter_map(name_of).collect();
-    let present: BTreeSet<&str> = crates.iter().map(|c| c.name.as_str()).collect();
     let missing = present
         .difference(&described)
-        .map(|name| format!("ARCHITECTURE.md has no paragraph on {name}"));
-    let stale = described
-        .difference(&present)
-        .map(|name| format!("ARCHITECTURE.md describes {name}, which is not a crate"));
+        .map(|name| format!("{} has no paragraph on {name}", readme.display()));
+    let stale = described.difference(&present).map(|name| {
+        format!("{} describes {name}, which is no crate of the folder", readme.display())
+    });
     missing.chain(stale).collect()
 }
 
 fn name_of(line: &str) -> Option<&str> {
     line.trim_start_matches(['-', ' ']).strip_prefix("**`")?.split_once("`**").map(|(name, _)| name)
+}
+
+/// Reports paths in code font below `crates/`, `xtask/` and `docs/` that do not exist.
+pub(super) fn dead_paths(root: &Path, file: &File) -> Vec<String> {
+    if file.path.extension().is_none_or(|end| end != "md") {
+        return Vec::new();
+    }
+    let quoted = file.text.split('`').skip(1).step_by(2);
+    let is_path = |text: &&str| {
+        ["crates/", "xtask/", "docs/"].iter().any(|start| text.starts_with(start))
+            && !text.contains(['*', '{', ' ', '<', '\n'])
+    };
+    quoted
+        .filter(is_path)
+        .map(|text| text.split(':').next().unwrap_or(text))
+        .filter(|path| !root.join(path).exists())
+        .map(|path| format!("{} names {path}, which does not exist", file.path.display()))
+        .collect()
 }

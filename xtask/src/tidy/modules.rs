@@ -38,7 +38,7 @@ pub(super) fn problems(files: &[File]) -> Vec<String> {
 fn module_of(path: &Path) -> Option<(&str, Module)> {
     let mut parts = path.iter().filter_map(|part| part.to_str());
     let name = match parts.next()? {
-        "crates" => parts.next()?,
+        "crates" => parts.nth(1)?,
         other => other,
     };
     if parts.next()? != "src" || sources::is_test(path) {
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn reports_cycle_with_the_names_that_form_it() {
-        let low = ("crates/flow/src/low.rs", "pub struct Low;\n");
-        let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
+        let low = ("crates/server/flow/src/low.rs", "pub struct Low;\n");
+        let high = ("crates/server/flow/src/high.rs", "use crate::low::Low;\n");
         assert!(found(&[low, high]).is_empty());
         let tied = "flow: 2 files are in circles: high uses low (Low); low uses high (up)";
         for back in [
@@ -218,51 +218,54 @@ mod tests {
             "fn f() { crate::high::up(); }\n",
             "fn f(x: super::high::up) {}\n",
         ] {
-            let problems = found(&[("crates/flow/src/low.rs", back), high]);
+            let problems = found(&[("crates/server/flow/src/low.rs", back), high]);
             assert_eq!(problems.len(), 1, "{back}");
             assert!(
                 problems[0].contains("low uses high (") && problems[0].contains("up"),
                 "{problems:?}"
             );
         }
-        assert_eq!(found(&[("crates/flow/src/low.rs", "use super::high::up;\n"), high]), [tied]);
+        assert_eq!(
+            found(&[("crates/server/flow/src/low.rs", "use super::high::up;\n"), high]),
+            [tied]
+        );
     }
 
     #[test]
     fn ignores_comments_and_declarations() {
-        let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
+        let high = ("crates/server/flow/src/high.rs", "use crate::low::Low;\n");
         for text in [
             "// use crate::high::up;\n",
             "use other::high::up;\n",
             "#[cfg(test)]\nmod tests {\n    use crate::high::up;\n}\n",
             "mod high;\n",
         ] {
-            assert!(found(&[("crates/flow/src/low.rs", text), high]).is_empty(), "{text}");
+            assert!(found(&[("crates/server/flow/src/low.rs", text), high]).is_empty(), "{text}");
         }
-        let tests = ("crates/flow/src/low/tests.rs", "use crate::high::up;\n");
-        assert!(found(&[("crates/flow/src/low.rs", ""), high, tests]).is_empty());
-        let elsewhere = ("crates/vip/src/low.rs", "use crate::high::up;\n");
+        let tests = ("crates/server/flow/src/low/tests.rs", "use crate::high::up;\n");
+        assert!(found(&[("crates/server/flow/src/low.rs", ""), high, tests]).is_empty());
+        let elsewhere = ("crates/network/vip/src/low.rs", "use crate::high::up;\n");
         assert!(found(&[elsewhere, high]).is_empty());
     }
 
     #[test]
     fn treats_mod_and_lib_as_files() {
-        let face = ("crates/flow/src/x/mod.rs", "mod y;\npub use self::y::Y;\n");
-        assert!(found(&[face, ("crates/flow/src/x/y.rs", "pub struct Y;\n")]).is_empty());
-        assert_eq!(found(&[face, ("crates/flow/src/x/y.rs", "use super::Z;\n")]).len(), 1);
-        let root = ("crates/flow/src/lib.rs", "mod c;\nuse c::C;\n");
-        assert_eq!(found(&[root, ("crates/flow/src/c.rs", "use crate::D;\n")]).len(), 1);
+        let face = ("crates/server/flow/src/x/mod.rs", "mod y;\npub use self::y::Y;\n");
+        assert!(found(&[face, ("crates/server/flow/src/x/y.rs", "pub struct Y;\n")]).is_empty());
+        assert_eq!(found(&[face, ("crates/server/flow/src/x/y.rs", "use super::Z;\n")]).len(), 1);
+        let root = ("crates/server/flow/src/lib.rs", "mod c;\nuse c::C;\n");
+        assert_eq!(found(&[root, ("crates/server/flow/src/c.rs", "use crate::D;\n")]).len(), 1);
     }
 
     #[test]
     fn reports_cycle_between_folders() {
         let files = [
-            ("crates/apiserver/src/x/mod.rs", "pub mod a;\npub mod d;\n"),
-            ("crates/apiserver/src/y/mod.rs", "pub mod b;\npub mod c;\n"),
-            ("crates/apiserver/src/x/a.rs", "use crate::y::b::B;\n"),
-            ("crates/apiserver/src/y/b.rs", ""),
-            ("crates/apiserver/src/y/c.rs", "use crate::x::d::D;\n"),
-            ("crates/apiserver/src/x/d.rs", ""),
+            ("crates/server/apiserver/src/x/mod.rs", "pub mod a;\npub mod d;\n"),
+            ("crates/server/apiserver/src/y/mod.rs", "pub mod b;\npub mod c;\n"),
+            ("crates/server/apiserver/src/x/a.rs", "use crate::y::b::B;\n"),
+            ("crates/server/apiserver/src/y/b.rs", ""),
+            ("crates/server/apiserver/src/y/c.rs", "use crate::x::d::D;\n"),
+            ("crates/server/apiserver/src/x/d.rs", ""),
         ];
         let problems = found(&files);
         assert_eq!(

@@ -12,37 +12,37 @@ const FLAGS: &str = include_str!("../../facts/upstream-flags.tsv");
 const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");
 
 /// The flags that all components share.
-const SHARED: &str = "crates/api-config/src/known.rs";
+const SHARED: &str = "crates/api/api-config/src/known.rs";
 
 /// The files that declare the flags of each component.
 const COMPONENTS: &[(&str, &[&str])] = &[
     (
         "kube-apiserver",
         &[
-            "crates/apiserver/src/flags.rs",
-            "crates/apiserver/src/flags/access.rs",
-            "crates/apiserver/src/flags/audit.rs",
+            "crates/server/apiserver/src/flags.rs",
+            "crates/server/apiserver/src/flags/access.rs",
+            "crates/server/apiserver/src/flags/audit.rs",
         ],
     ),
     (
         "kube-controller-manager",
-        &["crates/controllers/src/flags.rs", "crates/windlass/src/diagnostics.rs"],
+        &["crates/control/controllers/src/flags.rs", "crates/tools/windlass/src/diagnostics.rs"],
     ),
     (
         "kube-scheduler",
         &[
-            "crates/scheduler/src/config.rs",
-            "crates/windlass/src/components.rs",
-            "crates/windlass/src/diagnostics.rs",
+            "crates/control/scheduler/src/config.rs",
+            "crates/tools/windlass/src/components.rs",
+            "crates/tools/windlass/src/diagnostics.rs",
         ],
     ),
-    ("kube-proxy", &["crates/proxy/src/flags.rs"]),
+    ("kube-proxy", &["crates/network/proxy/src/flags.rs"]),
     (
         "kubelet",
         &[
-            "crates/kubelet/src/args.rs",
-            "crates/kubelet/src/flags/fields.rs",
-            "crates/kubelet/src/flags/ignored.rs",
+            "crates/node/kubelet/src/args.rs",
+            "crates/node/kubelet/src/flags/fields.rs",
+            "crates/node/kubelet/src/flags/ignored.rs",
         ],
     ),
 ];
@@ -52,38 +52,38 @@ const KINDS: &[(&str, &[&str])] = &[
     (
         "KubeletConfiguration",
         &[
-            "crates/kubelet/src/config.rs",
-            "crates/kubelet/src/config/eviction.rs",
-            "crates/kubelet/src/config/placement.rs",
-            "crates/kubelet/src/config/ignored.rs",
+            "crates/node/kubelet/src/config.rs",
+            "crates/node/kubelet/src/config/eviction.rs",
+            "crates/node/kubelet/src/config/placement.rs",
+            "crates/node/kubelet/src/config/ignored.rs",
         ],
     ),
     // `init` writes this struct too, so a field in it does not prove that the proxy reads it.
     (
         "KubeProxyConfiguration",
         &[
-            "crates/proxy/src/config.rs",
-            "crates/proxy/src/flags.rs",
-            "crates/windlass/src/components.rs",
+            "crates/network/proxy/src/config.rs",
+            "crates/network/proxy/src/flags.rs",
+            "crates/tools/windlass/src/components.rs",
         ],
     ),
     (
         "KubeSchedulerConfiguration",
         &[
-            "crates/scheduler/src/config.rs",
-            "crates/scheduler/src/profiles.rs",
-            "crates/api-config/src/scheduler.rs",
+            "crates/control/scheduler/src/config.rs",
+            "crates/control/scheduler/src/profiles.rs",
+            "crates/api/api-config/src/scheduler.rs",
         ],
     ),
     // The struct is also written, so only readers count.
     (
         "Config",
         &[
-            "crates/client/src/kubeconfig.rs",
-            "crates/client/src/credentials.rs",
-            "crates/client/src/plugin.rs",
-            "crates/api-config/src/kubeconfig/check.rs",
-            "crates/api-config/src/kubeconfig/exec.rs",
+            "crates/base/client/src/kubeconfig.rs",
+            "crates/base/client/src/credentials.rs",
+            "crates/base/client/src/plugin.rs",
+            "crates/api/api-config/src/kubeconfig/check.rs",
+            "crates/api/api-config/src/kubeconfig/exec.rs",
         ],
     ),
 ];
@@ -179,9 +179,9 @@ mod tests {
             assert!(!knows(text, unknown), "{unknown}");
         }
         let file = |text: &str| {
-            vec![File { path: "crates/proxy/src/flags.rs".into(), text: text.to_owned() }]
+            vec![File { path: "crates/network/proxy/src/flags.rs".into(), text: text.to_owned() }]
         };
-        let place = &["crates/proxy/src/flags.rs"];
+        let place = &["crates/network/proxy/src/flags.rs"];
         let unknown = unknown(&file("pub config: PathBuf,"), FLAGS, "kube-proxy", place);
         assert!(unknown.contains(&"init-only") && !unknown.contains(&"config"), "{unknown:?}");
     }

@@ -10,43 +10,43 @@ use super::sources::{File, tests_of};
 
 /// The numbers of remaining sleeps by file. The list must only shrink.
 const REMAINING: &[(&str, usize)] = &[
-    ("crates/apiserver/tests/it/allocation.rs", 1),
-    ("crates/apiserver/tests/it/conversion.rs", 2),
-    ("crates/apiserver/tests/it/custom.rs", 6),
-    ("crates/apiserver/tests/it/records.rs", 1),
-    ("crates/apiserver/tests/it/slow.rs", 3),
-    ("crates/bootstrap/tests/it/etcd.rs", 1),
+    ("crates/server/apiserver/tests/it/allocation.rs", 1),
+    ("crates/server/apiserver/tests/it/conversion.rs", 2),
+    ("crates/server/apiserver/tests/it/custom.rs", 6),
+    ("crates/server/apiserver/tests/it/records.rs", 1),
+    ("crates/server/apiserver/tests/it/slow.rs", 3),
+    ("crates/bootstrap/bootstrap/tests/it/etcd.rs", 1),
     // One of them advances the tests' own clock.
-    ("crates/controllers/src/tests.rs", 2),
-    ("crates/controllers/src/tests/jobs.rs", 1),
-    ("crates/controllers/src/tests/upkeep.rs", 1),
+    ("crates/control/controllers/src/tests.rs", 2),
+    ("crates/control/controllers/src/tests/jobs.rs", 1),
+    ("crates/control/controllers/src/tests/upkeep.rs", 1),
     // Waits for the kernel's check of an address, without a runtime.
-    ("crates/cni/tests/it/cves.rs", 1),
-    ("crates/controllers/tests/it/api.rs", 2),
-    ("crates/dns/tests/it/main.rs", 3),
-    ("crates/e2e/src/process.rs", 1),
-    ("crates/e2e/src/steady.rs", 1),
-    ("crates/e2e/tests/it/ha.rs", 1),
-    ("crates/e2e/tests/it/node/server.rs", 1),
-    ("crates/firstboot/src/fetch/tests.rs", 1),
-    ("crates/kubelet/src/sources/adopt.rs", 1),
-    ("crates/kubelet/tests/it/node.rs", 2),
-    ("crates/kubelet/tests/it/server.rs", 1),
-    ("crates/metal/src/power/ipmi/tests.rs", 1),
-    ("crates/netboot/src/lane.rs", 1),
-    ("crates/netboot/tests/it/boot.rs", 1),
-    ("crates/netboot/tests/it/world.rs", 2),
-    ("crates/podnet/tests/it/policies.rs", 1),
-    ("crates/proxy/tests/it/run.rs", 1),
-    ("crates/scheduler/tests/it/real.rs", 1),
-    ("crates/store-etcd/tests/it/linear.rs", 4),
-    ("crates/store-etcd/tests/it/space.rs", 1),
-    ("crates/store/src/tests/embedded.rs", 1),
+    ("crates/network/cni/tests/it/cves.rs", 1),
+    ("crates/control/controllers/tests/it/api.rs", 2),
+    ("crates/network/dns/tests/it/main.rs", 3),
+    ("crates/tools/e2e/src/process.rs", 1),
+    ("crates/tools/e2e/src/steady.rs", 1),
+    ("crates/tools/e2e/tests/it/ha.rs", 1),
+    ("crates/tools/e2e/tests/it/node/server.rs", 1),
+    ("crates/metal/firstboot/src/fetch/tests.rs", 1),
+    ("crates/node/kubelet/src/sources/adopt.rs", 1),
+    ("crates/node/kubelet/tests/it/node.rs", 2),
+    ("crates/node/kubelet/tests/it/server.rs", 1),
+    ("crates/metal/metal/src/power/ipmi/tests.rs", 1),
+    ("crates/metal/netboot/src/lane.rs", 1),
+    ("crates/metal/netboot/tests/it/boot.rs", 1),
+    ("crates/metal/netboot/tests/it/world.rs", 2),
+    ("crates/network/podnet/tests/it/policies.rs", 1),
+    ("crates/network/proxy/tests/it/run.rs", 1),
+    ("crates/control/scheduler/tests/it/real.rs", 1),
+    ("crates/server/store-etcd/tests/it/linear.rs", 4),
+    ("crates/server/store-etcd/tests/it/space.rs", 1),
+    ("crates/server/store/src/tests/embedded.rs", 1),
     // The tick of a simulation's store.
-    ("crates/testkit/src/real_api.rs", 1),
-    ("crates/windlass/tests/it/chain.rs", 1),
-    ("crates/windlass/tests/it/tpm.rs", 1),
-    ("crates/windlass/tests/it/turns.rs", 4),
+    ("crates/tools/testkit/src/real_api.rs", 1),
+    ("crates/tools/windlass/tests/it/chain.rs", 1),
+    ("crates/tools/windlass/tests/it/tpm.rs", 1),
+    ("crates/tools/windlass/tests/it/turns.rs", 4),
 ];
 
 pub(super) fn problem(file: &File) -> Option<String> {
@@ -84,14 +84,14 @@ mod tests {
             problem(&File { path: path.into(), text: text.to_owned() }).is_some()
         };
         let nap = "tokio::time::sleep(second).await;";
-        assert!(is_reported("crates/dns/tests/it/new.rs", nap));
+        assert!(is_reported("crates/network/dns/tests/it/new.rs", nap));
         assert!(is_reported(
-            "crates/dns/src/a.rs",
+            "crates/network/dns/src/a.rs",
             &format!("#[cfg(test)]\nmod tests {{\n{nap}\n}}")
         ));
-        assert!(!is_reported("crates/dns/src/a.rs", nap), "no test");
-        assert!(!is_reported("crates/dns/tests/it/new.rs", &format!("start_paused {nap}")));
-        assert!(!is_reported("crates/dns/tests/it/new.rs", "// sleep(1)\n busy_sleep(1);"));
+        assert!(!is_reported("crates/network/dns/src/a.rs", nap), "no test");
+        assert!(!is_reported("crates/network/dns/tests/it/new.rs", &format!("start_paused {nap}")));
+        assert!(!is_reported("crates/network/dns/tests/it/new.rs", "// sleep(1)\n busy_sleep(1);"));
         let (path, times) = REMAINING[0];
         assert!(is_reported(path, "") && !is_reported(path, &format!("{nap}\n").repeat(times)));
     }

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Report, asked, indexing, layers, readers};
+use super::{Report, asked, indexing, readers};
 
 /// A source file of a crate, or a document.
 pub(super) struct File {
@@ -14,13 +14,13 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
-/// The crates that may hold `unsafe`: two put the kernel behind a trait, and one counts steps in builds of tests.
+/// The crates that may hold `unsafe`: two wrap the kernel behind a trait, and one counts steps in builds of tests.
 const UNSAFE: &[&str] = &["sys", "netlink", "fuzz"];
 
-/// The crates that hold nothing but tests and what helps them.
+/// The crates that hold only tests and test helpers.
 const TEST_CRATES: &[&str] = &["e2e", "fuzz", "testkit"];
 
-/// What in a pure crate would be a clock, a socket or a task.
+/// Paths that a pure crate must not name: clocks, sockets and tasks.
 const IMPURE: &[&str] = &[
     "SystemTime::now",
     "Instant::now",
@@ -35,43 +35,44 @@ const IMPURE: &[&str] = &[
     "thread::sleep",
 ];
 
-/// Who may start tasks by himself: `rt`, whose purpose it is, and those whose task ends with what it serves.
-const SPAWNS: &[&str] = &["crates/rt/", "crates/client/src/http.rs", "crates/client/src/http"];
+/// The files that may start tasks: `rt`, and connections whose task ends with the connection.
+const SPAWNS: &[&str] =
+    &["crates/base/rt/", "crates/base/client/src/http.rs", "crates/base/client/src/http"];
 
-/// Where the API server asks which kind it has before it. A kind is data: what it needs elsewhere is a field of its
+/// The files of the API server that may compare kinds. Elsewhere a kind is data: what it needs is a field of its
 /// strategy.
 const ASKS_FOR_KINDS: &[&str] = &[
-    "crates/apiserver/src/alloc/hints.rs",
-    "crates/apiserver/src/handlers/decode.rs",
-    "crates/apiserver/src/handlers/subresource/mod.rs",
-    "crates/apiserver/src/reconcilers",
-    "crates/apiserver/src/watch_cache/snapshot.rs",
+    "crates/server/apiserver/src/alloc/hints.rs",
+    "crates/server/apiserver/src/handlers/decode.rs",
+    "crates/server/apiserver/src/handlers/subresource/mod.rs",
+    "crates/server/apiserver/src/reconcilers",
+    "crates/server/apiserver/src/watch_cache/snapshot.rs",
 ];
 
-/// How it would ask.
+/// The forms of such a comparison.
 const ASKING: &[&str] = &["definition.is(", "(&*definition.group, &*definition.plural)"];
 
-/// What is there once: how a second one would begin, where the one may be, and what it is called.
+/// Functions that exist once: the text that a second one would contain, the crates that may contain it, and the name.
 const ONCE: &[(&str, &[&str], &str)] = &[
-    ("kernel/hostname", &["crates/rt"], "rt::hostname"),
+    ("kernel/hostname", &["crates/base/rt"], "rt::hostname"),
     (":02x}\")).collect()", &[], "data_encoding::HEXLOWER"),
     (":02X}\")).collect()", &[], "data_encoding::HEXUPPER"),
-    ("%{byte:02X}", &["crates/api-meta", "crates/gotmpl"], "api_meta::percent_encode"),
-    ("client::conn::", &["crates/client"], "client::HttpTransport, or client::exchange"),
-    ("TlsConnector", &["crates/client"], "client::encrypt"),
-    ("\"us\"", &["crates/api-meta", "crates/api-schema"], "api_meta::GoDuration"),
-    ("# TYPE ", &["crates/telemetry"], "telemetry::metrics::Metrics"),
+    ("%{byte:02X}", &["crates/api/api-meta", "crates/base/gotmpl"], "api_meta::percent_encode"),
+    ("client::conn::", &["crates/base/client"], "client::HttpTransport, or client::exchange"),
+    ("TlsConnector", &["crates/base/client"], "client::encrypt"),
+    ("\"us\"", &["crates/api/api-meta", "crates/api/api-schema"], "api_meta::GoDuration"),
+    ("# TYPE ", &["crates/base/telemetry"], "telemetry::metrics::Metrics"),
 ];
 
-/// What holds as much as comes.
+/// Constructors of unbounded queues.
 const UNBOUNDED: &[&str] =
     &["unbounded_channel(", "std::sync::mpsc::channel(", "flume::unbounded("];
 
-/// Lines of production code above which a file is said to be long, and above which it is refused.
+/// The numbers of lines of production code above which a file is noted, and above which it is rejected.
 const LONG: usize = 500;
 const TOO_LONG: usize = 1000;
 
-/// Reads every text file that people write: Rust, manifests, documents, scripts.
+/// Reads all text files of the tree: Rust, manifests, documents, scripts.
 pub(super) fn files(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -101,7 +102,8 @@ pub(super) fn files(root: &Path) -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
+/// Checks one file. `pure` names the crates that hold no clock, socket or task.
+pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report) {
     let shown = file.path.display();
     if let Some(place) = machine_path(&file.text, root) {
         report.problems.push(format!("{shown} names {place}, a path of this machine"));
@@ -111,7 +113,7 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
     }
     let name = crate_of(&file.path);
     let code: Vec<&str> = production(&file.text).collect();
-    if layers::PURE.contains(&name) {
+    if pure.contains(&name) {
         for word in IMPURE.iter().filter(|word| code.iter().any(|line| line.contains(*word))) {
             report.problems.push(format!("{shown} uses {word}, and {name} is pure"));
         }
@@ -142,7 +144,7 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
             report.problems.push(format!("{shown} makes a second one of {one} ({word}…)"));
         }
     }
-    let of_server = file.path.starts_with("crates/apiserver");
+    let of_server = file.path.starts_with("crates/server/apiserver");
     if of_server && !ASKS_FOR_KINDS.iter().any(|at| file.path.starts_with(at)) {
         for word in ASKING.iter().filter(|word| holds(word)) {
             report.problems.push(format!(
@@ -150,7 +152,7 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
             ));
         }
     }
-    if !TEST_CRATES.contains(&name) && !layers::PURE.contains(&name) {
+    if !TEST_CRATES.contains(&name) && !pure.contains(&name) {
         report.problems.extend(asked::problems(file, &code));
     }
     if !TEST_CRATES.contains(&name) {
@@ -165,7 +167,7 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
     }
 }
 
-/// The first path of this machine that a text names: the workspace's own, or that of the directory it is in.
+/// Returns the first path of this machine that a text names: the workspace's, or its parent directory's.
 fn machine_path(text: &str, root: &Path) -> Option<String> {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let shared =
@@ -180,19 +182,19 @@ fn machine_path(text: &str, root: &Path) -> Option<String> {
 pub(super) fn crate_of(path: &Path) -> &str {
     let mut parts = path.iter().filter_map(|part| part.to_str());
     match parts.next() {
-        Some("crates") => parts.next().unwrap_or_default(),
+        Some("crates") => parts.nth(1).unwrap_or_default(),
         first => first.unwrap_or_default(),
     }
 }
 
-/// Tests, benchmarks and helps for them, by where they lie.
+/// Reports whether a path is that of a test, a benchmark or a helper of these.
 pub(super) fn is_test(path: &Path) -> bool {
     let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
     let is_one = |part: &str| known.contains(&part) || part.ends_with("_tests.rs");
     path.iter().any(|part| part.to_str().is_some_and(is_one))
 }
 
-/// What of a crate's file is tests; none of a benchmark, which measures time.
+/// Returns the tests of a crate's file. Benchmarks are excluded, because they measure time.
 pub(super) fn tests_of(file: &File) -> Option<&str> {
     let is_bench = file.path.iter().any(|part| part == "benches");
     if file.path.extension().is_none_or(|e| e != "rs")
@@ -207,7 +209,7 @@ pub(super) fn tests_of(file: &File) -> Option<&str> {
     }
 }
 
-/// A file's lines without comments, blank lines and the tests at its end.
+/// Returns a file's lines without comments, blank lines and the tests at its end.
 fn production(text: &str) -> impl Iterator<Item = &str> {
     before_tests(text)
         .lines()
@@ -220,7 +222,7 @@ pub(super) fn before_tests(text: &str) -> &str {
     &text[..end]
 }
 
-/// Whether a line opens unsafe code, or lets the compiler accept it.
+/// Reports whether a line begins unsafe code, or allows it.
 fn holds_unsafe(line: &str) -> bool {
     let opens = ["{", "fn", "impl", "extern"];
     line.starts_with("#") && line.contains("(unsafe_code")

@@ -62,14 +62,15 @@ mod tests {
     fn reports_unused_dependencies() {
         let file = |path: &str, text: &str| File { path: path.into(), text: text.to_owned() };
         let files = [
-            file("crates/dns/src/lib.rs", "use serde_json::Value; fn unhttp() {}"),
-            file("crates/dns/tests/it/main.rs", "http::get(); hyper_util::x();"),
-            file("crates/cri/src/lib.rs", "prost::x()"),
-            file("crates/oci/build.rs", "tonic_prost_build::compile()"),
+            file("crates/network/dns/src/lib.rs", "use serde_json::Value; fn unhttp() {}"),
+            file("crates/network/dns/tests/it/main.rs", "http::get(); hyper_util::x();"),
+            file("crates/node/cri/src/lib.rs", "prost::x()"),
+            file("crates/node/oci/build.rs", "tonic_prost_build::compile()"),
         ];
         let is_reported = |name: &str, used: &str, in_tests| {
             let uses = vec![Use { name: used.to_owned(), in_tests }];
-            !problems(&[Crate { name: name.to_owned(), uses }], &files).is_empty()
+            !problems(&[Crate { name: name.to_owned(), uses, ..Crate::default() }], &files)
+                .is_empty()
         };
         assert!(!is_reported("dns", "serde-json", false) && is_reported("dns", "http", false));
         assert!(!is_reported("dns", "http", true) && is_reported("dns", "hyper", true));

@@ -1,0 +1,274 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{Client, Error, Resource};
+
+/// The configuration of leader election by a Lease.
+#[derive(Clone, Debug)]
+pub struct LeaderElectionConfig {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// The identity of this process, unique as `<host>_<uuid>` like upstream's.
+    pub identity: String,
+    /// The time without a renewal after which another contender may take the lease.
+    pub lease_duration: Duration,
+    /// The time without a successful renewal after which the holder gives up; less than `lease_duration`.
+    pub renew_deadline: Duration,
+    /// The time between two attempts.
+    pub retry_period: Duration,
+}
+
+impl LeaderElectionConfig {
+    /// Returns a configuration with upstream's times: a lease of 15 s, a renew deadline of 10 s, an attempt every 2 s.
+    pub fn new(namespace: &str, name: &str, identity: String) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity,
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
+    /// Returns the timeout of one attempt. The renew deadline leaves time for a second attempt, so that one slow
+    /// response does not cost the lease.
+    fn attempt_timeout(&self) -> Duration {
+        self.renew_deadline / 2
+    }
+}
+
+/// A contender for one Lease.
+pub struct LeaderElection {
+    client: Client,
+    config: LeaderElectionConfig,
+    observed: Option<ObservedLease>,
+    /// The start of the last successful attempt. Other contenders count from the time they see its write, which is
+    /// later. A holder that counts from here gives up before another contender may take the lease.
+    renewed: Instant,
+}
+
+/// The last version of the lease that this contender has read or written.
+struct ObservedLease {
+    lease: Value,
+    spec: Spec,
+    /// The time of the last change by this machine's clock; other machines' clocks are not trusted.
+    since: Instant,
+}
+
+/// The holder of the lease after an attempt.
+enum Holder {
+    Us,
+    Another,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    acquire_time: Option<String>,
+    renew_time: Option<String>,
+    lease_transitions: Option<u64>,
+}
+
+impl Spec {
+    fn is_free(&self) -> bool {
+        self.holder_identity.as_deref().unwrap_or("").is_empty()
+    }
+}
+
+impl LeaderElection {
+    /// Creates a contender that has not read the lease yet.
+    pub fn new(client: Client, config: LeaderElectionConfig) -> Self {
+        Self { client, config, observed: None, renewed: Instant::now() }
+    }
+
+    /// Acquires the lease, runs `lead` while it is held, and returns when the lease is lost or `lead` ends.
+    /// `lead` is dropped before another contender can take the lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the lease is lost.
+    pub async fn run<F: Future<Output = ()>>(
+        mut self,
+        lead: impl FnOnce() -> F,
+    ) -> Result<(), Error> {
+        let mut logged = String::new();
+        while let Some(trouble) = self.contend().await {
+            // Log each cause once: a cluster may lack its quorum for a long time.
+            if trouble != logged && !trouble.is_empty() {
+                tracing::warn!(lease = %self.config.name, error = trouble, "acquiring the lease failed; trying again");
+            }
+            logged = trouble;
+            tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + rt::random::<f64>() * 0.2))
+                .await;
+        }
+        tracing::info!(lease = %self.config.name, identity = %self.config.identity, "became leader");
+        let leading = lead();
+        tokio::pin!(leading);
+        let result = tokio::select! {
+            () = &mut leading => Ok(()),
+            error = self.keep() => Err(error),
+        };
+        if result.is_ok() {
+            self.release().await;
+        }
+        result
+    }
+
+    /// Tries once to acquire the lease. Returns `None` if it is held now, the cause if that failed, and an empty string
+    /// if another contender holds it.
+    async fn contend(&mut self) -> Option<String> {
+        match self.attempt(self.config.attempt_timeout()).await {
+            Ok(Holder::Us) => None,
+            Ok(Holder::Another) => Some(String::new()),
+            // Another contender was faster.
+            Err(error) if error.is_conflict() || error.is_already_exists() => Some(String::new()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Renews the lease until renewals have failed for the renew deadline or another contender holds it.
+    async fn keep(&mut self) -> Error {
+        let mut began = Instant::now();
+        loop {
+            tokio::time::sleep_until(began + self.config.retry_period).await;
+            began = Instant::now();
+            let left = self.config.renew_deadline.saturating_sub(self.renewed.elapsed());
+            match self.attempt(left.min(self.config.attempt_timeout())).await {
+                Ok(Holder::Us) => {}
+                Ok(Holder::Another) => return self.failed("another holder has it"),
+                // Retry conflicts too: a writer may have changed the lease without taking it.
+                Err(error) if self.renewed.elapsed() >= self.config.renew_deadline => return error,
+                Err(error) => {
+                    tracing::warn!(lease = %self.config.name, %error, "renewing the lease failed; trying again");
+                }
+            }
+        }
+    }
+
+    /// Acquires or renews the lease within `timeout`. It must not wait for a silent server any longer, because the next
+    /// attempt may reach another one.
+    async fn attempt(&mut self, timeout: Duration) -> Result<Holder, Error> {
+        let began = Instant::now();
+        let result = tokio::time::timeout(timeout, self.try_acquire()).await;
+        let holder =
+            result.unwrap_or_else(|_| Err(self.failed(format!("no answer within {timeout:?}"))))?;
+        if matches!(holder, Holder::Us) {
+            self.renewed = began;
+        }
+        Ok(holder)
+    }
+
+    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Transport {
+            operation: "getting or renewing the lease",
+            target: format!("{}/{}", self.config.namespace, self.config.name),
+            source: source.into(),
+        }
+    }
+
+    async fn try_acquire(&mut self) -> Result<Holder, Error> {
+        // A holder writes without reading first; the resource version rejects the write if the lease has changed.
+        if let Some(observed) =
+            self.observed.as_ref().filter(|observed| self.is_ours(&observed.spec))
+            && let Ok(renewed) = self.write(observed).await
+        {
+            self.observe(renewed);
+            return Ok(Holder::Us);
+        }
+        let (namespace, name) = (&self.config.namespace, &self.config.name);
+        match self.client.get(&Resource::LEASES, namespace, name).await {
+            Ok(lease) => self.observe(lease),
+            Err(error) if error.is_not_found() => {
+                let spec = self.spec(&Spec::default());
+                let lease =
+                    json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
+                let created = self.client.create(&Resource::LEASES, namespace, &lease).await?;
+                self.observe(created);
+                return Ok(Holder::Us);
+            }
+            Err(error) => return Err(error),
+        }
+        let Some(observed) = &self.observed else { return Ok(Holder::Another) };
+        let held_for = Duration::from_secs(observed.spec.lease_duration_seconds.unwrap_or(0));
+        if !observed.spec.is_free()
+            && !self.is_ours(&observed.spec)
+            && observed.since.elapsed() < held_for
+        {
+            return Ok(Holder::Another);
+        }
+        let ours = self.write(observed).await?;
+        self.observe(ours);
+        Ok(Holder::Us)
+    }
+
+    fn is_ours(&self, spec: &Spec) -> bool {
+        spec.holder_identity.as_deref() == Some(&self.config.identity)
+    }
+
+    fn observe(&mut self, lease: Value) {
+        let spec = Spec::deserialize(&lease["spec"]).unwrap_or_default();
+        let since = match &self.observed {
+            Some(observed) if observed.spec == spec => observed.since,
+            _ => Instant::now(),
+        };
+        self.observed = Some(ObservedLease { lease, spec, since });
+    }
+
+    /// Replaces the observed version by one that this contender holds.
+    async fn write(&self, observed: &ObservedLease) -> Result<Value, Error> {
+        let mut lease = observed.lease.clone();
+        if let Some(members) = lease.as_object_mut() {
+            members.insert("spec".to_owned(), self.spec(&observed.spec));
+        }
+        let (namespace, name) = (&self.config.namespace, &self.config.name);
+        self.client.update(&Resource::LEASES, namespace, name, &lease).await
+    }
+
+    fn spec(&self, previous: &Spec) -> Value {
+        let now = api_meta::Timestamp::from(rt::now()).micros();
+        let ours = self.is_ours(previous);
+        let transitions = previous.lease_transitions.unwrap_or(0);
+        let acquired = if ours { previous.acquire_time.clone() } else { None };
+        json!({
+            "holderIdentity": self.config.identity,
+            "leaseDurationSeconds": self.config.lease_duration.as_secs(),
+            "acquireTime": acquired.unwrap_or_else(|| now.clone()),
+            "renewTime": now,
+            "leaseTransitions": if ours || previous.is_free() { transitions } else { transitions + 1 },
+        })
+    }
+
+    /// Releases the lease, so that the next contender need not wait until it expires.
+    async fn release(&mut self) {
+        let timeout = self.config.attempt_timeout();
+        let released = tokio::time::timeout(timeout, self.try_release()).await;
+        if let Err(error) = released.unwrap_or_else(|_| Err(self.failed("no answer in time"))) {
+            tracing::warn!(lease = %self.config.name, %error, "releasing the lease failed; it expires by itself");
+        }
+    }
+
+    async fn try_release(&self) -> Result<(), Error> {
+        let (namespace, name) = (&self.config.namespace, &self.config.name);
+        let mut lease: Value = self.client.get(&Resource::LEASES, namespace, name).await?;
+        let spec = lease.get_mut("spec").and_then(Value::as_object_mut);
+        if let Some(spec) = spec
+            && spec.get("holderIdentity") == Some(&json!(self.config.identity))
+        {
+            spec.insert("holderIdentity".to_owned(), json!(""));
+            spec.insert("leaseDurationSeconds".to_owned(), json!(1));
+            self.client.update::<_, Value>(&Resource::LEASES, namespace, name, &lease).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

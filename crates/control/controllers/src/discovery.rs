@@ -1,0 +1,225 @@
+//! Discovers the resources that the API serves. Nothing is cached, because kinds come and go.
+
+use client::{Client, Resource};
+use serde::Deserialize;
+
+#[derive(Debug, Default)]
+pub(crate) struct Discovery {
+    pub(crate) resources: Vec<Resource>,
+    /// Groups whose discovery failed.
+    pub(crate) failures: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    #[serde(default)]
+    resources: Vec<ApiResource>,
+}
+
+#[derive(Deserialize)]
+struct ApiResource {
+    name: String,
+    kind: String,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+/// The media type of aggregated discovery: all groups in one document.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[derive(Deserialize)]
+struct GroupList {
+    #[serde(default)]
+    items: Vec<AggregatedGroup>,
+}
+
+#[derive(Deserialize)]
+struct AggregatedGroup {
+    metadata: GroupName,
+    /// Versions, the preferred one first.
+    #[serde(default)]
+    versions: Vec<AggregatedVersion>,
+}
+
+#[derive(Deserialize)]
+struct GroupName {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct AggregatedVersion {
+    version: String,
+    /// `Stale` if the aggregated API server of this version is unreachable.
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<AggregatedResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AggregatedResource {
+    resource: String,
+    response_kind: Option<ResponseKind>,
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ResponseKind {
+    kind: String,
+}
+
+/// Returns the namespaced resources that support list and delete.
+pub(crate) async fn namespaced(client: &Client) -> Discovery {
+    let mut found = all(client, &["list", "delete"]).await;
+    found.resources.retain(|resource| resource.namespaced);
+    found
+}
+
+/// Returns every resource with these verbs, in its group's preferred version or else in the first that serves it.
+pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovery {
+    let mut found = Discovery::default();
+    add(client, "", "v1", "/api/v1", verbs, &mut found).await;
+    match client.get_raw_as::<GroupList>("/apis", AGGREGATED).await {
+        Ok(groups) => found.take(groups, verbs),
+        Err(error) => found.failures.push(error.to_string()),
+    }
+    found
+}
+
+impl Discovery {
+    /// Adds the resources of the groups. A stale version becomes a failure with upstream's message.
+    fn take(&mut self, groups: GroupList, verbs: &[&str]) {
+        for group in groups.items {
+            let name = group.metadata.name;
+            for version in group.versions {
+                if version.freshness == "Stale" {
+                    let gv = format!("{name}/{}", version.version);
+                    self.failures.push(format!("{gv}: stale GroupVersion discovery: {gv}"));
+                    continue;
+                }
+                for served in version.resources {
+                    let kind = served.response_kind.map_or_else(String::new, |kind| kind.kind);
+                    let resource = Resource {
+                        group: name.clone().into(),
+                        version: version.version.clone().into(),
+                        plural: served.resource.into(),
+                        kind: kind.into(),
+                        namespaced: served.scope == "Namespaced",
+                    };
+                    self.add(resource, &served.verbs, verbs);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, resource: Resource, able: &[String], verbs: &[&str]) {
+        let same = |r: &Resource| r.group == resource.group && r.plural == resource.plural;
+        let able = verbs.iter().all(|verb| able.iter().any(|v| v == verb));
+        if able && !self.resources.iter().any(same) {
+            self.resources.push(resource);
+        }
+    }
+}
+
+/// Returns the resource of a kind, in this version or else in another of its group.
+pub(crate) async fn of_kind(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+) -> Result<Resource, String> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let mut found = Discovery::default();
+    let path = if group.is_empty() { "/api/v1".into() } else { format!("/apis/{api_version}") };
+    add(client, group, version, &path, &[], &mut found).await;
+    let known = |found: &Discovery| found.resources.iter().find(|r| r.kind == kind).cloned();
+    if let Some(resource) = known(&found) {
+        return Ok(resource);
+    }
+    if let Ok(group) = client.get_raw::<Group>(&format!("/apis/{group}")).await {
+        for served in group.versions.into_iter().map(|v| v.group_version) {
+            if let Some((name, number)) = served.split_once('/') {
+                add(client, name, number, &format!("/apis/{served}"), &[], &mut found).await;
+            }
+        }
+    }
+    known(&found).ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+}
+
+async fn add(
+    client: &Client,
+    group: &str,
+    version: &str,
+    path: &str,
+    verbs: &[&str],
+    found: &mut Discovery,
+) {
+    let served: Resources = match client.get_raw(path).await {
+        Ok(served) => served,
+        Err(error) => {
+            found
+                .failures
+                .push(format!("{group}/{version}: {}", crate::pods::server_message(&error)));
+            return;
+        }
+    };
+    // A name with a slash is a subresource.
+    for served in served.resources.into_iter().filter(|served| !served.name.contains('/')) {
+        let resource = Resource {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            plural: served.name.into(),
+            kind: served.kind.into(),
+            namespaced: served.namespaced,
+        };
+        found.add(resource, &served.verbs, verbs);
+    }
+}
+
+/// Formats a resource as upstream's messages do: `pods.`, `deployments.apps`.
+pub(crate) fn name(resource: &Resource) -> String {
+    format!("{}.{}", resource.plural, resource.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_preferred_versions_and_reports_stale_groups() {
+        let resource = |name: &str, verbs: &[&str]| serde_json::json!({"resource": name, "responseKind": {"kind": "K"}, "scope": "Namespaced", "verbs": verbs});
+        let able = ["list", "delete"];
+        let document = serde_json::json!({"items": [
+            {"metadata": {"name": "a.example.com"}, "versions": [
+                {"version": "v2", "freshness": "Current", "resources": [resource("both", &able), resource("shown", &["list"])]},
+                {"version": "v1", "freshness": "Current", "resources": [resource("both", &able), resource("old", &able)]},
+            ]},
+            {"metadata": {"name": "dead.example.com"}, "versions": [
+                {"version": "v1", "freshness": "Stale", "resources": [resource("lost", &able)]},
+            ]},
+        ]});
+        let mut found = Discovery::default();
+        found.take(serde_json::from_value(document).unwrap(), &able);
+        let names = |r: &Resource| format!("{}/{}/{}", r.group, r.version, r.plural);
+        let names: Vec<String> = found.resources.iter().map(names).collect();
+        assert_eq!(names, ["a.example.com/v2/both", "a.example.com/v1/old"]);
+        let stale = "dead.example.com/v1: stale GroupVersion discovery: dead.example.com/v1";
+        assert_eq!(found.failures, [stale]);
+    }
+}

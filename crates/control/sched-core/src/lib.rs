@@ -1,0 +1,64 @@
+//! The scheduler's pure core: it chooses nodes for Pods, explains failures, and decides when to retry.
+//!
+//! The core has no clock, sockets or tasks: time is an argument. The `scheduler` crate feeds it from informers and
+//! carries out its decisions. Read [`Core`] first, a state machine.
+//!
+//! Invariants:
+//! - A Pod is compiled once ([`Pod`]): strings become symbols, quantities integers, selectors lists of symbols.
+//!   Evaluating a node allocates no memory.
+//! - [`Cluster`] is the only snapshot and is updated in place. Counts over all Pods (spread, affinity) are updated when
+//!   a Pod is added or removed, not when one is scheduled.
+//! - A plugin is one file under `plugins`, listed in [`plugins::registry`] and nowhere else.
+//! - Preemption tries victims on the same cluster with the same filters, and restores the cluster.
+
+mod cluster;
+mod core;
+mod devices;
+mod explain;
+mod labels;
+mod node;
+mod nodeaffinity;
+mod pod;
+mod preempt;
+mod profile;
+mod queue;
+mod resources;
+mod schedule;
+mod sym;
+mod terms;
+mod tracks;
+mod view;
+mod volumes;
+
+pub mod plugin;
+pub mod plugins;
+
+pub use self::{
+    cluster::{Cluster, NodeIx},
+    core::{Config, Core, Decision, Failure, Victim},
+    devices::{
+        ClaimChange, DeviceBinding,
+        view::{
+            AllocatedDevice, AllocatedDevices, Allocation, CLAIM_FINALIZER, DeviceClassView,
+            DeviceTaintView, DeviceTolerationView, DeviceView, ResourceClaimView, ResourcePoolView,
+            ResourceSliceSpecView, ResourceSliceView,
+        },
+    },
+    labels::{Labels, Selector},
+    node::{Hot, Node},
+    pod::{Pod, PodRef},
+    profile::{Candidates, FitScoring, Profile},
+    queue::{Event, NodeChange, QueueLengths},
+    resources::Resources,
+    schedule::{Outcome, Placement, schedule},
+    sym::Sym,
+    view::{
+        BudgetView, CsiDriverView, CsiNodeView, LabelSelectorView, NodeAffinityView, NodeView,
+        PersistentVolumeView, PodView, SpreadView, SpreaderView, StorageCapacityView,
+        StorageClassView, VolumeClaimView,
+    },
+    volumes::{ClaimBinding, Progress},
+};
+
+#[cfg(test)]
+mod tests;
