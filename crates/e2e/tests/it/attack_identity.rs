@@ -1,6 +1,6 @@
 //! Attacks by certificate requests: whoever has a node's kubeconfig stays that node.
 
-use e2e::{Host, Machines, Ran, alone, init, is_etcd_there, until};
+use e2e::{Host, Machines, Ran, beside_others, init, is_etcd_there, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 /// What an intruder on a machine finds.
@@ -55,7 +55,7 @@ fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> R
 
 #[test]
 fn a_nodes_certificate_request_makes_it_nobody_else() {
-    let _turn = alone();
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

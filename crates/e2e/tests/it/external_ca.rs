@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use e2e::{Host, Machines, alone, configuration, is_etcd_there, ready, until};
+use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, ready, until};
 use pki::{Authority, KeyAlgorithm, SigningRequest, Usage, Validity};
 
 const DIRECTORY: &str = "/etc/kubernetes";
@@ -79,7 +79,7 @@ fn given(host: &Host<'_>) -> String {
 
 #[test]
 fn a_cluster_whose_authority_is_kept_elsewhere() {
-    let _turn = alone();
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

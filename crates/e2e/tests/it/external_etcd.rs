@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use e2e::{Host, Machines, alone, configuration, is_etcd_there, join_by, until};
+use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, join_by, until};
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::kubeadm::traces;
@@ -90,7 +90,7 @@ fn is_too_old() -> bool {
 
 #[test]
 fn an_etcd_that_is_run_elsewhere() {
-    let _turn = alone();
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

@@ -1,6 +1,6 @@
 //! Clusters that come and go.
 
-use e2e::{Cluster, Machine, Session, alone, until};
+use e2e::{Cluster, Machine, Session, beside_others, until};
 
 #[track_caller]
 fn nothing_is_left(cluster: &Cluster, before: &Machine) {
@@ -15,7 +15,7 @@ fn nothing_is_left(cluster: &Cluster, before: &Machine) {
 
 #[test]
 fn up_and_down_twice_leave_nothing_behind() {
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = Cluster::new("life");
     let before = Machine::look(&cluster);
     cluster.up().ok();
@@ -66,7 +66,7 @@ fn the_timeline_tells(cluster: &Cluster) {
 
 #[test]
 fn a_kept_store_is_found_again() {
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = Cluster::new("kept");
     cluster.up().ok();
     let s = Session::own(&cluster);

@@ -1,6 +1,6 @@
 //! kube-proxy in each of its modes, chosen as an administrator does: in its ConfigMap, by a restart of its Pods.
 
-use e2e::{Host, Machines, alone, asking, connect, init, is_etcd_there, ready, until};
+use e2e::{Host, Machines, asking, beside_others, connect, init, is_etcd_there, ready, until};
 
 const NODE: &str = "192.0.2.1";
 
@@ -91,7 +91,7 @@ fn rules(host: &Host<'_>) -> (bool, bool) {
 
 #[test]
 fn kube_proxy_serves_in_the_mode_of_its_configuration_and_takes_the_other_ones_rules_away() {
-    let _turn = alone();
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

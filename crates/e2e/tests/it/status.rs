@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use e2e::{Cluster, Session, alone, until};
+use e2e::{Cluster, Session, beside_others, until};
 
 /// Waits until `status` fails and says all of this.
 #[track_caller]
@@ -25,7 +25,7 @@ fn well(cluster: &Cluster) {
 #[test]
 fn what_is_broken_is_named_with_its_cause() {
     // What other tests leave in a cluster that they share may not be well.
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = &Cluster::new("status");
     cluster.up().ok();
     let s = Session::own(cluster);

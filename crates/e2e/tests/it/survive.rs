@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Background, Cluster, Session, Steady, alone, parent, shared_alone, until, until_within};
+use e2e::{
+    Background, Cluster, Session, Steady, beside_others, parent, shared_alone, until, until_within,
+};
 
 /// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
 const TURNS: [&[&str]; 5] = [
@@ -79,7 +81,7 @@ fn proxy(s: &Session<'_>) -> (Background, SocketAddr) {
 
 #[test]
 fn killed_processes_lose_nothing_and_disturb_nobody() {
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = Cluster::new("killed");
     cluster.up().ok();
     cluster.build_images();
@@ -193,8 +195,12 @@ fn what_dies_inside_pods_comes_back() {
 /// A process that hangs does not end, so that only its silence shows.
 #[test]
 fn restarts_a_control_plane_that_does_not_answer() {
-    let s = shared_alone("survive-silence");
-    let (cluster, silent) = (s.cluster, s.cluster.pid("control-plane"));
+    // A cluster of its own, because no other test could use it meanwhile.
+    let _turn = beside_others();
+    let cluster = Cluster::new("silence");
+    cluster.up().ok();
+    let s = Session::own(&cluster);
+    let silent = cluster.pid("control-plane");
     cluster.signal("STOP", silent);
     let began = Instant::now();
     until_within(Duration::from_secs(120), "another control plane", || {

@@ -91,7 +91,7 @@ const TAKEN_OVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIServic
 
 #[test]
 fn metrics_server_takes_over_and_up_does_not_take_it_back() {
-    let _alone = e2e::alone();
+    let _turn = e2e::beside_others();
     let cluster = Cluster::new("top-taken");
     cluster.up().ok();
     let s = Session::own(&cluster);
