@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    num::NonZero,
     os::unix::fs::symlink,
     path::Path,
     thread,
@@ -76,8 +77,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // Last, and with nothing printed after it, so that the output ends with the result of the tests.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
+    end_to_end.args(["--", "--test-threads", &end_to_end_threads().to_string()]);
     if full {
-        end_to_end.args(["--", "--include-ignored"]);
+        end_to_end.arg("--include-ignored");
     }
     if let Some(times) = repeat {
         tests.arg("--no-fail-fast");
@@ -95,6 +97,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let result = pass(&mut end_to_end);
     wait_for_take_down();
     result
+}
+
+/// The number of end-to-end tests that run side by side. It exceeds the number of processors, because these tests wait
+/// more than they compute.
+fn end_to_end_threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Clusters of tests are taken down by processes of their own, their network namespaces last.
