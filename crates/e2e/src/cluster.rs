@@ -106,7 +106,7 @@ impl Cluster {
         Self { namespace, name: unique, directory, taker, diagnosed: AtomicBool::new(false) }
     }
 
-    /// Where the cluster keeps its files.
+    /// The directory of the cluster's files.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }

@@ -130,7 +130,7 @@ impl Drop for Machines {
     }
 }
 
-/// One of the machines.
+/// A machine.
 pub struct Host<'a> {
     machines: &'a Machines,
     pub name: String,

@@ -3,7 +3,7 @@
 use e2e::{Host, Machines, Ran, beside_others, init, is_etcd_there, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
-/// What an intruder on a machine finds.
+/// The credentials that an intruder on a machine finds.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 const NODE_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use e2e::shared;
 
-/// How long the attack goes on; with a kubelet that hands the runtime a path, one start in a few shows the host.
+/// The duration of the attack. With a kubelet that passes a path to the runtime, one start in a few shows the host.
 const ATTACK: Duration = Duration::from_secs(45);
 
 #[test]

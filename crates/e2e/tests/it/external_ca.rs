@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 5] = [
     ("scheduler", "system:kube-scheduler"),
 ];
 
-/// Who signs, far from the machines.
+/// The signing authorities, whose keys no machine has.
 struct Signer([Authority; 3]);
 
 impl Signer {

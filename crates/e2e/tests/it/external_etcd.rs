@@ -11,7 +11,7 @@ use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use crate::kubeadm::traces;
 
 const ADDRESS: &str = "192.0.2.254";
-/// Where the control planes keep what they are given for it.
+/// The directory of the certificates for that etcd on the control planes.
 const DIRECTORY: &str = "/etc/kubernetes/pki/outside";
 /// The oldest that a cluster of this release may be given.
 const OLDEST: [u32; 3] = [3, 5, 24];
@@ -79,7 +79,7 @@ impl Drop for Outside {
     }
 }
 
-/// Whether the etcd that is installed is older than a cluster may be given.
+/// Reports whether the installed etcd is older than [`OLDEST`].
 fn is_too_old() -> bool {
     let ran = Command::new("etcd").arg("--version").output().expect("an etcd");
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();

@@ -122,7 +122,7 @@ fn snapshots_are_kept(host: &Host<'_>, said: &str) {
     host.run("sh", &["-c", command]).ok();
 }
 
-/// What a machine could keep: interfaces, rules, mounts, control groups, files and processes.
+/// Lists what a machine could keep: interfaces, rules, mounts, control groups, files and processes.
 pub(crate) fn traces(host: &Host<'_>) -> String {
     // The administrator's links to the plugin and the routes of `connect` are not ours, xtables' lock is everybody's, and the
     // cluster that other tests share goes on meanwhile.

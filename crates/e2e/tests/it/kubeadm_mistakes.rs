@@ -1,5 +1,5 @@
-//! What can go wrong while machines become a cluster: each has an answer that says what to do, and leaves the machine
-//! as it was or for `reset` to clean.
+//! Mistakes while machines become a cluster: each error says what to do, and leaves the machine as it was or for `reset`
+//! to clean.
 
 use std::{
     thread,
@@ -13,13 +13,13 @@ use pki::{Authority, KeyAlgorithm, Validity};
 
 use crate::kubeadm::traces;
 
-/// What is on the machine now and was not before.
+/// Returns the traces that are on the machine now and were not before.
 fn left(host: &Host<'_>, before: &str) -> Vec<String> {
     let now = traces(host);
     now.lines().filter(|l| !before.lines().any(|b| b == *l)).map(str::to_owned).collect()
 }
 
-/// The command fails with these words, and leaves nothing.
+/// Runs a command that must fail with these words and leave nothing.
 fn refused(host: &Host<'_>, before: &str, line: &str, wanted: &str) {
     let said = host.windlass(line).refused();
     assert!(said.contains(wanted), "wanted {wanted:?} of {line}: {said}");
@@ -49,13 +49,13 @@ fn cgroups_without_controllers(host: &Host<'_>, clean: &str) {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a machine sees of an authority when its clock is a day behind.
+/// Creates the authority that a machine sees whose clock is a day behind.
 fn authority_of_tomorrow() -> Authority {
     let validity = Validity::starting(SystemTime::now() + DAY, 3650 * DAY);
     Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).expect("an authority")
 }
 
-/// An authority that is given, and is not valid yet by the machine's own clock.
+/// Runs `init` with a given authority that is not valid yet by the machine's clock.
 fn clock_that_is_off(host: &Host<'_>, clean: &str, file: &str) {
     let ca = authority_of_tomorrow();
     let directory = "/etc/kubernetes/pki";

@@ -41,7 +41,7 @@ fn up_and_down_twice_leave_nothing_behind() {
     nothing_is_left(&cluster, &before);
 }
 
-/// What started when, what it waited for, and which files it read and wrote.
+/// Asserts that the timeline shows starts, waits and the files that were read and written.
 fn the_timeline_tells(cluster: &Cluster) {
     let timeline = cluster.windlass(&["timeline"]).ok();
     assert!(timeline.contains("wait for the node"), "{timeline}");

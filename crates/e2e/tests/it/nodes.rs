@@ -24,7 +24,7 @@ fn first(s: &Session<'_>) -> String {
     names.split_whitespace().find(|name| !name.starts_with("worker")).unwrap_or_default().to_owned()
 }
 
-/// What a box on a node gets from a web server, if it gets anything.
+/// Fetches the page of a web server from the box on a node.
 fn get(s: &Session<'_>, from: &str, host: &str, port: &str) -> Result<(), String> {
     let script = asking(host, port);
     let ran = s.kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");

@@ -53,7 +53,7 @@ fn fetching(address: &str, port: &str, path: &str) -> String {
     format!("printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 {address} {port}")
 }
 
-/// What a Pod is told at an address.
+/// Fetches the page at an address from a Pod.
 fn ask(host: &Host<'_>, address: &str) -> Result<String, String> {
     let ran = host.kubectl_with(&["exec", "one", "--", "sh", "-c", &asking(address, "80")], "");
     if ran.code == Some(0) { Ok(ran.stdout) } else { Err(ran.to_string()) }
@@ -83,7 +83,7 @@ fn services_work(machines: &Machines, host: &Host<'_>) {
     assert!(begun.elapsed().as_secs() < 15, "nobody's Service took {:?}", begun.elapsed());
 }
 
-/// Whether there are rules of nftables' mode, and of iptables'.
+/// Reports whether there are rules of nftables' mode, and of iptables'.
 fn rules(host: &Host<'_>) -> (bool, bool) {
     let rules = host.run("nft", &["list", "ruleset"]).ok();
     (rules.contains("table ip kube-proxy"), rules.contains("chain KUBE-SVC-"))

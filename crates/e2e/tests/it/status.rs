@@ -1,4 +1,4 @@
-//! What `status` says of a cluster that is not well.
+//! The complaints of `status` about a cluster that is not well.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What goes on when processes are killed.
+//! Clusters whose processes are killed or hang.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,8 @@ use e2e::{
     Background, Cluster, Session, Steady, beside_others, parent, shared_alone, until, until_within,
 };
 
-/// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
+/// The processes that are killed in each rollout: one after another, and at last all at once, after which only `up`
+/// starts them again.
 const TURNS: [&[&str]; 5] = [
     &["control-plane"],
     &["agent"],
@@ -161,7 +162,7 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     assert!(report.longest < Duration::from_secs(20), "{report:?}");
 }
 
-/// What only upstream's containerd and we ourselves as a container are: these cannot die unnoticed, but must come back.
+/// Processes inside Pods: cluster DNS and a shim of containerd. Their deaths are noticed, and they come back.
 #[test]
 fn what_dies_inside_pods_comes_back() {
     let s = shared_alone("survive-pods");

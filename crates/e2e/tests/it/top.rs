@@ -84,7 +84,7 @@ fn an_autoscaler_scales_by_what_pods_use() {
     );
 }
 
-/// Of metrics-server's manifest, what decides who answers.
+/// The APIService of metrics-server's manifest, which decides which server answers.
 const TAKEN_OVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1beta1.metrics.k8s.io, labels: {k8s-app: metrics-server}}\n\
     spec:\n  group: metrics.k8s.io\n  groupPriorityMinimum: 100\n  insecureSkipTLSVerify: true\n  \
     service: {name: metrics-server, namespace: kube-system}\n  version: v1beta1\n  versionPriority: 100\n";

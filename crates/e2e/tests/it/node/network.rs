@@ -1,4 +1,4 @@
-//! What a Pod's network and resolver are like.
+//! The network and the resolver of a Pod.
 
 use e2e::{asking, shared, until};
 
