@@ -198,12 +198,14 @@ impl Cluster {
         run(self.command("kubectl", args), b"")
     }
 
-    /// The application that tests deploy, in two versions: a web server that says its version and its Pod's name.
+    /// Builds the application that tests deploy, in two versions: a web server whose page has its version and its Pod's
+    /// name. Its shell ends on SIGTERM, which httpd as the first process ignores for all of its grace period.
     #[track_caller]
     pub fn build_images(&self) {
         for version in ["1", "2"] {
             let script = format!(
-                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; exec httpd -f -v -p 8080 -h /www"
+                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; trap exit TERM; \
+                 httpd -f -v -p 8080 -h /www & wait"
             );
             self.build_image(&format!("app:{version}"), &["sh", "-c", &script]);
         }
