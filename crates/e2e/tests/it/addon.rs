@@ -77,7 +77,7 @@ fn routes(host: &Host<'_>) -> String {
 
 #[test]
 #[ignore = "takes minutes: three machines with etcd"]
-fn pods_meet_through_the_tunnel_and_another_network_is_left_alone() {
+fn add_on_tunnels_pods_and_keeps_a_foreign_network() {
     let _turn = alone();
     if !is_etcd_there() {
         return;

@@ -54,7 +54,7 @@ fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> R
 }
 
 #[test]
-fn a_nodes_certificate_request_makes_it_nobody_else() {
+fn signs_certificate_requests_of_a_node_for_itself_only() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

@@ -8,7 +8,7 @@ use e2e::shared;
 const ATTACK: Duration = Duration::from_secs(45);
 
 #[test]
-fn a_subpath_that_is_swapped_for_a_link_never_shows_the_hosts_root() {
+fn swapped_subpath_never_mounts_the_hosts_root() {
     let s = shared("attack-subpath");
     let swap = |way: &str| {
         format!(

@@ -78,7 +78,7 @@ fn given(host: &Host<'_>) -> String {
 }
 
 #[test]
-fn a_cluster_whose_authority_is_kept_elsewhere() {
+fn init_and_join_work_with_external_authorities() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

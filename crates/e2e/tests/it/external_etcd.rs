@@ -89,7 +89,7 @@ fn is_too_old() -> bool {
 }
 
 #[test]
-fn an_etcd_that_is_run_elsewhere() {
+fn control_planes_share_an_external_etcd() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

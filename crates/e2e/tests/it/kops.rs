@@ -55,7 +55,7 @@ fn a_cluster_is_made_by_flags_mends_itself_and_leaves_nothing() {
 /// Three control planes outlive the end of one of them and the loss of its volume.
 #[test]
 #[ignore = "it takes minutes"]
-fn a_control_plane_of_three_comes_back_with_its_volume_and_without() {
+fn replaces_a_control_plane_with_and_without_its_volume() {
     let _turn = alone();
     let place = Kops::new("kops");
     place

@@ -5,7 +5,7 @@ use std::thread;
 use e2e::{Host, Machines, beside_others, connect, init, is_etcd_there, ready, until};
 
 #[test]
-fn machines_become_a_cluster_and_are_given_back() {
+fn machines_become_a_cluster_and_reset_leaves_nothing() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

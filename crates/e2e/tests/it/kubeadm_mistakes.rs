@@ -174,7 +174,7 @@ fn init_explains_why_a_component_does_not_come_up() {
 }
 
 #[test]
-fn mistakes_are_told_and_leave_a_machine_as_it_was() {
+fn init_and_join_explain_mistakes_and_leave_nothing_behind() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

@@ -65,7 +65,7 @@ fn the_timeline_tells(cluster: &Cluster) {
 }
 
 #[test]
-fn a_kept_store_is_found_again() {
+fn up_finds_the_store_that_down_has_kept() {
     let _turn = beside_others();
     let cluster = Cluster::new("kept");
     cluster.up().ok();

@@ -176,7 +176,7 @@ fn with_certificate(
 }
 
 #[test]
-fn foreign_tokens_and_certificates_and_expired_ones_are_unauthorized() {
+fn rejects_foreign_and_expired_tokens_and_certificates() {
     let s = shared("mistakes-identity");
     let pki = s.cluster.root().join("etc/kubernetes/pki");
     let own = Authority::from_parts(

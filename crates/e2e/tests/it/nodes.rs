@@ -97,7 +97,7 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
 }
 
 #[test]
-fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
+fn three_nodes_reach_each_other_and_survive_a_lost_node() {
     let _turn = beside_others();
     let cluster = Cluster::new("nodes");
     let before = Machine::look(&cluster);
@@ -168,7 +168,7 @@ fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
 }
 
 #[test]
-fn packets_between_nodes_go_through_a_tunnel_where_that_is_asked_for() {
+fn tunnel_flag_sends_packets_between_nodes_through_vxlan() {
     let _turn = beside_others();
     let cluster = Cluster::new("tunnel");
     cluster.up_with(&["--nodes", "3", "--tunnel"]).ok();
@@ -193,7 +193,7 @@ fn processes(s: &Session<'_>) -> String {
 }
 
 #[test]
-fn nodes_share_neither_processes_nor_a_binary_to_write() {
+fn nodes_see_only_their_processes_and_cannot_write_the_binary() {
     let _turn = beside_others();
     let cluster = Cluster::new("apart");
     cluster.up_with(&["--nodes", "2"]).ok();

@@ -90,7 +90,7 @@ fn rules(host: &Host<'_>) -> (bool, bool) {
 }
 
 #[test]
-fn kube_proxy_serves_in_the_mode_of_its_configuration_and_takes_the_other_ones_rules_away() {
+fn kube_proxy_switches_modes_and_removes_the_other_ones_rules() {
     let _turn = beside_others();
     if !is_etcd_there() {
         return;

@@ -23,7 +23,7 @@ fn well(cluster: &Cluster) {
 }
 
 #[test]
-fn what_is_broken_is_named_with_its_cause() {
+fn status_names_broken_parts_with_their_causes() {
     // What other tests leave in a cluster that they share may not be well.
     let _turn = beside_others();
     let cluster = &Cluster::new("status");

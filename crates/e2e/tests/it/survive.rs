@@ -81,7 +81,7 @@ fn proxy(s: &Session<'_>) -> (Background, SocketAddr) {
 }
 
 #[test]
-fn killed_processes_lose_nothing_and_disturb_nobody() {
+fn killed_processes_lose_no_writes_and_no_connections() {
     let _turn = beside_others();
     let cluster = Cluster::new("killed");
     cluster.up().ok();
@@ -164,7 +164,7 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
 
 /// Processes inside Pods: cluster DNS and a shim of containerd. Their deaths are noticed, and they come back.
 #[test]
-fn what_dies_inside_pods_comes_back() {
+fn restarts_cluster_dns_and_pods_whose_processes_are_killed() {
     let s = shared_alone("survive-pods");
     s.toolbox();
     s.deploy("web", "app:1", 1);

@@ -50,7 +50,7 @@ fn top_shows_nodes_pods_and_containers() {
 }
 
 #[test]
-fn who_may_not_read_metrics_is_refused() {
+fn top_requires_permission_to_list_metrics() {
     let s = shared("top-refused");
     s.kubectl("create serviceaccount reader").ok();
     let line = "top pods --as=system:serviceaccount:top-refused:reader";
@@ -90,7 +90,7 @@ const TAKEN_OVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIServic
     service: {name: metrics-server, namespace: kube-system}\n  version: v1beta1\n  versionPriority: 100\n";
 
 #[test]
-fn metrics_server_takes_over_and_up_does_not_take_it_back() {
+fn up_keeps_the_metrics_api_of_metrics_server() {
     let _turn = e2e::beside_others();
     let cluster = Cluster::new("top-taken");
     cluster.up().ok();

@@ -35,7 +35,7 @@ fn configure(cluster: &Cluster, lines: &str) {
 }
 
 #[test]
-fn a_kubelet_that_comes_back_adopts_evicts_and_follows_its_files_alone() {
+fn restarted_kubelet_adopts_pods_evicts_and_runs_static_pods() {
     let _turn = beside_others();
     let cluster = Cluster::new("node");
     cluster.up().ok();
@@ -138,7 +138,7 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
 }
 
 #[test]
-fn another_networks_configuration_is_used_once_it_is_in_place() {
+fn uses_another_cni_configuration_once_it_is_written() {
     let _turn = beside_others();
     let cluster = Cluster::new("cni");
     cluster.up().ok();
