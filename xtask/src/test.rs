@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    num::NonZero,
     os::unix::fs::symlink,
     path::Path,
     thread,
@@ -77,8 +78,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // The end-to-end tests come last, with no output after them, so that the output ends with their result.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools);
+    end_to_end.args(["--", "--test-threads", &end_to_end_threads().to_string()]);
     if full {
-        end_to_end.args(["--", "--include-ignored"]);
+        end_to_end.arg("--include-ignored");
     }
     if let Some(times) = repeat {
         tests.arg("--no-fail-fast");
@@ -96,6 +98,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let result = pass(&mut end_to_end);
     wait_for_take_down();
     result
+}
+
+/// The number of end-to-end tests that run side by side. It exceeds the number of processors, because these tests wait
+/// more than they compute.
+fn end_to_end_threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Waits until the clusters of tests are removed, which their own processes do. The network namespaces go last.

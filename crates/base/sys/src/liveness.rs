@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// The interval of the checks, and the timeout of each.
+/// The time from the start of one check to the start of the next, and the timeout of each.
 pub const PERIOD: Duration = Duration::from_secs(10);
 /// The number of consecutive failures after which a process counts as hung.
 pub const FAILURES: u32 = 3;
@@ -19,9 +19,10 @@ pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
     process: &str,
     mut probe: impl FnMut() -> F,
 ) -> String {
-    let (mut answered, mut failures) = (false, 0);
+    let (mut answered, mut failures, mut asked) = (false, 0, Instant::now());
     loop {
-        sleep(if answered { PERIOD } else { FIRST_PERIOD }).await;
+        sleep_until(asked + if answered { PERIOD } else { FIRST_PERIOD }).await;
+        asked = Instant::now();
         let late = |_| Err(format!("no answer within {} seconds", PERIOD.as_secs()));
         let Err(reason) = timeout(PERIOD, probe()).await.unwrap_or_else(late) else {
             (answered, failures) = (true, 0);
@@ -128,12 +129,12 @@ mod tests {
         let (yes, no, silent) = (Some(true), Some(false), None);
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         for (script, wanted) in [
-            (&[yes, silent, silent, silent][..], seconds(1 + 3 * 20)),
+            (&[yes, silent, silent, silent][..], seconds(1 + 10 + 3 * 10)),
             (&[yes, no, no, no], seconds(1 + 3 * 10)),
             (&[yes, no, no, yes, no, silent, yes], None),
             // A slow start is not a failure.
             (&[no, silent, no, silent, no, yes], None),
-            (&[no, silent, yes, no, silent, no], seconds(1 + 11 + 1 + 10 + 20 + 10)),
+            (&[no, silent, yes, no, silent, no], seconds(1 + 11 + 10 + 10 + 10)),
         ] {
             assert_eq!(gave_up_after(script).await, wanted, "{script:?}");
         }

@@ -1,4 +1,4 @@
-//! How long machines take to become a cluster by kubeadm's commands: `cargo xtask bench bootstrap`.
+//! Measures how long machines take to become a cluster by kubeadm's commands: `cargo xtask bench bootstrap`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a cluster costs: `cargo xtask bench`. Prints a table that README and the project's budgets can quote.
+//! Measures the cost of a cluster: `cargo xtask bench`. Prints a table that README and the project's budgets can quote.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use e2e::{Cluster, Session, alone, proportional_size};
 
-/// How long an idle cluster is watched.
+/// The time for which an idle cluster is measured.
 const IDLE: Duration = Duration::from_secs(30);
 const ROLES: [&str; 3] = ["supervisor", "control-plane", "agent"];
 

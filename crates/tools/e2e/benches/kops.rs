@@ -1,4 +1,4 @@
-//! How fast kOps' machines on this machine come and come back: `cargo xtask bench kops`.
+//! Measures how fast kOps creates and replaces machines on this machine: `cargo xtask bench kops`.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -1,4 +1,4 @@
-//! What five nodes on one machine cost: `cargo xtask bench nodes`.
+//! Measures the cost of five nodes on one machine: `cargo xtask bench nodes`.
 
 use std::{
     fs, thread,
@@ -8,7 +8,7 @@ use std::{
 use e2e::{Cluster, alone, processes, proportional_size};
 
 const NODES: u32 = 5;
-/// How long the nodes are left to settle.
+/// The time for which the nodes settle before they are measured.
 const SETTLE: Duration = Duration::from_secs(20);
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-/// Of every process of ours, the Pods' among them.
+/// The sum over all processes of the cluster, those of Pods included.
 fn memory(cluster: &Cluster) -> f64 {
     let is_ours = |pid: &u32| {
         let program = fs::read_link(format!("/proc/{pid}/exe"));

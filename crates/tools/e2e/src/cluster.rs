@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command},
     sync::{
-        Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -16,11 +16,21 @@ use crate::{
     taker,
 };
 
-/// Tests that share a cluster run side by side; one that looks at the whole machine runs alone.
-static TURN: RwLock<()> = RwLock::new(());
-static SHARED: OnceLock<Cluster> = OnceLock::new();
-/// A cluster that does not come up is not tried again by every test.
-static TRIED: Mutex<bool> = Mutex::new(false);
+/// Every test reads; a test that needs the whole machine writes.
+static MACHINE: RwLock<()> = RwLock::new(());
+/// The cluster of tests that run side by side.
+static SHARED: Place = Place::new("shared");
+/// The cluster of tests that disturb each other, one of which runs at a time.
+static DISTURBED: Place = Place::new("disturbed");
+static DISTURBED_TURN: Mutex<()> = Mutex::new(());
+
+/// A cluster that is started by the first test that needs it.
+struct Place {
+    name: &'static str,
+    cluster: OnceLock<Cluster>,
+    /// `true` once a test has tried to start the cluster. After a failure no other test tries again.
+    tried: Mutex<bool>,
+}
 
 /// A cluster by `windlass up` in a network namespace of its own, which is taken away with this.
 pub struct Cluster {
@@ -33,37 +43,53 @@ pub struct Cluster {
     diagnosed: AtomicBool,
 }
 
-/// The cluster that most tests use, and a namespace of it for the calling test.
+/// Returns a session in a new namespace of the cluster that most tests use.
 pub fn shared(test: &str) -> Session<'static> {
-    let turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
-    session(test, Turn::Beside(turn))
+    let turn = Turn { machine: beside_others(), alone: None };
+    Session::create(SHARED.cluster(), test, turn)
 }
 
-/// The same with nobody else about, for a test that disturbs the others.
+/// Returns a session on a cluster that no other test uses meanwhile, for a test that disturbs others. Such a
+/// test restarts the kubelet or creates a Node that is not Ready.
 pub fn shared_alone(test: &str) -> Session<'static> {
-    session(test, Turn::Alone(alone()))
+    let machine = beside_others();
+    let alone = DISTURBED_TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = Turn { machine, alone: Some(alone) };
+    Session::create(DISTURBED.cluster(), test, turn)
 }
 
-fn session(test: &str, turn: Turn) -> Session<'static> {
-    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
-    let cluster = match (SHARED.get(), *tried) {
-        (Some(cluster), _) => cluster,
-        (None, true) => panic!("the shared cluster did not come up"),
-        (None, false) => {
-            *tried = true;
-            let cluster = Cluster::new("shared");
-            cluster.up().ok();
-            cluster.build_images();
-            SHARED.get_or_init(|| cluster)
+impl Place {
+    const fn new(name: &'static str) -> Self {
+        Self { name, cluster: OnceLock::new(), tried: Mutex::new(false) }
+    }
+
+    /// Returns the cluster, and starts it first if no test has done so.
+    fn cluster(&self) -> &Cluster {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        match (self.cluster.get(), *tried) {
+            (Some(cluster), _) => cluster,
+            (None, true) => panic!("the {} cluster did not come up", self.name),
+            (None, false) => {
+                *tried = true;
+                let cluster = Cluster::new(self.name);
+                cluster.up().ok();
+                cluster.build_images();
+                self.cluster.get_or_init(|| cluster)
+            }
         }
-    };
-    drop(tried);
-    Session::create(cluster, test, turn)
+    }
 }
 
-/// A turn with nobody else about, for a test that looks at the whole machine or needs a cluster of its own.
+/// Waits until no test needs the whole machine. A test with a cluster or machines of its own holds the guard while it
+/// runs.
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no other test runs. A test that needs all of the machine's processors or memory holds the guard while it
+/// runs.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    TURN.write().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
@@ -80,7 +106,7 @@ impl Cluster {
         Self { namespace, name: unique, directory, taker, diagnosed: AtomicBool::new(false) }
     }
 
-    /// Where the cluster keeps its files.
+    /// The directory of the cluster's files.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
@@ -172,12 +198,14 @@ impl Cluster {
         run(self.command("kubectl", args), b"")
     }
 
-    /// The application that tests deploy, in two versions: a web server that says its version and its Pod's name.
+    /// Builds the application that tests deploy, in two versions: a web server whose page has its version and its Pod's
+    /// name. Its shell ends on SIGTERM, which httpd as the first process ignores for all of its grace period.
     #[track_caller]
     pub fn build_images(&self) {
         for version in ["1", "2"] {
             let script = format!(
-                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; exec httpd -f -v -p 8080 -h /www"
+                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; trap exit TERM; \
+                 httpd -f -v -p 8080 -h /www & wait"
             );
             self.build_image(&format!("app:{version}"), &["sh", "-c", &script]);
         }
@@ -237,11 +265,11 @@ impl Drop for Cluster {
     }
 }
 
-/// The guard under which a test runs, for as long as it does.
+/// The guards that a test on a shared cluster holds while it runs.
 #[expect(dead_code, reason = "guards are held and not read")]
-pub(crate) enum Turn {
-    Beside(RwLockReadGuard<'static, ()>),
-    Alone(RwLockWriteGuard<'static, ()>),
+pub(crate) struct Turn {
+    machine: RwLockReadGuard<'static, ()>,
+    alone: Option<MutexGuard<'static, ()>>,
 }
 
 /// The binary under test: what `WINDLASS` names, or what cargo built last.

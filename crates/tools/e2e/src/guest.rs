@@ -27,7 +27,7 @@ impl<'a> Guest<'a> {
         Self { rack, address: address.to_owned() }
     }
 
-    /// What the machine is to know the key by.
+    /// Returns the public key that the machine accepts.
     #[track_caller]
     pub fn public_key(&self) -> String {
         let path = self.rack.path(&format!("{KEY}.pub"));
@@ -49,7 +49,7 @@ impl<'a> Guest<'a> {
         run(self.rack.machines.between("ssh", &words), b"")
     }
 
-    /// What a script prints, asked again while the machine is too busy to answer.
+    /// Returns the output of a script. It is run again while the machine is too busy to answer.
     #[track_caller]
     pub fn say(&self, script: &str) -> String {
         until(script, || self.run(script).when(|_| true))

@@ -30,7 +30,7 @@ imageGCHighThresholdPercent: 100
     )
 }
 
-/// What others join by.
+/// The command lines by which other machines join.
 pub struct Join {
     pub worker: String,
     pub control_plane: String,
@@ -44,7 +44,7 @@ pub fn init(first: &Host<'_>, more: &str) -> Join {
     join_by(first, &said)
 }
 
-/// What a control plane gives those who join; `said` has the key of the uploaded certificates.
+/// Creates a token on a control plane and returns the join commands. `said` has the key of the uploaded certificates.
 #[track_caller]
 pub fn join_by(host: &Host<'_>, said: &str) -> Join {
     let line = host.windlass("token create --print-join-command").ok();
@@ -55,7 +55,7 @@ pub fn join_by(host: &Host<'_>, said: &str) -> Join {
     Join { control_plane: format!("{worker} --control-plane --certificate-key {key}"), worker }
 }
 
-/// Whether there is an etcd to run; says so if not.
+/// Reports whether etcd is installed, and prints a message if not.
 pub fn is_etcd_there() -> bool {
     let there = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
         .iter()

@@ -22,7 +22,7 @@ mod session;
 mod steady;
 mod taker;
 
-pub use cluster::{Cluster, alone, binary, shared, shared_alone};
+pub use cluster::{Cluster, alone, beside_others, binary, shared, shared_alone};
 pub use guest::Guest;
 pub use kops::Kops;
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};

@@ -1,4 +1,4 @@
-//! What a cluster could leave behind on a machine.
+//! Finds what a cluster leaves behind on a machine.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Cluster, process::run};
 
-/// Where a cluster's files could be, besides its root.
+/// The directories in which a cluster could leave files, besides its root.
 const PLACES: &[&str] = &[
     "/etc",
     "/var/lib",
@@ -37,11 +37,11 @@ const OTHERS: &[&str] = &[
 /// its name or says it inside) is compared always, and what could be anybody's only where nobody else is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// What the cluster's things are known by.
+    /// The cluster's name, which its objects on the machine bear.
     name: String,
     own: BTreeSet<String>,
     anybodys: BTreeSet<String>,
-    /// Whether another cluster, or a part of one, runs here.
+    /// `true` if another cluster, or a part of one, runs here.
     shared: bool,
 }
 
@@ -55,7 +55,7 @@ const MAKERS: [&str; 7] = [
     "kube-proxy",
     "kubeadm",
 ];
-/// What the lines of files begin with.
+/// The prefix of lines that name files.
 const FILE: &str = "file ";
 /// More than this is no record of a network or a Pod.
 const LEGIBLE: u64 = 64 << 10;
@@ -94,7 +94,7 @@ impl Machine {
         machine
     }
 
-    /// What is here and was not there before.
+    /// Returns the lines that are new since `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let alone = !self.shared && !before.shared;
         let counts = |line: &&String| {
@@ -106,7 +106,7 @@ impl Machine {
     }
 }
 
-/// What is in the cluster's network, which is nobody else's.
+/// Lists links, addresses, routes and rules of the cluster's network namespace.
 fn network(cluster: &Cluster) -> BTreeSet<String> {
     let commands: [(&str, &[&str]); 5] = [
         ("ip", &["-o", "link"]),
@@ -124,7 +124,7 @@ fn network(cluster: &Cluster) -> BTreeSet<String> {
     lines
 }
 
-/// Whether anything runs here that makes what clusters make, and is not this cluster's.
+/// Reports whether a program of [`MAKERS`] runs here that is not this cluster's.
 fn others_are_about(cluster: &Cluster) -> bool {
     let own: BTreeSet<u32> = processes(cluster).into_iter().map(|(pid, _)| pid).collect();
     let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
@@ -138,7 +138,7 @@ fn others_are_about(cluster: &Cluster) -> bool {
     })
 }
 
-/// What a small file says, or where a link leads; nothing of anything else.
+/// Returns the text of a small file or the target of a link, and an empty string for everything else.
 fn text_of(path: &Path) -> String {
     let Ok(meta) = fs::symlink_metadata(path) else { return String::new() };
     if meta.is_symlink() {
@@ -199,7 +199,7 @@ pub(crate) fn about(pid: u32, file: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a process has of the machine's memory, in bytes, with its share of what it has in common with others.
+/// The proportional set size (PSS) of a process, in bytes.
 pub fn proportional_size(pid: u32) -> u64 {
     let text = about(pid, "smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();

@@ -130,7 +130,7 @@ impl Drop for Machines {
     }
 }
 
-/// One of the machines.
+/// A machine.
 pub struct Host<'a> {
     machines: &'a Machines,
     pub name: String,
@@ -189,7 +189,7 @@ impl Host<'_> {
     #[track_caller]
     pub fn build_app(&self) {
         let script = "echo here is $(hostname); mkdir -p /www; echo \"version 1 on $(hostname)\" >/www/index.html; \
-                      exec httpd -f -v -p 8080 -h /www";
+                      trap exit TERM; httpd -f -v -p 8080 -h /www & wait";
         self.build_image("app:1", script);
     }
 

@@ -30,11 +30,13 @@ enter_groups() {
 
 # Ends everything on a machine, as when its power goes, and takes its place away.
 clear() {
-    for _ in 1 2 3 4 5; do
-        for root in $(groups); do
+    for _ in $(seq 50); do
+        left=$(for root in $(groups); do
             find "$root/$outer-$1" -name cgroup.procs -exec cat {} + 2>/dev/null
-        done | sort -u | while read -r pid; do kill -9 "$pid" 2>/dev/null; done
-        sleep 0.2
+        done | sort -u)
+        if [ -z "$left" ]; then break; fi
+        kill -9 $left 2>/dev/null
+        sleep 0.05
     done
     ip netns delete "$outer-$1"
     # The end of its cable goes with its network, but not at once.

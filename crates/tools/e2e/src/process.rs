@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long anything may take before it counts as not happening. Generous, because machines are slow at times.
+/// The time after which a wait fails. It is long, because machines are slow at times.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a program did.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub struct Ran {
     pub command: String,
@@ -22,21 +22,22 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What it printed; a failure ends the test with everything that is known.
+    /// Returns the standard output. Panics with everything that is known if the program failed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.code == Some(0), "{self}");
         self.stdout
     }
 
-    /// What it complained about; a success ends the test.
+    /// Returns the standard error. Panics if the program succeeded.
     #[track_caller]
     pub fn refused(self) -> String {
         assert!(self.code.is_some_and(|code| code != 0), "expected a failure of {self}");
         self.stderr
     }
 
-    /// What it printed, if it succeeded and that is what is wanted; else everything that is known, for [`until`].
+    /// Returns the standard output if the program succeeded and `wanted` accepts it, and else everything that is known, for
+    /// [`until`].
     pub fn when(self, wanted: impl FnOnce(&str) -> bool) -> Result<String, String> {
         if self.code == Some(0) && wanted(&self.stdout) {
             Ok(self.stdout)

@@ -14,7 +14,7 @@ use crate::{
     process::{run, until},
 };
 
-/// Where machines reach the server.
+/// The address at which machines reach the server.
 const ADDRESS: &str = "192.0.2.254";
 /// It uses the firmware's driver of the card; Debian's ipxe.efi, of 2019, does not come back to the firmware.
 const LOADER: &str = "/usr/lib/ipxe/snponly.efi";
@@ -23,7 +23,7 @@ const SECOND: &str = "second.img";
 const TPM: &str = "tpm";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
-/// What a machine's firmware does first.
+/// The way in which a machine's firmware boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boots {
     /// BIOS, with iPXE in the network card.
@@ -257,7 +257,7 @@ impl<'a> Rack<'a> {
         words
     }
 
-    /// What the server knows of a machine, and an error as long as it knows nothing.
+    /// Returns the server's record of a machine, or an error while there is none.
     pub fn known(&self, mac: &str) -> Result<Value, String> {
         let url = format!("http://{ADDRESS}:8080/machines.json");
         let ran = run(self.machines.between("curl", &["-sS", &url]), b"");

@@ -11,7 +11,7 @@ use crate::{
     process::{asking, run, until},
 };
 
-/// What most tests work with.
+/// A namespace of a cluster and kubectl in it, which most tests work with.
 pub struct Session<'a> {
     pub cluster: &'a Cluster,
     pub namespace: String,
@@ -126,7 +126,7 @@ impl<'a> Session<'a> {
         Background::start(self.cluster.command(program, args))
     }
 
-    /// What a kubectl command prints, as JSON.
+    /// Parses the output of a kubectl command as JSON.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
         let text = self.kubectl(line).ok();
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         self.json(&format!("get {what} -o json"))
     }
 
-    /// One field, by JSONPath.
+    /// Returns one field by JSONPath.
     #[track_caller]
     pub fn field(&self, what: &str, path: &str) -> String {
         self.kubectl(&format!("get {what} -o jsonpath={path}")).ok()
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// What a person would look at first.
+    /// Returns the state of the namespace for the message of a failed test.
     fn state(&self) -> String {
         ["get all -o wide", "describe pods", "get events --sort-by=.lastTimestamp"]
             .map(|line| self.kubectl(line).to_string())
@@ -200,7 +200,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What a test left would be in the way of those that come after it; what a failed one left is looked at first.
+/// Deletes the namespace, so that its objects do not disturb later tests. After a failure the namespace is kept and the
+/// cluster's diagnostics are printed.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         if self._turn.is_none() {

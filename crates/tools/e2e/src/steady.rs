@@ -1,4 +1,4 @@
-//! What must go on whatever happens to the cluster's processes: a stream, questions to cluster DNS, a writer.
+//! Traffic that must not stop when processes of the cluster die: a stream, questions to cluster DNS, a writer.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// What takes longer than this has failed.
+/// The time after which an operation has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that is done over and over on a thread of its own, in a network namespace, until it is stopped.
@@ -26,7 +26,7 @@ pub struct Steady {
     thread: JoinHandle<Report>,
 }
 
-/// How it went.
+/// The outcome of a [`Steady`].
 #[derive(Debug, Default)]
 pub struct Report {
     pub done: u64,
@@ -75,7 +75,7 @@ impl Steady {
         Self { stop, count, thread }
     }
 
-    /// One TCP connection, on which a byte goes there and back every five milliseconds.
+    /// Sends a byte every five milliseconds on one TCP connection and reads it back.
     pub fn stream(namespace: &Path, address: SocketAddr) -> Self {
         let begin = move || {
             let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(text)?;
@@ -160,7 +160,7 @@ impl Steady {
         )
     }
 
-    /// How many turns went well so far.
+    /// Returns the number of turns that have succeeded so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -191,7 +191,7 @@ fn enter(namespace: &Path) {
         .unwrap_or_else(|e| panic!("entering {}: {e}", namespace.display()));
 }
 
-/// What a server answered.
+/// The answer of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub code: u16,
@@ -199,7 +199,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// One request over plain HTTP, on a connection of its own.
+/// Sends one request over plain HTTP on a new connection and returns the answer.
 pub fn exchange(
     server: SocketAddr,
     method: &str,

@@ -121,13 +121,24 @@ impl WatchCache {
         let mut follower =
             Follower { shared: cache.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
-        let shutdown = tasks.shutdown().clone();
+        let (shutdown, ended) = (tasks.shutdown().clone(), cache.clone());
         // If a cache or an observer missed a change because of a panic, requests would be authorized by outdated state.
         // The process is restarted instead.
         tasks.essential("watch cache", async move {
             shutdown.unless_stopping(follower.follow()).await;
+            // A connection with an open watch would last until the shutdown's grace period is over.
+            ended.end_watches();
         });
         Ok(cache)
+    }
+
+    /// Ends every watch of every kind.
+    fn end_watches(&self) {
+        for resource in self.kinds().all.values() {
+            if let Some(cache) = &resource.cache {
+                cache.end_watches();
+            }
+        }
     }
 
     pub(crate) fn kinds(&self) -> Arc<Kinds> {

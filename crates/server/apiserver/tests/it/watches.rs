@@ -5,10 +5,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body_util::BodyExt as _;
+use pki::Subject;
 use serde_json::{Value, json};
 use serve::Body;
 
-use crate::harness::{Api, admin, config_map, start};
+use crate::harness::{Api, Identity, admin, config_map, start, validity};
 
 /// The event stream of a watch.
 pub(crate) struct Events {
@@ -301,4 +302,17 @@ async fn waits_for_future_revision_of_store() {
     assert!(message.starts_with(&format!("too old resource version: {lost} (")), "{message}");
     let strange = api.get(&format!("{maps}?watch=true&resourceVersion=x")).await;
     strange.refused(400, "BadRequest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_ends_watches_and_their_connections() {
+    let server = start(|_| {}).await;
+    let subject = Subject::new("somebody").in_group("system:masters");
+    let api = server.tls(Identity::issued(&server.authority, subject, validity()));
+    let path = "/api/v1/namespaces?watch=true&resourceVersion=0";
+    let mut events = Events::open(&api, path).await;
+    assert_eq!(events.next().await.unwrap()["type"], "ADDED");
+    let end = async { while events.next().await.is_some() {} };
+    let (drained, ()) = tokio::join!(server.tasks.drain(Duration::from_secs(10)), end);
+    assert!(drained.unfinished.is_empty(), "{:?}", drained.unfinished);
 }

@@ -1,4 +1,4 @@
-//! Who may do what, and nodes that take no more Pods.
+//! Authorisation, and nodes that take no more Pods.
 
 use e2e::{shared, shared_alone};
 

@@ -39,7 +39,7 @@ exec /opt/cni/bin/bridge <<END
  "ipam": {"type": "host-local", "subnet": "${FLANNEL_SUBNET%.*}.0/24", "routes": [{"dst": "$FLANNEL_NETWORK"}]}}
 END
 "#;
-/// Where Debian has the plugins that others share.
+/// Debian's directory of the shared CNI plugins.
 const PLUGINS: &str = "/usr/lib/cni";
 
 fn install_flannel(host: &Host<'_>) {
@@ -64,7 +64,7 @@ fn web(admin: &Host<'_>, host: &Host<'_>) -> String {
     admin.kubectl(&format!("get pod {name} -o jsonpath={{.status.podIP}}")).ok()
 }
 
-/// What the Pod of one machine gets from an address, if anything.
+/// Fetches the page at an address from the Pod of one machine.
 fn get(admin: &Host<'_>, from: &Host<'_>, address: &str) -> Result<(), String> {
     let script = asking(address, "8080");
     let ran = admin.kubectl_with(&["exec", &from.name, "--", "sh", "-c", &script], "");
@@ -77,7 +77,7 @@ fn routes(host: &Host<'_>) -> String {
 
 #[test]
 #[ignore = "takes minutes: three machines with etcd"]
-fn pods_meet_through_the_tunnel_and_another_network_is_left_alone() {
+fn add_on_tunnels_pods_and_keeps_a_foreign_network() {
     let _turn = alone();
     if !is_etcd_there() {
         return;

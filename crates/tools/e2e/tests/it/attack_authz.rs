@@ -50,7 +50,7 @@ impl<'s> Attacker<'s> {
 }
 
 #[test]
-fn who_may_patch_cannot_create_by_apply() {
+fn patch_permission_creates_nothing_by_apply() {
     let s = shared("attack-apply");
     let attacker = Attacker::new(
         &s,
@@ -88,7 +88,7 @@ fn who_may_patch_cannot_create_by_apply() {
 }
 
 #[test]
-fn who_may_get_exec_cannot_run_a_command() {
+fn get_permission_on_exec_runs_no_command() {
     let s = shared("attack-exec");
     s.toolbox();
     let attacker = Attacker::new(
@@ -113,7 +113,7 @@ fn who_may_get_exec_cannot_run_a_command() {
 }
 
 #[test]
-fn nobody_aggregates_all_roles_for_himself() {
+fn rejects_aggregation_of_all_roles_by_a_role_editor() {
     let s = shared("attack-aggregate");
     let attacker = Attacker::new(
         &s,

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Instant};
 use e2e::{Session, shared};
 use serde_json::{Value, json};
 
-/// Somebody with a token and one right.
+/// A user with a token and one right.
 struct Attacker<'a> {
     session: &'a Session<'a>,
     token: String,

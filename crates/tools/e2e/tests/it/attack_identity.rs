@@ -1,9 +1,9 @@
 //! Attacks by certificate requests: whoever has a node's kubeconfig stays that node.
 
-use e2e::{Host, Machines, Ran, alone, init, is_etcd_there, until};
+use e2e::{Host, Machines, Ran, beside_others, init, is_etcd_there, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
-/// What an intruder on a machine finds.
+/// The credentials that an intruder on a machine finds.
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 const NODE_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -54,8 +54,8 @@ fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> R
 }
 
 #[test]
-fn a_nodes_certificate_request_makes_it_nobody_else() {
-    let _turn = alone();
+fn signs_certificate_requests_of_a_node_for_itself_only() {
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

@@ -36,7 +36,7 @@ fn pod(name: &str) -> String {
 }
 
 #[test]
-fn proxies_connect_to_nobody_whom_an_attacker_names() {
+fn proxies_reject_addresses_that_an_attacker_names() {
     // A Node that is never Ready would disturb others.
     let s = shared_alone("attack-proxy");
     let trap = Trap::set(&s);

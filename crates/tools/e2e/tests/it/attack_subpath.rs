@@ -1,14 +1,13 @@
 //! CVE-2021-25741: containers that share a volume with one that mounts a part of it put a link to the host's root there.
 
-use std::time::{Duration, Instant};
-
 use e2e::shared;
 
-/// How long the attack goes on; with a kubelet that hands the runtime a path, one start in a few shows the host.
-const ATTACK: Duration = Duration::from_secs(45);
+/// The number of victims that must see their own directory. With a kubelet that passes a path to the runtime, one start in
+/// a few shows the host.
+const STARTS: usize = 24;
 
 #[test]
-fn a_subpath_that_is_swapped_for_a_link_never_shows_the_hosts_root() {
+fn swapped_subpath_never_mounts_the_hosts_root() {
     let s = shared("attack-subpath");
     let swap = |way: &str| {
         format!(
@@ -50,10 +49,9 @@ spec:
 "#
         )
     };
-    let until = Instant::now() + ATTACK;
     let (mut round, mut own) = (0, 0);
-    while Instant::now() < until || own == 0 {
-        assert!(round < 200, "no victim started");
+    while own < STARTS {
+        assert!(round < 200, "{own} victims started in {round} rounds");
         s.apply(&manifest(round));
         s.until(
             &format!("get pod attack{round} -o jsonpath={{.status.containerStatuses[*]}}"),

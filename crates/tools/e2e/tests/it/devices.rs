@@ -45,7 +45,7 @@ fn register(
 }
 
 #[test]
-fn a_device_has_one_pod_while_the_kubelet_dies_and_comes_back() {
+fn device_keeps_its_pod_across_kubelet_restarts() {
     let s = shared_alone("devices");
     let directory = s.cluster.root().join("var/lib/kubelet/device-plugins");
     // The kubelet removes sockets from its own directory, not from those below it.

@@ -77,7 +77,7 @@ fn told(s: &Session<'_>, pod: &str, why: &str) {
 }
 
 #[test]
-fn a_claims_device_is_made_ready_before_its_pods_start_and_taken_back_after_them() {
+fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     let s = shared_alone("claims");
     let kubelet = s.cluster.root().join("var/lib/kubelet");
     let place = kubelet.join("plugins").join(DRIVER);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use e2e::{Host, Machines, alone, configuration, is_etcd_there, ready, until};
+use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, ready, until};
 use pki::{Authority, KeyAlgorithm, SigningRequest, Usage, Validity};
 
 const DIRECTORY: &str = "/etc/kubernetes";
@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 5] = [
     ("scheduler", "system:kube-scheduler"),
 ];
 
-/// Who signs, far from the machines.
+/// The signing authorities, whose keys no machine has.
 struct Signer([Authority; 3]);
 
 impl Signer {
@@ -78,8 +78,8 @@ fn given(host: &Host<'_>) -> String {
 }
 
 #[test]
-fn a_cluster_whose_authority_is_kept_elsewhere() {
-    let _turn = alone();
+fn init_and_join_work_with_external_authorities() {
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

@@ -5,13 +5,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use e2e::{Host, Machines, alone, configuration, is_etcd_there, join_by, until};
+use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, join_by, until};
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::kubeadm::traces;
 
 const ADDRESS: &str = "192.0.2.254";
-/// Where the control planes keep what they are given for it.
+/// The directory of the certificates for that etcd on the control planes.
 const DIRECTORY: &str = "/etc/kubernetes/pki/outside";
 /// The oldest that a cluster of this release may be given.
 const OLDEST: [u32; 3] = [3, 5, 24];
@@ -79,7 +79,7 @@ impl Drop for Outside {
     }
 }
 
-/// Whether the etcd that is installed is older than a cluster may be given.
+/// Reports whether the installed etcd is older than [`OLDEST`].
 fn is_too_old() -> bool {
     let ran = Command::new("etcd").arg("--version").output().expect("an etcd");
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -89,8 +89,8 @@ fn is_too_old() -> bool {
 }
 
 #[test]
-fn an_etcd_that_is_run_elsewhere() {
-    let _turn = alone();
+fn control_planes_share_an_external_etcd() {
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

@@ -22,7 +22,7 @@ controllerManager: {extraArgs: [{name: node-monitor-grace-period, value: 20s}]}"
 
 const ALL: [&str; 3] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
 
-/// What a control plane runs as static Pods.
+/// The static Pods of a control plane.
 const STATIC: [&str; 5] = [
     "etcd",
     "kube-apiserver",
@@ -161,7 +161,7 @@ fn components_die(admin: &Admin<'_>, all: &[&Host<'_>], written: &AtomicU32) {
     assert!(yes > answered + 100 && no == unanswered, "{} were not", no - unanswered);
 }
 
-/// Where the replicas are that are not to go.
+/// Waits until `wanted` accepts the nodes of the replicas that are not being deleted.
 fn replicas(admin: &Admin<'_>, wanted: impl Fn(&[&str]) -> bool) {
     let line = "get pods -l app=web --field-selector=status.phase=Running \
                 -o jsonpath={range.items[*]}{.metadata.deletionTimestamp}{.spec.nodeName}/{end}";

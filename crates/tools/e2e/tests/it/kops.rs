@@ -52,10 +52,10 @@ fn a_cluster_is_made_by_flags_mends_itself_and_leaves_nothing() {
     assert!(!links.contains("kops-"), "{links}");
 }
 
-/// Of three control planes one may end, and may lose its volume, too.
+/// Three control planes outlive the end of one of them and the loss of its volume.
 #[test]
 #[ignore = "it takes minutes"]
-fn a_control_plane_of_three_comes_back_with_its_volume_and_without() {
+fn replaces_a_control_plane_with_and_without_its_volume() {
     let _turn = alone();
     let place = Kops::new("kops");
     place
@@ -120,7 +120,7 @@ fn later_backup(place: &Kops) -> String {
     backups.last().expect("a backup").clone()
 }
 
-/// What a worker knows is of a later revision than the store's, and it is told so.
+/// A worker that knows a later revision than the restored store learns that the store is older.
 #[test]
 #[ignore = "it takes minutes"]
 fn workers_that_live_on_follow_a_restored_store() {

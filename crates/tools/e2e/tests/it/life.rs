@@ -1,6 +1,6 @@
 //! Clusters that come and go.
 
-use e2e::{Cluster, Machine, Session, alone, until};
+use e2e::{Cluster, Machine, Session, beside_others, until};
 
 #[track_caller]
 fn nothing_is_left(cluster: &Cluster, before: &Machine) {
@@ -15,7 +15,7 @@ fn nothing_is_left(cluster: &Cluster, before: &Machine) {
 
 #[test]
 fn up_and_down_twice_leave_nothing_behind() {
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = Cluster::new("life");
     let before = Machine::look(&cluster);
     cluster.up().ok();
@@ -41,7 +41,7 @@ fn up_and_down_twice_leave_nothing_behind() {
     nothing_is_left(&cluster, &before);
 }
 
-/// What started when, what it waited for, and which files it read and wrote.
+/// Asserts that the timeline shows starts, waits and the files that were read and written.
 fn the_timeline_tells(cluster: &Cluster) {
     let timeline = cluster.windlass(&["timeline"]).ok();
     assert!(timeline.contains("wait for the node"), "{timeline}");
@@ -65,8 +65,8 @@ fn the_timeline_tells(cluster: &Cluster) {
 }
 
 #[test]
-fn a_kept_store_is_found_again() {
-    let _turn = alone();
+fn up_finds_the_store_that_down_has_kept() {
+    let _turn = beside_others();
     let cluster = Cluster::new("kept");
     cluster.up().ok();
     let s = Session::own(&cluster);

@@ -17,7 +17,7 @@ const NODE: &str = "rack-525400a19cae";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1500);
 /// From power-on to the first request of its boot loader by BIOS iPXE.
 const BUDGET: Duration = Duration::from_secs(8);
-/// What the machines' tests need, by BIOS and by UEFI.
+/// The files that tests of machines need, by BIOS and by UEFI.
 pub(crate) const BIOS: &[&str] = &["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"];
 const UEFI: &[&str] = &[
     "/usr/bin/qemu-system-x86_64",
@@ -282,7 +282,7 @@ fn by_uefi_with_an_encrypted_array() {
     });
 }
 
-/// What Butane makes of a boot disk: both disks boot, and the root takes TPM and Tang server to open.
+/// Butane's configuration of a boot disk: both disks boot, and the root takes TPM and Tang server to open.
 fn boot_device(tang: (String, String)) -> String {
     let (url, thumbprint) = tang;
     format!(

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use e2e::{Answer, Background, Cluster, Session, alone, exchange, inside, shared, until};
+use e2e::{Answer, Background, Cluster, Session, beside_others, exchange, inside, shared, until};
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
@@ -176,7 +176,7 @@ fn with_certificate(
 }
 
 #[test]
-fn foreign_tokens_and_certificates_and_expired_ones_are_unauthorized() {
+fn rejects_foreign_and_expired_tokens_and_certificates() {
     let s = shared("mistakes-identity");
     let pki = s.cluster.root().join("etc/kubernetes/pki");
     let own = Authority::from_parts(
@@ -269,7 +269,7 @@ fn a_static_pod_follows_its_file_even_after_half_of_one() {
 
 #[test]
 fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = Cluster::new("full");
     let store = cluster.root().join("var/lib/store");
     fs::create_dir_all(&store).unwrap();

@@ -1,14 +1,14 @@
 //! Several nodes on one machine: Pods reach each other across them, and what befalls a node is seen and mended.
 
-use e2e::{Cluster, Machine, Session, alone, asking, until};
+use e2e::{Cluster, Machine, Session, asking, beside_others, until};
 
-/// A Pod on a node of its own, which leaves a node soon after it is lost.
-fn place(s: &Session<'_>, name: &str, node: &str, image: &str) {
-    s.apply(&format!(
+/// A Pod on a given node that is removed soon after the node is lost.
+fn pod(name: &str, node: &str, image: &str) -> String {
+    format!(
         r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}", "labels": {{"app": "{name}"}}}},
             "spec": {{"nodeName": "{node}", "terminationGracePeriodSeconds": 0,
                 "containers": [{{"name": "c", "image": "{image}"}}]}}}}"#
-    ));
+    )
 }
 
 pub(crate) fn ready(s: &Session<'_>, node: &str, wanted: &str) {
@@ -24,27 +24,29 @@ fn first(s: &Session<'_>) -> String {
     names.split_whitespace().find(|name| !name.starts_with("worker")).unwrap_or_default().to_owned()
 }
 
-/// What a box on a node gets from a web server, if it gets anything.
+/// Fetches the page of a web server from the box on a node.
 fn get(s: &Session<'_>, from: &str, host: &str, port: &str) -> Result<(), String> {
     let script = asking(host, port);
     let ran = s.kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
     if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
 }
 
+const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {
+    "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web-worker2"},
+    "ports": [{"port": 80, "targetPort": 8080}]}}"#;
+
 /// Pods on every node, and connections from each to each, by every address, Service and name.
 fn everything_reaches_everything(s: &Session<'_>) {
     let first = first(s);
     let nodes = [first.as_str(), "worker", "worker2"];
-    for node in nodes {
-        place(s, &format!("web-{node}"), node, "app:1");
-        place(s, &format!("box-{node}"), node, "box:1");
-    }
+    let mut objects = nodes.map(|node| pod(&format!("web-{node}"), node, "app:1")).to_vec();
+    objects.extend(nodes.map(|node| pod(&format!("box-{node}"), node, "box:1")));
+    objects.push(SERVICE.to_owned());
+    s.apply(&format!(
+        r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#,
+        objects.join(",")
+    ));
     s.kubectl("wait pod --all --for=condition=Ready --timeout=60s").ok();
-    s.apply(
-        r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {
-            "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web-worker2"},
-            "ports": [{"port": 80, "targetPort": 8080}]}}"#,
-    );
     let mut targets = vec![("web.default.svc.cluster.local".to_owned(), "80")];
     let addresses = |of: &str, path: &str, port: &'static str| {
         let found = s.field(of, path);
@@ -54,11 +56,16 @@ fn everything_reaches_everything(s: &Session<'_>) {
         targets.extend(addresses(&format!("pod web-{node}"), "{.status.podIPs[*].ip}", "8080"));
     }
     targets.extend(addresses("service web", "{.spec.clusterIPs[*]}", "80"));
-    for from in nodes {
-        for (host, port) in &targets {
-            until(&format!("{host}:{port} from {from}"), || get(s, from, host, port));
+    std::thread::scope(|scope| {
+        for from in nodes {
+            let targets = &targets;
+            scope.spawn(move || {
+                for (host, port) in targets {
+                    until(&format!("{host}:{port} from {from}"), || get(s, from, host, port));
+                }
+            });
         }
-    }
+    });
 }
 
 /// A policy holds on the node of the Pods that it is about, for packets that come from other nodes.
@@ -68,24 +75,30 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
             "spec": {"podSelector": {"matchLabels": {"app": "web-worker2"}}, "policyTypes": ["Ingress"],
                 "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "box-worker"}}}]}]}}"#,
     );
-    let first = first(s);
+    let first = &first(s);
     let addresses = s.field("pod web-worker2", "{.status.podIPs[*].ip}");
-    for address in addresses.split_whitespace() {
+    let is_closed_to_first_alone = |address: &str| {
         until(&format!("{address} is closed to {first}"), || {
-            match get(s, &first, address, "8080") {
+            match get(s, first, address, "8080") {
                 Ok(()) => Err("it still answers".to_owned()),
                 Err(_) => Ok(()),
             }
         });
         get(s, "worker", address, "8080").unwrap_or_else(|e| panic!("{address} from worker: {e}"));
-    }
+    };
+    // Side by side, because a closed address is silent for seconds.
+    std::thread::scope(|scope| {
+        for address in addresses.split_whitespace() {
+            scope.spawn(move || is_closed_to_first_alone(address));
+        }
+    });
     s.kubectl("delete networkpolicy worker-only").ok();
-    until("the policy is gone", || get(s, &first, "web", "80"));
+    until("the policy is gone", || get(s, first, "web", "80"));
 }
 
 #[test]
-fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
-    let _turn = alone();
+fn three_nodes_reach_each_other_and_survive_a_lost_node() {
+    let _turn = beside_others();
     let cluster = Cluster::new("nodes");
     let before = Machine::look(&cluster);
     cluster.up_with(&["--nodes", "3", "--dual-stack"]).ok();
@@ -135,10 +148,11 @@ fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
     cluster.windlass(&["node", "stop", "worker2"]).ok();
     ready(&s, "worker", "Unknown");
     ready(&s, "worker2", "Unknown");
+    // The Pods of lost nodes are evicted from one node every ten seconds. A healed node comes back meanwhile.
+    cluster.windlass(&["node", "heal", "worker"]).ok();
     s.until("get pod -l app=moves -o jsonpath={.items[*].spec.nodeName}", |nodes| {
         nodes.split_whitespace().any(|node| node != "worker2")
     });
-    cluster.windlass(&["node", "heal", "worker"]).ok();
     cluster.windlass(&["node", "start", "worker2"]).ok();
     ready(&s, "worker", "True");
     ready(&s, "worker2", "True");
@@ -154,8 +168,8 @@ fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
 }
 
 #[test]
-fn packets_between_nodes_go_through_a_tunnel_where_that_is_asked_for() {
-    let _turn = alone();
+fn tunnel_flag_sends_packets_between_nodes_through_vxlan() {
+    let _turn = beside_others();
     let cluster = Cluster::new("tunnel");
     cluster.up_with(&["--nodes", "3", "--tunnel"]).ok();
     cluster.build_images();
@@ -179,8 +193,8 @@ fn processes(s: &Session<'_>) -> String {
 }
 
 #[test]
-fn nodes_share_neither_processes_nor_a_binary_to_write() {
-    let _turn = alone();
+fn nodes_see_only_their_processes_and_cannot_write_the_binary() {
+    let _turn = beside_others();
     let cluster = Cluster::new("apart");
     cluster.up_with(&["--nodes", "2"]).ok();
     cluster.build_images();

@@ -159,7 +159,7 @@ fn a_namespace_takes_everything_with_it() {
 }
 
 #[test]
-fn what_is_described_has_events() {
+fn describe_shows_events() {
     let s = shared("objects-describe");
     s.deploy("web", "app:1", 1);
     let pod = s.kubectl("describe pods -l app=web").ok();

@@ -52,7 +52,7 @@ spec:
 }
 
 #[test]
-fn a_guaranteed_pod_has_its_cpus_alone_while_the_kubelet_dies_and_comes_back() {
+fn guaranteed_pod_keeps_exclusive_cpus_across_kubelet_restarts() {
     let s = shared_alone("placement");
     let path = s.cluster.root().join("var/lib/kubelet/config.yaml");
     let before = fs::read_to_string(&path).unwrap();

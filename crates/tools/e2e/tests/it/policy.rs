@@ -2,7 +2,7 @@
 
 use e2e::{Session, shared, until};
 
-/// Whether a Pod can open a connection.
+/// Reports whether a Pod can open a connection.
 fn connects(s: &Session<'_>, from: &str, to: &str, port: &str) -> bool {
     // Its input is at its end, so that both sides hang up as soon as there is a connection.
     s.kubectl_with(&["exec", from, "--", "nc", "-w", "1", to, port], "").code == Some(0)

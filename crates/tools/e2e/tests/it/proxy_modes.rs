@@ -1,6 +1,6 @@
 //! kube-proxy in each of its modes, chosen as an administrator does: in its ConfigMap, by a restart of its Pods.
 
-use e2e::{Host, Machines, alone, asking, connect, init, is_etcd_there, ready, until};
+use e2e::{Host, Machines, asking, beside_others, connect, init, is_etcd_there, ready, until};
 
 const NODE: &str = "192.0.2.1";
 
@@ -53,7 +53,7 @@ fn fetching(address: &str, port: &str, path: &str) -> String {
     format!("printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 {address} {port}")
 }
 
-/// What a Pod is told at an address.
+/// Fetches the page at an address from a Pod.
 fn ask(host: &Host<'_>, address: &str) -> Result<String, String> {
     let ran = host.kubectl_with(&["exec", "one", "--", "sh", "-c", &asking(address, "80")], "");
     if ran.code == Some(0) { Ok(ran.stdout) } else { Err(ran.to_string()) }
@@ -83,15 +83,15 @@ fn services_work(machines: &Machines, host: &Host<'_>) {
     assert!(begun.elapsed().as_secs() < 15, "nobody's Service took {:?}", begun.elapsed());
 }
 
-/// Whether there are rules of nftables' mode, and of iptables'.
+/// Reports whether there are rules of nftables' mode, and of iptables'.
 fn rules(host: &Host<'_>) -> (bool, bool) {
     let rules = host.run("nft", &["list", "ruleset"]).ok();
     (rules.contains("table ip kube-proxy"), rules.contains("chain KUBE-SVC-"))
 }
 
 #[test]
-fn kube_proxy_serves_in_the_mode_of_its_configuration_and_takes_the_other_ones_rules_away() {
-    let _turn = alone();
+fn kube_proxy_switches_modes_and_removes_the_other_ones_rules() {
+    let _turn = beside_others();
     if !is_etcd_there() {
         return;
     }

@@ -2,7 +2,7 @@
 
 use e2e::{Host, Machines, alone, connect, init, is_etcd_there, ready, until};
 
-/// How many certificates the files and objects hold that say whom to believe.
+/// Counts the certificates in the files and objects that list trusted authorities.
 fn trusted(first: &Host<'_>, worker: &Host<'_>) -> Vec<usize> {
     let count = |text: String| text.matches("BEGIN CERTIFICATE").count();
     let files = ["ca.crt", "front-proxy-ca.crt", "etcd/ca.crt"];

@@ -1,8 +1,8 @@
-//! What `status` says of a cluster that is not well.
+//! The complaints of `status` about a cluster that is not well.
 
 use std::fs;
 
-use e2e::{Cluster, Session, alone, until};
+use e2e::{Cluster, Session, beside_others, until};
 
 /// Waits until `status` fails and says all of this.
 #[track_caller]
@@ -23,9 +23,9 @@ fn well(cluster: &Cluster) {
 }
 
 #[test]
-fn what_is_broken_is_named_with_its_cause() {
+fn status_names_broken_parts_with_their_causes() {
     // What other tests leave in a cluster that they share may not be well.
-    let _turn = alone();
+    let _turn = beside_others();
     let cluster = &Cluster::new("status");
     cluster.up().ok();
     let s = Session::own(cluster);

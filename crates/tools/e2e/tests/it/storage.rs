@@ -29,7 +29,7 @@ spec:
       resources: {requests: {storage: 1Gi}}
 "#;
 
-/// Somebody else's Pod, which names the claim and the volume of the database.
+/// A Pod of another user, which names the claim and the volume of the database.
 const THIEF: &str = r#"
 apiVersion: v1
 kind: PersistentVolumeClaim

@@ -1,4 +1,4 @@
-//! What goes on when processes are killed.
+//! Clusters whose processes are killed or hang.
 
 use std::{
     collections::BTreeMap,
@@ -8,9 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Background, Cluster, Session, Steady, alone, parent, shared_alone, until, until_within};
+use e2e::{
+    Background, Cluster, Session, Steady, beside_others, parent, shared_alone, until, until_within,
+};
 
-/// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
+/// The processes that are killed in each rollout: one after another, and at last all at once, after which only `up`
+/// starts them again.
 const TURNS: [&[&str]; 5] = [
     &["control-plane"],
     &["agent"],
@@ -78,8 +81,8 @@ fn proxy(s: &Session<'_>) -> (Background, SocketAddr) {
 }
 
 #[test]
-fn killed_processes_lose_nothing_and_disturb_nobody() {
-    let _turn = alone();
+fn killed_processes_lose_no_writes_and_no_connections() {
+    let _turn = beside_others();
     let cluster = Cluster::new("killed");
     cluster.up().ok();
     cluster.build_images();
@@ -159,9 +162,9 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
     assert!(report.longest < Duration::from_secs(20), "{report:?}");
 }
 
-/// What only upstream's containerd and we ourselves as a container are: these cannot die unnoticed, but must come back.
+/// Processes inside Pods: cluster DNS and a shim of containerd. Their deaths are noticed, and they come back.
 #[test]
-fn what_dies_inside_pods_comes_back() {
+fn restarts_cluster_dns_and_pods_whose_processes_are_killed() {
     let s = shared_alone("survive-pods");
     s.toolbox();
     s.deploy("web", "app:1", 1);
@@ -184,17 +187,23 @@ fn what_dies_inside_pods_comes_back() {
 
     let web = "-l app=web";
     let before = s.field(&format!("pods {web}"), status);
-    let process = s.cluster.pids_of(before.split_whitespace().next().unwrap())[0];
+    let processes = s.cluster.pids_of(before.split_whitespace().next().unwrap());
+    let parents = processes.iter().map(|process| parent(*process));
+    let shim = parents.into_iter().find(|parent| !processes.contains(parent)).unwrap();
     let began = Instant::now();
-    s.cluster.signal("KILL", parent(process));
+    s.cluster.signal("KILL", shim);
     came_back("a Pod whose shim was killed", web, began, &before);
 }
 
 /// A process that hangs does not end, so that only its silence shows.
 #[test]
 fn restarts_a_control_plane_that_does_not_answer() {
-    let s = shared_alone("survive-silence");
-    let (cluster, silent) = (s.cluster, s.cluster.pid("control-plane"));
+    // A cluster of its own, because no other test could use it meanwhile.
+    let _turn = beside_others();
+    let cluster = Cluster::new("silence");
+    cluster.up().ok();
+    let s = Session::own(&cluster);
+    let silent = cluster.pid("control-plane");
     cluster.signal("STOP", silent);
     let began = Instant::now();
     until_within(Duration::from_secs(120), "another control plane", || {

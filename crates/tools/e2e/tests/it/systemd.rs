@@ -46,7 +46,7 @@ WantedBy=multi-user.target
 /// The components that run as static Pods.
 const STATIC: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// What the boot server has for the machine: it runs from memory, and lets the bearer of a key in.
+/// Writes the boot server's files for the machine, which runs from memory and accepts one SSH key.
 fn provision(rack: &Rack<'_>, key: &str) {
     let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
     let args = [
@@ -94,7 +94,7 @@ fn unit<const N: usize>(guest: &Guest<'_>, name: &str, properties: [&str; N]) ->
     })
 }
 
-/// What runs in each static Pod's container, by its process number, with its control group.
+/// Returns the pid and control group of the process in each static Pod's container.
 fn processes(guest: &Guest<'_>) -> Vec<(String, String)> {
     STATIC
         .map(|name| {

@@ -50,7 +50,7 @@ fn top_shows_nodes_pods_and_containers() {
 }
 
 #[test]
-fn who_may_not_read_metrics_is_refused() {
+fn top_requires_permission_to_list_metrics() {
     let s = shared("top-refused");
     s.kubectl("create serviceaccount reader").ok();
     let line = "top pods --as=system:serviceaccount:top-refused:reader";
@@ -84,14 +84,14 @@ fn an_autoscaler_scales_by_what_pods_use() {
     );
 }
 
-/// Of metrics-server's manifest, what decides who answers.
+/// The APIService of metrics-server's manifest, which decides which server answers.
 const TAKEN_OVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1beta1.metrics.k8s.io, labels: {k8s-app: metrics-server}}\n\
     spec:\n  group: metrics.k8s.io\n  groupPriorityMinimum: 100\n  insecureSkipTLSVerify: true\n  \
     service: {name: metrics-server, namespace: kube-system}\n  version: v1beta1\n  versionPriority: 100\n";
 
 #[test]
-fn metrics_server_takes_over_and_up_does_not_take_it_back() {
-    let _alone = e2e::alone();
+fn up_keeps_the_metrics_api_of_metrics_server() {
+    let _turn = e2e::beside_others();
     let cluster = Cluster::new("top-taken");
     cluster.up().ok();
     let s = Session::own(&cluster);

@@ -117,7 +117,7 @@ fn a_pod_ends_as_its_container_did() {
 }
 
 #[test]
-fn a_pod_that_fits_no_node_says_why() {
+fn reports_why_a_pod_fits_no_node() {
     let s = shared("workloads-unfit");
     s.apply(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"big"},"spec":{"containers":[
@@ -129,7 +129,7 @@ fn a_pod_that_fits_no_node_says_why() {
 }
 
 #[test]
-fn an_image_that_is_not_there_says_so() {
+fn reports_an_image_that_does_not_exist() {
     let s = shared("workloads-image");
     s.kubectl("run lost --image=lost:1 --image-pull-policy=Never").ok();
     s.until("get pod lost", |row| row.contains("ErrImageNeverPull"));

@@ -1,4 +1,4 @@
-//! What kube-rs does with a cluster: calls, watcher and reflector, server-side apply, exec and logs.
+//! kube-rs with a cluster: calls, watcher and reflector, server-side apply, exec and logs.
 
 use std::{
     fs::File, os::fd::AsFd as _, panic::resume_unwind, path::Path, pin::pin, thread, time::Duration,

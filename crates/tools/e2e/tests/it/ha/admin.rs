@@ -67,7 +67,7 @@ impl Admin<'_> {
         longest
     }
 
-    /// What is done while somebody writes; it is given a way to wait for so many more writes.
+    /// Runs `during` beside a writer. `during` gets a function that waits for a number of further writes.
     pub(super) fn writing(
         &self,
         what: &str,

@@ -1,10 +1,10 @@
-//! What a cluster runs of, and the death of each on every machine where it runs.
+//! Kills each component of a cluster on every machine where it runs.
 
 use std::ops::RangeInclusive;
 
 use e2e::{Host, until};
 
-/// How a component's command line goes on after the path of its program, and on how many of the five machines it runs.
+/// The command line of each component after the path of its program, and the number of machines of five on which it runs.
 pub(super) const COMPONENTS: [(&str, RangeInclusive<usize>); 11] = [
     ("kube-apiserver --", 3..=3),
     ("kube-controller-manager --", 3..=3),

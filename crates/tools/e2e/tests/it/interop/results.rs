@@ -25,7 +25,7 @@ impl Results {
         results
     }
 
-    /// What runs now; what ran before has passed.
+    /// Begins a claim. Those before it have passed.
     #[track_caller]
     pub(super) fn begin(&mut self, claim: &'static str) {
         self.end("passed");

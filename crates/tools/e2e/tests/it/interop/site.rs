@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use e2e::{Background, Host, asking, until};
 
 const SOCKET: &str = "--cri-socket unix:///run/containerd/containerd.sock";
-/// What kubeadm's control plane runs besides etcd.
+/// The components of kubeadm's control plane besides etcd.
 pub(super) const CONTROL_PLANE: [&str; 3] =
     ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-/// Where our images come from, and upstream's.
+/// The repository of our images.
 pub(super) const OURS: &str = "windlass.local";
+/// The repository of upstream's images.
 pub(super) const UPSTREAMS: &str = "registry.k8s.io";
 
 /// The machines share a kernel, which only the outer one may size. Of kube-proxy's modes it is iptables, because

@@ -26,7 +26,7 @@ fn containers(s: &Session<'_>, except: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Where a cluster has what the components' flags name.
+/// The paths and addresses of a cluster that the components' flags name.
 struct Place<'a> {
     cluster: &'a Cluster,
     kubernetes: PathBuf,

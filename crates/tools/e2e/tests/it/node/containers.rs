@@ -7,7 +7,7 @@ use e2e::shared;
 use super::{event, in_order, inside, ready};
 
 #[test]
-fn members_start_and_stop_in_their_order() {
+fn containers_start_and_stop_in_order() {
     let s = shared("node-order");
     let place = s.cluster.directory.join("order");
     let log = "volumeMounts: [{name: h, mountPath: /h}]";
@@ -94,7 +94,7 @@ spec:
 }
 
 #[test]
-fn probes_of_every_kind_decide() {
+fn probes_of_every_kind_decide_over_restarts() {
     let s = shared("node-probes");
     s.apply(
         r#"
@@ -155,7 +155,7 @@ spec:
 }
 
 #[test]
-fn a_container_that_does_not_listen_is_killed_when_its_grace_is_over() {
+fn kills_a_container_that_ignores_sigterm_after_its_grace() {
     let s = shared("node-grace");
     s.apply(
         r#"
@@ -244,7 +244,7 @@ spec: {containers: [{name: c, image: "nothere.invalid/x:1", imagePullPolicy: Nev
 }
 
 #[test]
-fn every_source_reaches_the_environment() {
+fn environment_has_values_of_every_source() {
     let s = shared("node-environment");
     s.kubectl("create configmap map --from-literal=A=one --from-literal=b.c=two").ok();
     s.kubectl("create secret generic secret --from-literal=S=hush").ok();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{event, inside, ready};
 
-/// Where a Pod's control group is, in one hierarchy of version 1 or in the only one of version 2.
+/// The path of a Pod's control group, in one hierarchy of version 1 or in the only one of version 2.
 fn group(s: &Session<'_>, controller: &str, class: &str, pod: &str) -> PathBuf {
     let uid = s.field(&format!("pod {pod}"), "{.metadata.uid}");
     let root = Path::new("/sys/fs/cgroup");

@@ -1,4 +1,4 @@
-//! What a node does with Pods, clause by clause.
+//! Behaviour of a node towards its Pods.
 
 mod containers;
 mod limits;

@@ -1,4 +1,4 @@
-//! What a Pod's network and resolver are like.
+//! The network and the resolver of a Pod.
 
 use e2e::{asking, shared, until};
 
@@ -135,7 +135,7 @@ spec: {containers: [{name: c, image: app:1, ports: [{containerPort: 8080, hostPo
 }
 
 #[test]
-fn a_client_with_affinity_stays_and_a_local_policy_keeps_to_the_node() {
+fn services_keep_client_affinity_and_local_traffic_policy() {
     let s = shared("node-affinity");
     s.deploy("web", "app:1", 3);
     s.apply(

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use e2e::{Cluster, Session, alone, until};
+use e2e::{Cluster, Session, beside_others, until};
 
 use super::{event, inside, ready};
 
@@ -35,8 +35,8 @@ fn configure(cluster: &Cluster, lines: &str) {
 }
 
 #[test]
-fn a_kubelet_that_comes_back_adopts_evicts_and_follows_its_files_alone() {
-    let _turn = alone();
+fn restarted_kubelet_adopts_pods_evicts_and_runs_static_pods() {
+    let _turn = beside_others();
     let cluster = Cluster::new("node");
     cluster.up().ok();
     cluster.build_images();
@@ -61,6 +61,8 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
     // It has been back once it does something new.
     s.kubectl("run fresh --image=box:1").ok();
     ready(&s, "fresh");
+    // It asks for no memory either, and could be evicted first.
+    s.kubectl("delete pod fresh --now").ok();
     for line in before.lines() {
         assert!(pods(&s).contains(line), "{line} is not as it was:\n{}", pods(&s));
     }
@@ -110,7 +112,10 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
     s.until("get pod late -o jsonpath={.status.message}", |text| {
         text == "Pod was rejected: The node had condition: [MemoryPressure]. "
     });
-    configure(&cluster, "evictionHard:\n  memory.available: 100Mi\n");
+    configure(
+        &cluster,
+        "evictionHard:\n  memory.available: 100Mi\nnodeStatusUpdateFrequency: 1s\n",
+    );
     s.until(
         "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"MemoryPressure\")].status}",
         |status| status == "False",
@@ -133,8 +138,8 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
 }
 
 #[test]
-fn another_networks_configuration_is_used_once_it_is_in_place() {
-    let _turn = alone();
+fn uses_another_cni_configuration_once_it_is_written() {
+    let _turn = beside_others();
     let cluster = Cluster::new("cni");
     cluster.up().ok();
     cluster.build_images();

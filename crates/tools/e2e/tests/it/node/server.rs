@@ -7,7 +7,7 @@ use e2e::{shared, until};
 use super::{inside, ready};
 
 #[test]
-fn the_kubelet_asks_the_api_server_who_may_do_what() {
+fn kubelet_authorizes_requests_by_the_api_server() {
     let s = shared("node-kubelet-auth");
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let ask = |token: &str, path: &str| {

@@ -7,7 +7,7 @@ use e2e::shared;
 use super::{event, inside, ready};
 
 #[test]
-fn volumes_hold_what_they_should_for_whom_they_should() {
+fn volumes_have_their_contents_modes_and_owners() {
     let s = shared("node-volumes");
     let host = s.cluster.directory.join("host");
     s.kubectl("create configmap map --from-literal=A=one --from-literal=file=text").ok();
@@ -82,7 +82,7 @@ spec:
 }
 
 #[test]
-fn what_changes_in_the_api_changes_in_a_running_pod_all_at_once() {
+fn volumes_follow_changed_objects_in_one_step() {
     let s = shared("node-updates");
     s.kubectl("create configmap map --from-literal=A=1 --from-literal=B=1").ok();
     s.kubectl("create secret generic secret --from-literal=S=1").ok();
@@ -134,7 +134,7 @@ spec:
 }
 
 #[test]
-fn a_volume_that_cannot_be_set_up_says_why() {
+fn reports_why_a_volume_cannot_be_set_up() {
     let s = shared("node-mounts");
     let host = s.cluster.directory.join("types");
     std::fs::create_dir_all(&host).unwrap();
