@@ -36,8 +36,8 @@ impl Ran {
         self.stderr
     }
 
-    /// Returns the standard output if the program succeeded and `wanted` accepts it, and else everything that is known, for
-    /// [`until`].
+    /// Returns the standard output if the program succeeded and `wanted` accepts it, and else everything that is known,
+    /// for [`until`].
     pub fn when(self, wanted: impl FnOnce(&str) -> bool) -> Result<String, String> {
         if self.code == Some(0) && wanted(&self.stdout) {
             Ok(self.stdout)

@@ -1,4 +1,5 @@
-//! Takes clusters down when their test program ends, and those that an earlier one left because even its taker was killed.
+//! Takes clusters down when their test program ends, and those that an earlier one left because even its taker was
+//! killed.
 
 use std::{
     fs::File,
@@ -31,8 +32,8 @@ pub(crate) fn start(directory: &Path) -> Child {
     take(directory, lock.unwrap_or_else(|| panic!("{} is another's", directory.display())))
 }
 
-/// Takes down what is nobody's any more: its test program, whose pid is in its name, is gone, and so is its taker, which
-/// held the directory's lock.
+/// Takes down what is nobody's any more: its test program, whose pid is in its name, is gone, and so is its taker,
+/// which held the directory's lock.
 pub(crate) fn sweep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

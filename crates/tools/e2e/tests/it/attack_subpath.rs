@@ -1,9 +1,10 @@
-//! CVE-2021-25741: containers that share a volume with one that mounts a part of it put a link to the host's root there.
+//! CVE-2021-25741: containers that share a volume with one that mounts a part of it put a link to the host's root
+//! there.
 
 use e2e::shared;
 
-/// The number of victims that must see their own directory. With a kubelet that passes a path to the runtime, one start in
-/// a few shows the host.
+/// The number of victims that must see their own directory. With a kubelet that passes a path to the runtime, one start
+/// in a few shows the host.
 const STARTS: usize = 24;
 
 #[test]

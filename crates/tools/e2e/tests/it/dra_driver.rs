@@ -1,5 +1,5 @@
-//! Claims for devices of a driver, which the test is. What the scheduler would do is done by hand: a claim is allocated and
-//! reserved, and the Pod is sent to the node.
+//! Claims for devices of a driver, which the test is. What the scheduler would do is done by hand: a claim is allocated
+//! and reserved, and the Pod is sent to the node.
 
 use std::{fs, sync::Arc};
 

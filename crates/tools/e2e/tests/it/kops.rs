@@ -1,5 +1,5 @@
-//! kOps' cloud local: from flags to a validated cluster, whose machines come back and are rolled, and of which deletion leaves
-//! nothing.
+//! kOps' cloud local: from flags to a validated cluster, whose machines come back and are rolled, and of which deletion
+//! leaves nothing.
 
 use std::fs;
 

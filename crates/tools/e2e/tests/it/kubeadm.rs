@@ -124,8 +124,8 @@ fn snapshots_are_kept(host: &Host<'_>, said: &str) {
 
 /// Lists what a machine could keep: interfaces, rules, mounts, control groups, files and processes.
 pub(crate) fn traces(host: &Host<'_>) -> String {
-    // The administrator's links to the plugin and the routes of `connect` are not ours, xtables' lock is everybody's, and the
-    // cluster that other tests share goes on meanwhile.
+    // The administrator's links to the plugin and the routes of `connect` are not ours, xtables' lock is everybody's,
+    // and the cluster that other tests share goes on meanwhile.
     let script = "ip -o link | cut -d: -f2; nft list ruleset; cut -d' ' -f5 /proc/self/mountinfo | grep -v '^/tmp/windlass-e2e-'; \
                   find /sys/fs/cgroup -type d; \
                   find /etc/kubernetes /etc/cni /var/lib/kubelet /var/lib/etcd /var/lib/cni /var/lib/windlass /var/log/pods \

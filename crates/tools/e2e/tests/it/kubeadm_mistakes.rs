@@ -1,5 +1,5 @@
-//! Mistakes while machines become a cluster: each error says what to do, and leaves the machine as it was or for `reset`
-//! to clean.
+//! Mistakes while machines become a cluster: each error says what to do, and leaves the machine as it was or for
+//! `reset` to clean.
 
 use std::{
     thread,

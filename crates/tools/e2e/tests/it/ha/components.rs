@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use e2e::{Host, until};
 
-/// The command line of each component after the path of its program, and the number of machines of five on which it runs.
+/// The command line of each component after the path of its program, and the number of machines of five on which it
+/// runs.
 pub(super) const COMPONENTS: [(&str, RangeInclusive<usize>); 11] = [
     ("kube-apiserver --", 3..=3),
     ("kube-controller-manager --", 3..=3),

@@ -110,7 +110,8 @@ spec: {hostname: me, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip:
     );
 }
 
-/// The namespace is `restricted`: what PodSecurity leaves to the API's validation and to the kubelet is refused by them.
+/// The namespace is `restricted`: what PodSecurity leaves to the API's validation and to the kubelet is refused by
+/// them.
 #[test]
 fn refuses_isolation_that_the_node_does_not_have() {
     let s = shared("node-isolation");
