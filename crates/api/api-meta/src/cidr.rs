@@ -216,10 +216,10 @@ mod tests {
             ("x/8", "address"),
             ("10.0.0/8", "address"),
             ("/8", "address"),
-            ("10.0.0.0/", "no number"),
-            ("10.0.0.0/-1", "no number"),
-            ("10.0.0.0/+8", "no number"),
-            ("10.0.0.0/256", "no number"),
+            ("10.0.0.0/", "not a number"),
+            ("10.0.0.0/-1", "not a number"),
+            ("10.0.0.0/+8", "not a number"),
+            ("10.0.0.0/256", "not a number"),
         ] {
             let error = text.parse::<Cidr>().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

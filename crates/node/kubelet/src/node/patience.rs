@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cri::v1::StatusResponse;
+use cri::v1::{StatusResponse, VersionResponse};
 use tokio::time::Instant;
 
 /// Upstream's threshold for a runtime's status.
@@ -13,28 +13,41 @@ const STATUS: Duration = Duration::from_secs(30);
 /// Upstream's threshold for the list of containers.
 const LISTING: Duration = Duration::from_secs(180);
 
-/// The runtime's last answers and the time of its first failure.
+/// The runtime's last answers, and the times of the first failures since.
 #[derive(Debug, Default)]
 pub(super) struct RuntimeGrace {
-    answered: Option<(Instant, StatusResponse)>,
+    version: VersionResponse,
+    status: Option<StatusResponse>,
+    failing: Option<Instant>,
     unlisted: Option<Instant>,
 }
 
 impl RuntimeGrace {
+    /// Returns the runtime's version: its last answer if the runtime fails.
+    pub(super) fn version(&mut self, answer: Option<VersionResponse>) -> VersionResponse {
+        if let Some(answer) = answer {
+            self.version = answer;
+        }
+        self.version.clone()
+    }
+
     /// Returns the status to judge the node by. If the runtime fails, that is its last answer until the threshold has
-    /// passed. A runtime that has never answered has no such grace period.
+    /// passed since the first failure. A runtime that has never answered has no such grace period.
     pub(super) fn status(
         &mut self,
         answer: Result<StatusResponse, String>,
         now: Instant,
     ) -> Result<StatusResponse, String> {
-        match (answer, &self.answered) {
-            (Ok(answer), _) => {
-                self.answered = Some((now, answer.clone()));
+        match answer {
+            Ok(answer) => {
+                (self.status, self.failing) = (Some(answer.clone()), None);
                 Ok(answer)
             }
-            (Err(_), Some((at, last))) if now.duration_since(*at) < STATUS => Ok(last.clone()),
-            (Err(error), _) => Err(error),
+            Err(error) => {
+                let since = *self.failing.get_or_insert(now);
+                let last = self.status.clone().filter(|_| now.duration_since(since) < STATUS);
+                last.ok_or(error)
+            }
         }
     }
 
@@ -69,11 +82,22 @@ mod tests {
         assert!(patience.status(away(), began).is_err(), "a runtime that never answered");
         let answer = StatusResponse::default();
         assert_eq!(patience.status(Ok(answer.clone()), began), Ok(answer.clone()));
-        assert_eq!(patience.status(away(), began + at(29)), Ok(answer.clone()));
-        assert!(patience.status(away(), began + at(30)).is_err());
+        // The threshold counts from the first failure, not from the last answer.
+        assert_eq!(patience.status(away(), began + at(10)), Ok(answer.clone()));
+        assert_eq!(patience.status(away(), began + at(39)), Ok(answer.clone()));
+        assert!(patience.status(away(), began + at(40)).is_err());
         // The runtime answered again and failed again.
-        assert!(patience.status(Ok(answer.clone()), began + at(40)).is_ok());
-        assert_eq!(patience.status(away(), began + at(60)), Ok(answer));
+        assert!(patience.status(Ok(answer.clone()), began + at(50)).is_ok());
+        assert_eq!(patience.status(away(), began + at(90)), Ok(answer));
+    }
+
+    #[test]
+    fn keeps_the_version_while_the_runtime_restarts() {
+        let mut patience = RuntimeGrace::default();
+        let answer = VersionResponse { runtime_name: "containerd".into(), ..Default::default() };
+        assert_eq!(patience.version(None), VersionResponse::default());
+        assert_eq!(patience.version(Some(answer.clone())), answer);
+        assert_eq!(patience.version(None), answer);
     }
 
     #[test]

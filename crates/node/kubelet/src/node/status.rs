@@ -26,7 +26,7 @@ pub(super) async fn status(
     patience: &mut RuntimeGrace,
 ) -> NodeStatus {
     let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
-    let version = ctx.cri.version().await.unwrap_or_default();
+    let version = patience.version(ctx.cri.version().await.ok());
     let answer = ctx.cri.status(false).await.map_err(|e| e.to_string());
     let runtime = patience.status(answer, Instant::now());
     let pleg = patience.listing(pleg, Instant::now());
