@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 mod builtin;
+mod conversions;
 mod crd;
 mod decode;
 mod fill;
@@ -29,6 +30,7 @@ mod scalar;
 mod structural;
 mod validate;
 
+pub use conversions::{Conversion, conversion};
 pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults, write_nulls};
 pub use lookup::Lookup;

@@ -43,7 +43,7 @@ struct Case<'k> {
 /// A way in, and the steps that it takes with so many items.
 type Verb = (&'static str, fn(&Case<'_>, usize) -> u64);
 
-const VERBS: [Verb; 8] = [
+const VERBS: [Verb; 9] = [
     ("create", |case, n| steps(|| case.kind.create(&case.body(0, n)))),
     ("update", |case, n| {
         let (old, new) = (case.object(0, n), case.kind.decode(&case.body(n / 2, n + n / 2)));
@@ -52,6 +52,10 @@ const VERBS: [Verb; 8] = [
     ("status and subresources", |case, n| {
         let (old, new) = (case.object(0, n), case.kind.decode(&case.body(n / 2, n + n / 2)));
         steps(|| case.kind.update_parts(&old, &new))
+    }),
+    ("conversion", |case, n| {
+        let object = case.object(0, n);
+        steps(|| case.kind.convert(&object))
     }),
     ("JSON patch", |case, n| {
         let (old, patch) = (case.object(0, 1), case.operations(n));

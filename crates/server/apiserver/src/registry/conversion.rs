@@ -1,5 +1,5 @@
-//! Conversions between the versions of built-in kinds, and of custom kinds without a webhook. The storage version is
-//! the newest one, except for Events, which are stored in the core group.
+//! Conversions between the versions of kinds, as requests use them. Those of built-in kinds are in `api-schema`; those
+//! of custom kinds without a webhook follow from their schemas.
 
 use api_meta::Tree as _;
 use std::sync::Arc;
@@ -7,24 +7,16 @@ use std::sync::Arc;
 use api_schema::{NodeId, Schema};
 use serde_json::{Value, json};
 
-use super::{
-    autoscaler,
-    definition::{Conversion, Convert, Definition, ServedVersion},
-};
+use super::definition::{Conversion, Convert, Definition, ServedVersion};
 
+/// Returns the conversion of a version of a built-in kind, if it is not the storage version.
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
-    let of = |to: fn(&mut Value), from: fn(&mut Value)| Conversion {
-        to_storage: Arc::new(to),
-        from_storage: Arc::new(from),
-        stored_rules: false,
-    };
-    match (group, version, plural) {
-        ("events.k8s.io", "v1", "events") => Some(of(event_to_core, event_from_core)),
-        ("autoscaling", "v1", "horizontalpodautoscalers") => {
-            Some(Conversion { stored_rules: true, ..of(autoscaler::to_v2, autoscaler::from_v2) })
-        }
-        _ => None,
-    }
+    let conversion = api_schema::conversion(group, version, plural)?;
+    Some(Conversion {
+        to_storage: Arc::new(conversion.to_storage),
+        from_storage: Arc::new(conversion.from_storage),
+        stored_rules: conversion.stored_rules,
+    })
 }
 
 /// Converts between two versions of a custom kind without a webhook: each version keeps the fields of its schema.
@@ -80,86 +72,4 @@ pub(crate) fn fit_whole(served: &ServedVersion, tree: &mut Value) {
         map.remove("apiVersion");
     }
     fit(&served.schema, served.node, tree);
-}
-
-/// The field names in `events.k8s.io/v1` and in core/v1.
-const EVENT_FIELDS: [(&str, &str); 7] = [
-    ("regarding", "involvedObject"),
-    ("note", "message"),
-    ("deprecatedSource", "source"),
-    ("deprecatedFirstTimestamp", "firstTimestamp"),
-    ("deprecatedLastTimestamp", "lastTimestamp"),
-    ("deprecatedCount", "count"),
-    ("reportingController", "reportingComponent"),
-];
-
-fn rename(tree: &mut Value, from: &str, to: &str) {
-    if let Some(map) = tree.as_object_mut()
-        && let Some(value) = map.remove(from)
-    {
-        map.insert(to.to_owned(), value);
-    }
-}
-
-fn event_to_core(tree: &mut Value) {
-    for (new, core) in EVENT_FIELDS {
-        rename(tree, new, core);
-    }
-}
-
-fn event_from_core(tree: &mut Value) {
-    for (new, core) in EVENT_FIELDS {
-        rename(tree, core, new);
-    }
-    // Core stores empty values of these fields.
-    for field in ["reportingController", "reportingInstance"] {
-        if tree.text(field).is_empty() {
-            tree.remove(&[field]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn converts_to_storage_version_and_back() {
-        let cases = [
-            (
-                "events.k8s.io",
-                "events",
-                json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2}),
-            ),
-            (
-                "autoscaling",
-                "horizontalpodautoscalers",
-                json!({"metadata": {"name": "h", "annotations": {"autoscaling.alpha.kubernetes.io/current-metrics":
-                    "[{\"resource\":{\"currentAverageUtilization\":10,\"name\":\"cpu\"},\"type\":\"Resource\"}]"}},
-                    "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50},
-                    "status": {"currentCPUUtilizationPercentage": 10, "currentReplicas": 0}}),
-            ),
-        ];
-        for (group, plural, object) in cases {
-            let conversion = between(group, "v1", plural).unwrap();
-            let mut tree = object.clone();
-            (conversion.to_storage)(&mut tree);
-            assert_ne!(tree, object);
-            (conversion.from_storage)(&mut tree);
-            assert_eq!(tree, object);
-        }
-    }
-
-    #[test]
-    fn preserves_v2_fields_through_v1() {
-        let conversion = between("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
-        let object = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
-            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],
-            "behavior": {"scaleUp": {"policies": []}}}, "status": {}});
-        let mut tree = object.clone();
-        (conversion.from_storage)(&mut tree);
-        assert!(tree["spec"].get("metrics").is_none());
-        (conversion.to_storage)(&mut tree);
-        assert_eq!(tree, object);
-    }
 }

@@ -2,7 +2,6 @@
 //! conversion between versions. A kind is data; all kinds share one code path. Not responsible for validation and
 //! defaulting rules, which are in the crate `api_rules`.
 
-mod autoscaler;
 pub(crate) mod builtin;
 pub(crate) mod conditions;
 pub(crate) mod conversion;

@@ -5,8 +5,9 @@
 //! dropped.
 
 use api_meta::{Budget, Tree as _};
-use api_schema::{Fill, Schema};
 use serde_json::{Value, json};
+
+use crate::{Fill, Schema, decode_value};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
@@ -162,11 +163,7 @@ fn take(
     whole.put(field, to_v2(value));
     let schema = Schema::builtin();
     let node = schema.kind("autoscaling", "v2", "HorizontalPodAutoscaler")?;
-    let decoded = api_schema::decode_value(schema, node, whole, Fill::Given);
-    let decoded = decoded.inspect_err(|error| {
-        tracing::debug!(annotation = name, %error, "dropped an annotation that does not decode");
-    });
-    let mut decoded = decoded.ok()?.value;
+    let mut decoded = decode_value(schema, node, whole, Fill::Given).ok()?.value;
     Some(decoded.take_at(field)).filter(|value| !value.blank(""))
 }
 
