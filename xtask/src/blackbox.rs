@@ -322,9 +322,10 @@ impl Verdicts {
             .iter()
             .map(|(function, cases)| format!("^{function}$/^({})$", cases.join("|")))
             .collect();
-        match patterns.is_empty() {
-            true => String::new(),
-            false => format!(" -test.skip {}", patterns.join("|")),
+        if patterns.is_empty() {
+            String::new()
+        } else {
+            format!(" -test.skip {}", patterns.join("|"))
         }
     }
 

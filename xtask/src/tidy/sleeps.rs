@@ -51,9 +51,10 @@ const REMAINING: &[(&str, usize)] = &[
 
 pub(super) fn problem(file: &File) -> Option<String> {
     let tests = tests_of(file)?;
-    let slept = match tests.contains("start_paused") {
-        true => 0,
-        false => tests.lines().filter(|line| sleeps(line.trim())).count(),
+    let slept = if tests.contains("start_paused") {
+        0
+    } else {
+        tests.lines().filter(|line| sleeps(line.trim())).count()
     };
     let still =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);

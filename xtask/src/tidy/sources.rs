@@ -203,9 +203,10 @@ pub(super) fn tests_of(file: &File) -> Option<&str> {
     {
         return None;
     }
-    match is_test(&file.path) || TEST_CRATES.contains(&crate_of(&file.path)) {
-        true => Some(&file.text),
-        false => Some(&file.text[before_tests(&file.text).len()..]),
+    if is_test(&file.path) || TEST_CRATES.contains(&crate_of(&file.path)) {
+        Some(&file.text)
+    } else {
+        Some(&file.text[before_tests(&file.text).len()..])
     }
 }
 

@@ -4,7 +4,7 @@
 //! are written in the order of their numbers, and map entries in the order of their keys, as upstream does. Unknown
 //! fields are skipped. Zero values of Go's plain fields are omitted, because an absent field means the same.
 
-use api_meta::{Budget, Exceeded};
+use api_meta::{Budget, BudgetExceeded};
 use api_schema::{NodeId, Schema};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub enum ProtobufError {
     #[error("malformed protobuf in {0}: {1}")]
     Malformed(String, &'static str),
     #[error(transparent)]
-    Exceeded(#[from] Exceeded),
+    Exceeded(#[from] BudgetExceeded),
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind { api_version: String, kind: String },
     #[error("encoding {path}: a {found} cannot be written as {wanted}")]

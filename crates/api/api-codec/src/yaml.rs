@@ -7,7 +7,7 @@ mod read;
 mod resolve;
 mod scan;
 
-use api_meta::Exceeded;
+use api_meta::BudgetExceeded;
 use serde_json::Value;
 
 /// The error for a text that is not YAML, with the line.
@@ -39,8 +39,8 @@ impl YamlError {
     }
 }
 
-impl From<Exceeded> for YamlError {
-    fn from(exceeded: Exceeded) -> Self {
+impl From<BudgetExceeded> for YamlError {
+    fn from(exceeded: BudgetExceeded) -> Self {
         Self::new(exceeded.to_string())
     }
 }

@@ -73,10 +73,12 @@ pub fn versioned<T: DeserializeOwned>(
 fn upstream_path(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.').filter(|part| *part != "?") {
-        match part.bytes().all(|b| b.is_ascii_digit()) {
-            true => out.extend(["[", part, "]"]),
-            false if out.is_empty() => out.push_str(part),
-            false => out.extend([".", part]),
+        if part.bytes().all(|b| b.is_ascii_digit()) {
+            out.extend(["[", part, "]"]);
+        } else if out.is_empty() {
+            out.push_str(part);
+        } else {
+            out.extend([".", part]);
         }
     }
     out

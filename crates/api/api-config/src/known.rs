@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// A flag: its name, `true` if it takes a value, and the reason why it has no effect.
 pub type Flag = (&'static str, bool, &'static str);
 
-/// The tables of a component's [`Known`] flags.
+/// The tables of a component's [`KnownFlags`] flags.
 pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// The tables.
     const TABLES: &'static [&'static [Flag]];
@@ -58,12 +58,12 @@ pub const LEADER_ELECTION: &[Flag] = &[
 
 /// The flags of some tables that the command line contains.
 #[derive(Clone, Debug, Default)]
-pub struct Known<T> {
+pub struct KnownFlags<T> {
     given: Vec<&'static str>,
     tables: PhantomData<T>,
 }
 
-impl<T: Tables> Known<T> {
+impl<T: Tables> KnownFlags<T> {
     fn table() -> impl Iterator<Item = &'static Flag> {
         T::TABLES.iter().copied().flatten()
     }
@@ -80,7 +80,7 @@ impl<T: Tables> Known<T> {
     }
 }
 
-impl<T: Tables> clap::Args for Known<T> {
+impl<T: Tables> clap::Args for KnownFlags<T> {
     fn augment_args(command: Command) -> Command {
         Self::table().fold(command, |command, (name, takes_value, reason)| {
             let arg =
@@ -100,7 +100,7 @@ impl<T: Tables> clap::Args for Known<T> {
     }
 }
 
-impl<T: Tables> clap::FromArgMatches for Known<T> {
+impl<T: Tables> clap::FromArgMatches for KnownFlags<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let names = Self::table().map(|(name, ..)| *name);
         let given = names.filter(|name| matches.contains_id(name)).collect();
@@ -157,7 +157,7 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        known: Known<Own>,
+        known: KnownFlags<Own>,
     }
 
     #[test]

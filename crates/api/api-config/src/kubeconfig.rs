@@ -180,7 +180,7 @@ pub struct User {
 
 /// The cluster and user of a context.
 #[derive(Clone, Copy, Debug)]
-pub struct Resolved<'a> {
+pub struct ResolvedContext<'a> {
     /// The name of the cluster.
     pub cluster_name: &'a str,
     /// The name of the user.
@@ -269,7 +269,7 @@ impl Kubeconfig {
     }
 
     /// Returns the cluster and user of the current context.
-    pub fn current(&self) -> Result<Resolved<'_>, Error> {
+    pub fn current(&self) -> Result<ResolvedContext<'_>, Error> {
         if self.current_context.is_empty() {
             return Err(Error::NoCurrentContext {
                 have: listed(self.contexts.iter().map(|c| &c.name)),
@@ -279,7 +279,7 @@ impl Kubeconfig {
     }
 
     /// Returns the cluster and user of a context. The default namespace is `default`.
-    pub fn context(&self, name: &str) -> Result<Resolved<'_>, Error> {
+    pub fn context(&self, name: &str) -> Result<ResolvedContext<'_>, Error> {
         let context = find("context", name, &self.contexts, |c| &c.name)?;
         let cluster = find("cluster", &context.context.cluster, &self.clusters, |c| &c.name)?;
         let user = find("user", &context.context.user, &self.users, |u| &u.name)?;
@@ -287,7 +287,7 @@ impl Kubeconfig {
             "" => "default",
             namespace => namespace,
         };
-        Ok(Resolved {
+        Ok(ResolvedContext {
             cluster_name: &cluster.name,
             user_name: &user.name,
             cluster: &cluster.cluster,

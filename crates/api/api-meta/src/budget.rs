@@ -24,7 +24,7 @@ const MAX_TREE: usize = 64 << 20;
 
 /// The error of an input that exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exceeded {
+pub enum BudgetExceeded {
     #[error("exceeded max depth of {0}")]
     Depth(usize),
     #[error("limit is {0} bytes of memory, which the object exceeds once it is read")]
@@ -37,7 +37,7 @@ pub enum JsonError {
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
     #[error(transparent)]
-    Exceeded(#[from] Exceeded),
+    Exceeded(#[from] BudgetExceeded),
 }
 
 /// The remaining budget of an input.
@@ -47,7 +47,7 @@ pub struct Budget {
     max_memory: usize,
     depth: usize,
     memory: usize,
-    exceeded: Option<Exceeded>,
+    exceeded: Option<BudgetExceeded>,
 }
 
 impl Budget {
@@ -68,18 +68,18 @@ impl Budget {
     }
 
     /// Returns the limit that was exceeded, if any.
-    pub fn exceeded(&self) -> Option<Exceeded> {
+    pub fn exceeded(&self) -> Option<BudgetExceeded> {
         self.exceeded
     }
 
     /// Descends one level, until the matching [`Budget::leave`].
-    pub fn enter(&mut self) -> Result<(), Exceeded> {
+    pub fn enter(&mut self) -> Result<(), BudgetExceeded> {
         match self.depth.checked_sub(1) {
             Some(depth) => {
                 self.depth = depth;
                 Ok(())
             }
-            None => self.exceed(Exceeded::Depth(self.max_depth)),
+            None => self.exceed(BudgetExceeded::Depth(self.max_depth)),
         }
     }
 
@@ -89,7 +89,7 @@ impl Budget {
     }
 
     /// Calls `read` one level deeper.
-    pub fn nested<T, E: From<Exceeded>>(
+    pub fn nested<T, E: From<BudgetExceeded>>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -111,37 +111,37 @@ impl Budget {
     }
 
     /// Spends memory, in bytes. Returns an error if none is left.
-    pub fn spend(&mut self, bytes: usize) -> Result<(), Exceeded> {
+    pub fn spend(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         steps::spend(1);
         match self.memory.checked_sub(bytes) {
             Some(memory) => {
                 self.memory = memory;
                 Ok(())
             }
-            None => self.exceed(Exceeded::Memory(self.max_memory)),
+            None => self.exceed(BudgetExceeded::Memory(self.max_memory)),
         }
     }
 
     /// Spends the memory of a list's next item, without the item's own contents.
-    pub fn item(&mut self) -> Result<(), Exceeded> {
+    pub fn item(&mut self) -> Result<(), BudgetExceeded> {
         self.spend(2 * size_of::<Value>())
     }
 
     /// Spends the memory of a map's next member, without its value. The first member allocates a node with room for
     /// eleven.
-    pub fn member(&mut self, key: &str, first: bool) -> Result<(), Exceeded> {
+    pub fn member(&mut self, key: &str, first: bool) -> Result<(), BudgetExceeded> {
         let slot = size_of::<Value>() + size_of::<String>();
         self.text(key)?;
         self.spend(if first { 11 * slot } else { slot })
     }
 
     /// Spends the memory of a string, including its overhead.
-    pub fn text(&mut self, text: &str) -> Result<(), Exceeded> {
+    pub fn text(&mut self, text: &str) -> Result<(), BudgetExceeded> {
         self.spend(text.len() + 16)
     }
 
     /// Spends the memory of a whole tree that is copied to the current level.
-    pub fn tree(&mut self, value: &Value) -> Result<(), Exceeded> {
+    pub fn tree(&mut self, value: &Value) -> Result<(), BudgetExceeded> {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(items) => self.nested(|budget| {
@@ -169,13 +169,13 @@ impl Budget {
             Some(exceeded) => JsonError::Exceeded(exceeded),
             // The parser's own limit is reached first if the budget started deep in the input.
             None if error.to_string().starts_with("recursion limit") => {
-                JsonError::Exceeded(Exceeded::Depth(self.max_depth))
+                JsonError::Exceeded(BudgetExceeded::Depth(self.max_depth))
             }
             None => JsonError::Syntax(error),
         })
     }
 
-    fn exceed(&mut self, exceeded: Exceeded) -> Result<(), Exceeded> {
+    fn exceed(&mut self, exceeded: BudgetExceeded) -> Result<(), BudgetExceeded> {
         self.exceeded.get_or_insert(exceeded);
         Err(exceeded)
     }
@@ -311,7 +311,7 @@ mod tests {
             if budget.json(text.as_bytes()).is_ok() {
                 assert!(count * 2 * size_of::<Value>() < MAX_TREE, "{piece}");
             } else {
-                assert_eq!(budget.exceeded(), Some(Exceeded::Memory(MAX_TREE)), "{piece}");
+                assert_eq!(budget.exceeded(), Some(BudgetExceeded::Memory(MAX_TREE)), "{piece}");
             }
         }
     }

@@ -24,9 +24,12 @@ pub fn percent_decode(text: &str) -> Result<Vec<u8>, usize> {
 /// Encodes bytes for a URL: letters, digits and the bytes in `plain` stay, all others are escaped.
 pub fn percent_encode(bytes: impl AsRef<[u8]>, plain: &[u8]) -> String {
     let bytes = bytes.as_ref().iter();
-    let encode = |byte: &u8| match byte.is_ascii_alphanumeric() || plain.contains(byte) {
-        true => char::from(*byte).to_string(),
-        false => format!("%{byte:02X}"),
+    let encode = |byte: &u8| {
+        if byte.is_ascii_alphanumeric() || plain.contains(byte) {
+            char::from(*byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
     };
     bytes.map(encode).collect()
 }

@@ -3,7 +3,7 @@
 //! Loops over client data call [`spend`]. It costs about a nanosecond and does nothing unless the computation runs
 //! inside [`metered`]. There it asks the caller's [`Meter`] after each [`CHUNK`] of steps, and unwinds the stack if the
 //! meter reports that the budget is used up. This is not a panic: it runs no panic hook and writes no log, and
-//! [`metered`] turns it into [`Ended`].
+//! [`metered`] turns it into [`BudgetUsedUp`].
 //!
 //! This crate reads no clock. The meter does, and it measures time instead of steps, because a step may be a comparison
 //! or the copy of a list.
@@ -22,7 +22,7 @@ pub const CHUNK: u32 = 256;
 /// Decides if a computation may continue, and learns when it must.
 pub trait Meter: Send + Sync {
     /// Reports whether the computation may take another [`CHUNK`] of steps.
-    fn goes_on(&self) -> bool;
+    fn may_continue(&self) -> bool;
 
     /// Records that the computation has changed something, so that ending it would misinform the client.
     fn commit(&self);
@@ -31,7 +31,7 @@ pub trait Meter: Send + Sync {
 /// The error of a computation that its meter ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the computation has used up its budget")]
-pub struct Ended;
+pub struct BudgetUsedUp;
 
 thread_local! {
     /// The steps until the meter is asked. Without a meter the countdown has no effect.
@@ -63,7 +63,7 @@ pub fn commit() {
 ///
 /// # Errors
 ///
-/// [`Ended`] if the meter ended the computation.
+/// [`BudgetUsedUp`] if the meter ended the computation.
 ///
 /// # Panics
 ///
@@ -71,13 +71,15 @@ pub fn commit() {
 pub fn metered<T>(
     meter: Option<&Arc<dyn Meter>>,
     computation: impl FnOnce() -> T,
-) -> Result<T, Ended> {
+) -> Result<T, BudgetUsedUp> {
     let outer_left = LEFT.replace(if meter.is_some() { CHUNK } else { u32::MAX });
     let outer_meter = METER.replace(meter.cloned());
     let done = catch_unwind(AssertUnwindSafe(computation));
     METER.set(outer_meter);
     LEFT.set(outer_left);
-    done.or_else(|payload| if payload.is::<Ended>() { Err(Ended) } else { resume_unwind(payload) })
+    done.or_else(|payload| {
+        if payload.is::<BudgetUsedUp>() { Err(BudgetUsedUp) } else { resume_unwind(payload) }
+    })
 }
 
 #[cold]
@@ -88,12 +90,12 @@ fn ask_meter(left: &Cell<u32>) {
     if std::thread::panicking() {
         return;
     }
-    if meter.goes_on() {
+    if meter.may_continue() {
         left.set(CHUNK);
         return;
     }
     METER.set(None);
-    resume_unwind(Box::new(Ended));
+    resume_unwind(Box::new(BudgetUsedUp));
 }
 
 #[cfg(test)]
@@ -109,7 +111,7 @@ mod tests {
     }
 
     impl Meter for Chunks {
-        fn goes_on(&self) -> bool {
+        fn may_continue(&self) -> bool {
             let left = self.left.load(Relaxed);
             self.left.store(left.saturating_sub(1), Relaxed);
             left > 0 || self.committed.load(Relaxed)
@@ -131,14 +133,14 @@ mod tests {
     #[test]
     fn ends_computation_when_budget_is_used_up() {
         assert_eq!(metered(Some(&chunks(2)), || count(2 * CHUNK)), Ok(2 * CHUNK));
-        assert_eq!(metered(Some(&chunks(2)), || count(10 * CHUNK)), Err(Ended));
+        assert_eq!(metered(Some(&chunks(2)), || count(10 * CHUNK)), Err(BudgetUsedUp));
         assert_eq!(count(10 * CHUNK), 10 * CHUNK);
     }
 
     #[test]
     fn counts_many_steps_at_once() {
         let spent = metered(Some(&chunks(1)), || (0..3).for_each(|_| spend(u32::MAX)));
-        assert_eq!(spent, Err(Ended));
+        assert_eq!(spent, Err(BudgetUsedUp));
         (0..3).for_each(|_| spend(u32::MAX));
     }
 
@@ -158,10 +160,10 @@ mod tests {
             let inner = metered(Some(&chunks(0)), || count(10 * CHUNK));
             (free, inner, count(CHUNK))
         };
-        let expected = (Ok(10 * CHUNK), Err(Ended), CHUNK);
+        let expected = (Ok(10 * CHUNK), Err(BudgetUsedUp), CHUNK);
         assert_eq!(metered(Some(&chunks(2)), nested), Ok(expected));
         let endless = || metered(None, || count(CHUNK)).map(|_| count(10 * CHUNK));
-        assert_eq!(metered(Some(&chunks(2)), endless), Err(Ended));
+        assert_eq!(metered(Some(&chunks(2)), endless), Err(BudgetUsedUp));
     }
 
     #[test]
@@ -176,7 +178,7 @@ mod tests {
             let _counting = Counting;
             count(10 * CHUNK)
         });
-        assert_eq!(ended, Err(Ended));
+        assert_eq!(ended, Err(BudgetUsedUp));
         let panicking = || {
             let _counting = Counting;
             resume_unwind(Box::new("on purpose"))

@@ -6,7 +6,7 @@ use crate::steps;
 
 /// A path through a tree, member by member: `"spec.nodeName"`, or `&["metadata", "labels", key]` if a name may contain
 /// dots. The empty path is the tree itself.
-pub trait Way: Copy {
+pub trait TreePath: Copy {
     /// Returns the names of the members from the root.
     fn names(&self) -> impl Iterator<Item = &str>;
 }
@@ -31,31 +31,31 @@ impl<'w> Iterator for Names<'w> {
     }
 }
 
-impl Way for &str {
+impl TreePath for &str {
     fn names(&self) -> impl Iterator<Item = &str> {
         Names(self)
     }
 }
 
-impl<W: Way> Way for &W {
+impl<W: TreePath> TreePath for &W {
     fn names(&self) -> impl Iterator<Item = &str> {
         (**self).names()
     }
 }
 
-impl Way for &String {
+impl TreePath for &String {
     fn names(&self) -> impl Iterator<Item = &str> {
         Names(self)
     }
 }
 
-impl Way for &[&str] {
+impl TreePath for &[&str] {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.iter().copied()
     }
 }
 
-impl<const N: usize> Way for &[&str; N] {
+impl<const N: usize> TreePath for &[&str; N] {
     fn names(&self) -> impl Iterator<Item = &str> {
         self.iter().copied()
     }
@@ -71,67 +71,67 @@ impl<const N: usize> Way for &[&str; N] {
 /// can cause. Only tests use it; `cargo xtask tidy` checks this.
 pub trait Tree {
     /// Returns the value at a path, or `null` if there is none.
-    fn at(&self, way: impl Way) -> &Value;
+    fn at(&self, way: impl TreePath) -> &Value;
 
     /// Returns the value at a path for modification.
-    fn at_mut(&mut self, way: impl Way) -> Option<&mut Value>;
+    fn at_mut(&mut self, way: impl TreePath) -> Option<&mut Value>;
 
     /// Returns the map at a path and creates missing maps. Returns `None`, and changes nothing, if a value of another
     /// type is in the way.
-    fn map_mut(&mut self, way: impl Way) -> Option<&mut Map<String, Value>>;
+    fn map_mut(&mut self, way: impl TreePath) -> Option<&mut Map<String, Value>>;
 
     /// Returns the string at a path, or an empty string.
-    fn text(&self, way: impl Way) -> &str {
+    fn text(&self, way: impl TreePath) -> &str {
         self.at(way).as_str().unwrap_or_default()
     }
 
     /// Returns the string at a path, unless it is absent or empty.
-    fn opt_text(&self, way: impl Way) -> Option<&str> {
+    fn opt_text(&self, way: impl TreePath) -> Option<&str> {
         self.at(way).as_str().filter(|text| !text.is_empty())
     }
 
     /// Returns the integer at a path, or 0.
-    fn int(&self, way: impl Way) -> i64 {
+    fn int(&self, way: impl TreePath) -> i64 {
         self.opt_int(way).unwrap_or_default()
     }
 
     /// Returns the integer at a path.
-    fn opt_int(&self, way: impl Way) -> Option<i64> {
+    fn opt_int(&self, way: impl TreePath) -> Option<i64> {
         self.at(way).as_i64()
     }
 
     /// Returns the boolean at a path, or `false`.
-    fn flag(&self, way: impl Way) -> bool {
+    fn flag(&self, way: impl TreePath) -> bool {
         self.opt_flag(way).unwrap_or_default()
     }
 
     /// Returns the boolean at a path.
-    fn opt_flag(&self, way: impl Way) -> Option<bool> {
+    fn opt_flag(&self, way: impl TreePath) -> Option<bool> {
         self.at(way).as_bool()
     }
 
     /// Returns the items of the list at a path.
-    fn items(&self, way: impl Way) -> &[Value] {
+    fn items(&self, way: impl TreePath) -> &[Value] {
         self.at(way).as_array().map_or(&[], Vec::as_slice)
     }
 
     /// Returns the strings of the list at a path.
-    fn texts(&self, way: impl Way) -> impl Iterator<Item = &str> {
+    fn texts(&self, way: impl TreePath) -> impl Iterator<Item = &str> {
         self.items(way).iter().filter_map(Value::as_str)
     }
 
     /// Returns the members of the map at a path.
-    fn pairs(&self, way: impl Way) -> impl Iterator<Item = (&String, &Value)> {
+    fn pairs(&self, way: impl TreePath) -> impl Iterator<Item = (&String, &Value)> {
         self.at(way).as_object().into_iter().flatten()
     }
 
     /// Returns `true` if there is a value at the path, even an empty one.
-    fn has(&self, way: impl Way) -> bool {
+    fn has(&self, way: impl TreePath) -> bool {
         !self.at(way).is_null()
     }
 
     /// Returns `true` if the value at the path is absent or empty.
-    fn blank(&self, way: impl Way) -> bool {
+    fn blank(&self, way: impl TreePath) -> bool {
         match self.at(way) {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
@@ -162,13 +162,13 @@ pub trait Tree {
     }
 
     /// Returns the items of the list at a path for modification.
-    fn items_mut(&mut self, way: impl Way) -> impl Iterator<Item = &mut Value> {
+    fn items_mut(&mut self, way: impl TreePath) -> impl Iterator<Item = &mut Value> {
         self.at_mut(way).and_then(Value::as_array_mut).into_iter().flatten()
     }
 
     /// Appends an item to the list at a path and creates a missing list. Changes nothing if a value of another type is
     /// in the way.
-    fn push(&mut self, way: impl Way, item: impl Into<Value>) {
+    fn push(&mut self, way: impl TreePath, item: impl Into<Value>) {
         if !self.has(way) {
             self.put(way, Vec::<Value>::new());
         }
@@ -178,10 +178,10 @@ pub trait Tree {
     }
 
     /// Writes a value and creates missing maps on the path. Changes nothing if a value of another type is in the way.
-    fn put(&mut self, way: impl Way, value: impl Into<Value>);
+    fn put(&mut self, way: impl TreePath, value: impl Into<Value>);
 
     /// Writes a value like [`put`](Self::put), but removes the member if the value is `null`.
-    fn set(&mut self, way: impl Way, value: impl Into<Value>) {
+    fn set(&mut self, way: impl TreePath, value: impl Into<Value>) {
         match value.into() {
             Value::Null => drop(self.remove(way)),
             value => self.put(way, value),
@@ -189,44 +189,44 @@ pub trait Tree {
     }
 
     /// Writes a value if there is none.
-    fn set_default(&mut self, way: impl Way, value: impl Into<Value>) {
+    fn set_default(&mut self, way: impl TreePath, value: impl Into<Value>) {
         if !self.has(way) {
             self.set(way, value);
         }
     }
 
     /// Copies the value at a path from another tree, or removes it if it is absent there.
-    fn keep(&mut self, old: &Value, way: impl Way) {
+    fn keep(&mut self, old: &Value, way: impl TreePath) {
         if self.at(way) != old.at(way) {
             self.set(way, old.at(way).clone());
         }
     }
 
     /// Removes a member from its map and returns it.
-    fn remove(&mut self, way: impl Way) -> Option<Value>;
+    fn remove(&mut self, way: impl TreePath) -> Option<Value>;
 
     /// Takes the value at a path and leaves `null`. Returns `null` if there is none.
-    fn take_at(&mut self, way: impl Way) -> Value {
+    fn take_at(&mut self, way: impl TreePath) -> Value {
         self.at_mut(way).map(Value::take).unwrap_or_default()
     }
 }
 
 impl Tree for Value {
-    fn at(&self, way: impl Way) -> &Value {
+    fn at(&self, way: impl TreePath) -> &Value {
         steps::spend(1);
         way.names().fold(self, |at, name| at.get(name).unwrap_or(&Value::Null))
     }
 
-    fn at_mut(&mut self, way: impl Way) -> Option<&mut Value> {
+    fn at_mut(&mut self, way: impl TreePath) -> Option<&mut Value> {
         way.names().try_fold(self, |at, name| at.as_object_mut()?.get_mut(name))
     }
 
-    fn map_mut(&mut self, way: impl Way) -> Option<&mut Map<String, Value>> {
+    fn map_mut(&mut self, way: impl TreePath) -> Option<&mut Map<String, Value>> {
         is_free(self, way.names()).then_some(())?;
         way.names().try_fold(map(self)?, |members, name| member(members, name).and_then(map))
     }
 
-    fn put(&mut self, way: impl Way, value: impl Into<Value>) {
+    fn put(&mut self, way: impl TreePath, value: impl Into<Value>) {
         let mut names = way.names().peekable();
         let Some(mut name) = names.next() else { return };
         // Check before anything is created.
@@ -243,7 +243,7 @@ impl Tree for Value {
         }
     }
 
-    fn remove(&mut self, way: impl Way) -> Option<Value> {
+    fn remove(&mut self, way: impl TreePath) -> Option<Value> {
         let last = way.names().last()?;
         let around = before_last(&way).try_fold(self, |at, name| at.get_mut(name))?;
         around.as_object_mut()?.remove(last)
@@ -251,7 +251,7 @@ impl Tree for Value {
 }
 
 /// Returns all names but the last.
-fn before_last(way: &impl Way) -> impl Iterator<Item = &str> {
+fn before_last(way: &impl TreePath) -> impl Iterator<Item = &str> {
     way.names().take(way.names().count().saturating_sub(1))
 }
 

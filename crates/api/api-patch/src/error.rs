@@ -1,6 +1,6 @@
 //! The errors of patches, and their HTTP status codes.
 
-use api_meta::Exceeded;
+use api_meta::BudgetExceeded;
 use serde_json::Value;
 
 /// An error of a patch. Messages that clients see are upstream's.
@@ -20,7 +20,7 @@ pub enum PatchError {
     )]
     MovesTooMuch { moved: usize, max: usize },
     #[error(transparent)]
-    Exceeded(#[from] Exceeded),
+    Exceeded(#[from] BudgetExceeded),
     /// A failed `test` of a JSON patch. Upstream's answer is [`PatchError::REJECTED`], as for other operations.
     #[error("testing value failed")]
     TestFailed,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use api_meta::{Budget, Exceeded, JsonError, budget::MAX_DEPTH};
+use api_meta::{Budget, BudgetExceeded, JsonError, budget::MAX_DEPTH};
 use json_patch::{
     PatchOperation,
     jsonptr::{Pointer, PointerBuf},
@@ -122,7 +122,7 @@ impl Growth {
     fn put(&mut self, path: &Pointer, value: &Value) -> Result<(), PatchError> {
         let steps = path.count();
         if steps > MAX_DEPTH {
-            return Err(Exceeded::Depth(MAX_DEPTH).into());
+            return Err(BudgetExceeded::Depth(MAX_DEPTH).into());
         }
         (0..steps).try_for_each(|_| self.budget.enter())?;
         self.budget.item()?;

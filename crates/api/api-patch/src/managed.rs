@@ -66,10 +66,8 @@ impl Entry {
         let subresource = text("subresource")?;
         let time = value.get("time").and_then(Value::as_str).map(str::to_owned);
         let fields = value.get_mut("fieldsV1").map(Value::take).unwrap_or_default();
-        let fields = match trusted {
-            true => FieldSet::trusted(fields),
-            false => FieldSet::from_value(fields).ok()?,
-        };
+        let fields =
+            if trusted { FieldSet::trusted(fields) } else { FieldSet::from_value(fields).ok()? };
         Some(Self { manager, operation, api_version, subresource, time, fields })
     }
 

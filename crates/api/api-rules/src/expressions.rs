@@ -24,7 +24,7 @@ pub const VARIABLES: [&str; 8] = [
 
 /// The result type that an expression must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
+pub enum ResultType {
     Bool,
     Text,
     /// A string or null.
@@ -49,25 +49,27 @@ pub struct Scope<'c> {
 
 impl Scope<'_> {
     /// Compiles an expression with the result type `gives`. The error is in upstream's words.
-    pub fn compile(&self, text: &str, gives: Gives) -> Result<Program, String> {
+    pub fn compile(&self, text: &str, gives: ResultType) -> Result<Program, String> {
         let env = self.env(text, Type::Dyn, Type::Dyn);
         let env = match gives {
-            Gives::Configuration | Gives::Patch => env.with_mutation(),
+            ResultType::Configuration | ResultType::Patch => env.with_mutation(),
             _ => env,
         };
         let program =
             env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
         let got = program.result().declared();
         let wanted = match gives {
-            Gives::Bool => "bool",
-            Gives::Text => "string",
-            Gives::Annotation if matches!(&*got, "string" | "null_type") => return Ok(program),
-            Gives::Annotation => {
+            ResultType::Bool => "bool",
+            ResultType::Text => "string",
+            ResultType::Annotation if matches!(&*got, "string" | "null_type") => {
+                return Ok(program);
+            }
+            ResultType::Annotation => {
                 return Err(format!("must evaluate to one of [string null_type] but got {got}"));
             }
-            Gives::Anything => return Ok(program),
-            Gives::Configuration => "Object",
-            Gives::Patch => "list(JSONPatch)",
+            ResultType::Anything => return Ok(program),
+            ResultType::Configuration => "Object",
+            ResultType::Patch => "list(JSONPatch)",
         };
         if got == wanted {
             return Ok(program);
@@ -77,9 +79,8 @@ impl Scope<'_> {
 
     /// Returns the environment in which `text` is compiled, for objects and parameters of the given types.
     pub fn env(&self, text: &str, object: Type, params: Type) -> Env {
-        let own = |env: Env, name: &str, ty: &'static str| match self.authorizer {
-            true => env.typed(name, Type::Opaque(ty)),
-            false => env.without(),
+        let own = |env: Env, name: &str, ty: &'static str| {
+            if self.authorizer { env.typed(name, Type::Opaque(ty)) } else { env.without() }
         };
         let env = Env::default()
             .typed(VARIABLES[0], object.clone())

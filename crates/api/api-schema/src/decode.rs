@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
-use api_meta::{Budget, Exceeded};
+use api_meta::{Budget, BudgetExceeded};
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
@@ -99,7 +99,7 @@ pub enum DecodeError {
     Type(String),
     /// The object exceeds the limits on depth or memory, including defaults.
     #[error(transparent)]
-    Exceeded(#[from] Exceeded),
+    Exceeded(#[from] BudgetExceeded),
 }
 
 /// Decodes an object of the type at `node`.
@@ -194,7 +194,7 @@ impl<'s> Cx<'s> {
     }
 
     /// Returns the replacement for a `null` in a custom map or list: the default, if the schema does not allow `null`.
-    fn instead_of_null(&mut self, node: NodeId) -> Result<Value, Exceeded> {
+    fn instead_of_null(&mut self, node: NodeId) -> Result<Value, BudgetExceeded> {
         let node = self.schema.node(node);
         let default = node.default.as_ref();
         match default.filter(|_| self.fill.has_defaults() && !node.nullable) {

@@ -1,6 +1,6 @@
 //! Defaults and zero values of absent members.
 
-use api_meta::{Budget, Exceeded};
+use api_meta::{Budget, BudgetExceeded};
 use serde_json::{Map, Value};
 
 use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
@@ -27,7 +27,11 @@ impl Fill {
 
 /// Fills in missing defaults. A budget bounds the growth, because a short list of empty items with large defaults could
 /// become huge. After an error, the value is partially filled.
-pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) -> Result<(), Exceeded> {
+pub fn apply_defaults(
+    schema: &Schema,
+    node: NodeId,
+    value: &mut Value,
+) -> Result<(), BudgetExceeded> {
     put_defaults(schema, node, value, &mut Budget::object())
 }
 
@@ -36,7 +40,7 @@ fn put_defaults(
     node: NodeId,
     value: &mut Value,
     budget: &mut Budget,
-) -> Result<(), Exceeded> {
+) -> Result<(), BudgetExceeded> {
     if !schema.below.defaults[node.0 as usize] {
         return Ok(());
     }
@@ -66,7 +70,7 @@ fn default_members(
     body: &Struct,
     members: &mut Map<String, Value>,
     budget: &mut Budget,
-) -> Result<(), Exceeded> {
+) -> Result<(), BudgetExceeded> {
     for field in body.lookup.defaulted.iter().map(|at| &body.fields[*at as usize]) {
         let Some(default) = default_of(schema, field) else { continue };
         let absent = match members.get(&*field.name) {
@@ -147,7 +151,7 @@ impl Schema {
         fill: Fill,
         typed: bool,
         budget: &mut Budget,
-    ) -> Result<(), Exceeded> {
+    ) -> Result<(), BudgetExceeded> {
         if fill.has_defaults() {
             default_members(self, body, members, budget)?;
         }
@@ -173,7 +177,7 @@ impl Schema {
         node: NodeId,
         fill: Fill,
         budget: &mut Budget,
-    ) -> Result<Value, Exceeded> {
+    ) -> Result<Value, BudgetExceeded> {
         Ok(match &self.node(node).shape {
             Shape::Struct(body) => {
                 let mut members = Map::new();

@@ -40,7 +40,7 @@ pub use cost::Cost;
 pub use env::{Env, LATEST};
 pub use error::{EvalError, Issue, Issues};
 pub use eval::{Limits, Outcome, PER_CALL_LIMIT};
-pub use opaque::{Answer, Asks, Opaque, ResourceCheck};
+pub use opaque::{AuthorizationDecision, AuthorizerContext, Opaque, ResourceCheck};
 pub use program::Program;
 pub use types::{Decl, Field, ListKind, Object, Shape, Type, escape, is_reserved};
 pub use value::{List, Map, Record, Text, Value};

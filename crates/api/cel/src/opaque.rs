@@ -16,31 +16,31 @@ pub enum Opaque {
     Cidr(IpAddr, u8),
     Semver(Version),
     Format(&'static Format),
-    Authorizer(Asks),
+    Authorizer(AuthorizerContext),
     /// An incomplete check of a non-resource path.
-    Path(Asks, String),
+    Path(AuthorizerContext, String),
     /// An incomplete check of an API group without a resource.
-    Group(Asks, String),
+    Group(AuthorizerContext, String),
     Resource(Box<ResourceCheck>),
-    Decision(Answer),
+    Decision(AuthorizationDecision),
 }
 
 /// The authorizer of checks, and the user that is checked.
 #[derive(Clone)]
-pub struct Asks {
+pub struct AuthorizerContext {
     /// The authorizer.
     pub authorizer: Arc<dyn Authorizer>,
     /// The user.
     pub user: UserInfo,
 }
 
-impl fmt::Debug for Asks {
+impl fmt::Debug for AuthorizerContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asks").field("user", &self.user.name).finish_non_exhaustive()
+        f.debug_struct("AuthorizerContext").field("user", &self.user.name).finish_non_exhaustive()
     }
 }
 
-impl PartialEq for Asks {
+impl PartialEq for AuthorizerContext {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.authorizer, &other.authorizer) && self.user == other.user
     }
@@ -50,7 +50,7 @@ impl PartialEq for Asks {
 #[derive(Clone, Debug)]
 pub struct ResourceCheck {
     /// The authorizer and the user.
-    pub asks: Asks,
+    pub asks: AuthorizerContext,
     /// The API group.
     pub group: String,
     /// The resource.
@@ -79,7 +79,7 @@ impl PartialEq for ResourceCheck {
 
 /// The authorizer's decision.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer(pub Decision);
+pub struct AuthorizationDecision(pub Decision);
 
 impl Opaque {
     pub(crate) fn type_name(&self) -> &'static str {

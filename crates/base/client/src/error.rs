@@ -128,13 +128,13 @@ impl Error {
 }
 
 /// Turns `NotFound` errors into `None`, for objects that may have been deleted in the meantime.
-pub trait IfThere<T> {
+pub trait NotFoundExt<T> {
     /// Returns `None` if the server answered that the object does not exist.
-    fn if_there(self) -> Result<Option<T>, Error>;
+    fn or_none(self) -> Result<Option<T>, Error>;
 }
 
-impl<T> IfThere<T> for Result<T, Error> {
-    fn if_there(self) -> Result<Option<T>, Error> {
+impl<T> NotFoundExt<T> for Result<T, Error> {
+    fn or_none(self) -> Result<Option<T>, Error> {
         match self {
             Ok(there) => Ok(Some(there)),
             Err(error) if error.is_not_found() => Ok(None),
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn maps_only_not_found_to_none() {
-        assert_eq!(Ok::<_, Error>(7).if_there().unwrap(), Some(7));
-        assert_eq!(rejected(404).if_there().unwrap(), None);
+        assert_eq!(Ok::<_, Error>(7).or_none().unwrap(), Some(7));
+        assert_eq!(rejected(404).or_none().unwrap(), None);
         for code in [403, 409, 410, 500] {
-            assert_eq!(rejected(code).if_there().unwrap_err().code(), Some(code));
+            assert_eq!(rejected(code).or_none().unwrap_err().code(), Some(code));
         }
     }
 }

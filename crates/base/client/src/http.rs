@@ -236,9 +236,10 @@ impl HttpTransport {
                 (None, Some(address)) => connection::connect(address).await?,
                 (None, None) => connection::connect(&self.authority).await?,
             };
-            match self.protocol.is_encrypted() {
-                true => connection::encrypt(stream, &self.server_name, tls).await,
-                false => Ok(stream),
+            if self.protocol.is_encrypted() {
+                connection::encrypt(stream, &self.server_name, tls).await
+            } else {
+                Ok(stream)
             }
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {

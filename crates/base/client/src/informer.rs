@@ -90,7 +90,7 @@ impl<P> Copy for Change<'_, P> {}
 
 /// The metadata that the informer itself reads from every object.
 #[derive(Deserialize)]
-pub struct Keyed {
+pub struct ObjectId {
     metadata: ObjectKey,
 }
 
@@ -214,7 +214,7 @@ struct Run<P> {
     cache: Cache<P>,
     synced: rt::Level<bool>,
     /// Marks the informer as not ready until the first list is in the cache.
-    unready: Mutex<Option<rt::Unready>>,
+    unready: Mutex<Option<rt::UnreadyGuard>>,
     dispatcher: Arc<Dispatcher<P>>,
 }
 
@@ -262,7 +262,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         let list: Items = serde_json::from_slice(&bytes).map_err(decode)?;
         let mut fresh = BTreeMap::new();
         for item in list.items.unwrap_or_default() {
-            let keyed: Keyed = serde_json::from_str(item.get()).map_err(decode)?;
+            let keyed: ObjectId = serde_json::from_str(item.get()).map_err(decode)?;
             let key = keyed.metadata.key();
             if let Some(object) = self.decode(&key, item.get().as_bytes()) {
                 fresh.insert(key, object);
@@ -329,11 +329,11 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             WatchEvent::Added(bytes) | WatchEvent::Modified(bytes) => (bytes, false),
             WatchEvent::Deleted(bytes) => (bytes, true),
             WatchEvent::Bookmark(bytes) => {
-                let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
+                let keyed: ObjectId = serde_json::from_slice(bytes).map_err(decode)?;
                 return Ok(keyed.metadata.resource_version);
             }
         };
-        let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
+        let keyed: ObjectId = serde_json::from_slice(bytes).map_err(decode)?;
         let key = keyed.metadata.key();
         let object = if deleted { None } else { self.decode(&key, bytes) };
         if deleted || object.is_some() {
@@ -348,7 +348,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         let name = format_args!("{} {key}", self.resource.plural);
         match rt::catch_sync("informer", name, || serde_json::from_slice(bytes)) {
             Ok(Ok(object)) => return Some(Arc::new(object)),
-            Err(rt::Panicked { .. }) => {}
+            Err(rt::CaughtPanic { .. }) => {}
             Ok(Err(error)) => {
                 tracing::warn!(
                     resource = %self.resource.plural,

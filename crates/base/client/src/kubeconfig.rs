@@ -5,7 +5,7 @@ use std::{
 
 use api_config::{
     Kubeconfig,
-    kubeconfig::{Resolved, User},
+    kubeconfig::{ResolvedContext, User},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -75,7 +75,7 @@ impl Client {
     }
 
     fn with_tls(
-        current: &Resolved<'_>,
+        current: &ResolvedContext<'_>,
         tls: Result<ClientTls, TlsError>,
         user_agent: &str,
     ) -> Result<Self, KubeconfigError> {
@@ -98,7 +98,7 @@ impl ClientTls {
 }
 
 /// Returns the current context and validates it.
-fn usable(config: &Kubeconfig) -> Result<Resolved<'_>, api_config::Error> {
+fn usable(config: &Kubeconfig) -> Result<ResolvedContext<'_>, api_config::Error> {
     let current = config.current()?;
     current.check()?;
     Ok(current)
@@ -106,7 +106,7 @@ fn usable(config: &Kubeconfig) -> Result<Resolved<'_>, api_config::Error> {
 
 /// Returns the TLS settings of a kubeconfig's context, which are reloaded when the file or a file that it names
 /// changes.
-fn followed(path: &Path, current: &Resolved<'_>) -> Result<ClientTls, TlsError> {
+fn followed(path: &Path, current: &ResolvedContext<'_>) -> Result<ClientTls, TlsError> {
     let named = [
         &current.cluster.certificate_authority,
         &current.user.client_certificate,
@@ -118,7 +118,7 @@ fn followed(path: &Path, current: &Resolved<'_>) -> Result<ClientTls, TlsError> 
 }
 
 fn transport(
-    current: &Resolved<'_>,
+    current: &ResolvedContext<'_>,
     tls: Result<ClientTls, TlsError>,
 ) -> Result<HttpTransport, KubeconfigError> {
     let server = &current.cluster.server;
@@ -141,7 +141,7 @@ fn transport(
     })
 }
 
-fn credentials(current: &Resolved<'_>) -> Result<Credentials, KubeconfigError> {
+fn credentials(current: &ResolvedContext<'_>) -> Result<Credentials, KubeconfigError> {
     let failed =
         |reason: String| KubeconfigError::User { user: current.user_name.to_owned(), reason };
     let plugin = match &current.user.exec {
@@ -162,7 +162,7 @@ fn credentials(current: &Resolved<'_>) -> Result<Credentials, KubeconfigError> {
     Credentials::of_user(current.user, plugin).map_err(|error| failed(error.to_string()))
 }
 
-fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {
+fn material(current: &ResolvedContext<'_>) -> Result<TlsMaterial, TlsError> {
     Ok(TlsMaterial {
         ca: current.cluster.ca_pem()?.map(String::into_bytes),
         certificate: current.user.cert_pem()?.map(String::into_bytes),

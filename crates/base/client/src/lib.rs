@@ -20,13 +20,13 @@ mod resource;
 mod tls;
 
 pub use self::http::{HttpTransport, Stream, connect, encrypt, exchange};
-pub use error::{Error, IfThere, Status, StatusCause, StatusDetails};
-pub use informer::{Change, Index, Informer, Keyed, ListOptions};
+pub use error::{Error, NotFoundExt, Status, StatusCause, StatusDetails};
+pub use informer::{Change, Index, Informer, ListOptions, ObjectId};
 pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;
 pub use request::{
-    Body, Client, DeleteOptions, List, PatchKind, Patched, Preconditions, Transport, Watch,
+    Body, Client, DeleteOptions, List, PatchKind, PatchTarget, Preconditions, Transport, Watch,
     WatchEvent, empty, escape, full, read,
 };
 pub use resource::Resource;

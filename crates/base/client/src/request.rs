@@ -57,7 +57,7 @@ pub enum PatchKind<'a> {
 
 /// The target of a patch: an object or one of its subresources.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Patched<'a> {
+pub struct PatchTarget<'a> {
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: &'a str,
     /// The name of the object.
@@ -295,7 +295,7 @@ impl Client {
     pub async fn patch<U: DeserializeOwned>(
         &self,
         resource: &Resource,
-        at: Patched<'_>,
+        at: PatchTarget<'_>,
         kind: PatchKind<'_>,
         patch: &Value,
     ) -> Result<U, Error> {

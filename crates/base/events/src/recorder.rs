@@ -1,4 +1,4 @@
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -66,7 +66,7 @@ async fn send_one(client: &Client, correlator: &mut Correlator, occurrence: &Occ
         Decision::Drop => return,
         Decision::Create { namespace, event } => create(client, &namespace, &event).await,
         Decision::Count { namespace, name, patch, event } => {
-            let at = Patched { namespace: &namespace, name: &name, subresource: "" };
+            let at = PatchTarget { namespace: &namespace, name: &name, subresource: "" };
             match client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await {
                 Err(error) if error.is_not_found() => create(client, &namespace, &event).await,
                 other => other.map(drop),

@@ -211,11 +211,14 @@ fn integer(out: &mut String, value: i64, verb: char, flags: Flags) {
         (_, true) => prefix,
         (_, false) => "",
     };
-    let sign = match value < 0 {
-        true => "-",
-        false if flags.plus => "+",
-        false if flags.space => " ",
-        false => "",
+    let sign = if value < 0 {
+        "-"
+    } else if flags.plus {
+        "+"
+    } else if flags.space {
+        " "
+    } else {
+        ""
     };
     let precision = match flags.precision {
         // With precision zero, a zero prints no digits.

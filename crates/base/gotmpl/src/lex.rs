@@ -112,9 +112,10 @@ impl<'a> Lexer<'a> {
             };
             let left = self.pos + found;
             let trims = self.trims_before(left + 2);
-            let text_end = match trims {
-                true => self.pos + self.input[self.pos..left].trim_end_matches(is_space).len(),
-                false => left,
+            let text_end = if trims {
+                self.pos + self.input[self.pos..left].trim_end_matches(is_space).len()
+            } else {
+                left
             };
             if text_end > self.pos {
                 self.emit(Kind::Text, text_end);

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable};
 
 use crate::{Address, Error, Link, LinkChange, Neighbour, Net, NewKind, NewLink, NftError, Route};
 
@@ -24,7 +24,7 @@ struct State {
     neighbours: Vec<Neighbour>,
     flows: Vec<(u8, Flow)>,
     listeners: Vec<(Protocol, SocketAddr)>,
-    tables: BTreeMap<(Family, String), Installed>,
+    tables: BTreeMap<(Family, String), InstalledTable>,
     nft_failures: u32,
     nft_panics: u32,
     iptables: Vec<String>,
@@ -52,7 +52,7 @@ impl Fake {
     }
 
     /// Sets the result of [`Net::table`], because the fake does not interpret transactions.
-    pub fn put_table(&self, family: Family, name: &str, installed: Option<Installed>) {
+    pub fn put_table(&self, family: Family, name: &str, installed: Option<InstalledTable>) {
         let key = (family, name.to_owned());
         match installed {
             Some(installed) => drop(self.state().tables.insert(key, installed)),
@@ -268,7 +268,7 @@ impl Net for Fake {
         Ok(self.state().tables.contains_key(&(family, table.to_owned())))
     }
 
-    fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error> {
+    fn table(&self, family: Family, table: &str) -> Result<Option<InstalledTable>, Error> {
         Ok(self.state().tables.get(&(family, table.to_owned())).cloned())
     }
 

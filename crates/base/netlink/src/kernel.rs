@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable};
 use rustix::net::netlink;
 
 use crate::{
@@ -96,7 +96,7 @@ impl Net for Kernel {
         nft::has_table(&self.netfilter, family, table)
     }
 
-    fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error> {
+    fn table(&self, family: Family, table: &str) -> Result<Option<InstalledTable>, Error> {
         if !self.has_table(family, table)? {
             return Ok(None);
         }

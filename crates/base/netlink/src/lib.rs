@@ -36,10 +36,10 @@ use std::{
 pub use fake::Fake;
 pub use kernel::Kernel;
 pub use namespace::Namespace;
-use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::Installed};
+use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable};
 pub use nft::NftError;
 pub use sysctl::{has_ipv6, refuse_routes, set_sysctl};
-pub use table::{TableWriter, Written};
+pub use table::{TableWriter, WriteStats};
 pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError};
 
 /// The error of a network operation.
@@ -267,7 +267,7 @@ pub trait Net: Send + Sync {
     /// Reports whether an nftables table exists.
     fn has_table(&self, family: Family, table: &str) -> Result<bool, Error>;
     /// Returns the names of a table's objects, or `None` if the table does not exist.
-    fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error>;
+    fn table(&self, family: Family, table: &str) -> Result<Option<InstalledTable>, Error>;
     /// Removes the iptables chains whose name `is_stale` accepts, with the rules that refer to them, and returns their
     /// number.
     fn remove_iptables_chains(&self, is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error>;

@@ -8,7 +8,7 @@ use std::{
 
 use net_core::{
     Family,
-    nft::{Installed, STATE_CHAIN},
+    nft::{InstalledTable, STATE_CHAIN},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
@@ -114,9 +114,9 @@ pub(crate) fn listing<T: DeserializeOwned>(
     serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
 }
 
-pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
+pub(crate) fn list(family: Family, table: &str) -> Result<InstalledTable, NftError> {
     let listing: Listing = listing("-t", family, table)?;
-    let mut installed = Installed::default();
+    let mut installed = InstalledTable::default();
     for object in listing.nftables {
         installed.chains.extend(object.chain.map(|chain| chain.name));
         installed.sets.extend(object.set.map(|set| (set.name, false)));

@@ -17,7 +17,7 @@ pub struct TableWriter {
 
 /// The cost of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteStats {
     /// The number of transactions.
     pub transactions: usize,
     /// The number of operations in them.
@@ -26,8 +26,8 @@ pub struct Written {
 
 impl TableWriter {
     /// Writes the table. `new` must be sealed. A table that is not `needed` is updated if it exists, but not created.
-    pub fn write(&mut self, net: &dyn Net, new: Table, needed: bool) -> Result<Written, Error> {
-        let mut written = Written::default();
+    pub fn write(&mut self, net: &dyn Net, new: Table, needed: bool) -> Result<WriteStats, Error> {
+        let mut written = WriteStats::default();
         if let Some(old) = &self.installed {
             let transaction = nft::diff(old, &new);
             if transaction.is_empty() {
@@ -90,7 +90,7 @@ impl TableWriter {
 fn commit(
     net: &dyn Net,
     transaction: &Transaction<'_>,
-    written: &mut Written,
+    written: &mut WriteStats,
 ) -> Result<(), Error> {
     net.nft(&transaction.to_string())?;
     written.transactions += 1;

@@ -7,10 +7,10 @@ use std::{
 
 use net_core::{
     Family,
-    xtables::{self, Chains, Installed, STATE_CHAIN},
+    xtables::{self, Chains, InstalledTable, STATE_CHAIN},
 };
 
-use crate::{Error, Written, iptables, nft};
+use crate::{Error, WriteStats, iptables, nft};
 
 /// The error of running an iptables program.
 #[derive(Debug, thiserror::Error)]
@@ -117,16 +117,16 @@ impl ChainWriter {
         kernel: &dyn Xtables,
         new: Chains,
         needed: bool,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteStats, Error> {
         if let Some(old) = &self.installed {
             let (input, operations) = xtables::restore(old, &new);
             if input.is_empty() {
-                return Ok(Written::default());
+                return Ok(WriteStats::default());
             }
             match kernel.restore(new.family, &input) {
                 Ok(()) => {
                     self.installed = Some(new);
-                    return Ok(Written { transactions: 1, operations });
+                    return Ok(WriteStats { transactions: 1, operations });
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -141,15 +141,15 @@ impl ChainWriter {
         let found = look(kernel, &new)?;
         if new.is_installed(&found) {
             self.installed = Some(new);
-            return Ok(Written::default());
+            return Ok(WriteStats::default());
         }
         if !needed && !xtables::is_there(&found) {
-            return Ok(Written::default());
+            return Ok(WriteStats::default());
         }
         let (input, operations) = xtables::resync(&found, &new);
         kernel.restore(new.family, &input)?;
         self.installed = Some(new);
-        Ok(Written { transactions: 1, operations })
+        Ok(WriteStats { transactions: 1, operations })
     }
 
     /// Checks whether another program has removed the chains (reloading a firewall flushes everything), so that the
@@ -172,8 +172,11 @@ impl ChainWriter {
     }
 }
 
-fn look(kernel: &dyn Xtables, of: &Chains) -> Result<BTreeMap<&'static str, Installed>, Error> {
-    let each = |table| Ok((table, Installed::parse(&kernel.save(of.family, table)?)));
+fn look(
+    kernel: &dyn Xtables,
+    of: &Chains,
+) -> Result<BTreeMap<&'static str, InstalledTable>, Error> {
+    let each = |table| Ok((table, InstalledTable::parse(&kernel.save(of.family, table)?)));
     of.tables().map(each).collect()
 }
 
@@ -187,7 +190,7 @@ pub(crate) fn remove_legacy(is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Er
         let used = used.unwrap_or_default();
         let mut input = String::new();
         for table in used.lines().filter(|table| iptables::TABLES.contains(table)) {
-            let found = Installed::parse(&Iptables::legacy().save(family, table)?);
+            let found = InstalledTable::parse(&Iptables::legacy().save(family, table)?);
             let (chains, part) = xtables::removal(table, &found, is_stale);
             count += chains;
             input.push_str(&part);

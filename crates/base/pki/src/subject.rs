@@ -164,10 +164,10 @@ fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
         _ => None,
     };
     let text = text.ok_or_else(|| format!("its subject's {what} is not a readable string"))?;
-    match text.chars().any(char::is_control) {
-        true => Err(format!("its subject's {what} {text:?} has a control character")),
-        false => Ok(text),
+    if text.chars().any(char::is_control) {
+        return Err(format!("its subject's {what} {text:?} has a control character"));
     }
+    Ok(text)
 }
 
 /// Formats an object identifier in dotted notation.

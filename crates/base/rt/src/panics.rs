@@ -34,7 +34,7 @@ static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 /// A panic that was caught, counted and logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{worker} panicked: {message}")]
-pub struct Panicked {
+pub struct CaughtPanic {
     /// The kind of work, as in the metrics and the log.
     pub worker: &'static str,
     /// The panic message.
@@ -59,7 +59,7 @@ pub fn catch<S: Display, F: Future>(worker: &'static str, subject: S, work: F) -
 }
 
 impl<S: Display, F: Future> Future for Catch<S, F> {
-    type Output = Result<F::Output, Panicked>;
+    type Output = Result<F::Output, CaughtPanic>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -76,7 +76,7 @@ pub fn catch_sync<T>(
     worker: &'static str,
     subject: impl Display,
     work: impl FnOnce() -> T,
-) -> Result<T, Panicked> {
+) -> Result<T, CaughtPanic> {
     caught(work).map_err(|payload| report(worker, &subject, &*payload))
 }
 
@@ -176,14 +176,14 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     result
 }
 
-fn report(worker: &'static str, subject: &impl Display, payload: &(dyn Any + Send)) -> Panicked {
+fn report(worker: &'static str, subject: &impl Display, payload: &(dyn Any + Send)) -> CaughtPanic {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let message = text.unwrap_or(NO_TEXT).to_owned();
     let location = LOCATION.take().unwrap_or_default();
     *COUNTS.lock().unwrap_or_else(PoisonError::into_inner).entry(worker).or_default() += 1;
     tracing::error!(worker, %subject, message, location, "panicked");
-    Panicked { worker, message }
+    CaughtPanic { worker, message }
 }
 
 #[cfg(test)]
@@ -196,7 +196,7 @@ mod tests {
     async fn catches_counts_and_reports_panic_with_its_message() {
         let number = 7;
         let panicked = catch("catching", "x", async { panic!("number {number}") }).await;
-        let expected = Panicked { worker: "catching", message: "number 7".to_owned() };
+        let expected = CaughtPanic { worker: "catching", message: "number 7".to_owned() };
         assert_eq!(panicked, Err::<(), _>(expected));
         let later = catch("catching", "x", async {
             tokio::task::yield_now().await;

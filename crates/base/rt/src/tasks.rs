@@ -10,7 +10,7 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::panics::{Panicked, RestartBackoff, catch};
+use crate::panics::{CaughtPanic, RestartBackoff, catch};
 
 /// A shutdown signal for every task of one owner and of the owners below it.
 #[derive(Clone, Debug, Default)]
@@ -66,28 +66,28 @@ pub struct Tasks {
 #[derive(Default)]
 struct State {
     running: BTreeMap<u64, Arc<str>>,
-    missing: BTreeMap<u64, Missing>,
+    missing: BTreeMap<u64, MissingTask>,
     unready: BTreeMap<u64, Arc<str>>,
     /// The first essential task that ended by itself.
-    ended: Option<Missing>,
+    ended: Option<MissingTask>,
 }
 
 /// A task that should run and does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingTask {
     /// The name of the task.
     pub name: Arc<str>,
     /// The panic that ended the task; `None` if it returned.
-    pub panicked: Option<Panicked>,
+    pub panicked: Option<CaughtPanic>,
 }
 
-impl Missing {
-    fn new(name: &Arc<str>, ended: Result<(), Panicked>) -> Self {
+impl MissingTask {
+    fn new(name: &Arc<str>, ended: Result<(), CaughtPanic>) -> Self {
         Self { name: name.clone(), panicked: ended.err() }
     }
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.panicked {
             Some(panicked) => write!(f, "{} panicked: {}", self.name, panicked.message),
@@ -98,7 +98,7 @@ impl std::fmt::Display for Missing {
 
 /// The result of a drain.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainResult {
     /// The names of the tasks that still ran when the grace period ended; empty if all had finished.
     pub unfinished: Vec<Arc<str>>,
 }
@@ -152,7 +152,7 @@ impl Tasks {
             let mut pause = RestartBackoff::begin();
             loop {
                 let ended = catch(TASK, &label, async { work().await }).await;
-                let missing = Missing::new(&label, ended);
+                let missing = MissingTask::new(&label, ended);
                 tracing::warn!(task = %label, "a task ended unexpectedly; starting it again");
                 lock(&state).missing.insert(id, missing);
                 pause.wait().await;
@@ -199,20 +199,20 @@ impl Tasks {
     }
 
     /// Returns the tasks that should run and do not: loops that wait for their restart, and ended essential tasks.
-    pub fn missing(&self) -> Vec<Missing> {
+    pub fn missing(&self) -> Vec<MissingTask> {
         lock(&self.state).missing.values().cloned().collect()
     }
 
     /// Returns the essential task whose unexpected end stopped the process.
-    pub fn failure(&self) -> Option<Missing> {
+    pub fn failure(&self) -> Option<MissingTask> {
         lock(&self.state).ended.clone()
     }
 
     /// Marks `name` as not ready until the returned guard is dropped.
-    pub fn unready(&self, name: &str) -> Unready {
+    pub fn unready(&self, name: &str) -> UnreadyGuard {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.state).unready.insert(id, name.into());
-        Unready { id, state: self.state.clone() }
+        UnreadyGuard { id, state: self.state.clone() }
     }
 
     /// Returns the names that are not ready yet.
@@ -221,11 +221,11 @@ impl Tasks {
     }
 
     /// Begins shutdown and waits at most `grace` for the tasks to end.
-    pub async fn drain(&self, grace: Duration) -> Drained {
+    pub async fn drain(&self, grace: Duration) -> DrainResult {
         self.shutdown.stop();
         self.tracker.close();
         let _ = tokio::time::timeout(grace, self.tracker.wait()).await;
-        Drained { unfinished: self.running() }
+        DrainResult { unfinished: self.running() }
     }
 }
 
@@ -234,12 +234,12 @@ const TASK: &str = "task";
 
 /// A guard for a component that is not ready yet; see [`Tasks::unready`].
 #[must_use = "dropping it marks the component as ready"]
-pub struct Unready {
+pub struct UnreadyGuard {
     id: u64,
     state: Arc<Mutex<State>>,
 }
 
-impl Drop for Unready {
+impl Drop for UnreadyGuard {
     fn drop(&mut self) {
         lock(&self.state).unready.remove(&self.id);
     }
@@ -254,11 +254,11 @@ struct Entry {
 }
 
 impl Entry {
-    fn ended(self, how: Result<(), Panicked>) {
+    fn ended(self, how: Result<(), CaughtPanic>) {
         if self.stops.as_ref().is_none_or(Shutdown::is_stopping) {
             return;
         }
-        let missing = Missing::new(&self.name, how);
+        let missing = MissingTask::new(&self.name, how);
         tracing::error!(task = %self.name, "an essential task ended by itself: stopping");
         let mut state = lock(&self.state);
         state.missing.insert(self.id, missing.clone());

@@ -49,7 +49,7 @@ use crate::{
 };
 pub use contained::contained;
 pub use policy::{PolicyError, TlsPolicy};
-pub use slots::{Life, Standing};
+pub use slots::{ConnectionActivity, Standing};
 pub use tls::{ServerTls, TlsError};
 
 /// The error of a body or a stream.
@@ -81,7 +81,7 @@ pub struct Connection {
     /// The result of verifying the certificates, cached for the whole connection by authentication.
     pub judged: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// The activity of the connection. The server maintains it.
-    pub life: Arc<Life>,
+    pub life: Arc<ConnectionActivity>,
 }
 
 impl Connection {
@@ -291,19 +291,19 @@ async fn greet(
 }
 
 /// A body that keeps a value until it has ended or is dropped.
-pub struct Holding<T> {
+pub struct BodyWithGuard<T> {
     body: Body,
     _held: T,
 }
 
-impl<T> Holding<T> {
+impl<T> BodyWithGuard<T> {
     /// Wraps a body with a value that is dropped after it.
     pub fn new(body: Body, held: T) -> Self {
         Self { body, _held: held }
     }
 }
 
-impl<T: Unpin> http_body::Body for Holding<T> {
+impl<T: Unpin> http_body::Body for BodyWithGuard<T> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -344,7 +344,7 @@ pub async fn converse(
                 connection.life.pin();
             }
             // The request is in progress until the peer has taken the response.
-            let response = response.map(|body| Holding::new(body, busy));
+            let response = response.map(|body| BodyWithGuard::new(body, busy));
             Ok::<_, std::convert::Infallible>(response)
         }
     });

@@ -36,7 +36,7 @@ pub enum Standing {
 
 /// The activity of a connection: the number of requests in progress, and the time of the last change.
 #[derive(Debug)]
-pub struct Life {
+pub struct ConnectionActivity {
     opened: Instant,
     requests: AtomicUsize,
     /// The time at which the last request began or, if none is in progress, ended, in milliseconds since `opened`.
@@ -49,7 +49,7 @@ pub struct Life {
     close: Notify,
 }
 
-impl Default for Life {
+impl Default for ConnectionActivity {
     fn default() -> Self {
         Self {
             opened: Instant::now(),
@@ -66,7 +66,7 @@ impl Default for Life {
 
 /// A request in progress, until its response was taken.
 #[derive(Debug)]
-pub(crate) struct ActiveRequest(Arc<Life>);
+pub(crate) struct ActiveRequest(Arc<ConnectionActivity>);
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
@@ -75,7 +75,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-impl Life {
+impl ConnectionActivity {
     /// Records the standing. It never decreases.
     pub(crate) fn stand(&self, standing: Standing) {
         self.standing.fetch_max(standing as u8, Relaxed);
@@ -116,14 +116,12 @@ impl Life {
     /// Returns once the connection has been idle for as long as the limits allow.
     pub(crate) async fn idle_too_long(&self, limits: &Limits) {
         loop {
-            let allowed = match self.spoke.load(Relaxed) {
-                true => limits.idle,
-                false => limits.request_head,
-            };
-            let until = match self.is_busy() {
+            let allowed = if self.spoke.load(Relaxed) { limits.idle } else { limits.request_head };
+            let until = if self.is_busy() {
                 // The connection becomes idle at the earliest now, so it need not be checked before this time.
-                true => Instant::now() + allowed,
-                false => self.since() + allowed,
+                Instant::now() + allowed
+            } else {
+                self.since() + allowed
             };
             if until <= Instant::now() {
                 return;
@@ -165,7 +163,7 @@ pub(crate) struct Slots {
 #[derive(Default)]
 struct ConnectionTable {
     next: u64,
-    connections: HashMap<u64, (Source, Arc<Life>)>,
+    connections: HashMap<u64, (Source, Arc<ConnectionActivity>)>,
     sources: HashMap<Source, usize>,
     /// The number of connections that are closing.
     closing: usize,
@@ -175,7 +173,7 @@ struct ConnectionTable {
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     id: u64,
-    pub(crate) life: Arc<Life>,
+    pub(crate) life: Arc<ConnectionActivity>,
 }
 
 impl Drop for Slot {
@@ -218,8 +216,9 @@ impl Slots {
         let (source, now) = (Source::of(peer), Instant::now());
         let mut held = self.lock();
         if held.sources.get(&source).is_some_and(|count| *count >= self.most_of_a_source) {
-            let unknown =
-                |life: &Life| life.standing() == Standing::Unknown && !life.closing.load(Relaxed);
+            let unknown = |life: &ConnectionActivity| {
+                life.standing() == Standing::Unknown && !life.closing.load(Relaxed)
+            };
             let own =
                 held.connections.values().filter(|(from, life)| *from == source && unknown(life));
             if own.count() >= self.most_of_a_source && !held.close_one(Some(source), now, self) {
@@ -229,7 +228,7 @@ impl Slots {
         if held.connections.len() - held.closing >= self.most && !held.close_one(None, now, self) {
             return Admission::Wait;
         }
-        let (id, life) = (held.next, Arc::<Life>::default());
+        let (id, life) = (held.next, Arc::<ConnectionActivity>::default());
         held.next += 1;
         held.connections.insert(id, (source, life.clone()));
         *held.sources.entry(source).or_default() += 1;
@@ -272,7 +271,7 @@ impl ConnectionTable {
 }
 
 /// Returns how dispensable a connection is, or `None` if it must stay.
-fn rank(life: &Life, of_many: bool, now: Instant) -> Option<u8> {
+fn rank(life: &ConnectionActivity, of_many: bool, now: Instant) -> Option<u8> {
     let standing = life.standing();
     if standing == Standing::Essential || life.pinned.load(Relaxed) || life.closing.load(Relaxed) {
         return None;

@@ -23,12 +23,12 @@ use crate::Error;
 
 /// An open file or directory. Later changes of its path do not affect it.
 #[derive(Debug)]
-pub struct Held {
+pub struct OpenPath {
     descriptor: OwnedFd,
     is_directory: bool,
 }
 
-impl Held {
+impl OpenPath {
     fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let meta = fs::File::from(descriptor.try_clone()?).metadata()?;
         Ok(Self { descriptor, is_directory: meta.is_dir() })
@@ -40,17 +40,17 @@ impl Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for OpenPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
 /// Opens a file or directory below `root` as a mount source. Links that stay within `root` are followed.
-pub fn hold_beneath(root: &Path, below: &Path) -> Result<Held, Error> {
+pub fn hold_beneath(root: &Path, below: &Path) -> Result<OpenPath, Error> {
     let path = root.join(below);
     let descriptor = open_beneath(root, below, OFlag::O_PATH)?;
-    Held::new(descriptor).map_err(Error::at("look at", &path))
+    OpenPath::new(descriptor).map_err(Error::at("look at", &path))
 }
 
 /// Opens a regular file below `root` for reading. Links that stay within `root` are followed.
@@ -166,7 +166,7 @@ mod tests {
         (dir, root, secret)
     }
 
-    fn inode(held: &Held) -> u64 {
+    fn inode(held: &OpenPath) -> u64 {
         fs::File::from(held.descriptor.try_clone().unwrap()).metadata().unwrap().ino()
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Error, huge_page_unit};
 
-pub use usage::{Allowed, Cpu, Disk, Memory, Pressure, Stall, Usage};
+pub use usage::{CgroupLimits, Cpu, Disk, Memory, Pressure, Stall, Usage};
 
 /// The version of the mounted cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

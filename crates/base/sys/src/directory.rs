@@ -15,10 +15,7 @@ pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    match fs::metadata(path)?.is_dir() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::NotADirectory.into()),
-    }
+    if fs::metadata(path)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
 }
 
 #[cfg(test)]

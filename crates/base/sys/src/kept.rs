@@ -20,13 +20,13 @@ const SETTLED: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A supervised process. It is started unless it runs already, and restarted when it ends.
-pub struct Kept {
+pub struct SupervisedProcess {
     name: String,
     file: PidFile,
     backoff: rt::Backoff,
 }
 
-impl Kept {
+impl SupervisedProcess {
     /// Creates a supervisor. `file` stores the PID, and `name` identifies the process in the log.
     pub fn new(name: &str, file: PidFile) -> Self {
         let backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
@@ -116,7 +116,7 @@ mod tests {
     async fn kills_process_that_does_not_answer() {
         let directory = tempfile::tempdir().unwrap();
         let file = PidFile(directory.path().join("a.pid"));
-        let mut kept = Kept::new("a", file.clone());
+        let mut kept = SupervisedProcess::new("a", file.clone());
         for answers in [true, false] {
             let start = || {
                 let child =
@@ -130,9 +130,10 @@ mod tests {
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), stop).unwrap();
             };
             let hung = async { "no answer".to_owned() };
-            match answers {
-                true => kept.live(start, async |_| {}, std::future::pending()).await,
-                false => kept.live(start, stopped, hung).await,
+            if answers {
+                kept.live(start, async |_| {}, std::future::pending()).await;
+            } else {
+                kept.live(start, stopped, hung).await;
             }
             assert_eq!(file.running(), None);
         }

@@ -21,7 +21,7 @@ pub mod process;
 mod program;
 mod tree;
 
-pub use beneath::{Held, hold_beneath, make_beneath, read_beneath};
+pub use beneath::{OpenPath, hold_beneath, make_beneath, read_beneath};
 pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};

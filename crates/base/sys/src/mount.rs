@@ -9,7 +9,7 @@ use std::{
 
 use nix::mount::{MntFlags, MsFlags};
 
-use crate::{Error, Held};
+use crate::{Error, OpenPath};
 
 /// The mounts of this process's namespace. Tests record them instead.
 pub trait Mounts: Send + Sync {
@@ -20,7 +20,7 @@ pub trait Mounts: Send + Sync {
     /// Binds a directory tree, including the mounts below it.
     fn bind(&self, from: &Path, at: &Path) -> Result<(), Error>;
     /// Binds an open file or directory, wherever its path leads now, without the mounts below it.
-    fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error>;
+    fn bind_held(&self, from: &OpenPath, at: &Path) -> Result<(), Error>;
     /// Unmounts a path. A path without a mount is success.
     fn unmount(&self, at: &Path) -> Result<(), Error>;
     /// Returns the mount points at and below a path, innermost first.
@@ -73,7 +73,7 @@ impl Mounts for HostMounts {
         .map_err(Error::at("bind-mount at", at))
     }
 
-    fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error> {
+    fn bind_held(&self, from: &OpenPath, at: &Path) -> Result<(), Error> {
         // A magic link of the kernel to the open file; no path is resolved.
         let from = format!("/proc/self/fd/{}", from.as_fd().as_raw_fd());
         nix::mount::mount(Some(from.as_str()), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
@@ -205,7 +205,7 @@ impl Mounts for RecordedMounts {
         Ok(())
     }
 
-    fn bind_held(&self, _from: &Held, at: &Path) -> Result<(), Error> {
+    fn bind_held(&self, _from: &OpenPath, at: &Path) -> Result<(), Error> {
         self.points().push(at.to_owned());
         Ok(())
     }

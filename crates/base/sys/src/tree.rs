@@ -15,10 +15,10 @@ use nix::{
     unistd::{Gid, fchownat},
 };
 
-use crate::{Error, Held, beneath::walk};
+use crate::{Error, OpenPath, beneath::walk};
 
 /// Gives a directory tree to a group, which may then read and write it. New files in the tree inherit the group.
-pub fn give_tree(held: &Held, group: u32, path: &Path) -> Result<(), Error> {
+pub fn give_tree(held: &OpenPath, group: u32, path: &Path) -> Result<(), Error> {
     let group = Gid::from_raw(group);
     let mut left = vec![PathBuf::from(".")];
     while let Some(below) = left.pop() {

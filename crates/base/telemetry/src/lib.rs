@@ -13,4 +13,4 @@ pub mod timeline;
 
 pub use logging::{InitError, filter_for_verbosity, init_logging};
 pub use progress::Progress;
-pub use timeline::{Recorder, Running};
+pub use timeline::{Recorder, RunningStep};

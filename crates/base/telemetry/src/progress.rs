@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::timeline::{Recorder, Running, spoken};
+use crate::timeline::{Recorder, RunningStep, spoken};
 
 /// Shows the steps of a command while they run, and records them in the timeline.
 ///
@@ -66,11 +66,11 @@ impl Progress {
     }
 
     /// Starts a step that the caller ends.
-    pub fn begin<'a>(&'a self, name: &'a str) -> Shown<'a> {
+    pub fn begin<'a>(&'a self, name: &'a str) -> ShownStep<'a> {
         if self.interactive {
             self.write(format_args!(" \u{1b}[36m•\u{1b}[0m {name} …"));
         }
-        Shown { progress: self, name, running: self.recorder.begin(name) }
+        ShownStep { progress: self, name, running: self.recorder.begin(name) }
     }
 
     /// Writes a separate line between steps.
@@ -100,15 +100,15 @@ impl Progress {
 }
 
 /// A step that is being shown.
-pub struct Shown<'a> {
+pub struct ShownStep<'a> {
     progress: &'a Progress,
     name: &'a str,
-    running: Running,
+    running: RunningStep,
 }
 
-impl Shown<'_> {
+impl ShownStep<'_> {
     /// Returns the timeline's record of this step.
-    pub fn record(&mut self) -> &mut Running {
+    pub fn record(&mut self) -> &mut RunningStep {
         &mut self.running
     }
 
@@ -123,7 +123,7 @@ impl Shown<'_> {
         result
     }
 
-    /// Like [`Shown::end`], for a step that only checks: a failure has changed nothing, and is not recorded.
+    /// Like [`ShownStep::end`], for a step that only checks: a failure has changed nothing, and is not recorded.
     pub fn checked<T, E: Display>(self, result: Result<T, E>) -> Result<T, E> {
         if result.is_ok() {
             return self.end(result);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use chart::chart;
 pub use html::html;
-pub use record::{Recorder, Running};
+pub use record::{Recorder, RunningStep};
 
 /// A completed step of a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

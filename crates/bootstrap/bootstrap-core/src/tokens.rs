@@ -136,7 +136,7 @@ pub fn is_expired(secret: &Value, now: Timestamp) -> bool {
 
 /// The fields of a token's Secret for `token list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct TokenInfo {
     /// The whole token.
     pub token: String,
     /// The expiration in RFC 3339; `None` if it does not expire.
@@ -150,7 +150,7 @@ pub struct Listed {
 }
 
 /// Parses a token's Secret; the error describes what is invalid.
-pub fn listed(secret: &Value) -> Result<Listed, Error> {
+pub fn listed(secret: &Value) -> Result<TokenInfo, Error> {
     let name = secret.name();
     let bad = |why: &str| Error::Discovery(format!("bootstrap token Secret {name:?}: {why}"));
     let get = |field: &str| -> Option<String> {
@@ -165,7 +165,7 @@ pub fn listed(secret: &Value) -> Result<Listed, Error> {
         return Err(bad("its name does not match its token-id"));
     }
     let usages = ["authentication", "signing"].map(str::to_owned);
-    Ok(Listed {
+    Ok(TokenInfo {
         token: token.reveal(),
         expiration: get("expiration"),
         usages: usages

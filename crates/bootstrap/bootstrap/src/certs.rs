@@ -25,10 +25,10 @@ pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use service_account::ensure_service_account;
 
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 /// Creates or checks every certificate and key of `plan` in the certificates directory `dir`.
-pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, Error> {
+pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<FileChange>, Error> {
     let mut touched = each(&plan.authorities, |ca| ensure_authority(dir, *ca, plan, now))?;
     touched.extend(each(&plan.leaves, |leaf| ensure_leaf(dir, leaf, plan, now))?);
     touched.extend(ensure_service_account(dir, plan)?);
@@ -60,8 +60,8 @@ pub(crate) fn require_shared(
 /// Runs independent work in parallel, because generating RSA keys takes most of the time.
 fn each<T: Sync>(
     items: &[T],
-    work: impl Fn(&T) -> Result<Vec<Touched>, Error> + Sync,
-) -> Result<Vec<Touched>, Error> {
+    work: impl Fn(&T) -> Result<Vec<FileChange>, Error> + Sync,
+) -> Result<Vec<FileChange>, Error> {
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| work(item))).collect();
         threads

@@ -134,7 +134,7 @@ impl Command {
 
 /// Functions of components that these commands call without depending on the components.
 #[derive(Clone, Copy)]
-pub struct Others {
+pub struct ComponentHooks {
     /// Removes kernel state of components at `reset`.
     pub clean_up: CleanUp,
     /// Takes the virtual IP address for the first control plane at `init`.
@@ -142,14 +142,14 @@ pub struct Others {
 }
 
 /// Runs a command in a Tokio runtime.
-pub async fn run(command: Command, program: Program, others: Others) -> Result<(), Error> {
+pub async fn run(command: Command, program: Program, hooks: ComponentHooks) -> Result<(), Error> {
     if !command.global().vmodule.is_empty() {
         tracing::warn!("--vmodule does nothing: it names upstream's source files; use -v");
     }
     match command {
-        Command::Init(args) => init::run(*args, program, others.take_address).await,
+        Command::Init(args) => init::run(*args, program, hooks.take_address).await,
         Command::Join(args) => join::run(*args, program).await,
-        Command::Reset(args) => reset::run(*args, others.clean_up).await,
+        Command::Reset(args) => reset::run(*args, hooks.clean_up).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,

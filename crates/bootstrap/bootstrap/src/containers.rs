@@ -145,9 +145,10 @@ fn log_tail(path: &str) -> Option<String> {
 pub(crate) fn relevant_lines(lines: &[&str]) -> String {
     let lines: Vec<&str> = lines.iter().copied().filter(|l| !l.trim().is_empty()).collect();
     let (before, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
-    let error = match last.iter().any(|line| names_an_error(line)) {
-        true => None,
-        false => before.iter().rfind(|line| names_an_error(line)),
+    let error = if last.iter().any(|line| names_an_error(line)) {
+        None
+    } else {
+        before.iter().rfind(|line| names_an_error(line))
     };
     error.into_iter().chain(last).copied().collect::<Vec<_>>().join("\n")
 }

@@ -333,12 +333,13 @@ impl SnapshotReader {
     }
 
     fn end(self) -> Result<u64, String> {
-        match self.line.is_empty() && self.left == 0 && self.taken > 0 {
-            true => Ok(self.taken),
-            false => Err(format!(
+        if self.line.is_empty() && self.left == 0 && self.taken > 0 {
+            Ok(self.taken)
+        } else {
+            Err(format!(
                 "the snapshot ends after {} bytes, and {} are missing",
                 self.taken, self.left
-            )),
+            ))
         }
     }
 }

@@ -73,8 +73,9 @@ macro_rules! file_phase {
             name: $name,
             about: $about,
             run: |ctx| {
-                let work: fn(&$crate::node::Node) -> Result<Vec<$crate::Touched>, $crate::Error> =
-                    $work;
+                let work: fn(
+                    &$crate::node::Node,
+                ) -> Result<Vec<$crate::FileChange>, $crate::Error> = $work;
                 Box::pin(async move { Ok($crate::phase::Outcome::Done(work(&ctx.node)?)) })
             },
         }

@@ -13,7 +13,7 @@ use bootstrap_core::{
 use pki::{Cert, Validity};
 
 use crate::{
-    Error, Touched,
+    Error, FileChange,
     certs::{AuthorityKey, load_authority},
 };
 
@@ -24,7 +24,7 @@ pub fn ensure(
     plans: &[Plan],
     pki: &Pki,
     now: SystemTime,
-) -> Result<Vec<Touched>, Error> {
+) -> Result<Vec<FileChange>, Error> {
     plans.iter().map(|plan| ensure_one(dir, certificates, plan, pki, now)).collect()
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn ensure_one(
     plan: &Plan,
     pki: &Pki,
     now: SystemTime,
-) -> Result<Touched, Error> {
+) -> Result<FileChange, Error> {
     let path = dir.join(plan.file);
     let ca_key = certificates.join("ca.key");
     let authority = load_authority(certificates, Ca::Kubernetes, now)?
@@ -43,13 +43,13 @@ pub(crate) fn ensure_one(
     let ca_pem: String = authority.bundle.iter().map(Cert::to_pem).collect();
     if path.exists() {
         check(&path, plan, &authority.bundle, now)?;
-        return Ok(Touched::used(path));
+        return Ok(FileChange::used(path));
     }
     let AuthorityKey::Full(ca) = &authority.key else {
         return Err(Error::ExternalCa { missing: path, key: ca_key });
     };
     make(plan, ca, &ca_pem, pki, now)?.write(&path)?;
-    Ok(Touched::written(path))
+    Ok(FileChange::written(path))
 }
 
 /// Returns the kubeconfig of `plan` with a new key and client certificate.

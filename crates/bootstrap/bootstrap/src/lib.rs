@@ -32,14 +32,14 @@ pub use error::Error;
 
 /// The result of a step for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
+pub struct FileChange {
     /// The path of the file.
     pub path: std::path::PathBuf,
     /// `true` if the file was written; `false` if an existing valid file is used.
     pub written: bool,
 }
 
-impl Touched {
+impl FileChange {
     fn written(path: std::path::PathBuf) -> Self {
         Self { path, written: true }
     }

@@ -6,7 +6,7 @@ use api_config::yaml;
 use bootstrap_core::manifests::{Component, Machine, manifest};
 use serde_json::Value;
 
-use crate::{Error, Touched, error::io, patches::Patches};
+use crate::{Error, FileChange, error::io, patches::Patches};
 
 /// Writes the component's static Pod with patches applied. An unchanged file is not written, because the kubelet
 /// restarts a Pod whose file changes.
@@ -15,23 +15,23 @@ pub fn write(
     machine: &Machine<'_>,
     dir: &Path,
     patches: &Patches,
-) -> Result<Touched, Error> {
+) -> Result<FileChange, Error> {
     let pod = patches.apply(component.name(), manifest(component, machine)?)?;
     write_pod(&pod, dir, &component.file())
 }
 
 /// Writes any static Pod; see [`write`].
-pub(crate) fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, Error> {
+pub(crate) fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<FileChange, Error> {
     fs::create_dir_all(dir).map_err(io("create the directory", dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
         .map_err(io("set the mode of", dir))?;
     let path = dir.join(file);
     let text = yaml::to_string(pod)?;
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
-        return Ok(Touched::used(path));
+        return Ok(FileChange::used(path));
     }
     pki::write_file(&path, text.as_bytes(), 0o600)?;
-    Ok(Touched::written(path))
+    Ok(FileChange::written(path))
 }
 
 /// Creates etcd's data directory with mode 0700.

@@ -15,7 +15,7 @@ use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, Touched,
+    Error, FileChange,
     certs::check_external,
     cluster,
     containers::Containers,
@@ -126,7 +126,7 @@ impl Node {
     }
 
     /// Creates or checks one kubeconfig file by the name of its phase.
-    pub(crate) fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
+    pub(crate) fn ensure_kubeconfig(&self, phase: &str) -> Result<FileChange, Error> {
         let plans = self.kubeconfigs(true);
         let plan = plans
             .iter()
@@ -151,7 +151,7 @@ impl Node {
         &self,
         component: Component,
         members: &[EtcdMember],
-    ) -> Result<Touched, Error> {
+    ) -> Result<FileChange, Error> {
         let ca_directories = self.host.ca_directories();
         let machine = Machine {
             cluster: &self.config.cluster,
@@ -167,7 +167,7 @@ impl Node {
     }
 
     /// Writes the static Pod of this node's load balancer, if the cluster has one, and its first API server.
-    pub(crate) fn write_balancer(&self, first: &str) -> Result<Vec<Touched>, Error> {
+    pub(crate) fn write_balancer(&self, first: &str) -> Result<Vec<FileChange>, Error> {
         let Some(balancer) = &self.config.cluster.node_balancer else { return Ok(Vec::new()) };
         let mut touched = Vec::new();
         let servers = self.host.path(BALANCER_SERVERS);
@@ -176,7 +176,7 @@ impl Node {
             let directory = servers.parent().unwrap_or(&servers);
             std::fs::create_dir_all(directory).map_err(io("create the directory", directory))?;
             pki::write_file(&servers, format!("{first}\n").as_bytes(), pki::PUBLIC_MODE)?;
-            touched.push(Touched::written(servers));
+            touched.push(FileChange::written(servers));
         }
         let pod = manifests::balancer(&self.config.cluster, balancer, &self.paths);
         let file = format!("{BALANCER}.yaml");
@@ -185,7 +185,7 @@ impl Node {
     }
 
     /// Writes the static Pod that contends for the virtual IP address, if the cluster has one.
-    pub(crate) fn write_virtual_address(&self) -> Result<Option<Touched>, Error> {
+    pub(crate) fn write_virtual_address(&self) -> Result<Option<FileChange>, Error> {
         let Some(held) = &self.config.cluster.virtual_address else { return Ok(None) };
         let local = &self.config.init.local_api_endpoint;
         let pod =

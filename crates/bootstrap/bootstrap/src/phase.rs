@@ -3,12 +3,12 @@
 use futures_util::future::BoxFuture;
 use telemetry::Progress;
 
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 /// The outcome of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    Done(Vec<Touched>),
+    Done(Vec<FileChange>),
     /// The phase waited for these components, which are up now.
     Waited(Vec<String>),
     /// The phase had nothing to do, for this reason.

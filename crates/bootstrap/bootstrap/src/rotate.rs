@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use pki::Cert;
 
-use crate::{Error, Touched, cluster as api, node::Node};
+use crate::{Error, FileChange, cluster as api, node::Node};
 
 /// The maximum time in which the kubelet replaces the tokens of Pods.
 const TOKENS_REPLACED: Duration = Duration::from_secs(3600);
@@ -42,7 +42,11 @@ pub struct Options {
 }
 
 /// Runs one step on this machine.
-pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Vec<Touched>, Error> {
+pub async fn rotate(
+    node: &mut Node,
+    step: Step,
+    options: &Options,
+) -> Result<Vec<FileChange>, Error> {
     let is_control_plane = node.layout.kubeconfig("admin.conf").exists();
     let mut touched = match (is_control_plane, step) {
         (true, Step::Trust) => trust(node, options).await?,
@@ -86,7 +90,7 @@ pub(crate) fn next_steps(step: Step, program: &str) -> String {
     }
 }
 
-async fn trust(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+async fn trust(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, Error> {
     let dir = node.layout.certificates.clone();
     let mut touched = Vec::new();
     if let Some(key) = &options.certificate_key {
@@ -117,7 +121,7 @@ async fn trust(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error
     Ok(touched)
 }
 
-async fn issue(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+async fn issue(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, Error> {
     let dir = node.layout.certificates.clone();
     let next = authorities::next(&dir)?;
     if !options.force {
@@ -132,7 +136,7 @@ async fn issue(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error
     Ok(touched)
 }
 
-async fn finish(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+async fn finish(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, Error> {
     let dir = node.layout.certificates.clone();
     let signer = authorities::signer(&dir)?;
     if !options.force {
@@ -151,7 +155,7 @@ async fn finish(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Erro
 }
 
 /// Runs a step on a worker, which uses the authorities that the control planes have published.
-async fn follow(node: &Node, step: Step) -> Result<Vec<Touched>, Error> {
+async fn follow(node: &Node, step: Step) -> Result<Vec<FileChange>, Error> {
     let published = cluster::published(&node.layout).await?;
     let issued = cluster::youngest(&published)? == published.first();
     let missing = match step {
@@ -176,7 +180,7 @@ async fn follow(node: &Node, step: Step) -> Result<Vec<Touched>, Error> {
     }
     let path = node.layout.pki("ca", "crt");
     authorities::write_bundle(&path, &published)?;
-    Ok(vec![Touched::written(path)])
+    Ok(vec![FileChange::written(path)])
 }
 
 fn refuse(step: &str, why: &str, nodes: Vec<String>) -> Result<(), Error> {

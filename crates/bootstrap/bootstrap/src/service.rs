@@ -8,12 +8,12 @@ use futures_util::future::BoxFuture;
 pub use supervised::keep_kubelet;
 pub(crate) use systemd::kubelet_is_enabled;
 
-use crate::{Error, Touched, host::Host};
+use crate::{Error, FileChange, host::Host};
 
 /// A manager of a machine's kubelet: systemd, or our own supervisor.
 pub trait KubeletService: Send + Sync {
     /// Installs the kubelet as a service unless it is one.
-    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>>;
+    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<FileChange>, Error>>;
     /// Restarts the kubelet with the settings on disk.
     fn start(&self) -> BoxFuture<'_, Result<(), Error>>;
     fn stop(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -27,7 +27,7 @@ pub trait KubeletService: Send + Sync {
 pub struct HostService(pub Host);
 
 impl KubeletService for HostService {
-    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>> {
+    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<FileChange>, Error>> {
         Box::pin(async move {
             if self.0.has_systemd() {
                 systemd::install(&self.0, control_plane).await

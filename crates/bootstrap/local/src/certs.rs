@@ -9,7 +9,7 @@ use std::{
 
 use api_config::Kubeconfig;
 use bootstrap::{
-    Touched,
+    FileChange,
     certs::{EVERY, KUBECONFIGS, Renewal, is_due, renew_kubeconfig},
 };
 use bootstrap_core::{Layout, certs::Plan};
@@ -60,7 +60,7 @@ pub(crate) fn renew_due(
     cluster: &Cluster,
     plan: &Plan,
     now: SystemTime,
-) -> Vec<Result<Touched, Error>> {
+) -> Vec<Result<FileChange, Error>> {
     let layout = cluster.layout();
     let mut results: Vec<_> = bootstrap::certs::renew_due(&layout, plan, now)
         .into_iter()
@@ -85,7 +85,7 @@ pub(crate) fn renew_due(
         let path = node.layout().kubelet.join("pki/kubelet.crt");
         match ensure_serving_certificate(node, plan, now) {
             Ok(false) => {}
-            Ok(true) => results.push(Ok(Touched { path, written: true })),
+            Ok(true) => results.push(Ok(FileChange { path, written: true })),
             Err(error) => results.push(Err(error)),
         }
     }
@@ -147,7 +147,7 @@ fn kubeconfig_is_due(path: &Path, now: SystemTime) -> Result<bool, Error> {
 }
 
 /// Renews the copy of the administrator's certificate in the user's kubeconfig if it is due.
-fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<Touched>, Error> {
+fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<FileChange>, Error> {
     let Some(path) = cluster.settings.kubeconfig.as_deref().filter(|path| path.exists()) else {
         return Ok(None);
     };
@@ -160,7 +160,7 @@ fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<Touched>, 
         return Ok(None);
     }
     context::merge(cluster, path, false)?;
-    Ok(Some(Touched { path: path.to_owned(), written: true }))
+    Ok(Some(FileChange { path: path.to_owned(), written: true }))
 }
 
 /// Renews due certificates every six hours, until the future is dropped.

@@ -262,7 +262,7 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use net_core::{nft::Installed, plan::TABLE};
+    use net_core::{nft::InstalledTable, plan::TABLE};
 
     use super::*;
 
@@ -270,8 +270,9 @@ mod tests {
     #[test]
     fn deletes_only_tables_of_the_cluster() {
         let net = netlink::Fake::new();
-        let sealed = |digest: &str| Installed { digest: Some(digest.into()), ..Default::default() };
-        let anothers = Installed::default();
+        let sealed =
+            |digest: &str| InstalledTable { digest: Some(digest.into()), ..Default::default() };
+        let anothers = InstalledTable::default();
         net.put_table(Family::V4, "filter-wl-dev", Some(anothers.clone()));
         for others in [anothers.clone(), sealed("sha256-00"), sealed("sha256-00 wl-dev2")] {
             net.put_table(Family::V4, TABLE, Some(sealed("sha256-00 wl-dev")));

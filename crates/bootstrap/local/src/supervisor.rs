@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use sys::kept::{self, Kept};
+use sys::kept::{self, SupervisedProcess};
 use telemetry::Recorder;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -112,7 +112,7 @@ async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
 async fn keep_running(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
     let recorder = Recorder::new(cluster.home(), "supervisor");
     let node = &cluster.settings.node_name;
-    let mut kept = Kept::new(role.name(), role.pid_file(cluster));
+    let mut kept = SupervisedProcess::new(role.name(), role.pid_file(cluster));
     loop {
         wanted.borrow_and_update();
         if !role.is_wanted(cluster) && role.running(cluster).is_none() {

@@ -10,7 +10,7 @@ use std::{
 use api_config::GoDuration;
 use api_meta::Tree as _;
 use bootstrap_core::{addons, kubeconfigs};
-use client::{Client, ListOptions, PatchKind, Patched, Resource};
+use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use net_core::Cidr;
 use pki::Subject;
 use serde_json::{Value, json};
@@ -282,9 +282,10 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let mut step = progress.begin("make certificates and keys");
     let plan = certs::plan(cluster)?;
     // Certificates may have expired while the cluster was down.
-    let renewed: Result<Vec<_>, _> = match layout.pki("ca", "key").exists() {
-        true => certs::renew_due(cluster, &plan, now).into_iter().collect(),
-        false => Ok(Vec::new()),
+    let renewed: Result<Vec<_>, _> = if layout.pki("ca", "key").exists() {
+        certs::renew_due(cluster, &plan, now).into_iter().collect()
+    } else {
+        Ok(Vec::new())
     };
     renewed?.into_iter().for_each(|t| {
         step.record().written(t.path);
@@ -460,7 +461,7 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
 
 /// Labels the first node as a control plane. Other control planes set the label when they join.
 async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
-    let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
+    let at = PatchTarget { namespace: "", name: &cluster.settings.node_name, subresource: "" };
     let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
     client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await?;
     Ok(())
@@ -469,7 +470,8 @@ async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
 async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {
     for object in &objects {
         let resource = bootstrap::cluster::resource_of(object)?;
-        let at = Patched { namespace: object.namespace(), name: object.name(), subresource: "" };
+        let at =
+            PatchTarget { namespace: object.namespace(), name: object.name(), subresource: "" };
         let apply = PatchKind::Apply { manager: "windlass", force: true };
         client.patch::<Value>(resource, at, apply, object).await?;
     }

@@ -14,8 +14,8 @@ use std::{
 
 use api_meta::{ObjectMeta, null_default};
 use client::{
-    Change, DeleteOptions, Error, IfThere as _, Index, PatchKind, Patched, Preconditions, Resource,
-    WorkQueue,
+    Change, DeleteOptions, Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Preconditions,
+    Resource, WorkQueue,
 };
 use data_encoding::HEXLOWER;
 use serde::Deserialize;
@@ -388,7 +388,7 @@ impl Attacher {
         if safely {
             // The kubelet may have mounted the volume before the Node's status changed.
             let there: Option<Node> =
-                self.context.client.get(&Resource::NODES, "", node).await.if_there()?;
+                self.context.client.get(&Resource::NODES, "", node).await.or_none()?;
             let uses = |node: Node| node.status.volumes_in_use.contains(&csi.unique_name());
             if there.is_some_and(uses) {
                 return Ok(false);
@@ -397,7 +397,7 @@ impl Attacher {
         let preconditions = Some(Preconditions { uid: Some(uid.clone()), resource_version: None });
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
         let deleted = self.context.client.delete(&ATTACHMENTS, "", name, &options).await;
-        deleted.if_there().map(|_| true)
+        deleted.or_none().map(|_| true)
     }
 
     /// Writes `status.volumesAttached` of a Node.
@@ -426,11 +426,11 @@ impl Attacher {
         let list: Vec<Value> =
             attached.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
         let list = if list.is_empty() { Value::Null } else { json!(list) };
-        let at = Patched { namespace: "", name, subresource: "status" };
+        let at = PatchTarget { namespace: "", name, subresource: "status" };
         let patch = json!({"status": {"volumesAttached": list}});
         let client = &self.context.client;
         let patched = client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await;
-        patched.if_there().map(drop)
+        patched.or_none().map(drop)
     }
 
     fn refuse(&self, volume: &str, node: &str, wanted: &BTreeMap<String, Vec<Arc<Pod>>>) {
@@ -442,10 +442,11 @@ impl Attacher {
             .filter(|(other, _)| *other != node)
             .flat_map(|(_, pods)| pods.iter().map(|pod| pod.metadata.name.as_str()))
             .collect();
-        let why = match others.is_empty() {
-            true => "Volume is already exclusively attached to one node and can't be attached to another"
-                .to_owned(),
-            false => format!("Volume is already used by pod(s) {}", others.join(", ")),
+        let why = if others.is_empty() {
+            "Volume is already exclusively attached to one node and can't be attached to another"
+                .to_owned()
+        } else {
+            format!("Volume is already used by pod(s) {}", others.join(", "))
         };
         for pod in wanted.get(node).into_iter().flatten() {
             self.warn(pod, format!("Multi-Attach error for volume {volume:?} {why}"));

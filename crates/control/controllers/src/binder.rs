@@ -8,7 +8,7 @@ mod tests;
 use std::sync::Arc;
 
 use api_meta::ObjectMeta;
-use client::{Error, IfThere as _, Index, Resource, WorkQueue};
+use client::{Error, Index, NotFoundExt as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -156,7 +156,7 @@ impl Binder {
             return Ok(known);
         }
         let (namespace, name) = (&reference.namespace, &reference.name);
-        self.context.client.get(&CLAIMS, namespace, name).await.if_there().map(|c| c.map(Arc::new))
+        self.context.client.get(&CLAIMS, namespace, name).await.or_none().map(|c| c.map(Arc::new))
     }
 
     async fn reconcile_claim(&self, key: &str) -> Result<(), Error> {
@@ -208,7 +208,7 @@ impl Binder {
                 Some(known) => Some(known),
                 None => {
                     let asked = self.context.client.get(&VOLUMES, "", named).await;
-                    asked.if_there()?.map(Arc::new)
+                    asked.or_none()?.map(Arc::new)
                 }
             };
             volumes.extend(there);
@@ -226,9 +226,10 @@ impl Binder {
     fn record(&self, event: Option<&PlannedEvent>, about: impl Fn(&Target) -> OwnerOf) {
         let Some(event) = event else { return };
         let object = about(&event.about).object();
-        match event.warning {
-            true => self.context.events.warning(object, event.reason, &*event.message),
-            false => self.context.events.normal(object, event.reason, &*event.message),
+        if event.warning {
+            self.context.events.warning(object, event.reason, &*event.message);
+        } else {
+            self.context.events.normal(object, event.reason, &*event.message);
         }
     }
 

@@ -7,7 +7,7 @@ use bootstrap_core::{
     discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
     tokens::{self, Token},
 };
-use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -174,7 +174,7 @@ async fn clean(
     };
     let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
     let name = &secret.meta.name;
-    context.client.delete(&Resource::SECRETS, SYSTEM, name, &options).await.if_there()?;
+    context.client.delete(&Resource::SECRETS, SYSTEM, name, &options).await.or_none()?;
     tracing::info!(secret = %name, "removed an expired bootstrap token");
     Ok(())
 }

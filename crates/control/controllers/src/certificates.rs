@@ -111,24 +111,27 @@ impl Csr {
         if let Some(usage) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {
             return Err(format!("invalid usage for client certificate: {usage}"));
         }
-        match usages.iter().any(|usage| usage == "client auth") {
-            true => Ok(()),
-            false => Err("missing required usage for client certificate: client auth".into()),
+        if usages.iter().any(|usage| usage == "client auth") {
+            Ok(())
+        } else {
+            Err("missing required usage for client certificate: client auth".into())
         }
     }
 }
 
 fn check_group(request: &RequestInfo) -> Result<(), String> {
-    match request.subject.organizations == ["system:nodes"] {
-        true => Ok(()),
-        false => Err("subject organization is not system:nodes".into()),
+    if request.subject.organizations == ["system:nodes"] {
+        Ok(())
+    } else {
+        Err("subject organization is not system:nodes".into())
     }
 }
 
 fn check_node(request: &RequestInfo) -> Result<(), String> {
-    match request.subject.common_name.starts_with("system:node:") {
-        true => Ok(()),
-        false => Err("subject common name does not begin with system:node:".into()),
+    if request.subject.common_name.starts_with("system:node:") {
+        Ok(())
+    } else {
+        Err("subject common name does not begin with system:node:".into())
     }
 }
 

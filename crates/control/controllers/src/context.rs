@@ -1,7 +1,7 @@
 use std::{future::Future, sync::Arc};
 
 use api_meta::{ObjectMeta, Timestamp, Tree as _};
-use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, PatchKind, PatchTarget, Resource, WorkQueue};
 use events::EventRecorder;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -98,7 +98,7 @@ impl Context {
         meta: &ObjectMeta,
         patch: Value,
     ) -> Result<Value, Error> {
-        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "" };
+        let at = PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "" };
         self.client.patch(resource, at, PatchKind::Merge, &patch).await
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api_meta::{ObjectMeta, Timestamp, Tree as _, Zone, null_default};
 use api_rules::cron::Schedule;
-use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
+use client::{DeleteOptions, Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -273,7 +273,7 @@ impl Reconciler {
             DeleteOptions { propagation_policy: Some("Background"), ..DeleteOptions::default() };
         let (client, meta) = (&self.context.client, &job.metadata);
         let deleted = client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await;
-        if deleted.if_there()?.is_some() {
+        if deleted.or_none()?.is_some() {
             self.context.events.normal(
                 owner.object(),
                 "SuccessfulDelete",

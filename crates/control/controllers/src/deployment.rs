@@ -7,7 +7,7 @@ mod status;
 use api_meta::{PartialObject, Tree as _};
 use std::{sync::Arc, time::Duration};
 
-use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -185,7 +185,7 @@ impl Reconciler {
                 let deleted = client
                     .delete(&Resource::REPLICA_SETS, &meta.namespace, &meta.name, &options)
                     .await;
-                deleted.if_there().map_err(plain)?;
+                deleted.or_none().map_err(plain)?;
             }
             Action::Annotate(annotations) => {
                 let patch = json!({"metadata": {"annotations": annotations}});

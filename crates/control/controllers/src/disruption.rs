@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api_meta::{
     IntOrString, LabelSelector, ObjectMeta, OwnerReference, Selector, Timestamp, null_default,
 };
-use client::{Error, IfThere as _, Resource, WorkQueue};
+use client::{Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -255,7 +255,7 @@ impl Reconciler {
         let Ok(resource) = found else { return Ok(None) };
         let path = resource.object(namespace, &owner.name, "scale");
         let found = client.call(http::Method::GET, &path, "", Default::default()).await;
-        Ok(found.if_there()?.and_then(|bytes| {
+        Ok(found.or_none()?.and_then(|bytes| {
             let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas))
         }))

@@ -7,7 +7,7 @@ mod plan;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
-use client::{DeleteOptions, Error, IfThere as _, Index, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, Index, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -166,7 +166,7 @@ impl Reconciler {
                 Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
             let options =
                 DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-            client.delete(resource, namespace, &meta.name, &options).await.if_there()?;
+            client.delete(resource, namespace, &meta.name, &options).await.or_none()?;
             self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
         }
         Ok(())

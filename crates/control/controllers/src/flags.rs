@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api_config::{
     GoDuration,
-    known::{self, Flag, Known},
+    known::{self, Flag, KnownFlags},
 };
 
 use crate::{Config, config::Autoscaling};
@@ -114,10 +114,10 @@ pub struct Args {
     pub disable_force_detach_on_timeout: bool,
     /// Flags that are refused with an error
     #[command(flatten)]
-    pub refused: Known<RefusedFlags>,
+    pub refused: KnownFlags<RefusedFlags>,
     /// Flags that are accepted without effect
     #[command(flatten)]
-    pub ignored: Known<Tables>,
+    pub ignored: KnownFlags<Tables>,
 }
 
 /// Lists the flags that would sign certificates with other keys than the cluster's.

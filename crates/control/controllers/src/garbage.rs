@@ -10,8 +10,8 @@ use std::{
 };
 
 use client::{
-    Change, Client, DeleteOptions, Error, IfThere as _, Informer, ListOptions, PatchKind, Patched,
-    Preconditions, Resource, WorkQueue,
+    Change, Client, DeleteOptions, Error, Informer, ListOptions, NotFoundExt as _, PatchKind,
+    PatchTarget, Preconditions, Resource, WorkQueue,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -245,7 +245,7 @@ impl Collector {
         };
         let client = &self.context.client;
         let deleted = client.delete(resource, &kept.namespace, &kept.name, &options).await;
-        deleted.if_there().map(drop)
+        deleted.or_none().map(drop)
     }
 
     async fn drop_owners(
@@ -298,10 +298,10 @@ impl Collector {
     ) -> Result<(), Error> {
         meta.put(&["uid"], json!(kept.uid));
         meta.put(&["resourceVersion"], json!(kept.version));
-        let at = Patched { namespace: &kept.namespace, name: &kept.name, subresource: "" };
+        let at = PatchTarget { namespace: &kept.namespace, name: &kept.name, subresource: "" };
         let client: &Client = &self.context.client;
         let patched =
             client.patch::<Value>(resource, at, PatchKind::Merge, &json!({"metadata": meta})).await;
-        patched.if_there().map(drop)
+        patched.or_none().map(drop)
     }
 }

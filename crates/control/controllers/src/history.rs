@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use std::sync::Arc;
 
-use client::{Error, IfThere as _, Resource};
+use client::{Error, NotFoundExt as _, Resource};
 use serde_json::{Value, json};
 
 use crate::{
@@ -132,7 +132,7 @@ impl Context {
             self.client
                 .delete(resource, &meta.namespace, &meta.name, &Default::default())
                 .await
-                .if_there()?;
+                .or_none()?;
         }
         Ok(())
     }

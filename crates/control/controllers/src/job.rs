@@ -8,7 +8,7 @@ mod success;
 
 use std::{sync::Arc, time::Duration};
 
-use client::{Error, IfThere as _, Index, Resource, WorkQueue};
+use client::{Error, Index, NotFoundExt as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -120,7 +120,7 @@ impl Reconciler {
         let meta = &pod.metadata;
         let patch = json!({"metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left}});
-        self.context.merge(&Resource::PODS, meta, patch).await.if_there().map(drop)
+        self.context.merge(&Resource::PODS, meta, patch).await.or_none().map(drop)
     }
 
     /// Removes the finalizer from the Pods of a deleted Job.

@@ -9,7 +9,9 @@ mod plan;
 use std::sync::Arc;
 
 use api_meta::{ObjectMeta, Tree as _};
-use client::{DeleteOptions, Error, IfThere as _, Index, PatchKind, Patched, Resource, WorkQueue};
+use client::{
+    DeleteOptions, Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -58,9 +60,10 @@ pub(crate) fn start(context: Context) {
     context.run(&queue, 2, waits, move |key| {
         let (own, again) = (own.clone(), again.clone());
         async move {
-            match key.contains('/') {
-                true => own.provision(&key).await,
-                false => own.reclaim(&key, &again).await,
+            if key.contains('/') {
+                own.provision(&key).await
+            } else {
+                own.reclaim(&key, &again).await
             }
         }
     });
@@ -141,7 +144,7 @@ impl Provisioner {
         };
         let Some(node) = nodes.iter().find(is_removed) else { return Ok(()) };
         // The informer may not have the volume yet.
-        let there: Option<Value> = self.context.client.get(&VOLUMES, "", name).await.if_there()?;
+        let there: Option<Value> = self.context.client.get(&VOLUMES, "", name).await.or_none()?;
         match there {
             Some(_) => Ok(()),
             None => self.annotate(&node.metadata.name, name, Value::Null).await,
@@ -158,7 +161,7 @@ impl Provisioner {
     }
 
     async fn patch(&self, node: &str, metadata: Value) -> Result<(), Error> {
-        let at = Patched { namespace: "", name: node, subresource: "" };
+        let at = PatchTarget { namespace: "", name: node, subresource: "" };
         let patch = json!({ "metadata": metadata });
         let client = &self.context.client;
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
@@ -175,11 +178,11 @@ impl Provisioner {
                 ..DeleteOptions::default()
             };
             let deleted = self.context.client.delete(&VOLUMES, "", &meta.name, &options).await;
-            return deleted.if_there().map(drop);
+            return deleted.or_none().map(drop);
         }
         let left: Vec<_> = meta.finalizers.iter().filter(|f| *f != FINALIZER).collect();
         let change = json!({"metadata": {"finalizers": left}});
         let written = self.context.merge_by_update(&VOLUMES, meta, "", &change).await;
-        written.if_there().map(drop)
+        written.or_none().map(drop)
     }
 }

@@ -3,7 +3,7 @@
 use api_meta::{ObjectMeta, PartialObject, Tree as _};
 use std::time::Duration;
 
-use client::{Client, DeleteOptions, Error, IfThere as _, ListOptions, Resource, WorkQueue};
+use client::{Client, DeleteOptions, Error, ListOptions, NotFoundExt as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -197,7 +197,7 @@ async fn empty_of(
                     client
                         .delete(resource, namespace, &left.metadata.name, &options)
                         .await
-                        .if_there()?;
+                        .or_none()?;
                 }
             }
             other => other?,
@@ -219,7 +219,7 @@ async fn empty_of(
 }
 
 async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
-    let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
+    let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
     let Some(found) = found else { return Ok(()) };
     let now = context.now().to_seconds();
     let old = found.items("status.conditions").to_vec();
@@ -242,12 +242,12 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
     }
     let resource = &Resource::NAMESPACES;
     let written = context.client.update_status::<_, Value>(resource, "", name, &wanted).await;
-    written.if_there().map(drop)
+    written.or_none().map(drop)
 }
 
 /// Removes the controller's finalizer, which lets the API server delete the namespace.
 async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
-    let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
+    let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
     let Some(mut namespace) = found else { return Ok(()) };
     if namespace["metadata"]["uid"] != meta.uid.as_str() {
         return Ok(());
@@ -260,7 +260,7 @@ async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), 
     let resource = &Resource::NAMESPACES;
     let finalized =
         client.update_subresource::<_, Value>(resource, "", name, "finalize", &namespace).await;
-    finalized.if_there().map(drop)
+    finalized.or_none().map(drop)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use api_meta::ObjectMeta;
-use client::{Error, IfThere as _, Index, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, Index, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -139,7 +139,7 @@ impl Lifecycle {
         let meta = &node.metadata;
         tracing::warn!(node = %meta.name, "no heartbeat within the grace period; setting the conditions to Unknown");
         let was_ready = health::readiness(node) == Readiness::Ready;
-        let at = Patched { namespace: "", name: &meta.name, subresource: "status" };
+        let at = PatchTarget { namespace: "", name: &meta.name, subresource: "status" };
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": changed}});
         self.context
             .client
@@ -190,9 +190,9 @@ impl Lifecycle {
                 {"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
             let meta: &ObjectMeta = &pod.metadata;
             let at =
-                Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+                PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
             let (client, kind) = (&self.context.client, PatchKind::Strategic);
-            client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.if_there()?;
+            client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.or_none()?;
             let about = eviction::object(meta);
             self.context.events.warning(about, "NodeNotReady", "Node is not ready");
         }

@@ -3,7 +3,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api_meta::PartialObject;
-use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Preconditions, Resource};
+use client::{
+    DeleteOptions, Error, NotFoundExt as _, PatchKind, PatchTarget, Preconditions, Resource,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -113,9 +115,10 @@ async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> 
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
             "message": "PodGC: node no longer exists", "lastTransitionTime": now}]}});
-        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+        let at =
+            PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
         let kind = PatchKind::Strategic;
-        context.client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.if_there()?;
+        context.client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.or_none()?;
     }
     // No kubelet will confirm the end of these Pods.
     let options = DeleteOptions {

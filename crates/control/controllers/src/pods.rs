@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{ObjectMeta, OwnerReference, PartialObject, Selector, Timestamp, Tree as _};
-use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
+use client::{DeleteOptions, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -206,7 +206,7 @@ impl Context {
     async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
         let (namespace, name) = (&owner.meta.namespace, &owner.meta.name);
         let found = self.client.get::<PartialObject>(&owner.resource, namespace, name).await;
-        Ok(found.if_there()?.is_some_and(|fresh| {
+        Ok(found.or_none()?.is_some_and(|fresh| {
             fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()
         }))
     }
@@ -224,7 +224,7 @@ impl Context {
             None => json!(owner.reference()),
         };
         let patch = json!({"metadata": {"uid": object.uid, "ownerReferences": [reference]}});
-        let at = Patched { namespace: &object.namespace, name: &object.name, subresource: "" };
+        let at = PatchTarget { namespace: &object.namespace, name: &object.name, subresource: "" };
         match self.client.patch::<Value>(resource, at, PatchKind::Strategic, &patch).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_not_found() || error.is_invalid() || error.is_conflict() => {

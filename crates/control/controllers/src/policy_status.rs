@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api_meta::{GroupVersionKind, ObjectMeta, Tree as _};
 use api_rules::expressions::Scope;
 use cel::{Composition, Decl, Program, Type};
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -59,19 +59,17 @@ async fn reconcile(context: &Context, policies: &Watched<Policy>, name: &str) ->
     let known = DeclaredTypes::of(&context.client, &policy.spec).await?;
     let warnings = warnings(&policy.spec, &known);
     let resource = Resource::VALIDATING_ADMISSION_POLICIES;
-    let checked = match warnings.is_empty() {
-        true => json!({}),
-        false => json!({"expressionWarnings": warnings}),
-    };
+    let checked =
+        if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
     let status = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": name},
         "status": {"observedGeneration": generation, "typeChecking": checked},
     });
-    let at = Patched { namespace: "", name, subresource: "status" };
+    let at = PatchTarget { namespace: "", name, subresource: "status" };
     let applied = PatchKind::Apply { manager: MANAGER, force: true };
     let written: Result<Value, Error> = context.client.patch(&resource, at, applied, &status).await;
-    written.if_there().map(drop)
+    written.or_none().map(drop)
 }
 
 /// The schemas of a policy's objects and parameters.
@@ -112,7 +110,7 @@ impl Api<'_> {
     /// Returns a document, or null if it does not exist.
     async fn document(&mut self, path: String) -> Result<&Value, Error> {
         if !self.documents.contains_key(&path) {
-            let read = self.client.get_raw(&path).await.if_there()?.unwrap_or(Value::Null);
+            let read = self.client.get_raw(&path).await.or_none()?.unwrap_or(Value::Null);
             self.documents.insert(path.clone(), read);
         }
         Ok(self.documents.get(&path).unwrap_or(&Value::Null))

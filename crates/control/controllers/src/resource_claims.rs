@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_meta::{OwnerReference, Tree as _};
-use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -191,7 +191,7 @@ impl Claims {
         if !names.is_empty() {
             let meta = &pod.metadata;
             let at =
-                Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+                PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
             let patch =
                 json!({"metadata": {"uid": meta.uid}, "status": {"resourceClaimStatuses": names}});
             let client = &self.context.client;

@@ -13,7 +13,7 @@ mod upkeep;
 
 use std::time::Duration;
 
-use client::{Patched, Resource};
+use client::{PatchTarget, Resource};
 use serde_json::{Value, json};
 use testkit::FakeApi;
 
@@ -65,7 +65,7 @@ async fn kubelet(api: FakeApi, period: Duration) {
                 continue;
             }
             number += 1;
-            let at = Patched {
+            let at = PatchTarget {
                 namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default(),
                 name: pod["metadata"]["name"].as_str().unwrap_or_default(),
                 subresource: "status",

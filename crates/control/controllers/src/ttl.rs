@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Timestamp;
-use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 
 use crate::{
     context::{Context, synced},
@@ -61,7 +61,7 @@ async fn reconcile(
     };
     let deleted =
         context.client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await;
-    deleted.if_there().map(drop)
+    deleted.or_none().map(drop)
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use api_meta::{
     UserInfo, query_decode,
 };
 use auth::authn::{
-    Anonymous, Authentication, Found, Presented, certificate::ClientCa, front_proxy::FrontProxy,
+    Anonymous, Authentication, AuthenticationResult, RequestCredentials, certificate::ClientCa,
+    front_proxy::FrontProxy,
 };
 use client::{Client, ListOptions, Resource};
 use futures_util::future::BoxFuture;
@@ -191,11 +192,15 @@ impl Server {
         let chain =
             parts.extensions.get::<Arc<Connection>>().map(|c| c.client_certificates.as_slice());
         let peer = self.authentication.peer(chain.unwrap_or_default(), now);
-        let presented =
-            Presented { peer: &peer, headers: &parts.headers, path: parts.uri.path(), now };
+        let presented = RequestCredentials {
+            peer: &peer,
+            headers: &parts.headers,
+            path: parts.uri.path(),
+            now,
+        };
         match self.authentication.authenticate(&presented, &NoObjects) {
-            Ok(Found::Known(found)) => Ok(found.user),
-            Ok(Found::Elsewhere(_)) | Err(_) => Err(Status::unauthorized()),
+            Ok(AuthenticationResult::Authenticated(found)) => Ok(found.user),
+            Ok(AuthenticationResult::UnknownToken(_)) | Err(_) => Err(Status::unauthorized()),
         }
     }
 
@@ -243,9 +248,12 @@ impl Server {
         };
         if !asked.name.is_empty() {
             let found = self.client.get::<View>(resource, asked.namespace, asked.name).await;
-            let view = found.map_err(|error| match error.is_not_found() {
-                true => Status::not_found(&GroupResource::new("", asked.resource), asked.name),
-                false => to_status(&error),
+            let view = found.map_err(|error| {
+                if error.is_not_found() {
+                    Status::not_found(&GroupResource::new("", asked.resource), asked.name)
+                } else {
+                    to_status(&error)
+                }
             })?;
             let known = view.answer(&*self.scraper.nodes().await, is_pod);
             let full = if is_pod {

@@ -348,9 +348,10 @@ impl Core {
 
     /// Returns the progress of the device allocations of an assumed Pod.
     pub fn devices_ready(&self, pod: &Pod, devices: &[DeviceBinding]) -> Progress {
-        match self.assumed.contains_key(&pod.id.uid) {
-            true => self.cluster.devices.progress(pod, devices),
-            false => Progress::Refused("the pod is gone".to_owned()),
+        if self.assumed.contains_key(&pod.id.uid) {
+            self.cluster.devices.progress(pod, devices)
+        } else {
+            Progress::Refused("the pod is gone".to_owned())
         }
     }
 
@@ -361,9 +362,10 @@ impl Core {
 
     /// Returns the progress of the volume bindings of an assumed Pod.
     pub fn binding(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
-        match self.assumed.contains_key(&pod.id.uid) {
-            true => self.cluster.volumes.progress(pod, claims),
-            false => Progress::Refused("the pod is gone".to_owned()),
+        if self.assumed.contains_key(&pod.id.uid) {
+            self.cluster.volumes.progress(pod, claims)
+        } else {
+            Progress::Refused("the pod is gone".to_owned())
         }
     }
 
@@ -422,13 +424,15 @@ impl Core {
     fn choose(&self, pod: &Pod, node: NodeIx) -> Option<(Vec<ClaimBinding>, Vec<DeviceBinding>)> {
         let (cluster, node) = (&self.cluster, self.cluster.node(node));
         let profile = cluster.profiles.of(&pod.scheduler_name);
-        let claims = match profile.filters_by("VolumeBinding") {
-            true => cluster.volumes.choose(pod, node).unwrap_or_default(),
-            false => Vec::new(),
+        let claims = if profile.filters_by("VolumeBinding") {
+            cluster.volumes.choose(pod, node).unwrap_or_default()
+        } else {
+            Vec::new()
         };
-        let devices = match profile.filters_by("DynamicResources") {
-            true => cluster.devices.choose(pod, node)?,
-            false => Vec::new(),
+        let devices = if profile.filters_by("DynamicResources") {
+            cluster.devices.choose(pod, node)?
+        } else {
+            Vec::new()
         };
         Some((claims, devices))
     }

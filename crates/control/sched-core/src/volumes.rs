@@ -286,9 +286,10 @@ impl Volumes {
         let limits: HashMap<_, _> = drivers
             .filter_map(|driver| Some((driver.name.clone(), driver.allocatable.as_ref()?.count?)))
             .collect();
-        match limits.is_empty() {
-            true => drop(self.limits.remove(node)),
-            false => drop(self.limits.insert(node.into(), limits)),
+        if limits.is_empty() {
+            self.limits.remove(node);
+        } else {
+            self.limits.insert(node.into(), limits);
         }
     }
 
@@ -408,9 +409,10 @@ impl Volumes {
         let other_node = claim.selected_node.as_ref().is_some_and(|chosen| **chosen != *node.name);
         let class = class.filter(|_| !other_node).ok_or(Lack::Volume)?;
         let tells = self.capacity_drivers.contains(&class.provisioner);
-        match !tells || self.capacities.values().any(|room| room.is_for(claim, node)) {
-            true => Ok(()),
-            false => Err(Lack::Capacity),
+        if !tells || self.capacities.values().any(|room| room.is_for(claim, node)) {
+            Ok(())
+        } else {
+            Err(Lack::Capacity)
         }
     }
 

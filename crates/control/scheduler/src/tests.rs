@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use client::Resource;
 use serde_json::{Value, json};
-use testkit::{FakeApi, Panics};
+use testkit::{FakeApi, PanicInjector};
 
 use super::*;
 
@@ -44,7 +44,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 async fn schedules_all_pods_despite_thousand_panics() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let (core, calls) = (Panics::new(3, 500, 0.5), Panics::new(4, 500, 0.2));
+    let (core, calls) = (PanicInjector::new(3, 500, 0.5), PanicInjector::new(4, 500, 0.2));
     let (client, running, deciding) =
         (calls.in_client(api.clone(), "scheduler"), tasks.clone(), core.clone());
     let decide = move |core: &mut Core, now: u64| {
@@ -118,7 +118,7 @@ async fn binds_pod_after_its_waiting_claim() {
         api.get(&Resource::PODS, "default", name).unwrap_or_default()["spec"]["nodeName"].clone()
     };
     let bind = async |name: &str, volume: &str| {
-        let at = client::Patched { namespace: "default", name, subresource: "" };
+        let at = client::PatchTarget { namespace: "default", name, subresource: "" };
         let change = json!({"spec": {"volumeName": volume},
             "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}});
         api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, change).await;
@@ -132,7 +132,7 @@ async fn binds_pod_after_its_waiting_claim() {
     .await;
     assert!(node_of("made").is_null(), "it is not bound before its claim");
     // The provisioner rejects the node, and is asked again after the Pod's backoff.
-    let at = client::Patched { namespace: "default", name: "made", subresource: "" };
+    let at = client::PatchTarget { namespace: "default", name: "made", subresource: "" };
     let back = json!({"metadata": {"annotations": {selected: null}}});
     api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, back).await;
     until("the Pod has an Event", || {
@@ -228,7 +228,7 @@ async fn allocates_devices_before_binding_pod() {
         .delete(&Resource::PODS, "default", winner, &Default::default())
         .await
         .unwrap();
-    let at = client::Patched { namespace: "default", name: winner, subresource: "status" };
+    let at = client::PatchTarget { namespace: "default", name: winner, subresource: "status" };
     let back = json!({"status": {"allocation": null, "reservedFor": null}});
     api.merge(&Resource::RESOURCE_CLAIMS, at, back).await;
     until("the other has it", || node_of(loser) == "n2").await;
@@ -247,7 +247,7 @@ async fn allocates_devices_before_binding_pod() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(node_of("far").is_null(), "the device is not ready");
     let say = async |condition: &str| {
-        let at = client::Patched { namespace: "default", name: "far", subresource: "status" };
+        let at = client::PatchTarget { namespace: "default", name: "far", subresource: "status" };
         let said = json!([{"driver": "e", "pool": "t", "device": "far", "conditions": [
             {"type": condition, "status": "True", "reason": "Because", "message": ""}]}]);
         api.merge(&Resource::RESOURCE_CLAIMS, at, json!({"status": {"devices": said}})).await;
@@ -288,7 +288,7 @@ async fn api_server_accepts_allocation() {
     let account = json!({"metadata": {"name": "default"}});
     let _ = admin.create::<_, Value>(&Resource::SERVICE_ACCOUNTS, "default", &account).await;
     make(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
-    let at = client::Patched { namespace: "", name: "n", subresource: "status" };
+    let at = client::PatchTarget { namespace: "", name: "n", subresource: "status" };
     let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
     let merge = client::PatchKind::Merge;
@@ -352,7 +352,7 @@ async fn api_server_accepts_allocation() {
         "pool": "gone", "device": "x"}]}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
         {"key": "metadata.name", "operator": "In", "values": ["gone"]}]}]}}});
     make(&Resource::RESOURCE_CLAIMS, json!({"metadata": {"name": "third"}, "spec": spec})).await;
-    let at = client::Patched { namespace: "default", name: "third", subresource: "status" };
+    let at = client::PatchTarget { namespace: "default", name: "third", subresource: "status" };
     let status = json!({"status": gone});
     admin.patch::<Value>(&Resource::RESOURCE_CLAIMS, at, merge, &status).await.unwrap();
     make(&Resource::PODS, user("r", "third")).await;

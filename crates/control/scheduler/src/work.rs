@@ -1,7 +1,7 @@
 use api_meta::Tree as _;
 use std::{sync::Arc, time::Duration};
 
-use client::{Client, DeleteOptions, PatchKind, Patched, Resource};
+use client::{Client, DeleteOptions, PatchKind, PatchTarget, Resource};
 use events::{EventRecorder, ObjectRef};
 use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ impl Worker {
 
     async fn patch_status(&self, pod: &Pod, status: Value) {
         let at =
-            Patched { namespace: &pod.id.namespace, name: &pod.id.name, subresource: "status" };
+            PatchTarget { namespace: &pod.id.namespace, name: &pod.id.name, subresource: "status" };
         let patch = json!({"metadata": {"uid": pod.id.uid}, "status": status});
         match self.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
             Ok(_) => {}

@@ -52,7 +52,11 @@ impl Client {
     pub fn open(region: &str, environment: Environment<'_>) -> Result<Self, Error> {
         if !place::is_region(region) {
             let reason = "is not the name of a region";
-            return Err(Error::Place { variable: "AWS_REGION", value: region.to_owned(), reason });
+            return Err(Error::InvalidSetting {
+                variable: "AWS_REGION",
+                value: region.to_owned(),
+                reason,
+            });
         }
         let authorities = environment("AWS_CA_BUNDLE").filter(|path| !path.is_empty());
         Ok(Self {
@@ -66,7 +70,7 @@ impl Client {
     }
 
     /// Returns the client with an explicit key.
-    pub fn with_key(self, given: crate::Given) -> Self {
+    pub fn with_key(self, given: crate::StaticKey) -> Self {
         let credentials = Source::new(&self.region, self.authorities.clone(), Some(given));
         Self { credentials, ..self }
     }
@@ -128,7 +132,10 @@ impl Client {
                 members.insert(name.to_owned(), token);
             }
         }
-        Err(Error::Nonsense { operation: operation.to_owned(), cause: "it has too many pages" })
+        Err(Error::InvalidAnswer {
+            operation: operation.to_owned(),
+            cause: "it has too many pages",
+        })
     }
 
     async fn send_once(
@@ -169,9 +176,10 @@ impl Client {
         if let Some(transport) = transports.get(&place.server) {
             return Ok(transport.clone());
         }
-        let tls = match place.server.starts_with("http:") {
-            true => ClientTls::anyone(),
-            false => trust(self.authorities.as_deref())?,
+        let tls = if place.server.starts_with("http:") {
+            ClientTls::anyone()
+        } else {
+            trust(self.authorities.as_deref())?
         };
         let transport = Arc::new(HttpTransport::kept_http1(&place.server, tls)?);
         transports.insert(place.server.clone(), transport.clone());

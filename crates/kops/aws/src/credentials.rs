@@ -29,7 +29,7 @@ const MARGIN: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// An explicit key.
 #[derive(Clone)]
-pub struct Given {
+pub struct StaticKey {
     /// The access key ID.
     pub key: String,
     /// The secret access key.
@@ -50,7 +50,7 @@ pub struct Source {
 impl Source {
     /// Creates a source from an explicit key, or from the places that AWS' own tools search. `authorities` is a file of
     /// certificate authorities for servers; `None` for the system's.
-    pub fn new(region: &str, authorities: Option<String>, given: Option<Given>) -> Self {
+    pub fn new(region: &str, authorities: Option<String>, given: Option<StaticKey>) -> Self {
         let given = given.map(|own| Credentials::new(own.key, own.secret, None, None, own.from));
         let (provider, kept) = (OnceCell::new(), Mutex::new(given));
         Self { region: region.to_owned(), authorities, provider, kept }
@@ -129,10 +129,8 @@ async fn send(
     *request.uri_mut() = path.parse()?;
     let authority = to.authority().map(ToString::to_string).unwrap_or_default();
     request.headers_mut().insert(http::header::HOST, authority.parse()?);
-    let tls = match server.starts_with("http:") {
-        true => ClientTls::anyone(),
-        false => crate::trust(authorities)?,
-    };
+    let tls =
+        if server.starts_with("http:") { ClientTls::anyone() } else { crate::trust(authorities)? };
     let transport = HttpTransport::http1(&server, tls)?;
     let (head, body) = transport.send(request).await?.into_parts();
     let body = client::read(&server, body, LARGEST).await?;

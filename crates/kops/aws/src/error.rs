@@ -8,13 +8,13 @@ pub enum Error {
     )]
     Credentials { cause: String },
     #[error("{variable}={value:?} {reason}")]
-    Place { variable: &'static str, value: String, reason: &'static str },
+    InvalidSetting { variable: &'static str, value: String, reason: &'static str },
     #[error("calling {operation} at {server}: {cause}; check whether it can be reached")]
     Server { operation: String, server: String, cause: String },
     #[error("calling {operation}: the answer is {status}, {code}: {message}")]
     Refused { operation: String, status: u16, code: String, message: String },
     #[error("calling {operation}: the answer cannot be used: {cause}")]
-    Nonsense { operation: String, cause: &'static str },
+    InvalidAnswer { operation: String, cause: &'static str },
     #[error(
         "{operation} with {parameter:?} is not in the table of operations: this is a bug; please report it"
     )]

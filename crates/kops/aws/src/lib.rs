@@ -19,7 +19,7 @@ mod sign;
 pub mod xml;
 
 pub use ask::Client;
-pub use credentials::{Given, Source};
+pub use credentials::{Source, StaticKey};
 pub use error::Error;
 pub use place::is_region;
 pub use sign::{hash, sign, trust};

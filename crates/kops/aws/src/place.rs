@@ -83,7 +83,7 @@ pub(crate) fn custom_endpoint(environment: Environment<'_>) -> Result<Option<Str
         Some(host) if !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) => {
             Ok(Some(server))
         }
-        _ => Err(Error::Place {
+        _ => Err(Error::InvalidSetting {
             variable,
             value: given,
             reason: "is not of the form https://host:port",

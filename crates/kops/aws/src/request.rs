@@ -140,7 +140,7 @@ pub(crate) fn answer(
         let (operation, status) = (operation.name.to_owned(), status.as_u16());
         return Err(Error::Refused { operation, status, code, message });
     }
-    let nonsense = |cause| Error::Nonsense { operation: operation.name.to_owned(), cause };
+    let nonsense = |cause| Error::InvalidAnswer { operation: operation.name.to_owned(), cause };
     if let Protocol::Json(..) = protocol {
         return match body {
             [] => Ok(Value::Object(Map::new())),
@@ -248,7 +248,7 @@ mod tests {
             </DescribeAutoScalingGroupsResult></DescribeAutoScalingGroupsResponse>";
         assert_eq!(read(200, text).unwrap(), json!({"NextToken": "a"}));
         for wrong in ["", "<html/>", &text[..text.len() - 1], "<!DOCTYPE a><a/>"] {
-            assert!(matches!(read(200, wrong), Err(Error::Nonsense { .. })), "{wrong}");
+            assert!(matches!(read(200, wrong), Err(Error::InvalidAnswer { .. })), "{wrong}");
         }
         let text = "<ErrorResponse><Error><Type>Sender</Type><Code>Throttling</Code><Message>Rate\n exceeded</Message></Error></ErrorResponse>";
         let error = read(400, text).unwrap_err();

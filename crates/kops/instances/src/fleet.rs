@@ -32,7 +32,7 @@ pub struct Fleet {
 /// The desired state of a fleet, stored in `fleet.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Wanted {
+pub struct FleetSpec {
     /// The cluster's name.
     pub cluster: String,
     /// The address range of the link between the machines, as a CIDR. Empty until it is chosen.
@@ -136,7 +136,7 @@ pub(crate) fn version(user_data: &str) -> String {
     HEXLOWER.encode(sum.get(..8).unwrap_or(&sum))
 }
 
-impl Wanted {
+impl FleetSpec {
     /// Returns the group of a machine.
     pub fn group_of(&self, machine: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.names().any(|name| name == machine))
@@ -206,12 +206,12 @@ impl Fleet {
     }
 
     /// Reads the desired state; `None` if none has been written.
-    pub fn wanted(&self) -> Result<Option<Wanted>, Error> {
+    pub fn wanted(&self) -> Result<Option<FleetSpec>, Error> {
         read(&self.root.join("fleet.json"))
     }
 
     /// Writes the desired state. Claims the directory for the cluster if it is new or empty.
-    pub fn write(&self, wanted: &Wanted) -> Result<(), Error> {
+    pub fn write(&self, wanted: &FleetSpec) -> Result<(), Error> {
         match self.owner()? {
             Some(owner) if owner == wanted.cluster => {}
             Some(owner) => return Err(self.foreign(format!("it belongs to cluster {owner}"))),
@@ -308,17 +308,17 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn wanted(size: u32) -> Wanted {
+    fn wanted(size: u32) -> FleetSpec {
         let group = |name: &str, size| Group {
             name: name.to_owned(),
             numbers: (1..=size).collect(),
             ..Group::default()
         };
-        Wanted {
+        FleetSpec {
             cluster: "a.example.com".to_owned(),
             link: "172.29.7.0/24".to_owned(),
             groups: vec![group("cp", 1), group("nodes", size)],
-            ..Wanted::default()
+            ..FleetSpec::default()
         }
     }
 
@@ -364,7 +364,7 @@ mod tests {
         let fleet = Fleet::at(dir.path().join("a"));
         fleet.write(&wanted(1)).unwrap();
         assert_eq!(fleet.wanted().unwrap(), Some(wanted(1)));
-        let other = Wanted { cluster: "b".to_owned(), ..wanted(1) };
+        let other = FleetSpec { cluster: "b".to_owned(), ..wanted(1) };
         assert!(fleet.write(&other).unwrap_err().to_string().contains("a.example.com"));
         fs::write(dir.path().join("photo.jpg"), "").unwrap();
         assert!(Fleet::at(dir.path()).write(&other).is_err());

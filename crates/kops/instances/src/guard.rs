@@ -9,7 +9,7 @@ use std::{
 
 use nix::{sys::signal, unistd::Pid};
 use sys::{
-    kept::{Kept, exited, stop},
+    kept::{SupervisedProcess, exited, stop},
     process::PidFile,
 };
 
@@ -73,7 +73,7 @@ pub(crate) async fn keep_companion(fleet: &Fleet, companion: &Companion) {
     let directory = companions(fleet);
     let at = |extension: &str| directory.join(format!("{}.{extension}", companion.name));
     let file = PidFile(at("pid"));
-    let mut kept = Kept::new(&companion.name, file.clone());
+    let mut kept = SupervisedProcess::new(&companion.name, file.clone());
     loop {
         let start = || {
             fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
@@ -118,7 +118,7 @@ pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     Role::Guard.record(&fleet, own)?;
-    let mut kept = Kept::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
+    let mut kept = SupervisedProcess::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
     let keep = async {
         while !ending_mark(&fleet).exists() {
             kept.live(|| Role::Keeper.start(&fleet), async |_| (), std::future::pending()).await;

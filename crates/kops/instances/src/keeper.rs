@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    Error, Fleet, Group, Machine, Wanted, fleet,
+    Error, Fleet, FleetSpec, Group, Machine, fleet,
     guard::{self, Role},
     link,
     machine::{document, pid_file},
@@ -77,7 +77,7 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     tasks.keep("disks of machines that ended", move || sweep(cleaned.clone()));
     let mut hangups = signal(SignalKind::hangup())
         .map_err(|e| Error::Other(format!("listening for SIGHUP: {e}")))?;
-    let mut kept: BTreeMap<String, watch::Sender<Wanted>> = BTreeMap::new();
+    let mut kept: BTreeMap<String, watch::Sender<FleetSpec>> = BTreeMap::new();
     let mut beside = BTreeSet::new();
     loop {
         let wanted = fleet.wanted()?.unwrap_or_default();
@@ -116,14 +116,14 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
 }
 
 /// Returns the machines that exist but are not wanted.
-fn unwanted_machines(fleet: &Fleet, wanted: &Wanted) -> Vec<String> {
+fn unwanted_machines(fleet: &Fleet, wanted: &FleetSpec) -> Vec<String> {
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| wanted.group_of(name).is_none()).collect()
 }
 
 /// Keeps one machine running while it is wanted: creates it, waits for its end, and creates it again.
-async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<Wanted>) {
+async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<FleetSpec>) {
     let mut backoff = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     loop {
         let wanted = changes.borrow_and_update().clone();
@@ -156,7 +156,7 @@ async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<Wa
 /// Returns the PID of the machine's first process. Starts the process if it does not run.
 async fn ensure_running(
     fleet: &Fleet,
-    wanted: &Wanted,
+    wanted: &FleetSpec,
     group: &Group,
     name: &str,
 ) -> Result<i32, Error> {
@@ -270,7 +270,7 @@ async fn refresh(fleet: &Fleet, name: &str) {
 /// Ends every process of a machine and removes its disk, and its volumes if `volumes` is set.
 async fn remove_machine(
     fleet: &Fleet,
-    wanted: &Wanted,
+    wanted: &FleetSpec,
     name: &str,
     volumes: bool,
 ) -> Result<(), Error> {

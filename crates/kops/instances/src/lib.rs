@@ -24,7 +24,7 @@ pub mod runtime;
 pub mod space;
 
 pub use error::Error;
-pub use fleet::{Companion, Fleet, Group, Wanted};
+pub use fleet::{Companion, Fleet, FleetSpec, Group};
 pub use guard::{guard, start};
 pub use keeper::{keep, remove, replace};
 pub use machine::{Machine, PROGRAMS};

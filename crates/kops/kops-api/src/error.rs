@@ -8,7 +8,7 @@ pub enum Error {
     #[error("reading {what}: {cause}")]
     Yaml { what: String, cause: String },
     #[error("reading {what}: the object is too large or too deep: {cause}")]
-    Exceeded { what: String, cause: api_meta::Exceeded },
+    Exceeded { what: String, cause: api_meta::BudgetExceeded },
     #[error(
         "reading {what}: apiVersion {version:?}, kind {kind:?} is not one of kops.k8s.io/v1alpha2 and v1alpha3: \
          Cluster, InstanceGroup, Keyset, SSHCredential, Host"

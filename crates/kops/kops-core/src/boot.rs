@@ -35,16 +35,18 @@ pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config
             "ConfigServer.CACertificates",
             authority.map_or("", |keyset| &keyset.certificates),
         );
-        let hosts = match addresses.is_empty() {
-            true => vec![name],
-            false => {
-                boot.set("ConfigServer.tlsServerName", name);
-                addresses.clone()
-            }
+        let hosts = if addresses.is_empty() {
+            vec![name]
+        } else {
+            boot.set("ConfigServer.tlsServerName", name);
+            addresses.clone()
         };
-        let servers = hosts.iter().map(|host| match host.contains(':') {
-            true => format!("https://[{host}]:{PORT}/"),
-            false => format!("https://{host}:{PORT}/"),
+        let servers = hosts.iter().map(|host| {
+            if host.contains(':') {
+                format!("https://[{host}]:{PORT}/")
+            } else {
+                format!("https://{host}:{PORT}/")
+            }
         });
         boot.set("ConfigServer.servers", servers.collect::<Vec<_>>());
     }

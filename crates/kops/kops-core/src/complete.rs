@@ -55,12 +55,12 @@ pub fn complete(
 }
 
 fn check(what: &str, problems: ErrorList) -> Result<(), Error> {
-    match problems.is_empty() {
-        true => Ok(()),
-        false => {
-            Err(kops_api::Error::Fields { what: what.to_owned(), problems: problems.into() }.into())
-        }
+    if !problems.is_empty() {
+        return Err(
+            kops_api::Error::Fields { what: what.to_owned(), problems: problems.into() }.into()
+        );
     }
+    Ok(())
 }
 
 /// Runs the builders until nothing changes. In every round the user's values override theirs.
@@ -124,10 +124,8 @@ fn complete_api(cluster: &mut Object, groups: &[Object]) {
     let spec = &cluster.spec;
     if !spec.has("api.dns") && !spec.has("api.loadBalancer") {
         let role = |group: &&Object, role: &str| group.spec.text("role") == role;
-        let serves = match groups.iter().any(|g| role(&g, "APIServer")) {
-            true => "APIServer",
-            false => "ControlPlane",
-        };
+        let serves =
+            if groups.iter().any(|g| role(&g, "APIServer")) { "APIServer" } else { "ControlPlane" };
         let subnets =
             groups.iter().filter(|g| role(g, serves)).flat_map(|g| g.spec.texts("subnets"));
         let kinds: Vec<_> = subnets

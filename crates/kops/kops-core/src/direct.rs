@@ -1,7 +1,7 @@
 //! Compares a model with the existing resources in AWS, and plans the calls that make them equal.
 //!
 //! The module is pure: the caller makes the calls. The caller answers [`questions`] until there are none, parses the
-//! answers as [`There`], and carries out a [`Plan`] change by change.
+//! answers as [`ExistingResources`], and carries out a [`Plan`] change by change.
 //!
 //! A resource is identified by its kind and by a value that is unique within the kind, such as a name. So an
 //! interrupted run finds the resources it has created. Work left after a creation is a difference like any other. Read
@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use self::{
-    erase::{Erasure, erasures},
-    look::{Answers, There, questions},
+    erase::{Deletion, erasures},
+    look::{Answers, ExistingResources, questions},
     machines::{Group, Machine},
-    make::{Making, makes},
+    make::{Creation, makes},
     plan::{Change, Plan, changes, plan},
     scope::Scope,
 };
@@ -60,7 +60,7 @@ pub type Ids = BTreeMap<Ref, String>;
 
 /// An existing resource.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct ExistingResource {
     /// Its ID, ARN or name.
     pub id: String,
     /// Its fields.

@@ -36,13 +36,11 @@ pub fn complete_group(
     let kubelet = kubelet(cluster, &group, &role, world.api_server_nodes);
     group.spec.set("kubelet", kubelet);
     let problems = validate_group(&group, Some(cluster));
-    match problems.is_empty() {
-        true => Ok(group),
-        false => {
-            let what = format!("instance group {}", group.name());
-            Err(kops_api::Error::Fields { what, problems: problems.into() }.into())
-        }
+    if !problems.is_empty() {
+        let what = format!("instance group {}", group.name());
+        return Err(kops_api::Error::Fields { what, problems: problems.into() }.into());
     }
+    Ok(group)
 }
 
 fn label(group: &mut Object, key: &str, value: &str) {

@@ -9,7 +9,7 @@ const STARTING: Duration = Duration::from_secs(600);
 
 /// A machine with its state in the cluster.
 #[derive(Clone, Debug)]
-pub struct Patient {
+pub struct MachineHealth {
     /// The machine's name.
     pub name: String,
     /// `true` for a control plane.
@@ -28,7 +28,7 @@ pub struct Patient {
     pub member_answers: bool,
 }
 
-impl Patient {
+impl MachineHealth {
     /// Reports whether the last sign of life came from this machine, not from an earlier one of the same name.
     fn has_joined(&self) -> bool {
         self.seen.is_some_and(|seen| seen >= self.made)
@@ -67,7 +67,7 @@ pub enum Healing {
 
 /// Decides the next action. One machine is replaced at a time. No machine is replaced if too many are unready, because
 /// the cause is then elsewhere. No control plane is replaced if etcd would lose its quorum.
-pub fn heal(all: &[Patient], now: Timestamp) -> Healing {
+pub fn heal(all: &[MachineHealth], now: Timestamp) -> Healing {
     let mut due: Vec<_> = all.iter().filter(|machine| machine.is_due(now)).collect();
     due.sort_by_key(|machine| (machine.unready_since(), &machine.name));
     let Some(first) = due.first() else { return Healing::Nothing };
@@ -84,7 +84,7 @@ pub fn heal(all: &[Patient], now: Timestamp) -> Healing {
         return wait(format!("machine {} is starting, and one is replaced at a time", other.name));
     }
     let members = all.iter().filter(|machine| machine.control_plane).count();
-    let kept = |without: &Patient| {
+    let kept = |without: &MachineHealth| {
         let others =
             all.iter().filter(|machine| machine.control_plane && machine.name != without.name);
         others.filter(|machine| machine.member_answers).count() > members / 2
@@ -108,8 +108,8 @@ mod tests {
 
     const NOW: i64 = 10_000;
 
-    fn well(name: &str, control_plane: bool) -> Patient {
-        Patient {
+    fn well(name: &str, control_plane: bool) -> MachineHealth {
+        MachineHealth {
             name: name.to_owned(),
             control_plane,
             made: at(0),
@@ -121,9 +121,9 @@ mod tests {
         }
     }
 
-    fn ill(name: &str, control_plane: bool, seconds: i64) -> Patient {
+    fn ill(name: &str, control_plane: bool, seconds: i64) -> MachineHealth {
         let since = at(NOW - seconds);
-        Patient {
+        MachineHealth {
             ready: false,
             since: Some(since),
             seen: Some(since),
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn outcome(all: &[Patient]) -> String {
+    fn outcome(all: &[MachineHealth]) -> String {
         match heal(all, at(NOW)) {
             Healing::Nothing => "nothing".to_owned(),
             Healing::Wait { machine, reason } => format!("{machine} waits: {reason}"),
@@ -146,10 +146,10 @@ mod tests {
         assert_eq!(outcome(&[cp.clone(), b.clone()]), "nothing");
         assert_eq!(outcome(&[cp.clone(), ill("a", false, 59)]), "nothing");
         assert_eq!(outcome(&[cp.clone(), ill("a", false, 60)]), "a after 60");
-        let left_alone = Patient { repair_after: None, ..ill("a", false, 6000) };
+        let left_alone = MachineHealth { repair_after: None, ..ill("a", false, 6000) };
         assert_eq!(outcome(&[cp.clone(), left_alone]), "nothing");
         // The longest unready one first. Two of six are a third, three are more.
-        let six = |third: Patient| {
+        let six = |third: MachineHealth| {
             [
                 cp.clone(),
                 b.clone(),
@@ -162,17 +162,19 @@ mod tests {
         assert_eq!(outcome(&six(well("d", false))), "y after 80");
         assert!(outcome(&six(ill("d", false, 5))).starts_with("y waits: 3 of 6"));
         // A replaced machine has to come up first; its Node still is the old machine's.
-        let coming = Patient { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
+        let coming =
+            MachineHealth { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
         assert!(outcome(&six(coming)).contains("over a third"));
         let eight: Vec<_> = ["e", "f", "g"].map(|name| well(name, false)).into();
-        let coming = Patient { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
+        let coming =
+            MachineHealth { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
         let all: Vec<_> = six(coming).into_iter().chain(eight).collect();
         assert!(outcome(&all).contains("machine d is starting"), "{}", outcome(&all));
     }
 
     #[test]
     fn replaces_machine_that_never_joins() {
-        let never = |made: i64| Patient {
+        let never = |made: i64| MachineHealth {
             made: at(made),
             seen: None,
             ready: false,
@@ -188,13 +190,13 @@ mod tests {
         let (a, b) = (well("a", true), well("b", true));
         assert_eq!(outcome(&[a.clone(), b.clone(), ill("c", true, 90)]), "c after 90");
         // Its Node is Ready, but its member does not answer.
-        let silent = Patient { member_answers: false, ..b };
+        let silent = MachineHealth { member_answers: false, ..b };
         assert!(outcome(&[a, silent, ill("c", true, 90)]).contains("quorum"));
         assert!(outcome(&[ill("a", true, 90), well("n", false)]).contains("quorum"));
         // A worker is replaced first.
         let all = [
             well("a", true),
-            Patient { member_answers: false, ..well("b", true) },
+            MachineHealth { member_answers: false, ..well("b", true) },
             ill("c", true, 90),
         ];
         let more = ["n", "o", "p"].map(|name| well(name, false));

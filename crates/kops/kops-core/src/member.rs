@@ -96,7 +96,7 @@ pub enum Content {
 
 /// An etcd member, as reported by a quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct EtcdMember {
     /// The member's peer URL.
     pub peer_url: String,
     /// The member's name; empty until it has started.
@@ -123,7 +123,7 @@ pub struct Volume<'a> {
     /// All members in the spec.
     pub members: &'a [String],
     /// The members of the cluster, if a quorum answers.
-    pub quorum: Option<&'a [Known]>,
+    pub quorum: Option<&'a [EtcdMember]>,
     /// The mark in the store.
     pub begun: Option<&'a Mark>,
     /// A pending command to restore a backup.
@@ -181,13 +181,14 @@ pub fn start(volume: &Volume<'_>) -> Start {
     let id = volume.tag.map(|tag| tag.id.as_str());
     if let Some(begun) = volume.begun {
         let is_founder = begun.members.get(volume.member).map(String::as_str) == id && id.is_some();
-        return match is_founder && !volume.is_used() {
-            true => Start::Begin,
-            false => Start::Wait(
+        return if is_founder && !volume.is_used() {
+            Start::Begin
+        } else {
+            Start::Wait(
                 "the volume is blank, the cluster was started before, and no quorum of its members answers: if too few \
                  are left, restore a backup"
                     .to_owned(),
-            ),
+            )
         };
     }
     if volume.backup {
@@ -235,7 +236,7 @@ fn gather(volume: &Volume<'_>, generation: String, backup: &str) -> Start {
 }
 
 /// Decides for a blank volume in a running cluster.
-fn join(volume: &Volume<'_>, quorum: &[Known]) -> Start {
+fn join(volume: &Volume<'_>, quorum: &[EtcdMember]) -> Start {
     let own = quorum.iter().find(|member| member.peer_url == volume.peer_url);
     let used = volume.is_used();
     // A member that never started has given no votes, so it may still start under its identity.
@@ -277,9 +278,9 @@ mod tests {
         members.iter().map(|member| ((*member).to_owned(), format!("v-{member}"))).collect()
     }
 
-    fn known(member: &str, learner: bool, started: bool) -> Known {
+    fn known(member: &str, learner: bool, started: bool) -> EtcdMember {
         let name = if started { member.to_owned() } else { String::new() };
-        Known { peer_url: format!("https://{member}"), name, learner }
+        EtcdMember { peer_url: format!("https://{member}"), name, learner }
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
         let (fresh, used, other) = (tag("a", false), tag("a", true), tag("b", false));
         let foreign = Tag { cluster: "d".to_owned(), ..tag("a", false) };
         let others = [known("b", false, true), known("c", false, true)];
-        let with = |own: Known| [others.to_vec(), vec![own]].concat();
+        let with = |own: EtcdMember| [others.to_vec(), vec![own]].concat();
         let (lost, expected, joining) = (
             with(known("a", false, true)),
             with(known("a", false, false)),

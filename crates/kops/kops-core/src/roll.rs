@@ -19,7 +19,7 @@ pub struct Pace {
 
 /// A machine of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rolled {
+pub struct RollingMachine {
     /// The machine's name.
     pub name: String,
     /// `true` if it must be replaced.
@@ -56,10 +56,8 @@ pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
         usize::try_from(value.scaled(total, up).ok()?).ok()
     };
     let is_control_plane = group.spec.text("role") == "ControlPlane";
-    let surge = match is_control_plane {
-        true => 0,
-        false => scaled("rollingUpdate.maxSurge", true).unwrap_or(0),
-    };
+    let surge =
+        if is_control_plane { 0 } else { scaled("rollingUpdate.maxSurge", true).unwrap_or(0) };
     let unavailable = match scaled("rollingUpdate.maxUnavailable", false) {
         // A percentage allows at least one machine.
         Some(0) if setting("rollingUpdate.maxUnavailable").is_some_and(Value::is_string) => 1,
@@ -72,8 +70,9 @@ pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
 }
 
 /// Returns the next step for a group of `size` machines; `None` if nothing is left to do.
-pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
-    let names = |which: &[&Rolled]| which.iter().map(|machine| machine.name.clone()).collect();
+pub fn next(machines: &[RollingMachine], size: usize, pace: Pace) -> Option<Step> {
+    let names =
+        |which: &[&RollingMachine]| which.iter().map(|machine| machine.name.clone()).collect();
     let detached: Vec<_> = machines.iter().filter(|machine| machine.detached).collect();
     let (outdated, new): (Vec<_>, Vec<_>) =
         machines.iter().filter(|machine| !machine.detached).partition(|machine| machine.outdated);
@@ -92,10 +91,7 @@ pub fn next(machines: &[Rolled], size: usize, pace: Pace) -> Option<Step> {
         return None;
     }
     if outdated.is_empty() {
-        return match detached.is_empty() {
-            true => None,
-            false => Some(Step::Release(names(&detached))),
-        };
+        return (!detached.is_empty()).then(|| Step::Release(names(&detached)));
     }
     let most = if tried { pace.surge + pace.unavailable } else { 1 };
     let at_work = machines.iter().filter(|machine| machine.ready).count();
@@ -152,8 +148,8 @@ mod tests {
         assert!(rank("ControlPlane") < rank("Node"));
     }
 
-    fn machine(name: u32, outdated: bool, detached: bool) -> Rolled {
-        Rolled { name: name.to_string(), outdated, detached, ready: true }
+    fn machine(name: u32, outdated: bool, detached: bool) -> RollingMachine {
+        RollingMachine { name: name.to_string(), outdated, detached, ready: true }
     }
 
     #[test]
@@ -178,7 +174,7 @@ mod tests {
 
     /// A group whose machines take time to come, and an update that may be interrupted at any time.
     struct World {
-        machines: Vec<Rolled>,
+        machines: Vec<RollingMachine>,
         /// The ticks until each unready machine is ready.
         coming: Vec<u32>,
         size: usize,
@@ -199,7 +195,7 @@ mod tests {
 
         fn add(&mut self, random: &mut StdRng) {
             self.names += 1;
-            let new = Rolled { ready: false, ..machine(self.names, false, false) };
+            let new = RollingMachine { ready: false, ..machine(self.names, false, false) };
             self.machines.push(new);
             self.coming.push(random.random_range(1..6));
         }

@@ -74,9 +74,10 @@ fn check_sum<F: Read + Seek>(file: &mut F, end: u64) -> Result<(), Error> {
     }
     let mut stored = [0; 32];
     file.read_exact(&mut stored)?;
-    match sum.finalize().as_slice() == stored {
-        true => Ok(()),
-        false => Err(Error::Damaged("its sum differs from the one at its end")),
+    if sum.finalize().as_slice() == stored {
+        Ok(())
+    } else {
+        Err(Error::Damaged("its sum differs from the one at its end"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use api_config::kubeconfig::Cluster as Server;
 use bootstrap_core::{
-    addons::{self, network::Ways},
+    addons::{self, network::RoutingMode},
     objects,
 };
 use data_encoding::HEXLOWER;
@@ -37,7 +37,7 @@ pub(crate) fn all(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
         (
             "network.windlass.local",
             "k8s-1.36",
-            addons::network::objects(&init.cluster, api(), Ways::Shortest)?,
+            addons::network::objects(&init.cluster, api(), RoutingMode::Shortest)?,
         ),
         (
             "kube-proxy.addons.k8s.io",

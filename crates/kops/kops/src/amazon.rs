@@ -7,15 +7,15 @@ mod world;
 use kops_api::{Object, Spec as _};
 use kops_core::{
     Cluster as _,
-    direct::{self, Answers, Scope, There},
+    direct::{self, Answers, ExistingResources, Scope},
     model::aws::{Body, Model},
 };
 use serde_json::Value;
-use vfs::{Secrecy, Since};
+use vfs::{Precondition, Secrecy};
 
 use self::act::Actor;
 use crate::{
-    Error, Surroundings,
+    CommandEnvironment, Error,
     cloud::{self, Built},
     flags::UpdateCluster,
     get,
@@ -31,7 +31,7 @@ struct Plan {
     changes: Vec<Change>,
     aws: direct::Plan,
     model: Model,
-    existing: There,
+    existing: ExistingResources,
 }
 
 /// Runs `update cluster`.
@@ -39,7 +39,7 @@ pub(crate) async fn update(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     check_store(registry, user)?;
     let client = client(user, around)?;
@@ -68,16 +68,16 @@ pub(crate) async fn update(
 fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
     let wanted = format!("{}/{}", registry.url(), user.name());
     let base = user.normalized().spec.text("configStore.base").trim_end_matches('/').to_owned();
-    match registry.is_here() || base != wanted {
-        true => Err(Error::Usage(format!(
+    if registry.is_here() || base != wanted {
+        return Err(Error::Usage(format!(
             "the cluster's machines read its configuration at {base}, but the state store has it at {wanted}: set \
              --state to the S3 store of spec.configBase"
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }
 
-fn client(user: &Object, around: &Surroundings<'_>) -> Result<aws::Client, Error> {
+fn client(user: &Object, around: &CommandEnvironment<'_>) -> Result<aws::Client, Error> {
     let normalized = user.normalized();
     let region = normalized.region().ok_or_else(|| {
         let problem = "has no subnet with a zone; its region is that of its subnets";
@@ -91,7 +91,7 @@ async fn plan(
     command: &UpdateCluster,
     user: &Object,
     client: &aws::Client,
-    around: &Surroundings<'_>,
+    around: &CommandEnvironment<'_>,
 ) -> Result<Plan, Error> {
     let known = CloudFacts::read(command.known.as_deref())?;
     let groups = registry.groups(user.name())?;
@@ -104,12 +104,12 @@ async fn plan(
 }
 
 /// Queries all existing resources.
-async fn query_resources(client: &aws::Client, scope: &Scope) -> Result<There, Error> {
+async fn query_resources(client: &aws::Client, scope: &Scope) -> Result<ExistingResources, Error> {
     let mut answers = Answers::default();
     loop {
         let questions = direct::questions(scope, &answers);
         if questions.is_empty() {
-            return Ok(There::read(scope, &answers));
+            return Ok(ExistingResources::read(scope, &answers));
         }
         for call in questions {
             // The page after the first one only has records after the wanted names.
@@ -136,7 +136,7 @@ fn store_changes(registry: &Registry, cluster: &str, built: &Built) -> Result<Ve
     }
     if let Some((name, key)) = &built.ssh_key {
         let (name, content) = (name.clone(), Some(key.clone()));
-        let (secrecy, since) = (Secrecy::Open, Since::Absent);
+        let (secrecy, since) = (Secrecy::Open, Precondition::Absent);
         changes.push(Change { kind: "SSHCredential", name, content, secrecy, since });
     }
     let base = format!("{}/{cluster}/", registry.url());
@@ -186,7 +186,7 @@ async fn execute(
     registry: &Registry,
     client: &aws::Client,
     plan: Plan,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     for change in &plan.changes {
         change.carry_out(registry)?;
@@ -210,7 +210,7 @@ pub(crate) async fn delete(
     registry: &Registry,
     user: &Object,
     yes: bool,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let name = user.name();
     let client = client(user, around)?;
@@ -250,15 +250,13 @@ pub(crate) async fn instances(
     registry: &Registry,
     name: &str,
     output: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let user = get::named(registry, name)?;
     let client = client(&user, around)?;
     let existing = query_resources(&client, &Scope::of_name(name)).await?;
-    let state = |group: &direct::Group, machine: &direct::Machine| match machine.is_outdated(group)
-    {
-        true => "NeedsUpdate",
-        false => "UpToDate",
+    let state = |group: &direct::Group, machine: &direct::Machine| {
+        if machine.is_outdated(group) { "NeedsUpdate" } else { "UpToDate" }
     };
     let all = existing
         .groups

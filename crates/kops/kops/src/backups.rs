@@ -15,7 +15,7 @@ use kops_core::{
     snapshot::{self, Founders},
 };
 use serde_json::Value;
-use vfs::{Secrecy, Since, Store, Version};
+use vfs::{Precondition, Secrecy, Store, Version};
 
 use crate::{Error, gateway};
 
@@ -125,7 +125,7 @@ impl Backups {
         let name = backup::name(now, "000000");
         let text = restore.to_text(&self.spec()?);
         let path = self.control(&format!("{name}/{COMMAND}"));
-        self.store.write(&path, text.as_bytes(), &Since::Absent, Secrecy::Open)?;
+        self.store.write(&path, text.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
         Ok(restore)
     }
 
@@ -156,7 +156,12 @@ impl Backups {
 
     /// Writes the mark if it has not changed since it was read. If several members write at once, the first wins, and
     /// the others read again.
-    pub(crate) fn set_mark(&self, mark: &Mark, since: &Since, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn set_mark(
+        &self,
+        mark: &Mark,
+        since: &Precondition,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let nanos = now.unix().saturating_mul(1_000_000_000).unsigned_abs();
         let text = mark.to_text(nanos + u64::from(now.nanos()));
         let path = self.control("etcd-cluster-created");
@@ -207,7 +212,7 @@ impl Backups {
         let name = backup::name(Timestamp::from_unix(info.timestamp, 0), &format!("{sequence:06}"));
         self.store.keep(&self.path(&format!("{name}/{DATA}")), archive)?;
         let meta = self.path(&format!("{name}/{META}"));
-        self.store.write(&meta, info.to_text().as_bytes(), &Since::Absent, Secrecy::Open)?;
+        self.store.write(&meta, info.to_text().as_bytes(), &Precondition::Absent, Secrecy::Open)?;
         Ok(name)
     }
 
@@ -333,7 +338,7 @@ mod tests {
     fn put(backups: &Backups, name: &str, archive: &[u8], meta: &str) {
         for (file, content) in [(DATA, archive), (META, meta.as_bytes())] {
             let path = backups.path(&format!("{name}/{file}"));
-            backups.store.write(&path, content, &Since::Absent, Secrecy::Open).unwrap();
+            backups.store.write(&path, content, &Precondition::Absent, Secrecy::Open).unwrap();
         }
     }
 
@@ -384,7 +389,10 @@ mod tests {
         );
         let write = |path: &str, text: &str| {
             let path = backups.path(path);
-            backups.store.write(&path, text.as_bytes(), &Since::Absent, Secrecy::Open).unwrap();
+            backups
+                .store
+                .write(&path, text.as_bytes(), &Precondition::Absent, Secrecy::Open)
+                .unwrap();
         };
         write("control/etcd-cluster-spec", r#"{"memberCount": 1, "etcdVersion": "3.4.23"}"#);
         write("control/x/_command.json", "{");
@@ -394,9 +402,9 @@ mod tests {
         let restore = backups.command("b", now).unwrap();
         assert_eq!(backups.pending(None).unwrap(), Some(restore.clone()));
         let mark = Mark { generation: restore.generation(), ..Mark::default() };
-        backups.set_mark(&mark, &Since::Absent, now).unwrap();
+        backups.set_mark(&mark, &Precondition::Absent, now).unwrap();
         // Another member writes later.
-        backups.set_mark(&Mark::default(), &Since::Absent, now).unwrap();
+        backups.set_mark(&Mark::default(), &Precondition::Absent, now).unwrap();
         let (read, _) = backups.mark().unwrap().unwrap();
         assert_eq!((&read, backups.pending(Some(&read)).unwrap()), (&mark, None));
         backups.forget_commands(&read).unwrap();

@@ -7,10 +7,10 @@ use kops_api::{
     Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
 };
 use kops_core::{CloudName, Cluster as _};
-use vfs::Since;
+use vfs::Precondition;
 
 use crate::{
-    Error, Surroundings, amazon,
+    CommandEnvironment, Error, amazon,
     flags::{Create, Delete, Edit, Replace},
     local,
     registry::{self, Registry},
@@ -25,13 +25,13 @@ const LARGEST: u64 = 16 << 20;
 struct Planned {
     cluster: String,
     object: Object,
-    since: Since,
+    since: Precondition,
 }
 
 pub(crate) fn create(
     registry: &Registry,
     args: &Create,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if args.filename.is_empty() {
         return Err(Error::Usage(
@@ -53,7 +53,7 @@ pub(crate) fn create(
 pub(crate) fn replace(
     registry: &Registry,
     args: &Replace,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let planned = plan(registry, &args.filename, around, &|exists| {
         if exists || args.force { None } else { Some("does not exist (try adding --force flag)") }
@@ -68,7 +68,7 @@ pub(crate) fn replace(
 fn plan(
     registry: &Registry,
     files: &[String],
-    around: &Surroundings<'_>,
+    around: &CommandEnvironment<'_>,
     refuses: &dyn Fn(bool) -> Option<&'static str>,
 ) -> Result<Vec<Planned>, Error> {
     let mut planned: Vec<Planned> = Vec::new();
@@ -88,10 +88,10 @@ fn plan(
             planned.push(one);
         }
     }
-    match planned.is_empty() {
-        true => Err(Error::Usage(format!("{}: no objects found", files.join(", ")))),
-        false => Ok(planned),
+    if planned.is_empty() {
+        return Err(Error::Usage(format!("{}: no objects found", files.join(", "))));
     }
+    Ok(planned)
 }
 
 fn check_object(
@@ -99,7 +99,7 @@ fn check_object(
     planned: &[Planned],
     cluster: String,
     mut object: Object,
-    around: &Surroundings<'_>,
+    around: &CommandEnvironment<'_>,
     refuses: &dyn Fn(bool) -> Option<&'static str>,
 ) -> Result<Planned, Error> {
     let kind = object.kind.name();
@@ -116,9 +116,12 @@ fn check_object(
         }
     };
     let what = format!("{kind} {:?}", object.name());
-    let check = |problems: api_meta::ErrorList| match problems.is_empty() {
-        true => Ok(()),
-        false => Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() }),
+    let check = |problems: api_meta::ErrorList| {
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() })
+        }
     };
     check(problems)?;
     if cloud == CloudName::Local {
@@ -141,7 +144,7 @@ fn check_object(
         None => {
             let now = Timestamp::from(around.now).to_seconds().to_string();
             object.metadata.set("creationTimestamp", now);
-            Since::Absent
+            Precondition::Absent
         }
         Some((old, version)) => {
             if object.kind == Kind::Cluster {
@@ -151,7 +154,7 @@ fn check_object(
                 check(validate_cluster_update(&object, &old, &created))?;
             }
             object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
-            Since::Read(version)
+            Precondition::Read(version)
         }
     };
     Ok(Planned { cluster, object, since })
@@ -176,17 +179,17 @@ fn text(file: &str) -> Result<String, Error> {
     };
     let mut text = String::new();
     source.take(LARGEST + 1).read_to_string(&mut text).map_err(failed())?;
-    match text.len() as u64 > LARGEST {
-        true => Err(Error::Usage(format!("{file}: it is larger than {LARGEST} bytes"))),
-        false => Ok(text),
+    if text.len() as u64 > LARGEST {
+        return Err(Error::Usage(format!("{file}: it is larger than {LARGEST} bytes")));
     }
+    Ok(text)
 }
 
 /// Stores a new cluster and its groups, built from flags. If one is invalid, nothing is stored.
 pub(crate) fn store_all(
     registry: &Registry,
     objects: Vec<Object>,
-    around: &Surroundings<'_>,
+    around: &CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let refuses = |exists| if exists { Some("already exists") } else { None };
     let mut planned: Vec<Planned> = Vec::new();
@@ -203,7 +206,7 @@ pub(crate) fn edit(
     registry: &Registry,
     command: &Edit,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (cluster, found) = match command {
         Edit::Cluster { cluster } => {
@@ -251,7 +254,7 @@ pub(crate) fn edit(
     }
     let mut one = check_object(registry, &[], cluster.to_owned(), changed, around, &|_| None)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
-    one.since = Since::Read(version);
+    one.since = Precondition::Read(version);
     registry.write(&one.cluster, &one.object, &one.since)
 }
 
@@ -259,7 +262,7 @@ pub(crate) async fn delete(
     registry: &Registry,
     command: &Delete,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (name, yes) = match command {
         Delete::Cluster { cluster, yes } => (cluster.as_deref().unwrap_or(name), *yes),
@@ -303,7 +306,7 @@ fn delete_group(
     cluster: &str,
     group: &str,
     yes: bool,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if cluster.is_empty() {
         return Err(Error::Usage("--name is required".to_owned()));

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use api_config::GoDuration;
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use data_encoding::HEXLOWER;
 use kops_api::{Spec as _, documents};
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> 
     let annotation = (format!("{PREFIX}/{}", addon.name), Value::from(kept.to_string()));
     let annotations: serde_json::Map<_, _> = [annotation].into_iter().collect();
     let patch = json!({"metadata": {"annotations": annotations}});
-    let at = Patched { namespace: "", name: NAMESPACE, subresource: "" };
+    let at = PatchTarget { namespace: "", name: NAMESPACE, subresource: "" };
     client.patch::<Value>(&Resource::NAMESPACES, at, PatchKind::Merge, &patch).await?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
 
 use api_meta::Timestamp;
 use bootstrap_core::constants::NODES_GROUP;
-use client::{Client, ListOptions, PatchKind, Patched, Resource};
+use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
@@ -299,7 +299,7 @@ async fn label_all(client: &Client, store: &Store) -> Result<(), Error> {
         if wanted.is_empty() {
             continue;
         }
-        let at = Patched { namespace: "", name, subresource: "" };
+        let at = PatchTarget { namespace: "", name, subresource: "" };
         let patch = json!({"metadata": {"labels": wanted}});
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await?;
     }

@@ -4,7 +4,9 @@ use bootstrap_core::constants::KUBERNETES_VERSION;
 use kops_api::{Object, Spec as _, VersionName};
 use kops_core::{World, channel::Channel, create::Options};
 
-use crate::{Error, KOPS, Surroundings, change, flags::UpdateCluster, registry::Registry, update};
+use crate::{
+    CommandEnvironment, Error, KOPS, change, flags::UpdateCluster, registry::Registry, update,
+};
 
 /// The flags of `create cluster`, named as upstream's.
 #[derive(clap::Args, Debug)]
@@ -85,9 +87,12 @@ fn build_objects(
         );
         return Err(Error::Usage(text));
     }
-    let or = |given: &[String], default: &[&str]| match given.is_empty() && local {
-        true => default.iter().map(|text| (*text).to_owned()).collect(),
-        false => given.to_vec(),
+    let or = |given: &[String], default: &[&str]| {
+        if given.is_empty() && local {
+            default.iter().map(|text| (*text).to_owned()).collect()
+        } else {
+            given.to_vec()
+        }
     };
     let usual = Options::default();
     let networking = if local { "cni" } else { usual.networking.as_str() };
@@ -147,7 +152,7 @@ pub(crate) async fn run(
     command: &CreateCluster,
     state: &str,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (cluster, groups) = build_objects(command, state, name)?;
     let name = cluster.name().to_owned();
@@ -189,7 +194,11 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn show(objects: &[Object], output: &str, around: &mut Surroundings<'_>) -> Result<(), Error> {
+fn show(
+    objects: &[Object],
+    output: &str,
+    around: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
     let version = VersionName::V1alpha2;
     if output == "json" {
         let all: Vec<_> =

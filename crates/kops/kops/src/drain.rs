@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use client::{Client, DeleteOptions, ListOptions, PatchKind, Patched, Resource};
+use client::{Client, DeleteOptions, ListOptions, PatchKind, PatchTarget, Resource};
 use kops_api::Spec as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -22,7 +22,7 @@ async fn patch(
     kind: PatchKind<'_>,
     patch: &Value,
 ) -> Result<(), Error> {
-    let at = Patched { namespace: "", name: node, subresource: "" };
+    let at = PatchTarget { namespace: "", name: node, subresource: "" };
     client.patch::<Value>(&Resource::NODES, at, kind, patch).await?;
     Ok(())
 }

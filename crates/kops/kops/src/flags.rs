@@ -57,13 +57,13 @@ pub enum Command {
     Delete(Delete),
     /// Makes a keypair the primary, which signs
     #[command(subcommand)]
-    Promote(OfKeypair),
+    Promote(KeypairCommand),
     /// Distrusts keypairs
     #[command(subcommand)]
-    Distrust(OfKeypair),
+    Distrust(KeypairCommand),
     /// Trusts distrusted keypairs again
     #[command(subcommand)]
-    Trust(OfKeypair),
+    Trust(KeypairCommand),
 }
 
 /// The flags of `create -f`.
@@ -320,7 +320,7 @@ pub(crate) struct MakeKeypair {
 
 /// The subcommands of `promote`, `distrust` and `trust`.
 #[derive(Debug, Subcommand)]
-pub enum OfKeypair {
+pub enum KeypairCommand {
     /// Selects keypairs of a keyset
     Keypair(KeypairNames),
 }

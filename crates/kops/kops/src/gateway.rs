@@ -8,14 +8,14 @@ use std::{
     sync::Arc,
 };
 
-use instances::{Companion, Fleet, Wanted, machine::TOLD};
+use instances::{Companion, Fleet, FleetSpec, machine::TOLD};
 use kops_api::Spec as _;
 use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 use serve::{Limits, ServerTls};
-use vfs::{Api, Environment, Right, Store};
+use vfs::{AccessKey, Api, Environment, Store};
 
-use crate::{Error, Surroundings, registry::Registry};
+use crate::{CommandEnvironment, Error, registry::Registry};
 
 const PORT: u16 = 3989;
 const NAME: &str = "store";
@@ -59,10 +59,8 @@ fn variable(settings: &Value, name: &str) -> Option<String> {
 
 /// Opens a store: a control plane uses its settings file, other machines their environment.
 pub(crate) fn open(url: &str) -> Result<Store, Error> {
-    let settings = match url.starts_with("file:") {
-        true => None,
-        false => settings(&Path::new(TOLD).join(FILE))?,
-    };
+    let settings =
+        if url.starts_with("file:") { None } else { settings(&Path::new(TOLD).join(FILE))? };
     Ok(match settings {
         Some(settings) => Store::open_in(url, &|name| variable(&settings, name))?,
         None => Store::open(url)?,
@@ -92,8 +90,8 @@ pub(crate) fn companion(fleet: &Fleet) -> Companion {
 pub(crate) fn write_settings(
     registry: &Registry,
     fleet: &Fleet,
-    wanted: &Wanted,
-    around: &Surroundings<'_>,
+    wanted: &FleetSpec,
+    around: &CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if registry.is_here() {
         return Ok(());
@@ -166,7 +164,7 @@ fn build_server(settings: &Value, environment: Environment<'_>) -> Result<(Api, 
         "" => format!("{cluster}/"),
         prefix => format!("{prefix}/{cluster}/"),
     };
-    let right = Right {
+    let right = AccessKey {
         id: id.to_owned(),
         secret: settings.text("secret").to_owned(),
         writes: Some(format!("{prefix}backups/")),

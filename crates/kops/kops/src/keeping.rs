@@ -5,10 +5,10 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use client::{Client, Resource};
 use events::{EventRecorder, ObjectRef};
-use instances::{Fleet, Group, Wanted};
+use instances::{Fleet, FleetSpec, Group};
 use kops_api::Spec as _;
 use kops_core::{
-    heal::{Healing, Patient, heal},
+    heal::{Healing, MachineHealth, heal},
     life,
 };
 use pki::Subject;
@@ -82,7 +82,11 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
 
 /// Terminates all control planes that started before a command to restore a backup; their replacements start from that
 /// backup.
-fn restart_for_restore(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
+fn restart_for_restore(
+    registry: &Registry,
+    fleet: &Fleet,
+    wanted: &FleetSpec,
+) -> Result<(), Error> {
     let backups = registry.backups(&wanted.cluster);
     let mark = backups.mark()?.map(|(mark, _)| mark);
     let Some(restore) = backups.pending(mark.as_ref())? else { return Ok(()) };
@@ -102,16 +106,16 @@ fn restart_for_restore(registry: &Registry, fleet: &Fleet, wanted: &Wanted) -> R
 
 /// Returns the state of each relevant machine.
 async fn patients(
-    wanted: &Wanted,
+    wanted: &FleetSpec,
     seen: &ClusterState,
     access: &api_config::Kubeconfig,
-) -> Result<Vec<Patient>, Error> {
+) -> Result<Vec<MachineHealth>, Error> {
     let mut all = Vec::new();
     for group in &wanted.groups {
         for name in group.members() {
             let Some(machine) = seen.machines.get(&name) else { continue };
             let (ready, since) = seen.node(&name).map(life::readiness).unwrap_or_default();
-            all.push(Patient {
+            all.push(MachineHealth {
                 control_plane: group.trusted,
                 made: seen::created_at(machine),
                 seen: seen.sign(&name),

@@ -7,10 +7,10 @@ use kops_api::yaml;
 use kops_core::{CloudName, Cluster as _};
 use pki::{Cert, Key};
 use serde_json::{Value, json};
-use vfs::{Secrecy, Since};
+use vfs::{Precondition, Secrecy};
 
 use crate::{
-    Error, Surroundings,
+    CommandEnvironment, Error,
     flags::{KeypairNames, MakeKeypair, ShowKeypairs},
     get,
     keys::{self, Changed, Keyset},
@@ -73,15 +73,19 @@ fn change(
 ) -> Result<(), Error> {
     let path = keys::private_path(cluster, name);
     let (mut keyset, read) = match registry.content(&path)? {
-        Some((content, version)) => (Keyset::parse(&path, name, &content)?, Since::Read(version)),
-        None if begins => (Keyset::empty(name), Since::Absent),
+        Some((content, version)) => {
+            (Keyset::parse(&path, name, &content)?, Precondition::Read(version))
+        }
+        None if begins => (Keyset::empty(name), Precondition::Absent),
         None => return Err(Error::known("keyset", name, "not found")),
     };
     let changed = work(&mut keyset)?;
     if changed.any {
         // The half with the private keys is authoritative. It is written first, and detects a concurrent change.
         let issued = keys::issued_path(cluster, name);
-        let since = registry.content(&issued)?.map_or(Since::Absent, |(_, read)| Since::Read(read));
+        let since = registry
+            .content(&issued)?
+            .map_or(Precondition::Absent, |(_, read)| Precondition::Read(read));
         let private = keyset.document(true)?;
         registry.put(&path, private.as_bytes(), &read, Secrecy::Private)?;
         registry.put(&issued, keyset.document(false)?.as_bytes(), &since, Secrecy::Open)?;
@@ -96,7 +100,7 @@ pub(crate) fn create(
     registry: &Registry,
     command: &MakeKeypair,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let keyset = command.keyset.as_str();
     if keyset != ALL && !is_rotated(keyset) {
@@ -140,7 +144,7 @@ pub(crate) fn act(
     act: Act,
     command: &KeypairNames,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (keyset, ids) = (command.keyset.as_str(), &command.ids);
     let wrong = |text: &str| Err(Error::Usage(text.to_owned()));

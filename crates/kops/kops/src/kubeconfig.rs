@@ -15,7 +15,7 @@ use kops_api::Object;
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::{
-    Error, Surroundings, flags::ExportKubeconfig, get, keys, local, model::API_PORT,
+    CommandEnvironment, Error, flags::ExportKubeconfig, get, keys, local, model::API_PORT,
     registry::Registry,
 };
 
@@ -87,7 +87,7 @@ pub(crate) fn export(
     registry: &Registry,
     command: &ExportKubeconfig,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     let Some(period) = command.admin else {
@@ -103,7 +103,7 @@ pub(crate) fn write(
     cluster: &str,
     path: Option<PathBuf>,
     period: Duration,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let own = issue_kubeconfig(registry, cluster, administrator(), period, around.now)?;
     let home = (around.environment)("HOME").unwrap_or_else(|| "/root".to_owned());

@@ -52,7 +52,7 @@ use std::{io::Write, time::SystemTime};
 
 pub use error::Error;
 pub use flags::{Args, Command};
-use flags::{CreateTarget, Export, Get, OfKeypair, RollingUpdate, Update, Validate};
+use flags::{CreateTarget, Export, Get, KeypairCommand, RollingUpdate, Update, Validate};
 pub use gateway::serve_store;
 pub use keeping::keep;
 
@@ -62,7 +62,7 @@ use crate::{keypair::Act, registry::Registry};
 pub(crate) const KOPS: &str = "1.36.2";
 
 /// The environment of a command.
-pub struct Surroundings<'a> {
+pub struct CommandEnvironment<'a> {
     /// The current time.
     pub now: SystemTime,
     /// The standard output.
@@ -72,7 +72,7 @@ pub struct Surroundings<'a> {
 }
 
 /// Runs a command.
-pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error> {
+pub async fn run(args: &Args, around: &mut CommandEnvironment<'_>) -> Result<(), Error> {
     let settings = flags::settings(args, around.environment)?;
     let registry = Registry::open(&settings.state, around.environment)?;
     let name = settings.name.as_str();
@@ -89,10 +89,13 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         },
         Command::Edit(command) => change::edit(&registry, command, name, around),
         Command::Replace(args) => change::replace(&registry, args, around),
-        Command::Get(Get::Instances(show)) => match amazon::is_aws(&get::named(&registry, name)?) {
-            true => amazon::instances(&registry, name, &show.output, around).await,
-            false => local::instances(&registry, show, name, around.out).await,
-        },
+        Command::Get(Get::Instances(show)) => {
+            if amazon::is_aws(&get::named(&registry, name)?) {
+                amazon::instances(&registry, name, &show.output, around).await
+            } else {
+                local::instances(&registry, show, name, around.out).await
+            }
+        }
         Command::Get(Get::Keypairs(command)) => keypair::show(&registry, command, name, around.out),
         Command::Get(command) => get::run(&registry, command, name, around.out),
         Command::Delete(command) => change::delete(&registry, command, name, around).await,
@@ -105,13 +108,13 @@ pub async fn run(args: &Args, around: &mut Surroundings<'_>) -> Result<(), Error
         Command::Validate(Validate::Cluster(command)) => {
             validate::run(&registry, command, &or(&command.cluster), around).await
         }
-        Command::Promote(OfKeypair::Keypair(command)) => {
+        Command::Promote(KeypairCommand::Keypair(command)) => {
             keypair::act(&registry, Act::Promote, command, name, around)
         }
-        Command::Distrust(OfKeypair::Keypair(command)) => {
+        Command::Distrust(KeypairCommand::Keypair(command)) => {
             keypair::act(&registry, Act::Distrust, command, name, around)
         }
-        Command::Trust(OfKeypair::Keypair(command)) => {
+        Command::Trust(KeypairCommand::Keypair(command)) => {
             keypair::act(&registry, Act::Trust, command, name, around)
         }
         Command::Export(Export::Kubeconfig(command)) => {

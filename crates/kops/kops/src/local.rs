@@ -9,7 +9,7 @@ use std::{
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use client::{ListOptions, Resource};
 use data_encoding::HEXLOWER;
-use instances::{Companion, Fleet, Group, Wanted};
+use instances::{Companion, Fleet, FleetSpec, Group};
 use kops_api::{Kind, Object, Spec as _};
 use kops_core::{CloudName, Cluster as _, Version};
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ fn repair_after(group: &Object) -> Result<Option<u64>, Error> {
 }
 
 /// Returns the store of a fleet's cluster; see [`wanted_fleet`].
-pub(crate) fn registry(fleet: &Fleet, wanted: &Wanted) -> Result<Registry, Error> {
+pub(crate) fn registry(fleet: &Fleet, wanted: &FleetSpec) -> Result<Registry, Error> {
     if let Some(registry) = gateway::registry(fleet)? {
         return Ok(registry);
     }
@@ -210,17 +210,15 @@ pub(crate) fn registry(fleet: &Fleet, wanted: &Wanted) -> Result<Registry, Error
 /// Returns the wanted fleet without user data, which is built from the machines' addresses.
 pub(crate) fn wanted_fleet(
     fleet: &Fleet,
-    old: Option<&Wanted>,
+    old: Option<&FleetSpec>,
     cluster: &Object,
     groups: &[Object],
     registry: &Registry,
-) -> Result<Wanted, Error> {
+) -> Result<FleetSpec, Error> {
     let mut wanted = old.cloned().unwrap_or_default();
     cluster.name().clone_into(&mut wanted.cluster);
-    wanted.secret = match registry.is_here() {
-        true => vec![PathBuf::from(registry.directory())],
-        false => Vec::new(),
-    };
+    wanted.secret =
+        if registry.is_here() { vec![PathBuf::from(registry.directory())] } else { Vec::new() };
     let before = |name: &str| {
         let groups = old.map(|old| old.groups.as_slice()).unwrap_or_default();
         groups.iter().find(|group| group.name == name).cloned().unwrap_or_default()
@@ -257,7 +255,7 @@ fn balancer_file(fleet: &Fleet, name: &str) -> PathBuf {
 }
 
 /// Returns the balancer, if several machines serve the API. It gives the API one stable address.
-fn balancer(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<Companion>, Error> {
+fn balancer(fleet: &Fleet, wanted: &FleetSpec) -> Result<Vec<Companion>, Error> {
     if api_addresses(wanted).len() < 2 {
         return Ok(Vec::new());
     }
@@ -277,7 +275,7 @@ fn balancer(fleet: &Fleet, wanted: &Wanted) -> Result<Vec<Companion>, Error> {
 pub(crate) fn write_balancer_files(
     registry: &Registry,
     fleet: &Fleet,
-    wanted: &Wanted,
+    wanted: &FleetSpec,
     now: std::time::SystemTime,
 ) -> Result<(), Error> {
     if api_addresses(wanted).len() < 2 {
@@ -293,9 +291,12 @@ pub(crate) fn write_balancer_files(
     let authority = authority.map(|keyset| keyset.certificates()).unwrap_or_default();
     let ca = balancer_file(fleet, "ca.crt");
     pki::write_file(&ca, authority.as_bytes(), pki::PUBLIC_MODE)?;
-    let port = |address: String| match address.contains(':') {
-        true => format!("[{address}]:{API_PORT}\n"),
-        false => format!("{address}:{API_PORT}\n"),
+    let port = |address: String| {
+        if address.contains(':') {
+            format!("[{address}]:{API_PORT}\n")
+        } else {
+            format!("{address}:{API_PORT}\n")
+        }
     };
     let servers: String = api_addresses(wanted).into_iter().map(port).collect();
     let known = balancer_file(fleet, "servers");
@@ -306,8 +307,8 @@ pub(crate) fn write_balancer_files(
 
 /// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
 /// it, and a removed one would be missing permanently.
-fn same_control_planes(old: &Wanted, new: &Wanted) -> Result<(), Error> {
-    let names = |wanted: &Wanted| -> BTreeSet<String> {
+fn same_control_planes(old: &FleetSpec, new: &FleetSpec) -> Result<(), Error> {
+    let names = |wanted: &FleetSpec| -> BTreeSet<String> {
         wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
     };
     let (had, has) = (names(old), names(new));
@@ -324,14 +325,14 @@ fn same_control_planes(old: &Wanted, new: &Wanted) -> Result<(), Error> {
 }
 
 /// Returns the addresses of a fleet's control planes, in order.
-pub(crate) fn api_addresses(wanted: &Wanted) -> Vec<String> {
+pub(crate) fn api_addresses(wanted: &FleetSpec) -> Vec<String> {
     let groups = wanted.groups.iter().filter(|group| group.trusted);
     let names = groups.flat_map(Group::names);
     names.filter_map(|name| Some(wanted.addresses.get(&name)?.to_string())).collect()
 }
 
 /// Sets the user data of each group.
-pub(crate) fn set_user_data(wanted: &mut Wanted, machines: &[Machine]) {
+pub(crate) fn set_user_data(wanted: &mut FleetSpec, machines: &[Machine]) {
     for group in &mut wanted.groups {
         let found = machines.iter().find(|machine| machine.group.name() == group.name);
         group.user_data = found.map(|machine| machine.user_data.clone()).unwrap_or_default();
@@ -359,7 +360,7 @@ pub(crate) fn hash(path: &Path) -> Result<String, Error> {
 }
 
 /// Applies a wanted fleet: its programs, its settings and its keeper.
-pub(crate) fn apply(fleet: &Fleet, wanted: &Wanted) -> Result<(), Error> {
+pub(crate) fn apply(fleet: &Fleet, wanted: &FleetSpec) -> Result<(), Error> {
     fleet.write(wanted)?;
     let (target, own) = (fleet.binary(), std::env::current_exe()?);
     let failed = |what| Error::file(what, &target.display().to_string());
@@ -407,10 +408,12 @@ pub(crate) async fn instances(
         for name in group.names() {
             let Some(machine) = fleet.machine(&name)? else { continue };
             let node = nodes.iter().any(|node| node.text("metadata.name") == name);
-            let status = match machine.version() == group.version() {
-                _ if !counted.contains(&name) => "Detached",
-                true => "UpToDate",
-                false => "NeedsUpdate",
+            let status = if !counted.contains(&name) {
+                "Detached"
+            } else if machine.version() == group.version() {
+                "UpToDate"
+            } else {
+                "NeedsUpdate"
             };
             let role = if group.trusted { "control-plane" } else { "node" };
             rows.push([
@@ -451,7 +454,7 @@ mod tests {
 
     #[test]
     fn rejects_changes_of_control_planes() {
-        let of = |groups: &[(&str, u32, bool)]| Wanted {
+        let of = |groups: &[(&str, u32, bool)]| FleetSpec {
             groups: groups
                 .iter()
                 .map(|(name, size, trusted)| Group {
@@ -461,7 +464,7 @@ mod tests {
                     ..Group::default()
                 })
                 .collect(),
-            ..Wanted::default()
+            ..FleetSpec::default()
         };
         let old = of(&[("cp-a", 1, true), ("nodes", 1, false)]);
         assert!(same_control_planes(&old, &of(&[("nodes", 5, false), ("cp-a", 1, true)])).is_ok());

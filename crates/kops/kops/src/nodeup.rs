@@ -160,11 +160,12 @@ fn write_files(known: &NodeContext) -> Result<(), Error> {
             path => PathBuf::from(path),
         };
         let shown = path.display().to_string();
-        let content = match asset.is("isBase64") {
-            false => asset.text("content").as_bytes().to_vec(),
-            true => STANDARD
+        let content = if asset.is("isBase64") {
+            STANDARD
                 .decode(asset.text("content"))
-                .map_err(|e| Error::Usage(format!("file asset {shown}: {e}")))?,
+                .map_err(|e| Error::Usage(format!("file asset {shown}: {e}")))?
+        } else {
+            asset.text("content").as_bytes().to_vec()
         };
         let mode = asset.text("mode");
         let mode = if mode.is_empty() { "0440" } else { mode };

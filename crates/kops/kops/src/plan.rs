@@ -1,10 +1,10 @@
 //! Plans: differences shown to the user and saved as JSON, including the changes of the store.
 
 use serde_json::{Map, json};
-use vfs::{Secrecy, Since};
+use vfs::{Precondition, Secrecy};
 
 use crate::{
-    Error, Surroundings,
+    CommandEnvironment, Error,
     keys::{self, Keyset},
     local,
     model::StoredObject,
@@ -23,14 +23,14 @@ pub(crate) struct Change {
     pub(crate) content: Option<String>,
     pub(crate) secrecy: Secrecy,
     /// The state of the object when the plan was made.
-    pub(crate) since: Since,
+    pub(crate) since: Precondition,
 }
 
 impl Change {
     fn verb(&self) -> &'static str {
         match (&self.content, &self.since) {
             (None, _) => "delete",
-            (_, Since::Absent) => "create",
+            (_, Precondition::Absent) => "create",
             _ => "modify",
         }
     }
@@ -41,8 +41,8 @@ impl Change {
             (Some(content), since) => {
                 registry.put(&self.name, content.as_bytes(), since, self.secrecy)
             }
-            (None, Since::Read(version)) => registry.drop_object(&self.name, version),
-            (None, Since::Absent) => Ok(()),
+            (None, Precondition::Read(version)) => registry.drop_object(&self.name, version),
+            (None, Precondition::Absent) => Ok(()),
         }
     }
 }
@@ -65,8 +65,8 @@ pub(crate) fn key_changes(
     let change = |name: String, private: bool| {
         // The private half is missing, so an existing public half belongs to another keyset.
         let since = match registry.content(&name)? {
-            None => Since::Absent,
-            Some((_, version)) => Since::Read(version),
+            None => Precondition::Absent,
+            Some((_, version)) => Precondition::Read(version),
         };
         let secrecy = if private { Secrecy::Private } else { Secrecy::Open };
         let content = Some(keyset.document(private)?);
@@ -94,8 +94,8 @@ pub(crate) fn file_changes(
         left.retain(|other| *other != name);
         let since = match registry.content(&name)? {
             Some((old, _)) if old == one.content.as_bytes() => continue,
-            Some((_, version)) => Since::Read(version),
-            None => Since::Absent,
+            Some((_, version)) => Precondition::Read(version),
+            None => Precondition::Absent,
         };
         let (kind, secrecy) = (one.kind, one.secrecy);
         changes.push(Change { kind, name, content: Some(one.content), secrecy, since });
@@ -104,7 +104,8 @@ pub(crate) fn file_changes(
     left.retain(|name| *name != format!("{cluster}/{}", local::IDENTITY_CA));
     for name in left {
         if let Some((_, version)) = registry.content(&name)? {
-            let (kind, secrecy, since) = ("ManagedFile", Secrecy::Open, Since::Read(version));
+            let (kind, secrecy, since) =
+                ("ManagedFile", Secrecy::Open, Precondition::Read(version));
             changes.push(Change { kind, name, content: None, secrecy, since });
         }
     }
@@ -143,7 +144,7 @@ pub(crate) fn print(
     resources: &[ResourceChange],
     changes: &[Change],
     outdated: &[(String, String)],
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let out = &mut around.out;
     let mut any = false;
@@ -183,7 +184,7 @@ pub(crate) fn print(
 /// Prints the machines that keep their old configuration.
 pub(crate) fn print_outdated(
     outdated: &[(String, String)],
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if !outdated.is_empty() {
         let names: Vec<_> = outdated.iter().map(|(name, _)| name.as_str()).collect();

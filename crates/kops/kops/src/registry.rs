@@ -2,10 +2,10 @@
 //! command that changes a cluster's resources holds it.
 
 use kops_api::{Kind, Object, VersionName};
-use vfs::{Environment, Secrecy, Since, Store, Version};
+use vfs::{Environment, Precondition, Secrecy, Store, Version};
 
 use crate::{
-    Error, Surroundings,
+    CommandEnvironment, Error,
     backups::{self, Backups},
 };
 
@@ -116,7 +116,12 @@ impl Registry {
     }
 
     /// Writes a cluster or a group.
-    pub(crate) fn write(&self, cluster: &str, object: &Object, since: &Since) -> Result<(), Error> {
+    pub(crate) fn write(
+        &self,
+        cluster: &str,
+        object: &Object,
+        since: &Precondition,
+    ) -> Result<(), Error> {
         let content = object.to_yaml(VersionName::V1alpha2);
         let path = path(object.kind, cluster, object.name());
         self.store.write(&path, content.as_bytes(), since, Secrecy::Open)?;
@@ -132,7 +137,7 @@ impl Registry {
         &self,
         name: &str,
         content: &[u8],
-        since: &Since,
+        since: &Precondition,
         secrecy: Secrecy,
     ) -> Result<(), Error> {
         self.store.write(name, content, since, secrecy)?;
@@ -157,7 +162,7 @@ impl Registry {
     pub(crate) fn lock(
         &self,
         cluster: &str,
-        around: &Surroundings<'_>,
+        around: &CommandEnvironment<'_>,
     ) -> Result<vfs::Lock, Error> {
         self.lock_as(cluster, &user(around), around.now)
     }
@@ -244,7 +249,7 @@ impl Registry {
 }
 
 /// Returns the user's name for locks.
-pub(crate) fn user(around: &Surroundings<'_>) -> String {
+pub(crate) fn user(around: &CommandEnvironment<'_>) -> String {
     (around.environment)("USER").unwrap_or_else(|| "root".to_owned())
 }
 

@@ -8,13 +8,13 @@ use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
 use client::Client;
 use futures_util::future::join_all;
-use instances::{Fleet, Group, Machine, Wanted};
+use instances::{Fleet, FleetSpec, Group, Machine};
 use kops_api::{Object, Spec as _};
-use kops_core::roll::{self, Pace, Rolled, Step};
+use kops_core::roll::{self, Pace, RollingMachine, Step};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Surroundings, drain,
+    CommandEnvironment, Error, drain,
     flags::RollCluster,
     get, keys, kubeconfig, leave, local,
     registry::{self, Registry},
@@ -42,14 +42,14 @@ struct Roll<'a, 'b> {
     client: Option<Client>,
     /// The machines at the start: with --force all of them are replaced, once.
     old: BTreeSet<String>,
-    around: RefCell<&'a mut Surroundings<'b>>,
+    around: RefCell<&'a mut CommandEnvironment<'b>>,
 }
 
 pub(crate) async fn run(
     registry: &Registry,
     command: &RollCluster,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     local::check_cloud(&cluster)?;
@@ -60,9 +60,10 @@ pub(crate) async fn run(
         return Err(Error::known("cluster", name, problem));
     }
     let groups = chosen(registry.groups(name)?, command)?;
-    let client = match command.cloudonly {
-        true => None,
-        false => Some(kubeconfig::admin(registry, &cluster, around.now)?),
+    let client = if command.cloudonly {
+        None
+    } else {
+        Some(kubeconfig::admin(registry, &cluster, around.now)?)
     };
     let now = around.now;
     let mut roll = Roll {
@@ -133,7 +134,7 @@ impl Roll<'_, '_> {
     }
 
     /// Prints the machines to replace; returns whether there are any.
-    async fn show(&mut self, wanted: &Wanted) -> Result<bool, Error> {
+    async fn show(&mut self, wanted: &FleetSpec) -> Result<bool, Error> {
         let seen = self.observe(wanted).await?;
         let mut needed = false;
         let mut rows = Vec::new();
@@ -172,7 +173,7 @@ impl Roll<'_, '_> {
         Ok(needed)
     }
 
-    async fn observe(&self, wanted: &Wanted) -> Result<ClusterState, Error> {
+    async fn observe(&self, wanted: &FleetSpec) -> Result<ClusterState, Error> {
         match &self.client {
             None => Ok(ClusterState::default()),
             Some(client) => ClusterState::observe(client, &self.fleet, wanted).await.map_err(|cause| {
@@ -188,7 +189,7 @@ impl Roll<'_, '_> {
         &self,
         group: &Group,
         seen: &ClusterState,
-    ) -> Result<Vec<(Rolled, Machine)>, Error> {
+    ) -> Result<Vec<(RollingMachine, Machine)>, Error> {
         let counted: BTreeSet<_> = group.members().collect();
         let mut all = Vec::new();
         for name in group.names() {
@@ -196,7 +197,7 @@ impl Roll<'_, '_> {
             let marked = seen.joined(&name).and_then(|node| node.at("metadata.annotations"));
             let marked = marked.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
             let forced = self.command.force && self.old.contains(&machine.id);
-            let rolled = Rolled {
+            let rolled = RollingMachine {
                 outdated: machine.version() != group.version() || marked || forced,
                 detached: !counted.contains(&name),
                 ready: self.client.is_none() || seen.is_ready(&name),
@@ -252,7 +253,7 @@ impl Roll<'_, '_> {
     }
 
     /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
-    async fn taint_for_update(&self, group: &Group, wanted: &Wanted) -> Result<(), Error> {
+    async fn taint_for_update(&self, group: &Group, wanted: &FleetSpec) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
         let seen = self.observe(wanted).await?;
         for (rolled, _) in self.machines(group, &seen)?.iter().filter(|(m, _)| m.outdated) {
@@ -268,8 +269,8 @@ impl Roll<'_, '_> {
         &self,
         step: Step,
         group: &Group,
-        wanted: &Wanted,
-        machines: &[(Rolled, Machine)],
+        wanted: &FleetSpec,
+        machines: &[(RollingMachine, Machine)],
         seen: &ClusterState,
     ) -> Result<(), Error> {
         let of = |names: Vec<String>| {
@@ -289,9 +290,10 @@ impl Roll<'_, '_> {
             Step::Replace(names) => {
                 let each = of(names).map(|machine| self.replace(machine, group, seen));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
-                let pause = match group.trusted {
-                    true => self.command.control_plane_interval,
-                    false => self.command.node_interval,
+                let pause = if group.trusted {
+                    self.command.control_plane_interval
+                } else {
+                    self.command.node_interval
                 };
                 sleep(pause.to_std()).await;
                 Ok(())
@@ -311,7 +313,7 @@ impl Roll<'_, '_> {
     /// Changes a group of the fleet, and notifies its keeper.
     fn change(
         &self,
-        wanted: &Wanted,
+        wanted: &FleetSpec,
         name: &str,
         change: impl FnMut(&mut Group),
     ) -> Result<(), Error> {
@@ -393,7 +395,7 @@ impl Roll<'_, '_> {
     }
 
     /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
-    async fn validate(&self, group: &Group, wanted: &Wanted, count: u32) -> Result<(), Error> {
+    async fn validate(&self, group: &Group, wanted: &FleetSpec, count: u32) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
         let patience = self.command.validation_timeout.to_std();
         let until = Instant::now() + patience;
@@ -417,9 +419,10 @@ impl Roll<'_, '_> {
                     patience.as_secs(),
                     last_messages.join("; ")
                 );
-                return match self.command.fail_on_validate_error {
-                    true => Err(Error::Usage(text)),
-                    false => self.say(&format!("Ignoring that the {text}")),
+                return if self.command.fail_on_validate_error {
+                    Err(Error::Usage(text))
+                } else {
+                    self.say(&format!("Ignoring that the {text}"))
                 };
             }
             sleep(PAUSE).await;
@@ -428,7 +431,7 @@ impl Roll<'_, '_> {
 }
 
 /// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
-fn concerns(failure: &Failure, group: &Group, wanted: &Wanted) -> bool {
+fn concerns(failure: &Failure, group: &Group, wanted: &FleetSpec) -> bool {
     let Some(other) = &failure.group else { return true };
     *other == group.name || wanted.groups.iter().any(|g| g.name == *other && g.trusted)
 }
@@ -487,9 +490,9 @@ mod tests {
     #[test]
     fn failures_of_other_workers_do_not_block_a_roll() {
         let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
-        let wanted = Wanted {
+        let wanted = FleetSpec {
             groups: vec![of("cp", true), of("a", false), of("b", false)],
-            ..Wanted::default()
+            ..FleetSpec::default()
         };
         let failure = |group: Option<&str>| Failure {
             kind: "Node",

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api_meta::Timestamp;
 use client::{Client, ListOptions, Resource};
-use instances::{Fleet, Machine, Wanted};
+use instances::{Fleet, FleetSpec, Machine};
 use kops_api::Spec as _;
 use kops_core::life;
 use serde_json::Value;
@@ -28,7 +28,7 @@ impl ClusterState {
     pub(crate) async fn observe(
         client: &Client,
         fleet: &Fleet,
-        wanted: &Wanted,
+        wanted: &FleetSpec,
     ) -> Result<Self, String> {
         let nodes = list(client, &Resource::NODES, "").await?;
         let leases = list(client, &Resource::LEASES, local::LEASES).await?;

@@ -15,10 +15,10 @@ use kops_core::{
     render::terraform::{Files, Settings, terraform},
 };
 use serde_json::Value;
-use vfs::{Secrecy, Since};
+use vfs::{Precondition, Secrecy};
 
 use crate::{
-    Error, Surroundings, cloud,
+    CommandEnvironment, Error, cloud,
     flags::UpdateCluster,
     keys::{self, Keyset},
     known::CloudFacts,
@@ -31,7 +31,7 @@ pub(crate) fn run(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let out = command.out.as_deref().unwrap_or(OUT);
     let lock = registry.lock(user.name(), around)?;
@@ -57,7 +57,7 @@ fn make(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    around: &Surroundings<'_>,
+    around: &CommandEnvironment<'_>,
 ) -> Result<(Files, bool), Error> {
     let known = CloudFacts::read(command.known.as_deref())?;
     let built = cloud::build(registry, command, user, &known, known.world(), around.now)?;
@@ -66,7 +66,7 @@ fn make(
         store_keyset(registry, user.name(), keyset)?;
     }
     if let Some((path, key)) = &built.ssh_key {
-        registry.put(path, key.as_bytes(), &Since::Absent, Secrecy::Open)?;
+        registry.put(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
     }
     Ok((files, !built.new.is_empty()))
 }
@@ -77,8 +77,8 @@ fn store_keyset(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(
         [(keys::private_path(cluster, name), true), (keys::issued_path(cluster, name), false)]
     {
         let since = match registry.content(&path)? {
-            None => Since::Absent,
-            Some((_, version)) => Since::Read(version),
+            None => Precondition::Absent,
+            Some((_, version)) => Precondition::Read(version),
         };
         let secrecy = if private { Secrecy::Private } else { Secrecy::Open };
         registry.put(&path, keyset.document(private)?.as_bytes(), &since, secrecy)?;

@@ -3,10 +3,10 @@
 
 use kops_api::Object;
 use kops_core::{NodeInputs, Version as Release};
-use vfs::{Secrecy, Since};
+use vfs::{Precondition, Secrecy};
 
 use crate::{
-    Error, KOPS, Surroundings, amazon,
+    CommandEnvironment, Error, KOPS, amazon,
     flags::{Target, UpdateCluster, ValidateCluster},
     gateway, get,
     keys::{self, Keyset},
@@ -22,7 +22,7 @@ use crate::{
 struct Plan {
     changes: Vec<Change>,
     groups: Vec<ResourceChange>,
-    wanted: instances::Wanted,
+    wanted: instances::FleetSpec,
     /// The machines that keep their old configuration until a rolling update: names and differences.
     outdated: Vec<(String, String)>,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn run(
     registry: &Registry,
     command: &UpdateCluster,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     check_release(registry, name)?;
@@ -94,7 +94,7 @@ fn plan_and_apply(
     registry: &Registry,
     command: &UpdateCluster,
     cluster: &Object,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let plan = plan(registry, cluster, around)?;
     if let Some(path) = &command.plan_out {
@@ -115,7 +115,11 @@ fn plan_and_apply(
     execute(registry, cluster.name(), &plan, around)
 }
 
-fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result<Plan, Error> {
+fn plan(
+    registry: &Registry,
+    user: &Object,
+    around: &CommandEnvironment<'_>,
+) -> Result<Plan, Error> {
     let name = user.name();
     local::check_cloud(user)?;
     let user_groups = registry.groups(name)?;
@@ -157,7 +161,7 @@ fn plan(registry: &Registry, user: &Object, around: &Surroundings<'_>) -> Result
 /// Returns the machines that differ from the new configuration of their group, with the differences.
 fn outdated(
     fleet: &instances::Fleet,
-    wanted: &instances::Wanted,
+    wanted: &instances::FleetSpec,
     kept: &[StoredObject],
 ) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
@@ -183,8 +187,8 @@ fn outdated(
 }
 
 fn group_changes(
-    old: Option<&instances::Wanted>,
-    wanted: &instances::Wanted,
+    old: Option<&instances::FleetSpec>,
+    wanted: &instances::FleetSpec,
 ) -> Vec<ResourceChange> {
     let before =
         |name: &str| old.and_then(|old| old.groups.iter().find(|group| group.name == name));
@@ -239,7 +243,7 @@ fn execute(
     registry: &Registry,
     cluster: &str,
     plan: &Plan,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     for change in &plan.changes {
         change.carry_out(registry)?;
@@ -270,8 +274,8 @@ fn publish_identity(
     let pem = fleet.authority()?.cert().to_pem();
     let since = match registry.content(&name)? {
         Some((old, _)) if old == pem.as_bytes() => return Ok(()),
-        Some((_, version)) => Since::Read(version),
-        None => Since::Absent,
+        Some((_, version)) => Precondition::Read(version),
+        None => Precondition::Absent,
     };
     registry.put(&name, pem.as_bytes(), &since, Secrecy::Open)
 }

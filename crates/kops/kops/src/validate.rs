@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use client::{Client, Resource};
-use instances::{Fleet, Wanted};
+use instances::{Fleet, FleetSpec};
 use kops_api::Spec as _;
 use kops_core::life;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Error, Surroundings,
+    CommandEnvironment, Error,
     flags::ValidateCluster,
     get, kubeconfig, local,
     registry::Registry,
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     registry: &Registry,
     command: &ValidateCluster,
     name: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
     local::check_cloud(&cluster)?;
@@ -81,7 +81,7 @@ pub(crate) async fn run(
 pub(crate) async fn validate_once(
     client: &Client,
     fleet: &Fleet,
-    wanted: &Wanted,
+    wanted: &FleetSpec,
 ) -> (ClusterState, Vec<Failure>) {
     let unreachable =
         |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message, group: None }];
@@ -99,7 +99,7 @@ pub(crate) async fn validate_once(
 }
 
 /// Compares the observed state with the wanted one.
-fn find_failures(wanted: &Wanted, seen: &ClusterState, pods: &[Value]) -> Vec<Failure> {
+fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut fail = |kind, name: &str, message: String, group: Option<&instances::Group>| {
         let group = group.map(|group| group.name.clone());
@@ -175,11 +175,11 @@ fn role(group: &instances::Group) -> &'static str {
 
 fn report(
     name: &str,
-    wanted: &Wanted,
+    wanted: &FleetSpec,
     nodes: &[Value],
     failures: &[Failure],
     output: &str,
-    around: &mut Surroundings<'_>,
+    around: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let failed = || {
         let count = failures.len();
@@ -235,14 +235,14 @@ fn report(
 mod tests {
     use super::*;
 
-    fn wanted() -> Wanted {
+    fn wanted() -> FleetSpec {
         let group = |name: &str, trusted| instances::Group {
             name: name.to_owned(),
             numbers: [1].into(),
             trusted,
             ..instances::Group::default()
         };
-        Wanted { groups: vec![group("cp", true), group("nodes", false)], ..Wanted::default() }
+        FleetSpec { groups: vec![group("cp", true), group("nodes", false)], ..FleetSpec::default() }
     }
 
     /// Returns the machines' Nodes. The worker's machine was created at `made`.

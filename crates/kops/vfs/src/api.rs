@@ -20,7 +20,7 @@ use serve::{Body, Handler, full};
 use tempfile::NamedTempFile;
 
 use self::request::{Listing, S3Request};
-use crate::{Error, LARGEST, Listed, Secrecy, Since, Store, Version, body};
+use crate::{Error, LARGEST, ObjectInfo, Precondition, Secrecy, Store, Version, body};
 
 /// The most names on a page of a listing: S3's limit.
 const PAGE: usize = 1000;
@@ -29,7 +29,7 @@ const LARGEST_WRITTEN: u64 = 5 << 30;
 
 /// An access key and its rights.
 #[derive(Clone)]
-pub struct Right {
+pub struct AccessKey {
     /// The access key ID.
     pub id: String,
     /// The secret that signs requests.
@@ -44,7 +44,7 @@ pub struct Right {
 pub struct Api {
     store: Store,
     bucket: String,
-    rights: Vec<Right>,
+    rights: Vec<AccessKey>,
 }
 
 /// A rejection: the status, S3's error code and the message.
@@ -89,7 +89,7 @@ impl Refusal {
 
 impl Api {
     /// Serves a store as a bucket of this name. All objects written through it are private to their owner.
-    pub fn new(store: Store, bucket: &str, rights: Vec<Right>) -> Self {
+    pub fn new(store: Store, bucket: &str, rights: Vec<AccessKey>) -> Self {
         Self { store, bucket: bucket.to_owned(), rights }
     }
 
@@ -149,7 +149,7 @@ impl Api {
     async fn handle_bucket(
         &self,
         request: &S3Request,
-        right: &Right,
+        right: &AccessKey,
     ) -> Result<Response<Body>, Refusal> {
         match request.method {
             Method::HEAD => return Ok(Response::new(full(""))),
@@ -187,7 +187,7 @@ impl Api {
     async fn delete(&self, request: S3Request) -> Result<Response<Body>, Refusal> {
         self.run_blocking(move |store| {
             match (&request.since, version(store, &request.key)?) {
-                (Some(Since::Read(read)), Some(_)) => store.remove(&request.key, read)?,
+                (Some(Precondition::Read(read)), Some(_)) => store.remove(&request.key, read)?,
                 (Some(_), _) => return Err(Error::Conflict { name: request.key }.into()),
                 (None, Some(_)) => store.discard(&request.key)?,
                 // Removing an absent object succeeds, as in S3.
@@ -242,9 +242,9 @@ impl Api {
                 return Err(changed());
             }
             match (&request.since, version(store, &request.key)?) {
-                (_, None) | (Some(Since::Absent), _) => {}
+                (_, None) | (Some(Precondition::Absent), _) => {}
                 (None, Some(_)) => store.discard(&request.key)?,
-                (Some(Since::Read(_)), Some(_)) => {
+                (Some(Precondition::Read(_)), Some(_)) => {
                     let text = "conditional replacement of an object this large is not supported";
                     return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
                 }
@@ -334,7 +334,7 @@ fn write(store: &Store, request: &S3Request, content: &[u8]) -> Result<Version, 
     let mut tries = 0;
     loop {
         tries += 1;
-        let since = version(store, &request.key)?.map_or(Since::Absent, Since::Read);
+        let since = version(store, &request.key)?.map_or(Precondition::Absent, Precondition::Read);
         match store.write(&request.key, content, &since, Secrecy::Private) {
             Err(Error::Conflict { .. }) if tries < 10 => {}
             done => return Ok(done?),
@@ -358,7 +358,7 @@ async fn receive(mut body: Body, length: u64) -> Result<Option<NamedTempFile>, R
 /// Returns one page of a listing, which starts after the last name of the page before.
 fn list(store: &Store, bucket: &str, listing: &Listing) -> Result<Response<Body>, Refusal> {
     let directory = listing.prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
-    let mut page: Vec<(String, Option<Listed>)> = Vec::new();
+    let mut page: Vec<(String, Option<ObjectInfo>)> = Vec::new();
     let mut is_cut = false;
     for listed in store.describe(directory)? {
         let Some(inner) = listed.name.strip_prefix(&listing.prefix) else { continue };
@@ -380,9 +380,12 @@ fn list(store: &Store, bucket: &str, listing: &Listing) -> Result<Response<Body>
         }
         page.push((shown, listed));
     }
-    let shown = |text: &str| match listing.is_encoded {
-        true => api_meta::percent_encode(text, b"-._~/"),
-        false => escape(text).into_owned(),
+    let shown = |text: &str| {
+        if listing.is_encoded {
+            api_meta::percent_encode(text, b"-._~/")
+        } else {
+            escape(text).into_owned()
+        }
     };
     let mut text = format!(
         "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>{bucket}</Name>\
@@ -402,7 +405,7 @@ fn list(store: &Store, bucket: &str, listing: &Listing) -> Result<Response<Body>
         let name = shown(name);
         let _ = match listed {
             None => write!(text, "<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
-            Some(Listed { size, modified, .. }) => write!(
+            Some(ObjectInfo { size, modified, .. }) => write!(
                 text,
                 "<Contents><Key>{name}</Key><LastModified>{modified}</LastModified><Size>{size}</Size>\
                  <StorageClass>STANDARD</StorageClass></Contents>"

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Error, LARGEST, Listed, MOST, Secrecy, Since, Version, body,
+    Error, LARGEST, MOST, ObjectInfo, Precondition, Secrecy, Version, body,
     name::{self, UNFINISHED},
 };
 
@@ -59,7 +59,7 @@ impl Directory {
     /// Creates an object of any size from a file, readable by its owner only.
     pub(crate) fn keep(&self, name: &str, from: &Path) -> Result<(), Error> {
         let mut from = File::open(from).map_err(Error::io("reading the file for", name))?;
-        self.put_from(name, &mut from, &Since::Absent, Secrecy::Private)
+        self.put_from(name, &mut from, &Precondition::Absent, Secrecy::Private)
     }
 
     /// Writes an object, if its version is still `since`.
@@ -67,7 +67,7 @@ impl Directory {
         &self,
         name: &str,
         content: &[u8],
-        since: &Since,
+        since: &Precondition,
         secrecy: Secrecy,
     ) -> Result<Version, Error> {
         self.put_from(name, &mut &*content, since, secrecy)?;
@@ -78,7 +78,7 @@ impl Directory {
         &self,
         name: &str,
         content: &mut dyn std::io::Read,
-        since: &Since,
+        since: &Precondition,
         secrecy: Secrecy,
     ) -> Result<(), Error> {
         let failed = || Error::io("writing", name);
@@ -102,7 +102,7 @@ impl Directory {
     /// Removes an object, if its version is still `read`.
     pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
         let _lock = self.lock_exclusively().map_err(Error::io("removing", name))?;
-        self.compare(name, &Since::Read(read.clone()))?;
+        self.compare(name, &Precondition::Read(read.clone()))?;
         self.delete_file(name)
     }
 
@@ -125,7 +125,7 @@ impl Directory {
 
     /// Returns all objects below a directory (of the whole store, if it is empty), sorted by name. Symbolic links are
     /// neither followed nor listed.
-    pub(crate) fn list(&self, directory: &str) -> Result<Vec<Listed>, Error> {
+    pub(crate) fn list(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
         let (mut found, mut left) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = left.pop() {
             for (name, metadata) in self.read_directory(&directory)? {
@@ -138,7 +138,7 @@ impl Directory {
                 } else {
                     let modified =
                         metadata.modified().map_err(Error::io("checking", &name))?.into();
-                    found.push(Listed { name, size: metadata.len(), modified });
+                    found.push(ObjectInfo { name, size: metadata.len(), modified });
                 }
                 if found.len() + left.len() > MOST {
                     let name = directory;
@@ -184,11 +184,11 @@ impl Directory {
         Ok(found)
     }
 
-    fn compare(&self, name: &str, since: &Since) -> Result<(), Error> {
+    fn compare(&self, name: &str, since: &Precondition) -> Result<(), Error> {
         let present = self.read(name)?.map(|(_, version)| version);
         let as_expected = match since {
-            Since::Absent => present.is_none(),
-            Since::Read(version) => present.as_ref() == Some(version),
+            Precondition::Absent => present.is_none(),
+            Precondition::Read(version) => present.as_ref() == Some(version),
         };
         if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
     }
@@ -201,7 +201,7 @@ impl Directory {
     }
 
     /// Opens a directory and returns a path to it that no renamed or linked directory can redirect.
-    fn open_directory(&self, directory: &str) -> Result<(sys::Held, PathBuf), Error> {
+    fn open_directory(&self, directory: &str) -> Result<(sys::OpenPath, PathBuf), Error> {
         let held = sys::hold_beneath(&self.base, Path::new(directory))
             .map_err(Error::sys("opening", directory))?;
         let path = format!("/proc/self/fd/{}", held.as_fd().as_raw_fd()).into();

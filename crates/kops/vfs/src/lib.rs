@@ -22,7 +22,7 @@ mod name;
 mod s3;
 mod store;
 
-pub use api::{Api, Right};
+pub use api::{AccessKey, Api};
 pub use error::Error;
 pub use lock::Lock;
 pub use store::{Environment, Store};
@@ -38,7 +38,7 @@ pub struct Version(String);
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ObjectInfo {
     /// The object's full name.
     pub name: String,
     /// The length in bytes; zero if the server does not report it.
@@ -49,7 +49,7 @@ pub struct Listed {
 
 /// The precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Since {
+pub enum Precondition {
     /// The object did not exist.
     Absent,
     /// The object had this version.

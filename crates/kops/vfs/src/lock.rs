@@ -5,7 +5,7 @@ use std::time::Duration;
 use api_meta::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Error, Secrecy, Since, Store, Version};
+use crate::{Error, Precondition, Secrecy, Store, Version};
 
 /// A lock that is held. A holder that ends without releasing it keeps it until it expires.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Store {
         period: Duration,
     ) -> Result<Lock, Error> {
         let since = match self.read(name)? {
-            None => Since::Absent,
+            None => Precondition::Absent,
             Some((content, version)) => {
                 let lock: Value = serde_json::from_slice(&content).unwrap_or_default();
                 let text = |field| lock.get(field).and_then(Value::as_str).unwrap_or("unknown");
@@ -34,7 +34,7 @@ impl Store {
                     let (holder, until) = (text("holder").to_owned(), text("until").to_owned());
                     return Err(Error::Locked { name: name.to_owned(), holder, until });
                 }
-                Since::Read(version)
+                Precondition::Read(version)
             }
         };
         let version = self.put(name, holder, now, period, &since)?;
@@ -49,7 +49,7 @@ impl Store {
         now: Timestamp,
         period: Duration,
     ) -> Result<(), Error> {
-        let since = Since::Read(lock.version.clone());
+        let since = Precondition::Read(lock.version.clone());
         lock.version = self.put(&lock.name, holder, now, period, &since)?;
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Store {
         holder: &str,
         now: Timestamp,
         period: Duration,
-        since: &Since,
+        since: &Precondition,
     ) -> Result<Version, Error> {
         let until = now.plus(period).to_string();
         let content = json!({"holder": holder, "until": until}).to_string();

@@ -17,7 +17,9 @@ use self::{
     place::BucketLocation,
     server::{Answer, Call, Payload, Server, Sink},
 };
-use crate::{Error, LARGEST, Listed, MOST, Since, Version, body, name, store::Environment};
+use crate::{
+    Error, LARGEST, MOST, ObjectInfo, Precondition, Version, body, name, store::Environment,
+};
 
 /// The largest page of a listing, in bytes; a page has up to a thousand names.
 const PAGE: usize = 8 << 20;
@@ -151,19 +153,24 @@ impl Bucket {
             return Err(Error::TooMuch { name: name.to_owned(), most, unit: "bytes" });
         }
         let payload = Payload::File { path: from, length, sum };
-        self.blocking.wait(self.put(name, payload, &Since::Absent)).map(drop)
+        self.blocking.wait(self.put(name, payload, &Precondition::Absent)).map(drop)
     }
 
     pub(crate) fn write(
         &self,
         name: &str,
         content: &[u8],
-        since: &Since,
+        since: &Precondition,
     ) -> Result<Version, Error> {
         self.blocking.wait(self.put(name, Payload::bytes(content), since))
     }
 
-    async fn put(&self, name: &str, payload: Payload<'_>, since: &Since) -> Result<Version, Error> {
+    async fn put(
+        &self,
+        name: &str,
+        payload: Payload<'_>,
+        since: &Precondition,
+    ) -> Result<Version, Error> {
         // Some servers ignore conditional headers, so check the present version first.
         if !self.server.is_aws() {
             self.compare(name, since).await?;
@@ -176,7 +183,7 @@ impl Bucket {
         call.headers.extend(self.acl.clone().map(|acl| (ACL, acl)));
         call.payload = payload;
         let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
-        let has_vanished = answer.is_absent() && *since != Since::Absent;
+        let has_vanished = answer.is_absent() && *since != Precondition::Absent;
         if !(answer.is_conflict() || has_vanished) {
             return version(&call, &answer);
         }
@@ -215,22 +222,24 @@ impl Bucket {
     }
 
     pub(crate) fn remove(&self, name: &str, read: &Version) -> Result<(), Error> {
-        let since = Since::Read(read.clone());
+        let since = Precondition::Read(read.clone());
         self.blocking.wait(async {
             // Few servers support conditional deletes.
             self.compare(name, &since).await?;
             let mut call = self.call("removing", Method::DELETE, name);
             call.headers.push(condition(&since));
             let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
-            match answer.is_conflict() || answer.is_absent() && !answer.is_repeated {
-                true => Err(Error::Conflict { name: name.to_owned() }),
-                false if answer.is_absent() => Ok(()),
-                false => answer.succeeded(&call),
+            if answer.is_conflict() || answer.is_absent() && !answer.is_repeated {
+                Err(Error::Conflict { name: name.to_owned() })
+            } else if answer.is_absent() {
+                Ok(())
+            } else {
+                answer.succeeded(&call)
             }
         })
     }
 
-    async fn compare(&self, name: &str, since: &Since) -> Result<(), Error> {
+    async fn compare(&self, name: &str, since: &Precondition) -> Result<(), Error> {
         let call = self.call("checking", Method::HEAD, name);
         let answer = self.server.send(&call, Sink::Memory(0)).await?;
         let present = match answer.status {
@@ -239,16 +248,17 @@ impl Bucket {
             _ => Some(version(&call, &answer)?),
         };
         let as_expected = match since {
-            Since::Absent => present.is_none(),
-            Since::Read(version) => present.as_ref() == Some(version),
+            Precondition::Absent => present.is_none(),
+            Precondition::Read(version) => present.as_ref() == Some(version),
         };
         if as_expected { Ok(()) } else { Err(Error::Conflict { name: name.to_owned() }) }
     }
 
-    pub(crate) fn list(&self, directory: &str) -> Result<Vec<Listed>, Error> {
+    pub(crate) fn list(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
         let found = self.blocking.wait(self.pages(directory, ""))?;
         let base = below(directory);
-        let whole = |listed: Listed| Listed { name: format!("{base}{}", listed.name), ..listed };
+        let whole =
+            |listed: ObjectInfo| ObjectInfo { name: format!("{base}{}", listed.name), ..listed };
         Ok(found.into_values().flatten().map(whole).collect())
     }
 
@@ -263,7 +273,7 @@ impl Bucket {
         &self,
         directory: &str,
         delimiter: &str,
-    ) -> Result<BTreeMap<String, Option<Listed>>, Error> {
+    ) -> Result<BTreeMap<String, Option<ObjectInfo>>, Error> {
         let prefix = format!("{}{}", self.prefix, below(directory));
         let mut found = BTreeMap::new();
         let mut next: Option<String> = None;
@@ -288,7 +298,7 @@ impl Bucket {
             };
             for listed in page.objects {
                 let name = inner(&listed.name);
-                found.extend(name.map(|name| (name.clone(), Some(Listed { name, ..listed }))));
+                found.extend(name.map(|name| (name.clone(), Some(ObjectInfo { name, ..listed }))));
             }
             let directories = page.prefixes.iter().filter_map(|key| key.strip_suffix('/'));
             found.extend(directories.filter_map(inner).map(|name| (name, None)));
@@ -315,9 +325,9 @@ fn version(call: &Call<'_>, answer: &Answer) -> Result<Version, Error> {
     tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.nonsense("it has no ETag"))
 }
 
-fn condition(since: &Since) -> (HeaderName, String) {
+fn condition(since: &Precondition) -> (HeaderName, String) {
     match since {
-        Since::Absent => (header::IF_NONE_MATCH, "*".to_owned()),
-        Since::Read(Version(tag)) => (header::IF_MATCH, tag.clone()),
+        Precondition::Absent => (header::IF_NONE_MATCH, "*".to_owned()),
+        Precondition::Read(Version(tag)) => (header::IF_MATCH, tag.clone()),
     }
 }

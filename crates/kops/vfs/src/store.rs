@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use crate::{Error, Listed, Secrecy, Since, Version, file::Directory, name, s3::Bucket};
+use crate::{Error, ObjectInfo, Precondition, Secrecy, Version, file::Directory, name, s3::Bucket};
 
 /// A state store. Its calls block, also on answers of a server.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Store {
         &self,
         name: &str,
         content: &[u8],
-        since: &Since,
+        since: &Precondition,
         secrecy: Secrecy,
     ) -> Result<Version, Error> {
         name::check(name)?;
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Returns all objects below a directory with size and time, without reading them.
-    pub fn describe(&self, directory: &str) -> Result<Vec<Listed>, Error> {
+    pub fn describe(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
         check_directory(directory)?;
         match &self.0 {
             Backend::Directory(held) => held.list(directory),

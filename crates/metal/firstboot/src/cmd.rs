@@ -122,10 +122,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn say(args: &Args, text: &str) {
-    match args.log_to_stdout {
-        true => println!("ignition: {text}"),
-        false => eprintln!("ignition: {text}"),
-    }
+    if args.log_to_stdout { println!("ignition: {text}") } else { eprintln!("ignition: {text}") }
 }
 
 #[cfg(test)]

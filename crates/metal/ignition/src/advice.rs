@@ -55,12 +55,12 @@ fn check_filesystems(config: &Config, out: &mut Vec<Advice>) {
     for (i, filesystem) in config.storage.filesystems.iter().enumerate() {
         let disk = config.storage.disks.iter().find(|disk| disk.device == filesystem.device);
         let Some(disk) = disk else { continue };
-        let message = match filesystem.wipe_filesystem == Some(true) {
-            _ if !disk.partitions.is_empty() => "filesystem overwrites partitioned device",
-            false if disk.wipe_table == Some(true) => {
-                "device matches disk with wipeTable enabled; filesystem will be wiped"
-            }
-            _ => continue,
+        let message = if !disk.partitions.is_empty() {
+            "filesystem overwrites partitioned device"
+        } else if disk.wipe_table == Some(true) && filesystem.wipe_filesystem != Some(true) {
+            "device matches disk with wipeTable enabled; filesystem will be wiped"
+        } else {
+            continue;
         };
         out.push(Advice::new(format!("storage.filesystems.{i}.device"), message));
     }

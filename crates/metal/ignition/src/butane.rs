@@ -23,14 +23,14 @@ use crate::{
     yaml::{self, Node, Value},
 };
 
-pub use trees::Found;
+pub use trees::TreeEntry;
 
 /// The directory of the files that a config names with `local`.
 pub trait Directory {
     /// Reads a file; the error describes the cause.
     fn read(&self, name: &str) -> Result<Vec<u8>, String>;
     /// Returns the entries below a directory, sorted by name. The directory itself comes first, with an empty name.
-    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String>;
+    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String>;
 }
 
 /// The directory that the user named, for `local` files and trees. Files outside of it are not read.

@@ -61,10 +61,10 @@ pub fn unpacked(packed: &[u8], limit: u64) -> Result<Decoded, DataError> {
     let mut out = Vec::new();
     let mut reader = MultiGzDecoder::new(packed).take(limit + 1);
     reader.read_to_end(&mut out).map_err(|error| DataError::Gzip(error.to_string()))?;
-    match out.len() as u64 > limit {
-        true => Err(DataError::TooLarge(limit)),
-        false => Ok(out),
+    if out.len() as u64 > limit {
+        return Err(DataError::TooLarge(limit));
     }
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    butane::{Directory, Found},
+    butane::{Directory, TreeEntry},
     gpt::{Geometry, Guid, Table},
     kargs, merge, parse, partition, typed, units,
 };
@@ -84,8 +84,11 @@ impl Directory for Anything {
         Ok(b"contents".to_vec())
     }
 
-    fn below(&self, _: &str) -> Result<Vec<(String, Found)>, String> {
-        Ok(vec![(String::new(), Found::Directory), ("f".into(), Found::File { executable: true })])
+    fn below(&self, _: &str) -> Result<Vec<(String, TreeEntry)>, String> {
+        Ok(vec![
+            (String::new(), TreeEntry::Directory),
+            ("f".into(), TreeEntry::File { executable: true }),
+        ])
     }
 }
 

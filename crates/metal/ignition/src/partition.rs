@@ -63,9 +63,12 @@ pub fn plan(
         let mut entry = resolved(&layout, partition, known.filter(|_| !may_wipe))?;
         // A partition that is recreated at the same place after wiping or deletion keeps its identity.
         let lost = current.and_then(|table| table.get(partition.number));
-        let lost = lost.filter(|old| match again {
-            true => Entry { guid: entry.guid, ..(*old).clone() } == entry,
-            false => wipe && old.first == entry.first && old.kind == entry.kind,
+        let lost = lost.filter(|old| {
+            if again {
+                Entry { guid: entry.guid, ..(*old).clone() } == entry
+            } else {
+                wipe && old.first == entry.first && old.kind == entry.kind
+            }
         });
         let decided = decide(partition, &entry, known)?;
         match decided {

@@ -188,9 +188,10 @@ impl Databases {
                             .lines()
                             .any(|line| line.split(':').nth(2) == Some(&id.to_string()))
                     };
-                    let gid = match user.uid.is_none() && !taken(uid) {
-                        true => uid,
-                        false => self.free_gid(system, defs)?,
+                    let gid = if user.uid.is_none() && !taken(uid) {
+                        uid
+                    } else {
+                        self.free_gid(system, defs)?
                     };
                     self.add_group(name, gid);
                     gid
@@ -202,10 +203,8 @@ impl Databases {
         let shell = user.shell.as_deref().unwrap_or("/bin/bash");
         append(&mut self.passwd, &format!("{name}:x:{uid}:{gid}:{gecos}:{path}:{shell}"));
         let hash = user.password_hash.as_deref().unwrap_or("*");
-        let [min, max, warn] = match system {
-            true => ["", "", ""].map(str::to_owned),
-            false => defs.ages.clone(),
-        };
+        let [min, max, warn] =
+            if system { ["", "", ""].map(str::to_owned) } else { defs.ages.clone() };
         append(&mut self.shadow, &format!("{name}:{hash}:{today}:{min}:{max}:{warn}:::"));
         let wanted = user.no_create_home != Some(true) && !system;
         Ok(wanted.then_some(Home { path, uid, gid }))

@@ -123,10 +123,7 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
         if !resource.http_headers.is_empty() {
             return fail(format!("{path}.httpHeaders"), "unable to parse url");
         }
-        return match required {
-            true => fail(path, "source is required"),
-            false => Ok(()),
-        };
+        return if required { fail(path, "source is required") } else { Ok(()) };
     };
     let scheme = source.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let http = matches!(scheme.as_deref(), Some("http" | "https"));
@@ -309,12 +306,13 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
                 || filesystem.wipe_filesystem == Some(true)
                 || !filesystem.options.is_empty()
                 || !filesystem.mount_options.is_empty();
-        return match used {
-            true => fail(
+        return if used {
+            fail(
                 format!("{path}.format"),
                 "format cannot be empty when path, label, uuid, wipeFilesystem, options, or mountOptions is specified",
-            ),
-            false => Ok(()),
+            )
+        } else {
+            Ok(())
         };
     };
     let longest = match format {
@@ -377,9 +375,10 @@ fn nodes(config: &Config) -> Outcome {
         match link.target.as_deref() {
             None | Some("") => fail(format!("{path}.target"), "link target is required"),
             Some(target) if link.hard == Some(true) => {
-                match storage.directories.iter().any(|directory| directory.path == target) {
-                    true => fail(path, "hard link target is a directory"),
-                    false => Ok(()),
+                if storage.directories.iter().any(|directory| directory.path == target) {
+                    fail(path, "hard link target is a directory")
+                } else {
+                    Ok(())
                 }
             }
             Some(_) => Ok(()),
@@ -434,9 +433,12 @@ fn beside_units(config: &Config) -> Outcome {
         }
     }
     let Storage { files, directories, links, .. } = &config.storage;
-    let free = |path: &str, place: &str| match written.contains(place) {
-        true => fail(format!("{path}.path"), "path conflicts with systemd unit or dropin"),
-        false => Ok(()),
+    let free = |path: &str, place: &str| {
+        if written.contains(place) {
+            fail(format!("{path}.path"), "path conflicts with systemd unit or dropin")
+        } else {
+            Ok(())
+        }
     };
     each("storage.files", files, |path, file| free(path, &file.path))?;
     each("storage.directories", directories, |path, directory| free(path, &directory.path))?;

@@ -109,7 +109,7 @@ pub(crate) fn boot(image: &str, server: &str, install: Option<&str>, more: &[Str
 mod tests {
     use std::{fs, sync::Arc};
 
-    use netboot::matchbox::{Asked, Matchbox, Settings, Store};
+    use netboot::matchbox::{HttpRequest, Matchbox, Settings, Store};
 
     use super::*;
 
@@ -139,10 +139,10 @@ mod tests {
         put("secrets/rack/bootstrap-token", "abcdef.0123456789abcdef\n");
         let settings = Settings { insecure_secrets: true, ..Settings::default() };
         let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), settings);
-        let asked = Asked {
+        let asked = HttpRequest {
             path: "/ignition".into(),
             query: "mac=52-54-00-00-00-01".into(),
-            ..Asked::default()
+            ..HttpRequest::default()
         };
         let (_, body) = matchbox.answer(&asked).unwrap().unwrap();
         let config: Value = serde_json::from_slice(&body).unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use api_config::kubeadm::BootstrapToken;
 use bootstrap_core::tokens::{self, Token};
-use client::{Client, DeleteOptions, IfThere as _, List, ListOptions, Resource};
+use client::{Client, DeleteOptions, List, ListOptions, NotFoundExt as _, Resource};
 use netboot::matchbox::TokenMaker;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -51,7 +51,7 @@ pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, clien
         let gone = client
             .delete(secrets, NAMESPACE, &secret.metadata.name, &DeleteOptions::default())
             .await;
-        gone.if_there()?;
+        gone.or_none()?;
     }
     let token = Token::generate(|below| rt::random_in(0..below));
     let _: Value = client.create(secrets, NAMESPACE, &object(&token, machine, rt::now())).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn is_of(
     };
     let secret =
         client.get::<PartialObject>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
-    let of = secret.if_there()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
+    let of = secret.or_none()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
     Ok(match of {
         Some(of) if of == label(machine) => Ok(()),
         Some(of) => Err(format!("its token was given to the machine {of}, not to {machine}")),

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 use crate::{
     dhcp::{Action, Arrival, BootFiles, Config, Leases, Machine, parse_host, parse_range, wire},
     dns::Names,
-    matchbox::{Asked, Group, Matchbox, Profile, Settings, Store},
+    matchbox::{Group, HttpRequest, Matchbox, Profile, Settings, Store},
     tftp::{Packet, Source, Step, Transfer},
 };
 
@@ -150,7 +150,11 @@ fn requests() {
     fuzz::fuzz(HERE, "request", &seeds, |input| {
         let text = String::from_utf8_lossy(input);
         let (path, query) = text.split_once('?').unwrap_or((&text, ""));
-        let asked = Asked { path: path.to_owned(), query: query.to_owned(), ..Asked::default() };
+        let asked = HttpRequest {
+            path: path.to_owned(),
+            query: query.to_owned(),
+            ..HttpRequest::default()
+        };
         if let Some(Ok((_, body))) = matchbox.answer(&asked) {
             assert!(!body.windows(11).any(|window| window == b"not for you"), "{text}");
         }

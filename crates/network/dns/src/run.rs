@@ -44,7 +44,7 @@ pub enum RunError {
     #[error("reaching the API server: {0}")]
     Api(String),
     #[error("{0}; start the server again")]
-    Ended(rt::Missing),
+    Ended(rt::MissingTask),
 }
 
 /// Serves until `tasks` shuts down, and then for the Corefile's `lameduck` time. Without a `client`, one is created

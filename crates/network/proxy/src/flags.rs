@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use api_config::{
     GoDuration, KubeProxyConfiguration,
-    known::{self, Field, Flag, Known},
+    known::{self, Field, Flag, KnownFlags},
 };
 
 use crate::ConfigError;
@@ -65,7 +65,7 @@ pub struct Args {
     pub nodeport_addresses: Vec<String>,
     /// Flags that are accepted without effect
     #[command(flatten)]
-    pub ignored: Known<Tables>,
+    pub ignored: KnownFlags<Tables>,
 }
 
 impl Args {

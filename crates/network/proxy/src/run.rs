@@ -376,13 +376,13 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use testkit::{FakeApi, Served};
+    use testkit::{FakeApi, ServedResource};
 
     use super::*;
 
     /// Starts a proxy on an in-memory network, and returns its health.
     fn start(api: &FakeApi, net: &Arc<netlink::Fake>, tasks: &rt::Tasks) -> Arc<Health> {
-        api.serve(Served {
+        api.serve(ServedResource {
             group: "networking.k8s.io",
             version: "v1",
             plural: "servicecidrs",

@@ -6,10 +6,10 @@ use net_core::{
     claims::{Claims, Refusal},
     conntrack::UdpServices,
     endpoints::Slices,
-    nft::Installed,
+    nft::InstalledTable,
     plan::{self, Config, NodePorts, TABLE},
 };
-use netlink::{ChainWriter, Net, TableWriter, Written, Xtables};
+use netlink::{ChainWriter, Net, TableWriter, WriteStats, Xtables};
 
 /// Applies the plan to the kernel's rules and UDP conntrack entries; see [`TableWriter`] for the method.
 pub struct Syncer {
@@ -109,7 +109,7 @@ impl Syncer {
                 }
             };
             match written {
-                Ok(Written { transactions, operations }) => {
+                Ok(WriteStats { transactions, operations }) => {
                     report.transactions += transactions;
                     report.operations += operations;
                     self.guards_loopback |= needed && family == Family::V4;
@@ -189,7 +189,7 @@ pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
 /// other; a table's digest names its owner.
 pub fn remove_tables(
     net: &dyn Net,
-    goes: impl Fn(&Installed) -> bool,
+    goes: impl Fn(&InstalledTable) -> bool,
 ) -> Result<(), netlink::Error> {
     for family in Family::ALL {
         if net.table(family, TABLE)?.is_some_and(|table| goes(&table)) {
@@ -202,7 +202,7 @@ pub fn remove_tables(
 /// Reports whether the IPv4 table, which protects loopback addresses, is one for which `goes` returns `true`.
 pub fn guards_loopback(
     net: &dyn Net,
-    goes: impl Fn(&Installed) -> bool,
+    goes: impl Fn(&InstalledTable) -> bool,
 ) -> Result<bool, netlink::Error> {
     Ok(net.table(Family::V4, TABLE)?.is_some_and(|table| goes(&table)))
 }
@@ -219,7 +219,7 @@ fn has_family(service: &Service, family: Family) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use net_core::nft::Installed;
+    use net_core::nft::InstalledTable;
     use netlink::Fake;
     use serde_json::json;
 
@@ -269,7 +269,8 @@ mod tests {
         let change = fake.take_log().pop().unwrap();
         assert!(change.contains("10.1.0.3/80") && !change.contains("masquerading"), "{change}");
 
-        let installed = Installed { digest: Some(digest(&change)), ..Installed::default() };
+        let installed =
+            InstalledTable { digest: Some(digest(&change)), ..InstalledTable::default() };
         fake.put_table(Family::V4, TABLE, Some(installed));
         let mut restarted = Syncer::new(fake.clone());
         let report = restarted
@@ -284,7 +285,7 @@ mod tests {
         let mut syncer = Syncer::new(fake.clone());
         let config = Config::default();
         syncer.sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2"])).unwrap();
-        fake.put_table(Family::V4, TABLE, Some(Installed::default()));
+        fake.put_table(Family::V4, TABLE, Some(InstalledTable::default()));
         fake.take_log();
         fake.fail_nft(2);
         syncer.sync(&config, &service("TCP"), &[]).unwrap();

@@ -73,18 +73,18 @@ pub enum Error {
     #[error("reading {path}: {cause}")]
     Kubeconfig { path: String, cause: String },
     #[error("announcing {address} on {interface}: {source}")]
-    Tell { address: Ipv4Addr, interface: String, source: std::io::Error },
+    Announce { address: Ipv4Addr, interface: String, source: std::io::Error },
 }
 
 /// The interface for the virtual address.
-pub struct Place {
+pub struct AddressInterface {
     net: Arc<dyn Net>,
     address: Ipv4Addr,
     index: u32,
     interface: String,
 }
 
-impl Place {
+impl AddressInterface {
     /// Finds the interface by its name, or the one that has the address `beside`.
     pub fn find(
         net: Arc<dyn Net>,
@@ -113,13 +113,13 @@ impl Place {
     }
 
     /// Reports whether this machine has the address now, also from an earlier run.
-    pub fn is_here(&self) -> Result<bool, Error> {
+    pub fn is_present(&self) -> Result<bool, Error> {
         let all = self.net.addresses()?;
         Ok(all.iter().any(|a| a.index == self.index && a.cidr == self.cidr()))
     }
 
     /// Adds the address; an existing one is kept.
-    pub fn take(&self) -> Result<(), Error> {
+    pub fn add(&self) -> Result<(), Error> {
         match self.net.add_address(self.index, self.cidr()) {
             Err(error) if !error.is_exists() => Err(error.into()),
             _ => Ok(()),
@@ -127,7 +127,7 @@ impl Place {
     }
 
     /// Removes the address; a missing one is not an error.
-    pub fn give_up(&self) -> Result<(), Error> {
+    pub fn remove(&self) -> Result<(), Error> {
         match self.net.delete_address(self.index, self.cidr()) {
             Err(error) if !error.is_missing() => Err(error.into()),
             _ => Ok(()),
@@ -135,8 +135,8 @@ impl Place {
     }
 
     /// Announces the address to the neighbours.
-    pub fn tell(&self) -> Result<(), Error> {
-        arp::announce(&self.interface, self.address).map_err(|source| Error::Tell {
+    pub fn announce(&self) -> Result<(), Error> {
+        arp::announce(&self.interface, self.address).map_err(|source| Error::Announce {
             address: self.address,
             interface: self.interface.clone(),
             source,
@@ -148,12 +148,17 @@ impl Place {
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let net: Arc<dyn Net> = Arc::new(Kernel::open()?);
     let beside = host_of(&args.server);
-    let place = Place::find(net, args.address, args.interface.as_deref(), beside)?;
+    let place = AddressInterface::find(net, args.address, args.interface.as_deref(), beside)?;
     contend(&client_of(&args)?, &args.identity, &place, tasks.shutdown()).await;
     Ok(())
 }
 
-async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::Shutdown) {
+async fn contend(
+    client: &Client,
+    identity: &str,
+    place: &AddressInterface,
+    shutdown: &rt::Shutdown,
+) {
     if shutdown.unless_stopping(yield_to_holder(client, identity, place)).await.is_none() {
         return;
     }
@@ -176,7 +181,7 @@ async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::
             result = election.run(lead) => result,
             () = stopped_waiting => Ok(()),
         };
-        if let Err(error) = place.give_up() {
+        if let Err(error) = place.remove() {
             tracing::error!(%error, "cannot remove the virtual address");
         }
         if let Err(error) = result {
@@ -187,13 +192,13 @@ async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::
 
 /// Removes the address if another machine holds the lease or if the holder stays unknown. A machine starts with the
 /// address when the cluster is created, or after its process was killed.
-async fn yield_to_holder(client: &Client, identity: &str, place: &Place) {
+async fn yield_to_holder(client: &Client, identity: &str, place: &AddressInterface) {
     let holder = match tokio::time::timeout(UNANSWERED, holder(client)).await {
         Ok(holder) if holder.is_empty() || holder == identity => return,
         Ok(holder) => holder,
         Err(_) => format!("unknown, because the API server was silent for {UNANSWERED:?}"),
     };
-    if let Err(error) = place.give_up() {
+    if let Err(error) = place.remove() {
         tracing::error!(%error, holder, "cannot remove the virtual address, which another machine holds");
     }
 }
@@ -215,15 +220,15 @@ async fn holder(client: &Client) -> String {
 }
 
 /// Holds the address until shutdown.
-async fn hold(place: &Place, shutdown: &rt::Shutdown) {
-    if let Err(error) = place.take() {
+async fn hold(place: &AddressInterface, shutdown: &rt::Shutdown) {
+    if let Err(error) = place.add() {
         tracing::error!(%error, address = %place.address, "cannot add the virtual address");
         tokio::time::sleep(AGAIN).await;
         return;
     }
     tracing::info!(address = %place.address, interface = place.interface, "holding the virtual address");
     for sent in 0u32.. {
-        if let Err(error) = place.tell() {
+        if let Err(error) = place.announce() {
             tracing::warn!(%error, "cannot announce the virtual address; neighbours will notice the change later");
         }
         let wait = if sent < ANNOUNCE_SOON.0 { ANNOUNCE_SOON.1 } else { ANNOUNCE_LATER };

@@ -36,14 +36,14 @@ pub struct Capabilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStats {
     /// The usage of bytes.
-    pub bytes: Amounts,
+    pub bytes: Usage,
     /// The usage of inodes.
-    pub inodes: Amounts,
+    pub inodes: Usage,
 }
 
 /// The amounts of one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amounts {
+pub struct Usage {
     /// The available amount.
     pub available: u64,
     /// The total amount.
@@ -52,7 +52,7 @@ pub struct Amounts {
     pub used: u64,
 }
 
-impl Amounts {
+impl Usage {
     fn of(usage: &v1::VolumeUsage) -> Self {
         let amount = |told: i64| u64::try_from(told).unwrap_or(0);
         Self {
@@ -149,8 +149,8 @@ impl Driver {
         let mut stats = VolumeStats::default();
         for usage in &answer.usage {
             match usage.unit() {
-                v1::volume_usage::Unit::Bytes => stats.bytes = Amounts::of(usage),
-                v1::volume_usage::Unit::Inodes => stats.inodes = Amounts::of(usage),
+                v1::volume_usage::Unit::Bytes => stats.bytes = Usage::of(usage),
+                v1::volume_usage::Unit::Inodes => stats.inodes = Usage::of(usage),
                 v1::volume_usage::Unit::Unknown => {}
             }
         }

@@ -13,7 +13,7 @@ use std::{path::PathBuf, time::Duration};
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-pub use driver::{Amounts, Capabilities, Driver, VolumeStats};
+pub use driver::{Capabilities, Driver, Usage, VolumeStats};
 pub use error::{Error, shortened};
 pub use registrar::Registrar;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use api_config::known::Known;
+use api_config::known::KnownFlags;
 use clap::Parser;
 
 use crate::{
@@ -46,7 +46,7 @@ pub struct Args {
     pub overlay: Overlay,
     /// Upstream flags that are accepted and have no effect.
     #[command(flatten)]
-    pub ignored: Known<Ignored>,
+    pub ignored: KnownFlags<Ignored>,
 }
 
 impl Args {

@@ -222,7 +222,7 @@ fn issued_certificate(
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use client::Patched;
+    use client::PatchTarget;
     use pki::{Authority, Usage, Validity};
     use testkit::FakeApi;
 
@@ -264,7 +264,7 @@ mod tests {
             json!({ "certificate": STANDARD.encode(cert.to_pem()) })
         };
         let name = request["metadata"]["name"].as_str().unwrap();
-        let at = Patched { namespace: "", name, subresource: "status" };
+        let at = PatchTarget { namespace: "", name, subresource: "status" };
         api.merge(csrs, at, json!({ "status": status })).await;
         request
     }

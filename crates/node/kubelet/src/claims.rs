@@ -1,5 +1,5 @@
 //! Dynamic resource allocation (DRA): claims that Pods of this node use, registered drivers, and the calls to them. The
-//! pure state is in [`Book`]. Read [`Claims`] first.
+//! pure state is in [`Allocations`]. Read [`Claims`] first.
 //!
 //! - The checkpoint lists a claim before a driver is called for it, and the prepared devices before the Pod's
 //!   containers start. Both stay in the checkpoint until the driver has unprepared the claim, so a restart loses
@@ -28,7 +28,7 @@ use deviceplugin::{
 };
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_core::claims::{Book, Claim, ClaimError, Device, Key};
+use pod_core::claims::{Allocations, Claim, ClaimError, Device, Key};
 use telemetry::metrics::Metrics;
 use tokio::{sync::watch, time::Instant};
 
@@ -120,7 +120,7 @@ pub(crate) struct Claims {
 
 #[derive(Default)]
 struct State {
-    book: Book,
+    book: Allocations,
     drivers: BTreeMap<String, Vec<Registered>>,
     /// A lock per claim, held while a driver is called for the claim.
     turns: BTreeMap<Key, Arc<tokio::sync::Mutex<()>>>,
@@ -163,8 +163,8 @@ impl Claims {
             ClaimsStateError { path, source }
         };
         let book = match checkpoint.read().map_err(|error| failed(error.into()))? {
-            Some(bytes) => Book::restore(&bytes).map_err(|error| failed(error.into()))?,
-            None => Book::default(),
+            Some(bytes) => Allocations::restore(&bytes).map_err(|error| failed(error.into()))?,
+            None => Allocations::default(),
         };
         // No driver has registered yet. The scheduler must not send Pods here that would wait for one.
         let wipes = [(String::new(), Instant::now())].into();

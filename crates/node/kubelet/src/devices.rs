@@ -1,5 +1,5 @@
-//! Device manager: registered device plugins, the calls to them, and the allocation of devices (the pure [`Book`]).
-//! Read [`Devices`] first.
+//! Device manager: registered device plugins, the calls to them, and the allocation of devices (the pure
+//! [`Allocations`]). Read [`Devices`] first.
 //!
 //! - The checkpoint lists a device as allocated before its container starts, and as free only after all of the Pod has
 //!   ended. So a device has one holder even if the kubelet is killed.
@@ -22,7 +22,7 @@ use std::{
 use deviceplugin::{HEALTHY, Plugin, v1beta1::DevicePluginOptions};
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, ResourceHealth, ResourceStatus};
 use pod_core::{
-    devices::{Book, Count, Device, DeviceError, GRACE, is_resource_name},
+    devices::{Allocations, Count, Device, DeviceError, GRACE, is_resource_name},
     topology::Hints,
 };
 use tokio::{sync::watch, time::Instant};
@@ -81,7 +81,7 @@ pub(crate) struct Devices {
 
 #[derive(Default)]
 struct State {
-    book: Book,
+    book: Allocations,
     endpoints: BTreeMap<String, Endpoint>,
     /// A lock per resource, held while its devices are allocated.
     turns: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
@@ -107,15 +107,15 @@ impl Devices {
         let checkpoint = Checkpoint::new(directory.join(CHECKPOINT));
         let path = checkpoint.path().display();
         let book = match checkpoint.read() {
-            Ok(None) => Book::default(),
-            Ok(Some(bytes)) => Book::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
+            Ok(None) => Allocations::default(),
+            Ok(Some(bytes)) => Allocations::restore(&bytes, timestamp(clock.now())).unwrap_or_else(|error| {
                 tracing::error!(%path, %error, "decode the checkpoint of allocated devices; devices of running Pods \
                      may be allocated twice: delete these Pods, or drain the node");
-                Book::default()
+                Allocations::default()
             }),
             Err(error) => {
                 tracing::error!(%path, %error, "read the checkpoint of allocated devices");
-                Book::default()
+                Allocations::default()
             }
         };
         Self {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use client::{PatchKind, Patched, Resource};
+use client::{PatchKind, PatchTarget, Resource};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use pod_core::{Timestamp, namespaced_name};
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ async fn send_one(
     if let Some(known) = seen.get_mut(&key) {
         known.count += 1;
         let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
-        let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
+        let at = PatchTarget { namespace: &namespace, name: &known.name, subresource: "" };
         if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok() {
             return;
         }

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use client::{PatchKind, Patched, Resource};
+use client::{PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
 use crate::{
@@ -58,7 +58,7 @@ pub(crate) async fn sync(ctx: &Context) -> Result<(), client::Error> {
     if answers.is_empty() {
         return Ok(());
     }
-    let at = Patched { namespace: "", name: &ctx.settings.node_name, subresource: "" };
+    let at = PatchTarget { namespace: "", name: &ctx.settings.node_name, subresource: "" };
     let patch = json!({"metadata": {"annotations": answers}});
     client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
 }

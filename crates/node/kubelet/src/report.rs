@@ -1,6 +1,6 @@
 //! Reports Pod statuses to the API server.
 
-use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
+use client::{DeleteOptions, PatchKind, PatchTarget, Preconditions, Resource};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod_core::namespaced_name;
 use serde_json::{Map, Value, json};
@@ -54,7 +54,7 @@ impl Report {
         }
         let patch =
             json!({ "metadata": { "uid": uid }, "status": difference(before.as_ref(), &status) });
-        let at = Patched {
+        let at = PatchTarget {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
             name: pod.metadata.name.as_deref().unwrap_or_default(),
             subresource: "status",

@@ -12,7 +12,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use pod_core::{
-    Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why,
+    Ending, Inputs, KillReason, Memory, Observed, Phase, StatusInputs, Step, Timestamp,
     admit::Refusal,
     members, namespaced_name,
     resize::{self, Pending},
@@ -522,7 +522,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn kill(&self, pod: &Pod, id: &str, name: &str, why: Why) {
+    async fn kill(&self, pod: &Pod, id: &str, name: &str, why: KillReason) {
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
         let mut grace = pod_core::grace_period(pod);
@@ -533,17 +533,19 @@ impl Worker {
                 .map(|s| Duration::from_secs(s.max(0).unsigned_abs()))
         };
         let text = match why {
-            Why::LivenessFailed => {
+            KillReason::LivenessFailed => {
                 grace = own(&member.container.liveness_probe).unwrap_or(grace);
                 format!("Container {name} failed liveness probe, will be restarted")
             }
-            Why::StartupFailed => {
+            KillReason::StartupFailed => {
                 grace = own(&member.container.startup_probe).unwrap_or(grace);
                 format!("Container {name} failed startup probe, will be restarted")
             }
-            Why::SpecChanged => format!("Container {name} definition changed, will be restarted"),
-            Why::Resized => format!("Container {name} resize requires restart"),
-            Why::NotNeeded | Why::SandboxLost => String::new(),
+            KillReason::SpecChanged => {
+                format!("Container {name} definition changed, will be restarted")
+            }
+            KillReason::Resized => format!("Container {name} resize requires restart"),
+            KillReason::NotNeeded | KillReason::SandboxLost => String::new(),
         };
         steps::kill(&self.ctx, pod, member, id, &text, grace, true).await;
     }

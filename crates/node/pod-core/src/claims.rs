@@ -1,8 +1,8 @@
 //! ResourceClaims of Pods (dynamic resource allocation): whether a Pod may use a claim, the prepared devices, and the
-//! devices of each container. Read [`Book`] first. This module does no I/O.
+//! devices of each container. Read [`Allocations`] first. This module does no I/O.
 //!
-//! The caller writes a [`Book`] to the disk (see [`checkpoint`]) before it calls a driver and before a container
-//! starts. So a driver unprepares everything that it prepared, even if the kubelet is killed.
+//! The caller writes the [`Allocations`] to the disk (see [`checkpoint`]) before it calls a driver and before a
+//! container starts. So a driver unprepares everything that it prepared, even if the kubelet is killed.
 
 mod book;
 pub mod checkpoint;
@@ -16,7 +16,7 @@ use k8s_openapi::api::{
     resource::v1::ResourceClaim,
 };
 
-pub use book::Book;
+pub use book::Allocations;
 
 use crate::namespaced_name;
 
@@ -92,7 +92,7 @@ pub enum ClaimError {
 
 /// A claim to which a Pod refers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ClaimReference {
     /// The name of the ResourceClaim.
     pub name: String,
     /// `true` if the claim was generated from a template for this Pod.
@@ -100,13 +100,13 @@ pub struct Wanted {
 }
 
 /// Returns the claims of a Pod. Omits references whose template has generated no claim.
-pub fn wanted(pod: &Pod) -> Result<Vec<Wanted>, ClaimError> {
+pub fn wanted(pod: &Pod) -> Result<Vec<ClaimReference>, ClaimError> {
     let listed = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let mut all = Vec::new();
     for reference in listed {
         all.extend(claim_name(pod, reference)?);
     }
-    all.extend(extended(pod).map(|name| Wanted { name: name.to_owned(), own: false }));
+    all.extend(extended(pod).map(|name| ClaimReference { name: name.to_owned(), own: false }));
     Ok(all)
 }
 
@@ -116,9 +116,12 @@ fn extended(pod: &Pod) -> Option<&str> {
     Some(&status.resource_claim_name)
 }
 
-fn claim_name(pod: &Pod, reference: &PodResourceClaim) -> Result<Option<Wanted>, ClaimError> {
+fn claim_name(
+    pod: &Pod,
+    reference: &PodResourceClaim,
+) -> Result<Option<ClaimReference>, ClaimError> {
     if let Some(name) = &reference.resource_claim_name {
-        return Ok(Some(Wanted { name: name.clone(), own: false }));
+        return Ok(Some(ClaimReference { name: name.clone(), own: false }));
     }
     if reference.resource_claim_template_name.is_none() {
         let (pod, claim) = (namespaced_name(pod), reference.name.clone());
@@ -127,10 +130,10 @@ fn claim_name(pod: &Pod, reference: &PodResourceClaim) -> Result<Option<Wanted>,
     let mut made = pod.status.iter().flat_map(|s| s.resource_claim_statuses.iter().flatten());
     let made = made.find(|made| made.name == reference.name);
     let made = made.ok_or_else(|| ClaimError::NotCreated(namespaced_name(pod)))?;
-    Ok(made.resource_claim_name.clone().map(|name| Wanted { name, own: true }))
+    Ok(made.resource_claim_name.clone().map(|name| ClaimReference { name, own: true }))
 }
 
-impl Wanted {
+impl ClaimReference {
     /// Checks with the API server's object that the Pod may use the claim. Returns the claim without devices.
     pub fn check(&self, pod: &Pod, claim: &ResourceClaim) -> Result<Claim, ClaimError> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

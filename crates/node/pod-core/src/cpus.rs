@@ -21,7 +21,7 @@ use crate::{
 
 /// The position of a CPU in the machine. CPUs with the same core are its hardware threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct CpuLocation {
     /// The lowest CPU of the core.
     pub core: u32,
     /// The number of the socket.
@@ -33,7 +33,7 @@ pub struct Place {
 }
 
 /// The CPUs of a machine by number.
-pub type Machine = BTreeMap<u32, Place>;
+pub type Machine = BTreeMap<u32, CpuLocation>;
 
 /// The options of the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Devices of device plugins and their allocation to containers. Read [`Book`] first. This module does no I/O.
+//! Devices of device plugins and their allocation to containers. Read [`Allocations`] first. This module does no I/O.
 //!
-//! The device manager writes a [`Book`] to the disk (see [`checkpoint`]) before a container starts, so that no device
-//! is allocated twice.
+//! The device manager writes the [`Allocations`] to the disk (see [`checkpoint`]) before a container starts, so that no
+//! device is allocated twice.
 
 pub mod checkpoint;
 mod choice;
@@ -50,14 +50,14 @@ struct Resource {
 
 /// The allocation of one resource to a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct AllocatedDevices {
     /// The device IDs by NUMA node. A device near several nodes occurs at each.
     pub devices: BTreeMap<i64, Vec<String>>,
     /// The plugin's encoded answer, with the container's settings for the devices.
     pub answer: Vec<u8>,
 }
 
-impl Given {
+impl AllocatedDevices {
     /// Returns the device IDs, without duplicates.
     pub fn ids(&self) -> BTreeSet<&str> {
         self.devices.values().flatten().map(String::as_str).collect()
@@ -93,7 +93,7 @@ pub struct Count {
 }
 
 /// The recipient of an allocation: the Pod's UID and the container's name.
-pub type Whom<'a> = (&'a str, &'a str);
+pub type ContainerKey<'a> = (&'a str, &'a str);
 
 /// Reports whether a name is valid for a plugin's resource: it needs a domain other than those of Kubernetes.
 pub fn is_resource_name(name: &str) -> bool {
@@ -104,18 +104,18 @@ pub fn is_resource_name(name: &str) -> bool {
         && api_meta::validation::qualified_name(&of_quota).is_empty()
 }
 
-type OfContainer = BTreeMap<String, Given>;
+type OfContainer = BTreeMap<String, AllocatedDevices>;
 
 /// The resources of all plugins and their allocation.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct Allocations {
     resources: BTreeMap<String, Resource>,
     /// Resources whose plugins disconnected long ago. They are still reported, with zero devices.
     removed: BTreeSet<String>,
     given: BTreeMap<String, BTreeMap<String, OfContainer>>,
 }
 
-impl Book {
+impl Allocations {
     /// Records that a plugin has connected. Its devices are unknown until it lists them.
     pub fn connect(&mut self, resource: &str) -> Result<(), DeviceError> {
         let known = self.resources.len() + self.removed.len();
@@ -145,7 +145,7 @@ impl Book {
         let differs = |id: &&str| health(&before, id) != health(&known.devices, id);
         let concerns = |of_pod: &BTreeMap<String, OfContainer>| {
             let given = of_pod.values().filter_map(|container| container.get(resource));
-            given.flat_map(Given::ids).any(|id| differs(&id))
+            given.flat_map(AllocatedDevices::ids).any(|id| differs(&id))
         };
         let pods = self.given.iter().filter(|(_, of_pod)| concerns(of_pod));
         pods.map(|(uid, _)| uid.clone()).collect()
@@ -214,20 +214,23 @@ impl Book {
     }
 
     /// Returns the devices of a container, by resource.
-    pub fn given(&self, (uid, container): Whom<'_>) -> Option<&BTreeMap<String, Given>> {
+    pub fn given(
+        &self,
+        (uid, container): ContainerKey<'_>,
+    ) -> Option<&BTreeMap<String, AllocatedDevices>> {
         self.given.get(uid)?.get(container)
     }
 
     /// Records an allocation.
     pub fn give(
         &mut self,
-        (uid, container): Whom<'_>,
+        (uid, container): ContainerKey<'_>,
         resource: &str,
         ids: &BTreeSet<String>,
         answer: Vec<u8>,
     ) {
         let devices = self.resources.get(resource).map(|known| &known.devices);
-        let mut given = Given { devices: BTreeMap::new(), answer };
+        let mut given = AllocatedDevices { devices: BTreeMap::new(), answer };
         for id in ids {
             let nodes = devices.and_then(|devices| devices.get(id)).map(|device| &device.nodes);
             let nodes = nodes.filter(|nodes| !nodes.is_empty()).cloned();
@@ -244,7 +247,7 @@ impl Book {
     }
 
     /// Reverts an allocation.
-    pub fn take_back(&mut self, (uid, container): Whom<'_>, resource: &str) {
+    pub fn take_back(&mut self, (uid, container): ContainerKey<'_>, resource: &str) {
         let Some(of_pod) = self.given.get_mut(uid) else { return };
         if let Some(of_container) = of_pod.get_mut(container) {
             of_container.remove(resource);
@@ -272,7 +275,10 @@ impl Book {
     /// Returns the allocated devices of a resource.
     fn allocated(&self, resource: &str) -> BTreeSet<&str> {
         let given = self.given.values().flat_map(BTreeMap::values);
-        given.filter_map(|container| container.get(resource)).flat_map(Given::ids).collect()
+        given
+            .filter_map(|container| container.get(resource))
+            .flat_map(AllocatedDevices::ids)
+            .collect()
     }
 
     /// Returns the devices of init containers that end before this container starts. Sidecars run beside the container
@@ -286,7 +292,7 @@ impl Book {
                 break;
             }
             let given = self.given((uid, name)).and_then(|given| given.get(resource));
-            let ids = given.into_iter().flat_map(Given::ids).map(str::to_owned);
+            let ids = given.into_iter().flat_map(AllocatedDevices::ids).map(str::to_owned);
             match member.role {
                 Role::Init => reusable.extend(ids),
                 Role::Sidecar | Role::App | Role::Ephemeral => {

@@ -40,7 +40,7 @@ pub mod topology;
 pub use memory::{Failure, FailureKind, Memory};
 pub use observed::{Container, Observed, Run, Sandbox};
 pub use phase::Phase;
-pub use plan::{Ending, Inputs, Plan, Step, Why, plan};
+pub use plan::{Ending, Inputs, KillReason, Plan, Step, plan};
 pub use probe::{Health, Verdicts};
 pub use qos::{QosClass, qos_class};
 pub use spec::{

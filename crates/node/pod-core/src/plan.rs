@@ -60,7 +60,7 @@ pub enum Step {
         /// The container's name.
         name: String,
         /// The cause, for the Event.
-        why: Why,
+        why: KillReason,
     },
     /// Changes the resources of a running container.
     Resize {
@@ -83,7 +83,7 @@ pub enum Step {
 
 /// The cause for stopping a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum KillReason {
     /// The liveness probe failed.
     LivenessFailed,
     /// The startup probe failed.
@@ -191,7 +191,7 @@ fn new_sandbox(inputs: &Inputs<'_>, plan: &mut Plan) {
     let lost = observed.running().map(|c| Step::Kill {
         id: c.id.clone(),
         name: c.name.clone(),
-        why: Why::SandboxLost,
+        why: KillReason::SandboxLost,
     });
     plan.steps.extend(lost);
     if let Some(sandbox) = observed.sandboxes.first()
@@ -284,17 +284,17 @@ impl ContainerInSandbox<'_> {
             Run::Running { .. } => {
                 let health = self.inputs.verdicts.of(&current.id, &self.member.container);
                 let why = if health.startup_failed {
-                    Why::StartupFailed
+                    KillReason::StartupFailed
                 } else if !health.live {
-                    Why::LivenessFailed
+                    KillReason::LivenessFailed
                 } else if !current.hash.is_empty()
                     && current.hash != container_hash(&self.member.container)
                 {
-                    Why::SpecChanged
+                    KillReason::SpecChanged
                 } else {
                     let has = current.resources.as_ref();
                     match has.and_then(|has| resize::change(has, &self.member.container)) {
-                        Some(resize::Change::Restart) => Why::Resized,
+                        Some(resize::Change::Restart) => KillReason::Resized,
                         Some(resize::Change::InPlace) => {
                             let (id, name) = (current.id.clone(), current.name.clone());
                             plan.steps.push(Step::Resize { id, name });

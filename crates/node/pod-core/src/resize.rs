@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The resources of a Pod's containers by name.
-pub type Given = BTreeMap<String, ResourceRequirements>;
+pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
 
 /// Returns the resources in a Pod's spec.
-pub fn asked(pod: &Pod) -> Given {
+pub fn asked(pod: &Pod) -> ContainerResources {
     let one = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
     pod.spec.iter().flat_map(containers).map(one).collect()
 }
@@ -26,7 +26,7 @@ fn containers(spec: &k8s_openapi::api::core::v1::PodSpec) -> impl Iterator<Item 
 }
 
 /// Returns a copy of the Pod with these resources in its spec.
-pub fn with(pod: &Pod, given: &Given) -> Pod {
+pub fn with(pod: &Pod, given: &ContainerResources) -> Pod {
     let mut pod = pod.clone();
     if let Some(spec) = &mut pod.spec {
         let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
@@ -55,7 +55,7 @@ pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
 }
 
 /// Returns the resources that an earlier kubelet had allocated: those of the spec, unless the status reports others.
-pub fn recovered(pod: &Pod) -> Given {
+pub fn recovered(pod: &Pod) -> ContainerResources {
     let mut given = asked(pod);
     let statuses = pod.status.iter().flat_map(|s| {
         s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())

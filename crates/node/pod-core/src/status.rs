@@ -419,10 +419,8 @@ fn conditions(
     let sidecar =
         |name: &str| all.iter().any(|m| m.role == Role::Sidecar && m.container.name == name);
     // A sidecar counts as complete once it has started, any other init container once it has succeeded.
-    let complete = |s: &ContainerStatus| match sidecar(&s.name) {
-        true => s.started == Some(true),
-        false => s.ready,
-    };
+    let complete =
+        |s: &ContainerStatus| if sidecar(&s.name) { s.started == Some(true) } else { s.ready };
     let incomplete: Vec<&str> =
         init.iter().filter(|s| !complete(s)).map(|s| s.name.as_str()).collect();
     let containers_ready = if over {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api_meta::Tree as _;
-use api_rules::expressions::{Gives, Scope};
+use api_rules::expressions::{ResultType, Scope};
 use cel::{Composition, Value as Cel};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ impl Conditions {
     pub(crate) fn of(holder: &Value, scope: &Scope<'_>) -> Self {
         let condition = |condition: &Value| {
             let text = condition.text("expression").to_owned();
-            Expression { program: scope.compile(&text, Gives::Bool), text }
+            Expression { program: scope.compile(&text, ResultType::Bool), text }
         };
         Self(holder.items("matchConditions").iter().map(condition).collect())
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use api_meta::GroupResource;
 use api_rules::expressions::{NAMESPACE, REQUEST};
 use cel::{
-    Activation, Asks, Composition, EvalError, Limits, Opaque, PER_CALL_LIMIT, Program, Value as Cel,
+    Activation, AuthorizerContext, Composition, EvalError, Limits, Opaque, PER_CALL_LIMIT, Program,
+    Value as Cel,
 };
 use serde_json::{Value, json};
 
-use crate::{Request, matching::Shown, webhook::head};
+use crate::{Request, matching::MatchedResource, webhook::head};
 
 /// Upstream's cost budget for one request and parameter. It applies separately to a policy's validations with their
 /// messages, to its audit annotations, and to each mutation.
@@ -39,7 +40,7 @@ pub(crate) struct ExpressionInput<'a> {
     namespace: Option<Arc<Value>>,
     params: &'a Value,
     request: Value,
-    asks: Asks,
+    asks: AuthorizerContext,
     own: cel::ResourceCheck,
 }
 
@@ -47,11 +48,14 @@ impl<'a> ExpressionInput<'a> {
     /// Creates the input from objects that are in the version of `shown`.
     pub(crate) fn new(
         request: &Request<'_>,
-        shown: &Shown,
+        shown: &MatchedResource,
         (object, old): (&'a Value, &'a Value),
         params: &'a Value,
     ) -> Self {
-        let asks = Asks { authorizer: request.authorizer.clone(), user: request.user.clone() };
+        let asks = AuthorizerContext {
+            authorizer: request.authorizer.clone(),
+            user: request.user.clone(),
+        };
         let own = own_resource(request, asks.clone());
         Self { object, old, namespace: None, params, request: tree(request, shown), asks, own }
     }
@@ -124,7 +128,7 @@ impl<'v> Run<'v> {
     }
 }
 
-fn tree(request: &Request<'_>, shown: &Shown) -> Value {
+fn tree(request: &Request<'_>, shown: &MatchedResource) -> Value {
     let head = head(request, shown);
     let mut tree = serde_json::to_value(head).unwrap_or_else(|_| json!({}));
     if let Some(members) = tree.as_object_mut() {
@@ -134,7 +138,7 @@ fn tree(request: &Request<'_>, shown: &Shown) -> Value {
 }
 
 /// Builds an authorization check for the request's resource, without a verb.
-fn own_resource(request: &Request<'_>, asks: Asks) -> cel::ResourceCheck {
+fn own_resource(request: &Request<'_>, asks: AuthorizerContext) -> cel::ResourceCheck {
     let GroupResource { group, resource } = request.resource.group_resource();
     cel::ResourceCheck {
         asks,

@@ -28,4 +28,4 @@ pub mod webhook;
 pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};
 
 pub use request::{Operation, Outcome, Plugin, Request};
-pub use rounds::{Rounds, Side};
+pub use rounds::{MutatorKind, Rounds};

@@ -12,14 +12,14 @@ use crate::{Operation, Request};
 
 /// A resource in one of its served group versions, and its kind there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct MatchedResource {
     /// The resource.
     pub resource: GroupVersionResource,
     /// The kind of its objects.
     pub kind: GroupVersionKind,
 }
 
-impl Shown {
+impl MatchedResource {
     fn as_made(request: &Request<'_>) -> Self {
         Self { resource: request.resource.clone(), kind: request.kind.clone() }
     }
@@ -110,10 +110,10 @@ fn has(list: &[String], wanted: &str) -> bool {
 pub(crate) fn first_match(
     rules: &[Rule],
     request: &Request<'_>,
-    equivalents: impl FnOnce() -> Vec<Shown>,
-) -> Option<Shown> {
+    equivalents: impl FnOnce() -> Vec<MatchedResource>,
+) -> Option<MatchedResource> {
     if rules.iter().any(|rule| rule.matches(request, request.resource)) {
-        return Some(Shown::as_made(request));
+        return Some(MatchedResource::as_made(request));
     }
     // Operation and scope are the same for all equivalents, and most requests match neither.
     let may = |rule: &&Rule| {
@@ -157,12 +157,13 @@ impl MatchResources {
         &self,
         request: &Request<'_>,
         object: &Value,
-        equivalents: &dyn Fn() -> Vec<Shown>,
-    ) -> Result<Option<Shown>, Status> {
+        equivalents: &dyn Fn() -> Vec<MatchedResource>,
+    ) -> Result<Option<MatchedResource>, Status> {
         let others = || if self.equivalent { equivalents() } else { Vec::new() };
-        let found = match self.rules.is_empty() {
-            true => Some(Shown::as_made(request)),
-            false => first_match(&self.rules, request, others),
+        let found = if self.rules.is_empty() {
+            Some(MatchedResource::as_made(request))
+        } else {
+            first_match(&self.rules, request, others)
         };
         let Some(shown) = found else { return Ok(None) };
         if !self.excluded.is_empty() && first_match(&self.excluded, request, others).is_some() {

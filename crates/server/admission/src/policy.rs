@@ -22,12 +22,12 @@ use self::compiled::Compiled;
 pub use self::{
     binding::{Binding, Lookup, Names, ParamRef},
     compiled::{Change, Mutation},
-    decisions::{Annotations, Denials, Judged, Refusals},
+    decisions::{Annotations, Denials, PolicyResult, Refusals},
 };
 use crate::{
     Request,
     expressions::ExpressionInput,
-    matching::{MatchResources, Shown},
+    matching::{MatchResources, MatchedResource},
 };
 
 /// The resources that no policy applies to. The author of a policy that rejects everything must be able to delete it,
@@ -74,7 +74,7 @@ pub struct Question<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// The resource as which the policy matches the request.
-    pub shown: &'a Shown,
+    pub shown: &'a MatchedResource,
     /// The new and the old object.
     pub objects: (&'a Value, &'a Value),
     /// The request's Namespace; `None` for cluster-scoped objects.
@@ -124,8 +124,8 @@ impl Policy {
         &self,
         request: &Request<'_>,
         object: &Value,
-        equivalents: &dyn Fn() -> Vec<Shown>,
-    ) -> Result<Option<Shown>, Status> {
+        equivalents: &dyn Fn() -> Vec<MatchedResource>,
+    ) -> Result<Option<MatchedResource>, Status> {
         self.constraints.find(request, object, equivalents)
     }
 
@@ -134,7 +134,7 @@ impl Policy {
     }
 
     /// Evaluates the validations and audit annotations. `elapsed` returns a monotonic time with an arbitrary start.
-    pub fn judge(&self, question: &Question<'_>, elapsed: &dyn Fn() -> Duration) -> Judged {
+    pub fn judge(&self, question: &Question<'_>, elapsed: &dyn Fn() -> Duration) -> PolicyResult {
         self.compiled().judge(question, self.fails_open, elapsed)
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The mutating policies or the mutating webhooks, which run in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MutatorKind {
     Policies,
     Webhooks,
 }
@@ -41,10 +41,10 @@ impl Reinvocations {
 }
 
 impl Rounds {
-    fn of(&mut self, side: Side) -> &mut Reinvocations {
+    fn of(&mut self, side: MutatorKind) -> &mut Reinvocations {
         match side {
-            Side::Policies => &mut self.policies,
-            Side::Webhooks => &mut self.webhooks,
+            MutatorKind::Policies => &mut self.policies,
+            MutatorKind::Webhooks => &mut self.webhooks,
         }
     }
 
@@ -56,7 +56,7 @@ impl Rounds {
     }
 
     /// Starts the part of one side with the current object.
-    pub fn begin(&mut self, side: Side, object: &Value) {
+    pub fn begin(&mut self, side: MutatorKind, object: &Value) {
         let state = self.of(side);
         if state.last_object.take().is_some_and(|last| last != *object) {
             state.require();
@@ -64,7 +64,7 @@ impl Rounds {
     }
 
     /// Ends the part of one side with the object that it produced.
-    pub fn end(&mut self, side: Side, object: &Value) {
+    pub fn end(&mut self, side: MutatorKind, object: &Value) {
         let first = !self.second;
         let state = self.of(side);
         // The object is needed only if one of this side is reinvocable.
@@ -74,16 +74,16 @@ impl Rounds {
     }
 
     /// Reports whether a policy or webhook is called in this round. The second round calls none for the first time.
-    pub fn includes(&self, side: Side, id: &str) -> bool {
+    pub fn includes(&self, side: MutatorKind, id: &str) -> bool {
         let state = match side {
-            Side::Policies => &self.policies,
-            Side::Webhooks => &self.webhooks,
+            MutatorKind::Policies => &self.policies,
+            MutatorKind::Webhooks => &self.webhooks,
         };
         !self.second || state.required.contains(id)
     }
 
     /// Records a call, and whether it changed the object.
-    pub fn asked(&mut self, side: Side, id: &str, reinvocable: bool, changed: bool) {
+    pub fn asked(&mut self, side: MutatorKind, id: &str, reinvocable: bool, changed: bool) {
         if changed {
             self.touched(side);
         }
@@ -93,7 +93,7 @@ impl Rounds {
     }
 
     /// Records a change by one side. The built-in plugins and the reinvocable members of the side run again.
-    pub fn touched(&mut self, side: Side) {
+    pub fn touched(&mut self, side: MutatorKind) {
         self.changed = true;
         self.of(side).require();
     }

@@ -13,12 +13,12 @@ use api_rules::expressions::Scope;
 use serde_json::Value;
 
 pub(crate) use self::review::head;
-pub use self::review::{Answer, Asked, Verdict};
+pub use self::review::{Answer, Verdict, WebhookReview};
 use crate::{
     Request,
     conditions::Conditions,
     expressions::ExpressionInput,
-    matching::{Rule, Selectors, Shown, first_match},
+    matching::{MatchedResource, Rule, Selectors, first_match},
 };
 
 /// The kinds that webhooks never see. The author of a webhook that rejects everything must be able to delete it.
@@ -156,8 +156,8 @@ impl Webhook {
         &self,
         request: &Request<'_>,
         object: &Value,
-        equivalents: impl FnOnce() -> Vec<Shown>,
-    ) -> Result<Option<Shown>, Status> {
+        equivalents: impl FnOnce() -> Vec<MatchedResource>,
+    ) -> Result<Option<MatchedResource>, Status> {
         let others = || if self.equivalent { equivalents() } else { Vec::new() };
         let Some(shown) = first_match(&self.rules, request, others) else { return Ok(None) };
         Ok(self.selectors.match_request(request, object)?.then_some(shown))
@@ -173,7 +173,7 @@ impl Webhook {
     pub fn conditions_hold(
         &self,
         request: &Request<'_>,
-        shown: &Shown,
+        shown: &MatchedResource,
         objects: (&Value, &Value),
     ) -> Result<bool, Status> {
         let input = ExpressionInput::new(request, shown, objects, &Value::Null);

@@ -12,7 +12,7 @@ use std::{
 
 use api_config::{
     GoDuration,
-    known::{self, Flag, Known},
+    known::{self, Flag, KnownFlags},
 };
 use api_meta::Cidr;
 
@@ -134,7 +134,7 @@ pub struct Args {
     pub tls_private_key_file: Option<PathBuf>,
     /// Flags that are refused
     #[command(flatten)]
-    pub refused: Known<Refused>,
+    pub refused: KnownFlags<Refused>,
     /// The number of concurrent read requests; added to that of mutating ones
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
@@ -143,7 +143,7 @@ pub struct Args {
     pub max_mutating_requests_inflight: u32,
     /// Flags that are accepted without effect
     #[command(flatten)]
-    pub ignored: Known<Ignored>,
+    pub ignored: KnownFlags<Ignored>,
 }
 
 /// Flags of the store

@@ -83,13 +83,12 @@ impl Log {
             Some(open) => open,
             None => self.reopened()?,
         };
-        let (mut file, length) = match limit > 0 && length + size > limit {
-            true => {
-                drop(file);
-                self.rotate(now)?;
-                self.reopened()?
-            }
-            false => (file, length),
+        let (mut file, length) = if limit > 0 && length + size > limit {
+            drop(file);
+            self.rotate(now)?;
+            self.reopened()?
+        } else {
+            (file, length)
         };
         if let Err(error) = file.write_all(line.as_bytes()) {
             // Remove a partial line, which would corrupt the next one. The caller gets an error for it.

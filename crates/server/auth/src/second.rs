@@ -1,7 +1,7 @@
 //! Secondary authorization: the checks of upstream's API server besides the one in the filter chain.
 //!
 //! [`SECOND`] lists all of them. Handlers do not know the rows: at each [`Moment`] of a request they call
-//! [`Asked::at`], which runs the rows for the resource. Admission plugins and impersonation run their rows themselves,
+//! [`AuthorizedRequest::at`], which runs the rows for the resource. Admission plugins and impersonation run their rows themselves,
 //! because a flag can disable a plugin and impersonation precedes the handler. These rows are listed for completeness.
 
 mod claims;
@@ -17,7 +17,7 @@ use crate::rbac::{self, Rbac};
 
 /// An authorized request and the write or connection that it leads to.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct AuthorizedRequest<'a> {
     /// The attributes that the filter chain authorized.
     pub request: &'a Attributes<'a>,
     /// The old object; `None` for a new one.
@@ -47,9 +47,9 @@ pub enum Moment {
 #[derive(Clone, Copy)]
 pub enum Ask {
     /// Run by a handler. A rejection is the response.
-    At(Moment, fn(&Asked<'_>) -> Result<(), Status>),
+    At(Moment, fn(&AuthorizedRequest<'_>) -> Result<(), Status>),
     /// Run by a handler with the validation of an object. A rejection is a field error.
-    InValidation(fn(&Asked<'_>, &mut ErrorList)),
+    InValidation(fn(&AuthorizedRequest<'_>, &mut ErrorList)),
     /// Run by the admission plugin of this name.
     InAdmission(&'static str),
     /// Run by `authn::impersonation`.
@@ -180,7 +180,7 @@ pub static SECOND: &[Second] = &[
     ),
 ];
 
-impl Asked<'_> {
+impl AuthorizedRequest<'_> {
     /// Returns an error if a row of this moment rejects the request.
     pub fn at(&self, moment: Moment) -> Result<(), Status> {
         self.rows().try_for_each(|row| match row.ask {

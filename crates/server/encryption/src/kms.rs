@@ -279,9 +279,12 @@ impl Plugin {
             },
             _ => {
                 let made = self.create_state(expires).await;
-                let made = made.and_then(|made| match made.object.key_id == key_id {
-                    true => Ok(made),
-                    false => Err("the keys of Encrypt and Status differ".to_owned()),
+                let made = made.and_then(|made| {
+                    if made.object.key_id == key_id {
+                        Ok(made)
+                    } else {
+                        Err("the keys of Encrypt and Status differ".to_owned())
+                    }
                 });
                 made.map_err(|e| {
                     let old = old.as_deref().map_or("", |old| &old.object.key_id);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     bootstrap::{FLOW_SCHEMAS, bootstrap_objects},
-    level::{Decision, Level, Queuing, Ticket, Why},
+    level::{Decision, Level, Queuing, RejectReason, Ticket},
     schema::Schema,
 };
 
@@ -66,7 +66,7 @@ pub enum Verdict {
     /// The request is queued. The ticket is returned later when it starts; until then it can be given up.
     Wait(Ticket),
     /// The response is 429: the queues are full, or the level has no queues and no free seat.
-    Reject(Why),
+    Reject(RejectReason),
 }
 
 /// The state of a priority level, for metrics.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::{
     bootstrap::{FLOW_SCHEMAS, PRIORITY_LEVELS},
     controller::{Arrival, Flow, LevelState, Verdict},
-    level::{Ticket, Why},
+    level::{RejectReason, Ticket},
 };
 
 /// The flow control of a server, shared by all of its requests.
@@ -42,7 +42,7 @@ pub struct Rejected {
     /// The name of the priority level.
     pub level: Arc<str>,
     /// The reason.
-    pub why: Why,
+    pub why: RejectReason,
 }
 
 impl Rejected {
@@ -150,7 +150,7 @@ impl Gate {
         let mut permit = permit;
         if let Some(waiter) = waiter {
             if !matches!(tokio::time::timeout(self.patience, waiter).await, Ok(Ok(()))) {
-                return Err(rejected(Why::TimeOut));
+                return Err(rejected(RejectReason::TimeOut));
             }
             if let Some(SeatState::Waiting(ticket)) = permit.held {
                 permit.held = Some(SeatState::Running(ticket));

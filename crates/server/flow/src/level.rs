@@ -11,7 +11,7 @@ pub struct Ticket(pub(crate) u64);
 
 /// The reason for which a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RejectReason {
     /// The queues of the request's flow are full.
     QueueFull,
     /// The level has no queues and no free seat.
@@ -20,7 +20,7 @@ pub enum Why {
     TimeOut,
 }
 
-impl Why {
+impl RejectReason {
     /// Returns the name of the reason in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ pub(crate) struct Level {
 pub(crate) enum Decision {
     Run,
     Wait,
-    Reject(Why),
+    Reject(RejectReason),
 }
 
 impl Level {
@@ -135,7 +135,7 @@ impl Level {
         self.advance(now);
         let Some(queuing) = self.queuing else {
             if !self.fits(seats) {
-                return Decision::Reject(Why::ConcurrencyLimit);
+                return Decision::Reject(RejectReason::ConcurrencyLimit);
             }
             self.start(ticket, None, seats, now);
             return Decision::Run;
@@ -144,7 +144,7 @@ impl Level {
         let queue = &mut self.queues[chosen];
         let full = queue.waiting.len() >= queuing.length_limit;
         if full && !(self.waiting_seats == 0 && self.in_use + seats <= self.limit) {
-            return Decision::Reject(Why::QueueFull);
+            return Decision::Reject(RejectReason::QueueFull);
         }
         if queue.waiting.is_empty() && queue.executing == 0 {
             queue.next_start = self.virtual_now;

@@ -132,7 +132,7 @@ fn rejects_requests_beyond_queues() {
     assert!(matches!(arrive(&mut flow, "a", 1, 0.0), Verdict::Run(_)));
     let Verdict::Wait(second) = arrive(&mut flow, "a", 1, 0.0) else { panic!() };
     assert!(matches!(arrive(&mut flow, "b", 1, 0.0), Verdict::Wait(_)));
-    assert_eq!(arrive(&mut flow, "c", 1, 0.0), Verdict::Reject(Why::QueueFull));
+    assert_eq!(arrive(&mut flow, "c", 1, 0.0), Verdict::Reject(RejectReason::QueueFull));
     assert!(flow.give_up(second, secs(1.0)).is_empty());
     assert!(matches!(arrive(&mut flow, "c", 1, 1.0), Verdict::Wait(_)));
 
@@ -147,7 +147,7 @@ fn rejects_requests_beyond_queues() {
     let verdicts: Vec<Verdict> =
         (0..10).map(|_| flow.arrive(&request, 1, Duration::ZERO).verdict).collect();
     assert!(matches!(verdicts[0], Verdict::Run(_)));
-    assert_eq!(verdicts[9], Verdict::Reject(Why::ConcurrencyLimit));
+    assert_eq!(verdicts[9], Verdict::Reject(RejectReason::ConcurrencyLimit));
 }
 
 #[test]
@@ -221,7 +221,7 @@ proptest! {
                     match arrive(&mut flow, &format!("u{user}"), seats, at) {
                         Verdict::Run(ticket) => running.push((ticket, seats)),
                         Verdict::Wait(ticket) => waiting.push((ticket, seats)),
-                        Verdict::Reject(why) => prop_assert_eq!(why, Why::QueueFull),
+                        Verdict::Reject(why) => prop_assert_eq!(why, RejectReason::QueueFull),
                         Verdict::Exempt => prop_assert!(false),
                     }
                     Vec::new()
@@ -291,7 +291,7 @@ fn admits_queues_and_rejects_requests() {
             held.push(gate.enter(&request, 1).await.map_err(|e| e.to_string()).unwrap());
         }
         let refused = gate.enter(&request, 1).await.err().unwrap();
-        assert_eq!(refused.why, Why::TimeOut);
+        assert_eq!(refused.why, RejectReason::TimeOut);
         assert_eq!(
             (refused.status().code, refused.status().details.unwrap().retry_after_seconds),
             (429, 1)

@@ -39,7 +39,7 @@ impl Keyspace {
 
 /// The result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyReport {
     /// The number of copied keys.
     pub keys: u64,
     /// The source's revision.
@@ -57,7 +57,7 @@ pub async fn copy(
     to: &dyn Store,
     bump: u64,
     keyspace: Keyspace,
-) -> Result<Copied> {
+) -> Result<CopyReport> {
     let existing = to.range(everything(), 1, 0).await?;
     if existing.count > 0 {
         return Err(Error::NotEmpty { keys: existing.count });
@@ -78,7 +78,7 @@ pub async fn copy(
         );
         return Err(Error::Unavailable { operation: "copy", detail });
     }
-    Ok(Copied { keys, from: source, to: to.revision().await? })
+    Ok(CopyReport { keys, from: source, to: to.revision().await? })
 }
 
 pub(crate) fn everything() -> KeyRange {

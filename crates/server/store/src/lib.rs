@@ -21,7 +21,7 @@ mod snapshot;
 pub mod tests;
 
 pub use compactor::{COMPACTION_KEY, Compactor};
-pub use copy::{Copied, Keyspace, copy};
+pub use copy::{CopyReport, Keyspace, copy};
 pub use schedule::Schedule;
 pub use snapshot::Snapshot;
 

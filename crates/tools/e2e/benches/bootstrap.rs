@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{Host, Machines, alone, configuration, is_etcd_there, join_by, until};
+use e2e::{Host, Machines, configuration, is_etcd_installed, join_commands, lock_machine, until};
 
-/// The Pod network stands before the node does, as where it is part of the machine's image.
+/// Installs the CNI configuration before the node exists, as a prepared machine image would.
 fn network(host: &Host<'_>, range: &str) {
     let configuration = format!(
         r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{range}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni"}}]}}"#
@@ -15,7 +15,7 @@ fn network(host: &Host<'_>, range: &str) {
     host.run("sh", &["-c", script, &host.binary(), &file]).ok();
 }
 
-fn is_ready(admin: &Host<'_>, node: &Host<'_>) {
+fn wait_until_ready(admin: &Host<'_>, node: &Host<'_>) {
     until("a Ready node", || {
         let path = r#"-o jsonpath={.status.conditions[?(@.type=="Ready")].status}"#;
         let ran = admin.kubectl(&format!("get node {} {path}", node.name));
@@ -29,14 +29,14 @@ fn show(what: &str, took: Duration, budget: Duration) {
 }
 
 fn main() {
-    let _turn = alone();
-    if !is_etcd_there() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("bootstrap");
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
     let file = first.write("kubeadm.yaml", &configuration("controlPlaneEndpoint: 192.0.2.1:6443"));
-    // Images at hand: what a machine has that was prepared for it.
+    // Pull the images first: a prepared machine has them already.
     for host in [&first, &worker] {
         host.windlass(&format!("config images pull --config {file}")).ok();
     }
@@ -47,8 +47,8 @@ fn main() {
     let ran = first.windlass(&format!("init --config {file} --upload-certs"));
     let init = started.elapsed();
     eprintln!("{}", ran.stderr);
-    let said = ran.ok();
-    is_ready(&first, &first);
+    let output = ran.ok();
+    wait_until_ready(&first, &first);
     let ready = started.elapsed();
     until("an answer of cluster DNS", || {
         let args = ["nslookup", "kubernetes.default.svc.cluster.local", "10.96.0.10"];
@@ -57,13 +57,13 @@ fn main() {
     });
     let answers = started.elapsed();
 
-    let join = join_by(&first, &said);
+    let join = join_commands(&first, &output);
     let started = Instant::now();
     let ran = worker.windlass(&join.worker);
     let joined = started.elapsed();
     eprintln!("{}", ran.stderr);
     ran.ok();
-    is_ready(&first, &worker);
+    wait_until_ready(&first, &worker);
     let worker_ready = started.elapsed();
 
     let second = Duration::from_secs(1);

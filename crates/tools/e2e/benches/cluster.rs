@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Cluster, Session, alone, proportional_size};
+use e2e::{Cluster, Session, lock_machine, proportional_size};
 
 /// The time for which an idle cluster is measured.
 const IDLE: Duration = Duration::from_secs(30);
 const ROLES: [&str; 3] = ["supervisor", "control-plane", "agent"];
 
 fn main() {
-    let _turn = alone();
+    let _turn = lock_machine();
     let cluster = Cluster::new("bench");
     let started = Instant::now();
     let shown = cluster.up();
@@ -20,7 +20,7 @@ fn main() {
     eprintln!("{}", shown.stderr);
     shown.ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     let mut table =
         vec![("up, to cluster DNS answering".to_owned(), format!("{:.2} s", up.as_secs_f64()))];
     table.push(("kubectl run, to a Pod that is Ready".to_owned(), pod(&s)));
@@ -29,7 +29,7 @@ fn main() {
     let before = ticks(&cluster);
     std::thread::sleep(IDLE);
     let used = (ticks(&cluster) - before) as f64 / IDLE.as_secs_f64();
-    // The kernel counts in hundredths of a second.
+    // A tick is a hundredth of a second, so ticks per second are percent of a core.
     table.push(("processor, idle".to_owned(), format!("{used:.1} % of a core")));
     table.push(("memory, idle, without the runtime".to_owned(), memory(&cluster)));
     table.extend(load(&s));
@@ -54,7 +54,7 @@ fn pids(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// Processor time that the cluster's processes have used.
+/// Returns the processor time that the cluster's processes have used, in clock ticks.
 fn ticks(cluster: &Cluster) -> u64 {
     let of = |pid: &String| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -64,13 +64,13 @@ fn ticks(cluster: &Cluster) -> u64 {
     pids(cluster).iter().map(of).sum()
 }
 
-/// The proportional set size of the cluster's processes.
+/// Returns the proportional set size (PSS) of the cluster's processes.
 fn memory(cluster: &Cluster) -> String {
     let of = |pid: &String| pid.parse().map_or(0, proportional_size);
     format!("{:.0} MB", pids(cluster).iter().map(of).sum::<u64>() as f64 / 1e6)
 }
 
-/// Requests a second, by h2load, as an administrator with a token.
+/// Measures requests per second with h2load, authenticated by an administrator's token.
 fn load(s: &Session<'_>) -> Vec<(String, String)> {
     s.kubectl("create serviceaccount loader").ok();
     s.kubectl("create clusterrolebinding loader --clusterrole=cluster-admin --serviceaccount=default:loader").ok();
@@ -89,11 +89,11 @@ fn load(s: &Session<'_>) -> Vec<(String, String)> {
     ];
     let run = |(what, url, args): (&str, &str, &[&str])| {
         let common = ["-H", &token, "-H", "content-type: application/json"];
-        let said = s.on_node("h2load", &[args, &common, &[url]].concat()).ok();
-        let line = said.lines().find(|line| line.starts_with("finished in")).unwrap_or(&said);
+        let output = s.on_node("h2load", &[args, &common, &[url]].concat()).ok();
+        let line = output.lines().find(|line| line.starts_with("finished in")).unwrap_or(&output);
         let rate = line.split(", ").nth(1).unwrap_or(line).replace(" req/s", " a second");
         let failed =
-            said.lines().find(|line| line.starts_with("status codes:")).unwrap_or_default();
+            output.lines().find(|line| line.starts_with("status codes:")).unwrap_or_default();
         eprintln!("{what}: {line}; {failed}");
         (what.to_owned(), rate)
     };

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Cluster, alone, processes, proportional_size};
+use e2e::{Cluster, lock_machine, processes, proportional_size};
 
 const NODES: u32 = 5;
 /// The time for which the nodes settle before they are measured.
 const SETTLE: Duration = Duration::from_secs(20);
 
 fn main() {
-    let _turn = alone();
+    let _turn = lock_machine();
     let cluster = Cluster::new("bench");
     let started = Instant::now();
     let shown = cluster.up_with(&["--nodes", &NODES.to_string()]);
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-/// The sum over all processes of the cluster, those of Pods included.
+/// Returns the PSS of all windlass processes of the cluster in megabytes, including those in Pods.
 fn memory(cluster: &Cluster) -> f64 {
     let is_ours = |pid: &u32| {
         let program = fs::read_link(format!("/proc/{pid}/exe"));

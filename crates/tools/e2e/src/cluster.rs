@@ -1,4 +1,4 @@
-//! Clusters that tests share or have for themselves.
+//! Clusters of `windlass up`: two that tests share, and new ones for single tests.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,53 +12,56 @@ use std::{
 use crate::{
     Session, diagnostics, machine,
     namespace::Namespace,
-    process::{Ran, run},
-    taker,
+    process::{Output, run},
+    teardown,
 };
 
-/// Every test reads; a test that needs the whole machine writes.
+/// The lock of the machine: every test takes it for reading, a test that needs the whole machine for writing.
 static MACHINE: RwLock<()> = RwLock::new(());
-/// The cluster of tests that run side by side.
-static SHARED: Place = Place::new("shared");
-/// The cluster of tests that disturb each other, one of which runs at a time.
-static DISTURBED: Place = Place::new("disturbed");
-static DISTURBED_TURN: Mutex<()> = Mutex::new(());
+/// The cluster of tests that run in parallel.
+static SHARED: SharedCluster = SharedCluster::new("shared");
+/// The cluster of tests that disturb each other. They run one at a time.
+static DISTURBED: SharedCluster = SharedCluster::new("disturbed");
+/// The lock that a test on [`DISTURBED`] holds.
+static DISTURBED_LOCK: Mutex<()> = Mutex::new(());
 
 /// A cluster that is started by the first test that needs it.
-struct Place {
+struct SharedCluster {
     name: &'static str,
     cluster: OnceLock<Cluster>,
     /// `true` once a test has tried to start the cluster. After a failure no other test tries again.
     tried: Mutex<bool>,
 }
 
-/// A cluster by `windlass up` in a network namespace of its own, which is taken away with this.
+/// A cluster of `windlass up` in a network namespace of its own. Dropping it takes the cluster down.
 pub struct Cluster {
+    /// The network namespace in which the cluster's processes run.
     pub namespace: Namespace,
+    /// The unique name that is passed to `windlass up --name`.
     pub name: String,
-    /// Holds the root, the kubeconfig and whatever the test leaves.
+    /// The directory of the cluster's root, the kubeconfig and the test's files.
     pub directory: PathBuf,
-    taker: Mutex<Child>,
-    /// `true` once the diagnostics of a failed test have been printed; later ones would only show the removal.
+    teardown: Mutex<Child>,
+    /// `true` once the diagnostics of a failed test have been printed. Later ones would only show the removal.
     diagnosed: AtomicBool,
 }
 
 /// Returns a session in a new namespace of the cluster that most tests use.
 pub fn shared(test: &str) -> Session<'static> {
-    let turn = Turn { machine: beside_others(), alone: None };
-    Session::create(SHARED.cluster(), test, turn)
+    let guards = TestGuards { machine: share_machine(), exclusive: None };
+    Session::create(SHARED.cluster(), test, guards)
 }
 
-/// Returns a session on a cluster that no other test uses meanwhile, for a test that disturbs others. Such a
-/// test restarts the kubelet or creates a Node that is not Ready.
+/// Returns a session on a cluster that no other test uses at the same time. It is for tests that disturb others: they
+/// restart the kubelet or create a Node that is not Ready.
 pub fn shared_alone(test: &str) -> Session<'static> {
-    let machine = beside_others();
-    let alone = DISTURBED_TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let turn = Turn { machine, alone: Some(alone) };
-    Session::create(DISTURBED.cluster(), test, turn)
+    let machine = share_machine();
+    let exclusive = DISTURBED_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let guards = TestGuards { machine, exclusive: Some(exclusive) };
+    Session::create(DISTURBED.cluster(), test, guards)
 }
 
-impl Place {
+impl SharedCluster {
     const fn new(name: &'static str) -> Self {
         Self { name, cluster: OnceLock::new(), tried: Mutex::new(false) }
     }
@@ -80,79 +83,78 @@ impl Place {
     }
 }
 
-/// Waits until no test needs the whole machine. A test with a cluster or machines of its own holds the guard while it
-/// runs.
-pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+/// Waits until no test needs the whole machine. A test with its own cluster or machines holds the guard while it runs.
+pub fn share_machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until no other test runs. A test that needs all of the machine's processors or memory holds the guard while it
 /// runs.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
+pub fn lock_machine() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
-    /// A place for a cluster; nothing is started.
+    /// Creates the directory, the teardown process and the network namespace. It does not start the cluster.
     pub fn new(name: &str) -> Self {
         let unique = format!("e2e-{}-{name}", std::process::id());
-        taker::sweep();
-        // Short, because a socket's path may have no more than 107 bytes.
+        teardown::sweep();
+        // Keep the path short: the path of a Unix socket has at most 107 bytes.
         let directory = std::env::temp_dir().join(format!("windlass-{unique}"));
         std::fs::create_dir_all(&directory)
             .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
-        let taker = Mutex::new(taker::start(&directory));
+        let teardown = Mutex::new(teardown::start(&directory));
         let namespace = Namespace::create(&format!("windlass-{unique}"));
-        Self { namespace, name: unique, directory, taker, diagnosed: AtomicBool::new(false) }
+        Self { namespace, name: unique, directory, teardown, diagnosed: AtomicBool::new(false) }
     }
 
-    /// The directory of the cluster's files.
+    /// Returns the directory of the cluster's files.
     pub fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.join("kubeconfig")
     }
 
     /// Runs a command of windlass on this cluster.
     #[track_caller]
-    pub fn windlass(&self, args: &[&str]) -> Ran {
-        // After `--` they would be another program's.
+    pub fn windlass(&self, args: &[&str]) -> Output {
+        // Insert our flags after the first word: behind a `--` they would belong to another program.
         let (first, rest) = args.split_at(1);
         let mut command = self.namespace.command(&binary().display().to_string(), first);
         command.arg("--name").arg(&self.name).arg("--root").arg(self.root()).args(rest);
         run(command, b"")
     }
 
-    /// Runs `up`; the caller looks at what came of it.
+    /// Runs `up`. The caller checks the result.
     #[track_caller]
-    pub fn up(&self) -> Ran {
+    pub fn up(&self) -> Output {
         self.up_with(&[])
     }
 
     /// Runs `up` with more flags.
     #[track_caller]
-    pub fn up_with(&self, more: &[&str]) -> Ran {
+    pub fn up_with(&self, more: &[&str]) -> Output {
         let kubeconfig = self.kubeconfig().display().to_string();
         self.windlass(&[&["up", "--kubeconfig", &kubeconfig], more].concat())
     }
 
     /// Runs `down` with more flags.
     #[track_caller]
-    pub fn down(&self, more: &[&str]) -> Ran {
+    pub fn down(&self, more: &[&str]) -> Output {
         let kubeconfig = self.kubeconfig().display().to_string();
         self.windlass(&[&["down", "--kubeconfig", &kubeconfig], more].concat())
     }
 
     /// Runs a program on the cluster's network.
     #[track_caller]
-    pub fn run(&self, program: &str, args: &[&str]) -> Ran {
+    pub fn run(&self, program: &str, args: &[&str]) -> Output {
         run(self.namespace.command(program, args), b"")
     }
 
-    /// The pid of one of the cluster's own processes.
+    /// Returns the pid of a cluster process by its role: `supervisor`, `control-plane` or `agent`.
     #[track_caller]
     pub fn pid(&self, role: &str) -> u32 {
         let file = self.root().join("run").join(format!("{role}.pid"));
@@ -162,29 +164,29 @@ impl Cluster {
         pid.unwrap_or_else(|| panic!("no pid in {}: {text:?}", file.display()))
     }
 
-    /// The processes of a container, by what a Pod's status calls it.
+    /// Returns the pids of a container. `container` is the `containerID` of a Pod's status.
     pub fn pids_of(&self, container: &str) -> Vec<u32> {
         let id = container.rsplit('/').next().unwrap_or(container);
         let inside = |pid: &u32| machine::about(*pid, "cgroup").contains(id);
         machine::processes(self).into_iter().map(|(pid, _)| pid).filter(inside).collect()
     }
 
-    /// Kills one of the cluster's processes as the kernel would when memory runs out.
+    /// Kills one of the cluster's processes with SIGKILL, as the kernel does when memory runs out.
     #[track_caller]
     pub fn kill(&self, role: &str) {
         self.signal("KILL", self.pid(role));
     }
 
-    /// Sends a signal, by its name without `SIG`, to a process of the cluster's.
+    /// Sends a signal to a process of the cluster. `signal` is its name without `SIG`.
     #[track_caller]
     pub fn signal(&self, signal: &str, pid: u32) {
         self.run("kill", &["-s", signal, &pid.to_string()]).ok();
     }
 
-    /// A program that talks to the cluster as its administrator.
+    /// Returns a command whose KUBECONFIG is the cluster administrator's.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = self.namespace.command(&tool(program), args);
-        // Caches of discovery are the cluster's, not the user's.
+        // Keep kubectl's discovery cache in the cluster's directory, not in the user's home.
         command
             .env("KUBECONFIG", self.kubeconfig())
             .env("HOME", &self.directory)
@@ -194,12 +196,13 @@ impl Cluster {
 
     /// Runs kubectl as the cluster's administrator.
     #[track_caller]
-    pub fn kubectl(&self, args: &[&str]) -> Ran {
+    pub fn kubectl(&self, args: &[&str]) -> Output {
         run(self.command("kubectl", args), b"")
     }
 
-    /// Builds the application that tests deploy, in two versions: a web server whose page has its version and its Pod's
-    /// name. Its shell ends on SIGTERM, which httpd as the first process ignores for all of its grace period.
+    /// Builds the image `box:1`, which only sleeps, and two versions of the test application `app`. The application is
+    /// a web server whose page shows its version and its Pod's name. A shell is its first process, because httpd as the
+    /// first process ignores SIGTERM for the whole grace period.
     #[track_caller]
     pub fn build_images(&self) {
         for version in ["1", "2"] {
@@ -212,7 +215,7 @@ impl Cluster {
         self.build_image("box:1", &["sh", "-c", "trap exit TERM; while :; do sleep 1; done"]);
     }
 
-    /// An image of busybox, under the names of the applets that tests use.
+    /// Builds an image of busybox, with links for the applets that tests use.
     #[track_caller]
     pub fn build_image(&self, name: &str, entrypoint: &[&str]) {
         let applets = [
@@ -259,20 +262,20 @@ impl Drop for Cluster {
         if std::thread::panicking() {
             self.diagnose();
         }
-        let mut taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(taker.stdin.take());
-        let _ = taker.wait();
+        let mut process = self.teardown.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(process.stdin.take());
+        let _ = process.wait();
     }
 }
 
 /// The guards that a test on a shared cluster holds while it runs.
 #[expect(dead_code, reason = "guards are held and not read")]
-pub(crate) struct Turn {
+pub(crate) struct TestGuards {
     machine: RwLockReadGuard<'static, ()>,
-    alone: Option<MutexGuard<'static, ()>>,
+    exclusive: Option<MutexGuard<'static, ()>>,
 }
 
-/// The binary under test: what `WINDLASS` names, or what cargo built last.
+/// Returns the path of the binary under test: `WINDLASS`, or else the one that cargo built last.
 pub fn binary() -> PathBuf {
     let built = || {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
@@ -283,11 +286,11 @@ pub fn binary() -> PathBuf {
     };
     let path = std::env::var_os("WINDLASS").map(PathBuf::from).or_else(built);
     path.unwrap_or_else(|| {
-        panic!("there is no windlass to test; run the tests by `cargo xtask test`")
+        panic!("no windlass binary is built; run the tests with `cargo xtask test`")
     })
 }
 
-/// kubectl and helm are those that xtask fetched; other programs are the machine's.
+/// Returns the path of kubectl and helm as fetched by xtask, and the name itself for other programs.
 pub(crate) fn tool(program: &str) -> String {
     if !["kubectl", "helm"].contains(&program) {
         return program.to_owned();
@@ -295,7 +298,11 @@ pub(crate) fn tool(program: &str) -> String {
     let fetched = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/tools");
     let directory = std::env::var_os("WINDLASS_TOOLS").map_or_else(fetched, PathBuf::from);
     let path = directory.join(program);
-    assert!(path.is_file(), "there is no {}; run the tests by `cargo xtask test`", path.display());
+    assert!(
+        path.is_file(),
+        "{} does not exist; run the tests with `cargo xtask test`",
+        path.display()
+    );
     path.display().to_string()
 }
 
@@ -303,6 +310,8 @@ pub(crate) fn busybox() -> String {
     let known = ["/bin/busybox", "/usr/bin/busybox"];
     let found = known.into_iter().find(|path| Path::new(path).is_file());
     found
-        .unwrap_or_else(|| panic!("there is no busybox; run the tests by `cargo xtask test`"))
+        .unwrap_or_else(|| {
+            panic!("busybox is not installed; run the tests with `cargo xtask test`")
+        })
         .to_owned()
 }

@@ -1,7 +1,6 @@
-//! Prints what a person needs to find the cause of a failed test: the ends of the logs, the newest Events, and the
-//! bootstrap timeline.
+//! Prints the ends of the logs, the newest Events and the bootstrap timeline after a failed test.
 //!
-//! Everything is bounded, and nothing here panics: it runs while a failed test unwinds.
+//! The output is bounded, and nothing here panics, because it runs while a failed test unwinds.
 
 use std::{
     fs,
@@ -14,11 +13,11 @@ use crate::{Cluster, cluster::binary};
 
 /// The number of lines shown of each log, and of Events and timeline.
 const LINES: usize = 50;
-/// The number of logs shown: those written last.
+/// The number of logs shown: the most recently written ones.
 const LOGS: usize = 16;
-/// The longest part of a line that is shown, in bytes.
+/// The length at which a line is cut, in bytes.
 const WIDTH: usize = 400;
-/// The depth below a directory at which logs are looked for; below it are the file systems of containers.
+/// The maximum depth of the search for logs. The file systems of containers are deeper.
 const DEPTH: usize = 9;
 
 /// Prints the state of a cluster of `windlass up` or `kops`.
@@ -31,7 +30,7 @@ pub(crate) fn print_cluster(cluster: &Cluster) {
     print_logs(&cluster.directory);
 }
 
-/// Prints the ends of the logs below a directory that were written last.
+/// Prints the ends of the most recently written logs below a directory.
 pub(crate) fn print_logs(directory: &Path) {
     let mut logs = Vec::new();
     collect(directory, DEPTH, &mut logs);
@@ -54,7 +53,7 @@ fn collect(directory: &Path, depth: usize, logs: &mut Vec<Log>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
         let path = entry.path();
-        // Links of the kubelet would show a log a second time.
+        // Do not follow links: the kubelet links to logs, which would appear twice.
         let Ok(about) = entry.metadata() else { continue };
         if about.is_dir() && depth > 0 && entry.file_name() != "rootfs" {
             collect(&path, depth - 1, logs);
@@ -66,7 +65,7 @@ fn collect(directory: &Path, depth: usize, logs: &mut Vec<Log>) {
     }
 }
 
-/// Returns the output of a command, or the reason why there is none.
+/// Returns the output of a command, or the error of starting it.
 fn output(mut command: Command) -> String {
     match command.output() {
         Ok(output) => {

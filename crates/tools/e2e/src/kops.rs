@@ -1,31 +1,33 @@
-//! Clusters by `windlass kops` on this machine.
+//! Clusters of `windlass kops` with the cloud `local`.
 
 use std::{fs, path::PathBuf};
 
-use crate::{Cluster, Ran, binary, until};
+use crate::{Cluster, Output, binary, until};
 
-/// A place for a cluster of cloud local: the store, and beside it the machines. It is taken away with this.
+/// A cluster of the cloud `local`, with its state store and its machines. Dropping it deletes the cluster.
 pub struct Kops {
+    /// The network namespace and the directory of the test.
     pub cluster: Cluster,
+    /// The kOps cluster name.
     pub name: String,
 }
 
 impl Kops {
-    /// Nothing is made yet. `name` tells it from other tests'.
+    /// Prepares the directory and the network namespace, and creates no machine yet. `name` is unique among tests.
     pub fn new(name: &str) -> Self {
         let cluster = Cluster::new(name);
         let name = format!("{}.local", cluster.name);
         Self { cluster, name }
     }
 
-    /// The state store's directory.
+    /// Returns the state store's directory.
     pub fn state(&self) -> PathBuf {
         self.cluster.directory.join("state")
     }
 
     /// Runs a command of kOps on this cluster.
     #[track_caller]
-    pub fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Output {
         let state = format!("file://{}", self.state().display());
         let kubeconfig = format!("KUBECONFIG={}", self.cluster.kubeconfig().display());
         let mut all = vec![kubeconfig.as_str()];
@@ -35,18 +37,18 @@ impl Kops {
         self.cluster.run("env", &all)
     }
 
-    /// The directory of the machines.
+    /// Returns the directory of the machines.
     pub fn instances(&self) -> PathBuf {
         self.cluster.directory.join("state-instances").join(&self.name)
     }
 
-    /// A pid that stands in a file of the fleet's.
+    /// Reads a pid file below [`Kops::instances`].
     pub fn pid(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.instances().join(file)).ok()?;
         text.split_whitespace().next().map(str::to_owned)
     }
 
-    /// Kills what stands in a file of the fleet's, and waits until something else does.
+    /// Kills the process of a pid file below [`Kops::instances`] and waits until the file names another process.
     #[track_caller]
     pub fn kill_and_wait(&self, file: &str) {
         let before = self.pid(file).unwrap_or_else(|| panic!("no pid in {file}"));
@@ -57,8 +59,8 @@ impl Kops {
         });
     }
 
-    /// Which machine has a name now.
-    pub fn machine(&self, name: &str) -> String {
+    /// Returns the id of the machine that has this name now.
+    pub fn machine_id(&self, name: &str) -> String {
         let path = self.instances().join("machines").join(name).join("document/machine.json");
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let tree: serde_json::Value =
@@ -66,9 +68,9 @@ impl Kops {
         tree["id"].as_str().expect("an id").to_owned()
     }
 
-    /// Waits until it is as it is to be.
+    /// Waits until `validate cluster` succeeds.
     #[track_caller]
-    pub fn is_valid(&self) {
+    pub fn wait_until_valid(&self) {
         self.run(&["validate", "cluster", "--wait", "5m"]).ok();
     }
 }
@@ -78,7 +80,7 @@ impl Drop for Kops {
         if std::thread::panicking() {
             self.cluster.diagnose();
         }
-        // However the test ended; what it complains about is the test's to tell.
+        // Ignore errors: the test may have deleted the cluster or failed before creating it.
         drop(self.run(&["delete", "cluster", "--yes"]));
     }
 }

@@ -1,10 +1,10 @@
-//! Machines become a cluster by kubeadm's commands: what tests and benchmarks of that begin with.
+//! Helpers that create clusters with kubeadm's commands.
 
 use std::fs;
 
 use crate::{machines::Host, process::until};
 
-/// A cluster's configuration, with more of ClusterConfiguration.
+/// Returns a kubeadm configuration. `more` is added to the ClusterConfiguration.
 pub fn configuration(more: &str) -> String {
     format!(
         "
@@ -30,50 +30,54 @@ imageGCHighThresholdPercent: 100
     )
 }
 
-/// The command lines by which other machines join.
+/// The command lines with which other machines join the cluster.
 pub struct Join {
+    /// The arguments of `windlass` on a worker.
     pub worker: String,
+    /// The arguments of `windlass` on another control plane.
     pub control_plane: String,
 }
 
-/// Makes a machine the first of a cluster.
+/// Runs `init` on the first machine of a cluster.
 #[track_caller]
 pub fn init(first: &Host<'_>, more: &str) -> Join {
     let file = first.write("kubeadm.yaml", &configuration(more));
-    let said = first.windlass(&format!("init --config {file} --upload-certs")).ok();
-    join_by(first, &said)
+    let output = first.windlass(&format!("init --config {file} --upload-certs")).ok();
+    join_commands(first, &output)
 }
 
-/// Creates a token on a control plane and returns the join commands. `said` has the key of the uploaded certificates.
+/// Creates a token on a control plane and returns the join commands. `init_output` contains the certificate key.
 #[track_caller]
-pub fn join_by(host: &Host<'_>, said: &str) -> Join {
+pub fn join_commands(host: &Host<'_>, init_output: &str) -> Join {
     let line = host.windlass("token create --print-join-command").ok();
-    let line = line.trim().strip_prefix("windlass ").expect("a command of ours");
+    let line = line.trim().strip_prefix("windlass ").expect("a windlass command");
     let worker = format!("{line} --ignore-preflight-errors=SystemVerification");
-    let key = said.lines().find(|l| l.len() == 64 && l.bytes().all(|b| b.is_ascii_hexdigit()));
+    let key =
+        init_output.lines().find(|l| l.len() == 64 && l.bytes().all(|b| b.is_ascii_hexdigit()));
     let key = key.expect("a certificate key");
     Join { control_plane: format!("{worker} --control-plane --certificate-key {key}"), worker }
 }
 
 /// Reports whether etcd is installed, and prints a message if not.
-pub fn is_etcd_there() -> bool {
-    let there = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
+pub fn is_etcd_installed() -> bool {
+    let installed = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
         .iter()
         .any(|path| fs::exists(path).unwrap_or(false));
-    if !there {
+    if !installed {
         eprintln!("skipped: no etcd is installed (Debian: apt-get install etcd-server)");
     }
-    there
+    installed
 }
 
-/// The Pod network of a node as an administrator would write it: our plugin, the node's range, a route to each other's.
+/// Configures the Pod network as an administrator would: our CNI plugin with the node's range, and a route to the Pod
+/// range of every other host.
 #[track_caller]
 pub fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
     let range = |host: &Host<'_>| {
         until("the node's Pod range", || {
             let ran =
                 admin.kubectl(&format!("get node {} -o jsonpath={{.spec.podCIDR}}", host.name));
-            ran.when(|range| !range.is_empty())
+            ran.ok_if(|range| !range.is_empty())
         })
     };
     for host in hosts {

@@ -1,11 +1,11 @@
-//! Clusters to try things on: the real binary in a network namespace of its own, driven by real kubectl and helm.
+//! Helpers of the end-to-end tests: they run the real binary in network namespaces and drive it with the real kubectl
+//! and helm. Read [`Session`] first; a test calls [`shared`] to get one.
 //!
 //! Invariants:
-//! - A cluster never touches the machine's own network: its processes, and the commands that talk to it, run in a
-//!   namespace made for it. Only the network is apart, because the kubelet needs the machine's cgroups and mounts.
-//! - A cluster is taken down when the test program ends, however it ends: a process that waits for that does it, and
-//!   if that is killed too, the next test program does.
-//! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
+//! - A cluster never changes the machine's own network: its processes and its clients run in a network namespace.
+//!   Cgroups and mounts are the machine's, because the kubelet needs them.
+//! - A cluster is taken down when the test program ends, even if the program is killed (`teardown.rs`).
+//! - Waits are for a condition and have a limit. When the limit is reached, the last observation is printed.
 //! - A failed test prints the cluster's logs, Events and timeline, bounded (`diagnostics.rs`).
 
 mod cluster;
@@ -20,15 +20,15 @@ mod process;
 mod rack;
 mod session;
 mod steady;
-mod taker;
+mod teardown;
 
-pub use cluster::{Cluster, alone, beside_others, binary, shared, shared_alone};
+pub use cluster::{Cluster, binary, lock_machine, share_machine, shared, shared_alone};
 pub use guest::Guest;
 pub use kops::Kops;
-pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
-pub use machine::{Machine, processes, proportional_size};
+pub use kubeadm::{Join, configuration, connect, init, is_etcd_installed, join_commands, ready};
+pub use machine::{MachineSnapshot, processes, proportional_size};
 pub use machines::{Host, Machines};
-pub use process::{Background, Ran, asking, parent, until, until_within};
-pub use rack::{Boots, Powered, Rack};
+pub use process::{Background, Output, fetch_script, parent, until, until_within};
+pub use rack::{BootMethod, Rack, RunningMachine};
 pub use session::Session;
-pub use steady::{Answer, Report, Steady, exchange, inside};
+pub use steady::{Answer, Report, Traffic, exchange, in_network};

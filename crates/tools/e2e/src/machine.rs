@@ -1,4 +1,4 @@
-//! Finds what a cluster leaves behind on a machine.
+//! Finds files, processes and network objects that a cluster leaves behind on the machine.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ const PLACES: &[&str] = &[
     "/root/.kube",
 ];
 
-/// Subtrees that others write to all the time.
+/// Subtrees that other programs write to all the time.
 const OTHERS: &[&str] = &[
     "/var/lib/apt",
     "/var/lib/dpkg",
@@ -31,22 +31,23 @@ const OTHERS: &[&str] = &[
     "/var/log/journal",
 ];
 
-/// A picture of the machine, as lines, each naming one thing.
+/// A snapshot of the machine. Each line names one object: a file, mount, cgroup, process, or network object.
 ///
-/// A machine may have several clusters: what plainly is the cluster's own (its network, its processes, and what carries
-/// its name or says it inside) is compared always, and what could be anybody's only where nobody else is about.
+/// Several clusters may run on the machine. Objects of the cluster (its network, its processes, and files that contain
+/// its name) are always compared. Other objects are compared only if no other cluster runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// The cluster's name, which its objects on the machine bear.
+pub struct MachineSnapshot {
+    /// The cluster's name, which is part of the names of its objects.
     name: String,
     own: BTreeSet<String>,
-    anybodys: BTreeSet<String>,
-    /// `true` if another cluster, or a part of one, runs here.
+    /// Objects that may belong to another cluster.
+    unattributed: BTreeSet<String>,
+    /// `true` if processes of another cluster run on the machine.
     shared: bool,
 }
 
-/// Programs that make and remove files, mounts and control groups wherever they run.
-const MAKERS: [&str; 7] = [
+/// Programs of a cluster, which create and remove files, mounts and cgroups.
+const PROGRAMS: [&str; 7] = [
     "windlass",
     "containerd",
     "containerd-shim-runc-v2",
@@ -57,21 +58,21 @@ const MAKERS: [&str; 7] = [
 ];
 /// The prefix of lines that name files.
 const FILE: &str = "file ";
-/// More than this is no record of a network or a Pod.
-const LEGIBLE: u64 = 64 << 10;
+/// The size limit of files that are searched for the cluster's name. Records of networks and Pods are smaller.
+const MAX_FILE_SIZE: u64 = 64 << 10;
 
-impl Machine {
-    /// The machine as a cluster sees it: its network is the namespace's.
-    pub fn look(cluster: &Cluster) -> Self {
+impl MachineSnapshot {
+    /// Takes a snapshot. Network objects are those of the cluster's namespace.
+    pub fn take(cluster: &Cluster) -> Self {
         let mut machine = Self {
             name: cluster.name.clone(),
             own: network(cluster),
-            anybodys: BTreeSet::new(),
+            unattributed: BTreeSet::new(),
             shared: others_are_about(cluster),
         };
         let mut add = |line: String| {
             let is_own = line.contains(&machine.name);
-            let lines = if is_own { &mut machine.own } else { &mut machine.anybodys };
+            let lines = if is_own { &mut machine.own } else { &mut machine.unattributed };
             lines.insert(line);
         };
         for name in names("/run/netns") {
@@ -97,12 +98,12 @@ impl Machine {
     /// Returns the lines that are new since `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let alone = !self.shared && !before.shared;
-        let counts = |line: &&String| {
-            let says = |path: &str| text_of(Path::new(path)).contains(&self.name);
-            alone || line.strip_prefix(FILE).is_some_and(says)
+        let is_relevant = |line: &&String| {
+            let names_cluster = |path: &str| text_of(Path::new(path)).contains(&self.name);
+            alone || line.strip_prefix(FILE).is_some_and(names_cluster)
         };
-        let anybodys = self.anybodys.difference(&before.anybodys).filter(counts);
-        self.own.difference(&before.own).chain(anybodys).cloned().collect()
+        let unattributed = self.unattributed.difference(&before.unattributed).filter(is_relevant);
+        self.own.difference(&before.own).chain(unattributed).cloned().collect()
     }
 }
 
@@ -118,13 +119,13 @@ fn network(cluster: &Cluster) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for (program, args) in commands {
         let output = run(cluster.namespace.command(program, args), b"").ok();
-        let said = args.join(" ");
-        lines.extend(output.lines().map(|line| format!("{program} {said}: {}", line.trim())));
+        let arguments = args.join(" ");
+        lines.extend(output.lines().map(|line| format!("{program} {arguments}: {}", line.trim())));
     }
     lines
 }
 
-/// Reports whether a program of [`MAKERS`] runs here that is not this cluster's.
+/// Reports whether a program of [`PROGRAMS`] runs that does not belong to this cluster.
 fn others_are_about(cluster: &Cluster) -> bool {
     let own: BTreeSet<u32> = processes(cluster).into_iter().map(|(pid, _)| pid).collect();
     let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
@@ -134,17 +135,17 @@ fn others_are_about(cluster: &Cluster) -> bool {
         program
             .file_name()
             .and_then(|name| name.to_str())
-            .is_some_and(|name| MAKERS.contains(&name))
+            .is_some_and(|name| PROGRAMS.contains(&name))
     })
 }
 
-/// Returns the text of a small file or the target of a link, and an empty string for everything else.
+/// Returns the text of a small file, the target of a link, or an empty string for other types of files.
 fn text_of(path: &Path) -> String {
     let Ok(meta) = fs::symlink_metadata(path) else { return String::new() };
     if meta.is_symlink() {
         return fs::read_link(path).map(|to| to.display().to_string()).unwrap_or_default();
     }
-    if !meta.is_file() || meta.len() > LEGIBLE {
+    if !meta.is_file() || meta.len() > MAX_FILE_SIZE {
         return String::new();
     }
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
@@ -158,7 +159,7 @@ fn names(directory: &str) -> impl Iterator<Item = String> {
         .map(|e| e.file_name().to_string_lossy().into_owned())
 }
 
-/// Calls `each` with everything below a directory. What vanishes meanwhile is not there.
+/// Calls `each` with every entry below a directory. Entries that vanish during the walk are skipped.
 fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
     if OTHERS.iter().any(|other| directory == Path::new(other)) {
         return;
@@ -173,8 +174,8 @@ fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
     }
 }
 
-/// The cluster's processes, and what each was started with: by its directory in their command line, its namespace, or
-/// its control group.
+/// Returns the pids and command lines of the cluster's processes. They are found by the cluster's directory in the
+/// command line, by the network namespace, or by the cgroup.
 pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
     let directory = cluster.directory.display().to_string();
     let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
@@ -182,24 +183,24 @@ pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
     let own = |pid: u32| {
         let inside = fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok();
         let line = about(pid, "cmdline").replace('\0', " ");
-        // The process that takes the cluster down at the end is the tests' own.
-        let taker = line.starts_with("sh -c") && line.contains("trap '' INT");
+        // The teardown process belongs to the test program.
+        let is_teardown = line.starts_with("sh -c") && line.contains("trap '' INT");
         let ours = line.contains(&directory)
             || about(pid, "cgroup").contains(&cluster.name)
             || (namespace.is_some() && inside == namespace);
-        // What has ended has no command line any more, though init may not have taken note of its end yet.
-        (ours && !taker && !line.is_empty()).then_some((pid, line))
+        // A zombie has no command line; skip it.
+        (ours && !is_teardown && !line.is_empty()).then_some((pid, line))
     };
     pids.filter_map(own).collect()
 }
 
-/// A file of a process; empty for one that is gone.
+/// Reads a file in `/proc/PID`. Returns an empty string if the process has ended.
 pub(crate) fn about(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The proportional set size (PSS) of a process, in bytes.
+/// Returns the proportional set size (PSS) of a process, in bytes.
 pub fn proportional_size(pid: u32) -> u64 {
     let text = about(pid, "smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Several machines on this one, for what is bootstrapped from a machine's own files, services and network.
+//! Simulated machines on this machine, each with its own files, services and network, for tests of the bootstrap.
 
 use std::{
     fs,
@@ -9,12 +9,12 @@ use std::{
 use crate::{
     cluster::{binary, busybox, tool},
     diagnostics,
-    process::{Ran, run},
+    process::{Output, run},
 };
 
 const SCRIPT: &str = include_str!("machines.sh");
 
-/// The network that machines hang on; they and their files go with it.
+/// The simulated machines of a test and the network between them. Dropping it removes the machines and their files.
 pub struct Machines {
     name: String,
     directory: PathBuf,
@@ -22,16 +22,16 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// A place for machines, with a network between them; [`Machines::start`] makes one.
+    /// Creates the network between the machines. [`Machines::start`] starts a machine.
     pub fn new(test: &str) -> Self {
         let name = format!("wl-{test}-{}", std::process::id());
-        // Short, because a socket's path may have no more than 107 bytes.
+        // Keep the path short: the path of a Unix socket has at most 107 bytes.
         let directory = std::env::temp_dir().join(&name);
         fs::create_dir_all(&directory)
             .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
         let script = directory.join("machines.sh");
         fs::write(&script, SCRIPT).unwrap_or_else(|e| panic!("writing {}: {e}", script.display()));
-        // The script removes itself with the rest, so that this one is read from the command line.
+        // The script deletes its own file, so pass the text on the command line.
         let mut remover = Command::new("sh");
         remover.args(["-c", SCRIPT, "sh", "remove"]).arg(&directory).arg(&name);
         remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -48,8 +48,9 @@ impl Machines {
         script
     }
 
-    /// A program on the network between the machines, as 192.0.2.254 on br0. It ends with the thread that starts it.
-    pub fn between(&self, program: &str, args: &[&str]) -> Command {
+    /// Returns a command on the network between the machines, with the address 192.0.2.254 on br0. The kernel kills the
+    /// process when the thread that started it ends.
+    pub fn bridge_command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name));
         command.args(["--", "setpriv", "--pdeathsig", "KILL", program]).args(args);
@@ -57,12 +58,12 @@ impl Machines {
         command
     }
 
-    /// A file for all machines, which goes with them.
+    /// Returns the path of a file that all machines see.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// Starts a machine with an address of the network's, and containerd on it.
+    /// Starts a machine with the address 192.0.2.`number`, and containerd on it.
     #[track_caller]
     pub fn start(&self, name: &str, number: u8) -> Host<'_> {
         let address = format!("192.0.2.{number}");
@@ -71,18 +72,18 @@ impl Machines {
     }
 }
 
-/// A service manager that has nothing but the kubelet to start.
+/// The replacement of a service manager at boot: a script that starts the kubelet's supervisor.
 const BOOT: &str =
     "setsid \"$0\" internal keep-kubelet >>/var/log/windlass/kubelet.log 2>&1 </dev/null &";
 
 impl Machines {
-    /// Takes the power away from a machine, whose disk keeps what is on it.
+    /// Cuts the power of a machine. The contents of its disk stay.
     #[track_caller]
     pub fn lose_power(&self, host: &Host<'_>) {
-        host.do_to("crash");
+        host.run_script("crash");
     }
 
-    /// Gives power back to a machine that was a node.
+    /// Starts a machine after [`Machines::lose_power`], with the kubelet.
     #[track_caller]
     pub fn power_on(&self, host: &Host<'_>) {
         run(self.script("start").arg(&host.name).arg(&host.address), b"").ok();
@@ -91,28 +92,28 @@ impl Machines {
 }
 
 impl Host<'_> {
-    fn do_to(&self, what: &str) {
+    fn run_script(&self, what: &str) {
         let mut script = self.machines.script(what);
         script.arg(&self.name);
         run(script, b"").ok();
     }
 
-    /// Takes the power away, and what is on the disk with it.
+    /// Stops the machine and deletes its disk.
     #[track_caller]
     pub fn lose(self) {
-        self.do_to("stop");
+        self.run_script("stop");
     }
 
-    /// Cuts the machine off from the others.
+    /// Disconnects the machine from the others.
     #[track_caller]
     pub fn cut(&self) {
-        self.do_to("cut");
+        self.run_script("cut");
     }
 
-    /// Gives a machine its way to the others back.
+    /// Reconnects the machine to the others.
     #[track_caller]
     pub fn heal(&self) {
-        self.do_to("heal");
+        self.run_script("heal");
     }
 }
 
@@ -122,7 +123,7 @@ impl Drop for Machines {
             diagnostics::print_logs(&self.directory);
         }
         if std::env::var_os("WINDLASS_KEEP").is_some() {
-            // Whoever looks into a failure clears away by hand: `sh DIR/machines.sh remove DIR NAME </dev/null`.
+            // Remove the machines by hand later: `sh DIR/machines.sh remove DIR NAME </dev/null`.
             let _ = self.remover.kill();
         }
         drop(self.remover.stdin.take());
@@ -130,42 +131,44 @@ impl Drop for Machines {
     }
 }
 
-/// A machine.
+/// A simulated machine.
 pub struct Host<'a> {
     machines: &'a Machines,
+    /// The host name.
     pub name: String,
+    /// The IPv4 address.
     pub address: String,
 }
 
 impl Host<'_> {
-    /// A program that is to run as if on this machine.
+    /// Returns a command that runs on this machine.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = self.machines.script("run");
         command.arg(&self.name).arg(program).args(args).env_remove("WINDLASS");
         command
     }
 
-    /// Runs a program to its end on this machine.
+    /// Runs a program on this machine and waits for its end.
     #[track_caller]
-    pub fn run(&self, program: &str, args: &[&str]) -> Ran {
+    pub fn run(&self, program: &str, args: &[&str]) -> Output {
         run(self.command(program, args), b"")
     }
 
-    /// Runs a command of windlass, whose words hold no blanks.
+    /// Runs a windlass command. `line` is split at white space.
     #[track_caller]
-    pub fn windlass(&self, line: &str) -> Ran {
+    pub fn windlass(&self, line: &str) -> Output {
         self.run(&binary().display().to_string(), &line.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// kubectl as the administrator of this control plane.
+    /// Runs kubectl as administrator with this control plane's `admin.conf`. `line` is split at white space.
     #[track_caller]
-    pub fn kubectl(&self, line: &str) -> Ran {
+    pub fn kubectl(&self, line: &str) -> Output {
         self.kubectl_with(&line.split_whitespace().collect::<Vec<_>>(), "")
     }
 
-    /// Runs kubectl as the administrator, with words that hold anything, and input.
+    /// Runs kubectl as administrator with separate arguments and with `input` on its standard input.
     #[track_caller]
-    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Ran {
+    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Output {
         let mut command = self.command(&tool("kubectl"), args);
         command
             .env("KUBECONFIG", "/etc/kubernetes/admin.conf")
@@ -173,19 +176,19 @@ impl Host<'_> {
         run(command, input.as_bytes())
     }
 
-    /// The binary under test.
+    /// Returns the path of the binary under test.
     pub fn binary(&self) -> String {
         binary().display().to_string()
     }
 
-    /// Brings the image box:1 here, which says its name and waits.
+    /// Builds the image `box:1` on this machine. Its container prints the host name and waits.
     #[track_caller]
     pub fn build_box(&self) {
         let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
         self.build_image("box:1", script);
     }
 
-    /// Brings the image app:1 here, a web server that says its name and serves it.
+    /// Builds the image `app:1` on this machine: a web server whose page shows the host name.
     #[track_caller]
     pub fn build_app(&self) {
         let script = "echo here is $(hostname); mkdir -p /www; echo \"version 1 on $(hostname)\" >/www/index.html; \
@@ -214,7 +217,7 @@ impl Host<'_> {
         self.run(&self.binary(), &[&args[..], &more].concat()).ok();
     }
 
-    /// Packs the image site:1, a web server that says its name, into an archive.
+    /// Builds the image `site:1`, a web server whose page shows the host name, and writes it into an archive.
     #[track_caller]
     pub fn build_site(&self, archive: &Path) {
         let links =
@@ -226,7 +229,7 @@ impl Host<'_> {
         self.run(&self.binary(), &[&args[..], &more].concat()).ok();
     }
 
-    /// A file for the machines to read, which all of them see at the same place.
+    /// Writes a file that all machines see, and returns its path.
     #[track_caller]
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.machines.directory.join(name);

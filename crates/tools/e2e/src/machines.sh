@@ -1,5 +1,5 @@
-# Machines on one machine: each has a network, a mount table, a host name and control groups of its own, and its own
-# containerd. They hang on one bridge in a network namespace that leads nowhere.
+# Simulated machines: each has its own network, mount table, host name, cgroups and containerd. A bridge in a network
+# namespace without a route to the outside connects them.
 set -e
 command=$1 directory=$2 outer=$3
 
@@ -13,7 +13,7 @@ groups() {
     fi
 }
 
-# Puts this shell into the machine's control groups.
+# Moves this shell into the machine's cgroups.
 enter_groups() {
     for root in $(groups); do
         mkdir -p "$root/$outer-$1"
@@ -21,14 +21,14 @@ enter_groups() {
             cat "$root/cpuset.cpus" >"$root/$outer-$1/cpuset.cpus"
             cat "$root/cpuset.mems" >"$root/$outer-$1/cpuset.mems"
         fi
-        # In version 2 a group that hands controllers on holds no process itself.
+        # In cgroup v2, a group that delegates controllers must not contain processes.
         leaf="$root/$outer-$1"
         if [ -d "$leaf/host" ]; then leaf="$leaf/host"; fi
         echo $$ >"$leaf/cgroup.procs"
     done
 }
 
-# Ends everything on a machine, as when its power goes, and takes its place away.
+# Kills all processes of a machine, as a power loss does, and deletes its network and cgroups.
 clear() {
     for _ in $(seq 50); do
         left=$(for root in $(groups); do
@@ -39,7 +39,7 @@ clear() {
         sleep 0.05
     done
     ip netns delete "$outer-$1"
-    # The end of its cable goes with its network, but not at once.
+    # The kernel deletes the interface with the network namespace, but asynchronously.
     ip -n "$outer" link delete "$1" 2>/dev/null
     for root in $(groups); do
         find "$root/$outer-$1" -depth -type d -exec rmdir {} \; 2>/dev/null
@@ -59,7 +59,7 @@ start)
     name=$4 address=$5 inside="$outer-$4"
     mkdir -p "$directory/$name/kubelet"
     rm -f "$directory/$name/pid"
-    # How full the outer machine's disk is would be a condition of the node's.
+    # Use a tmpfs: otherwise a full disk of the outer machine puts the node under disk pressure.
     if ! mountpoint -q "$directory/$name/kubelet"; then
         mount -t tmpfs -o mode=755,size=1g tmpfs "$directory/$name/kubelet"
     fi
@@ -71,7 +71,7 @@ start)
     ip -n "$inside" link set eth0 up
     ip -n "$inside" route add default via 192.0.2.254
     enter_groups "$name"
-    # The pid of the machine's first process is written when everything is there.
+    # The pid file is written once the machine is set up.
     setsid unshare --cgroup --mount --uts --propagation private nsenter --net="/run/netns/$inside" \
         sh "$directory/machines.sh" inside "$directory" "$outer" "$name" "$address" \
         >"$directory/$name/start.log" 2>&1 </dev/null &
@@ -90,14 +90,14 @@ inside)
     mount --make-shared /var/lib/kubelet
     for path in etc/kubernetes etc/cni opt/cni var/lib/etcd var/lib/cni var/lib/windlass \
         var/lib/containerd var/log/pods var/log/containers var/log/windlass; do
-        # Places that the outer machine lacks are made below something that it has not either way.
+        # Create the mount point if the outer machine does not have it.
         mkdir -p "$own/root/$path" "/$path"
         mount --bind "$own/root/$path" "/$path"
         mount --make-shared "/$path"
     done
     sed "\$a$address $name" /etc/hosts >"$own/hosts"
     mount --bind "$own/hosts" /etc/hosts
-    # Where a resolver of the outer machine's stands, nothing answers.
+    # No DNS server answers at this address.
     echo 'nameserver 192.0.2.254' >"$own/resolv.conf"
     mount --bind "$own/resolv.conf" /etc/resolv.conf
     mount -t tmpfs -o mode=755 tmpfs /run
@@ -122,7 +122,7 @@ inside)
     echo 1 >/proc/sys/net/ipv4/ip_forward
     restrict=true
     case $(sed -n 's/^CapEff:.*\([0-9a-f]\)[0-9a-f]\{6\}$/\1/p' /proc/self/status) in
-    # CAP_SYS_RESOURCE, without which no process may be given a negative oom_score_adj.
+    # The process has CAP_SYS_RESOURCE, which a negative oom_score_adj needs.
     [13579bdf]) restrict=false ;;
     esac
     cat >"$own/containerd.toml" <<END
@@ -131,7 +131,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = $restrict
 END
-    # As a service manager, which starts it again.
+    # Restart containerd when it exits, as a service manager does.
     while :; do
         containerd --config "$own/containerd.toml" >>"$own/containerd.log" 2>&1 || true
         sleep 0.2
@@ -162,14 +162,14 @@ stop)
     exit 0
     ;;
 cut)
-    # The cable is out: what runs goes on, alone.
+    # Processes keep running without a network.
     ip -n "$outer" link set "$4" down
     ;;
 heal)
     ip -n "$outer" link set "$4" up
     ;;
 remove)
-    # Waits for its standard input to be closed, which the kernel does even where the tests are killed.
+    # Wait until standard input is closed, which the kernel does even if the tests are killed.
     trap '' INT TERM HUP
     read -r _ || true
     set +e

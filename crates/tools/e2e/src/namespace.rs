@@ -1,29 +1,30 @@
-//! A network namespace with one interface, an address and a default route: what a node expects of a machine.
+//! A network namespace with one interface, an address and a default route, as a node requires.
 
 use std::{path::PathBuf, process::Command};
 
 use crate::process::run;
 
-/// The node's address: of a range that documentation uses, which leads nowhere.
+/// The node's address, of the range for documentation (RFC 5737), which is not routed.
 const ADDRESS: &str = "192.0.2.10";
 const GATEWAY: &str = "192.0.2.1";
 
-/// A network namespace by its name below `/run/netns`; dropping it leaves it there.
+/// A network namespace. Dropping it does not delete the namespace.
 #[derive(Clone, Debug)]
 pub struct Namespace {
+    /// The file name below `/run/netns`.
     pub name: String,
 }
 
 impl Namespace {
-    /// Makes it, with the interface `eth0` up.
+    /// Creates the namespace and sets the interface `eth0` up.
     pub fn create(name: &str) -> Self {
         let namespace = Self { name: name.to_owned() };
         call("ip", &["netns", "add", name]);
         for line in [
             "link set lo up",
-            // Both ends stay here: the second gives the first a carrier.
+            // Both ends stay in the namespace: the second one gives the first one a carrier.
             "link add eth0 type veth peer name eth0-peer",
-            // Link-local addresses would come by themselves a while later, as if a cluster had made them.
+            // The kernel would add link-local addresses later, and they would look like objects of a cluster.
             "link set eth0 addrgenmode none",
             "link set eth0-peer addrgenmode none",
             &format!("address add {ADDRESS}/24 dev eth0"),
@@ -39,12 +40,13 @@ impl Namespace {
         namespace
     }
 
-    /// The file that stands for the namespace.
+    /// Returns the path of the namespace's file.
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
-    /// A command that runs in the namespace. `ip netns exec` would hide the cgroups by mounting another /sys.
+    /// Returns a command that runs in the namespace. It uses nsenter, because `ip netns exec` mounts another /sys,
+    /// which hides the cgroups.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path().display())).arg("--").arg(program).args(args);

@@ -1,4 +1,4 @@
-//! Running programs and waiting for what they do.
+//! Runs programs and waits for conditions.
 
 use std::{
     fmt,
@@ -8,21 +8,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time after which a wait fails. It is long, because machines are slow at times.
+/// The time after which a wait fails. It is long, because the tests also run on slow machines.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The result of a program.
+/// The result of a finished program.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct Output {
+    /// The command line, for messages.
     pub command: String,
+    /// The exit code. `None` if a signal ended the program.
     pub code: Option<i32>,
+    /// The standard output.
     pub stdout: String,
+    /// The standard error.
     pub stderr: String,
 }
 
-impl Ran {
-    /// Returns the standard output. Panics with everything that is known if the program failed.
+impl Output {
+    /// Returns the standard output. Panics with the whole output if the program failed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.code == Some(0), "{self}");
@@ -36,9 +40,9 @@ impl Ran {
         self.stderr
     }
 
-    /// Returns the standard output if the program succeeded and `wanted` accepts it, and else everything that is known,
-    /// for [`until`].
-    pub fn when(self, wanted: impl FnOnce(&str) -> bool) -> Result<String, String> {
+    /// Returns the standard output if the program succeeded and `wanted` accepts it, and else the whole output as
+    /// error. Use it with [`until`].
+    pub fn ok_if(self, wanted: impl FnOnce(&str) -> bool) -> Result<String, String> {
         if self.code == Some(0) && wanted(&self.stdout) {
             Ok(self.stdout)
         } else {
@@ -47,7 +51,7 @@ impl Ran {
     }
 }
 
-impl fmt::Display for Ran {
+impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -59,19 +63,19 @@ impl fmt::Display for Ran {
 
 /// Runs a command to its end, with `input` on its standard input.
 #[track_caller]
-pub(crate) fn run(mut command: impl std::borrow::BorrowMut<Command>, input: &[u8]) -> Ran {
+pub(crate) fn run(mut command: impl std::borrow::BorrowMut<Command>, input: &[u8]) -> Output {
     let command = command.borrow_mut();
     let shown = format!("{command:?}");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {shown}: {e}"));
-    let mut stdin = child.stdin.take().expect("a pipe was asked for");
+    let mut stdin = child.stdin.take().expect("a pipe");
     let output = std::thread::scope(|scope| {
-        // A program that reads nothing closes the pipe early, which is no failure.
+        // Ignore the error: a program may end without reading its input.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap_or_else(|e| panic!("waiting for {shown}: {e}"))
     });
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ran {
+    Output {
         command: shown,
         code: output.status.code(),
         stdout: text(&output.stdout),
@@ -79,24 +83,25 @@ pub(crate) fn run(mut command: impl std::borrow::BorrowMut<Command>, input: &[u8
     }
 }
 
-/// A program that runs beside the test, and is ended with it.
+/// A program that runs in the background. Dropping it kills the program.
 pub struct Background {
     child: Child,
     lines: Receiver<String>,
+    /// Lines that no caller has waited for, for messages.
     seen: Vec<String>,
 }
 
 impl Background {
-    /// Starts the program; its standard output can be waited on.
+    /// Starts the program. [`Background::wait_for_line`] reads its standard output.
     #[track_caller]
     pub fn start(mut command: Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
-        let stdout = child.stdout.take().expect("a pipe was asked for");
+        let stdout = child.stdout.take().expect("a pipe");
         let (send, lines) = sync_channel(1024);
         std::thread::spawn(move || {
             let read = BufReader::new(stdout).lines().map_while(Result::ok);
-            // The receiver is gone when the test is over.
+            // Sending fails once the test has ended and dropped the receiver.
             let _ = read.into_iter().try_for_each(|line| send.send(line));
         });
         Self { child, lines, seen: Vec::new() }
@@ -104,25 +109,28 @@ impl Background {
 
     /// Waits for a line that `wanted` accepts.
     #[track_caller]
-    pub fn line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+    pub fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
                 Ok(line) if wanted(&line) => return line,
                 Ok(line) => self.seen.push(line),
-                Err(error) => panic!("no such line ({error}); these came: {:#?}", self.seen),
+                Err(error) => panic!(
+                    "the expected line did not come ({error}); the other lines: {:#?}",
+                    self.seen
+                ),
             }
         }
     }
 
-    /// Waits for the program's end, and gives its exit code.
+    /// Waits for the program's end and returns its exit code.
     #[track_caller]
-    pub fn ended(&mut self) -> Option<i32> {
+    pub fn wait(&mut self) -> Option<i32> {
         let child = &mut self.child;
         until("the end of a program", || match child.try_wait() {
             Ok(Some(status)) => Ok(status.code()),
-            Ok(None) => Err("it runs".to_owned()),
+            Ok(None) => Err("the program still runs".to_owned()),
             Err(error) => Err(error.to_string()),
         })
     }
@@ -135,13 +143,13 @@ impl Drop for Background {
     }
 }
 
-/// Tries again until `attempt` gives something. When the limit is reached, its last complaint ends the test.
+/// Repeats `attempt` until it succeeds. Panics with its last error after 90 seconds.
 #[track_caller]
 pub fn until<T>(what: &str, attempt: impl FnMut() -> Result<T, String>) -> T {
     until_within(LIMIT, what, attempt)
 }
 
-/// The same with a limit of its own, for what takes long.
+/// Repeats `attempt` until it succeeds, like [`until`], with another limit.
 #[track_caller]
 pub fn until_within<T>(
     limit: Duration,
@@ -153,27 +161,27 @@ pub fn until_within<T>(
         match attempt() {
             Ok(value) => return value,
             Err(last) if Instant::now() > deadline => {
-                panic!("waited {limit:?} for {what}; at last: {last}")
+                panic!("waited {limit:?} for {what}; the last error: {last}")
             }
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
-/// The parent of a process.
+/// Returns the pid of a process's parent.
 #[track_caller]
 pub fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .unwrap_or_else(|e| panic!("reading of process {pid}: {e}"));
-    // The command's name, in parentheses, may hold anything.
+        .unwrap_or_else(|e| panic!("reading /proc/{pid}/stat: {e}"));
+    // The command's name, in parentheses, may contain spaces and parentheses.
     let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
     parent
         .and_then(|parent| parent.parse().ok())
         .unwrap_or_else(|| panic!("process {pid} has no parent in {stat:?}"))
 }
 
-/// A script that shows the page of the test application at an address, for a shell in a Pod. HTTP by hand, because
+/// Returns a shell script that prints the page of the test application at an address. It sends HTTP with `nc`, because
 /// the wget of Debian's static busybox crashes.
-pub fn asking(host: &str, port: &str) -> String {
+pub fn fetch_script(host: &str, port: &str) -> String {
     format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port} | grep version")
 }

@@ -1,34 +1,36 @@
-//! A test's own namespace of a cluster, and kubectl in it.
+//! A Kubernetes namespace for one test, and kubectl in it.
 
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::{
-    Background, Cluster, Ran,
-    cluster::Turn,
+    Background, Cluster, Output,
+    cluster::TestGuards,
     diagnostics,
-    process::{asking, run, until},
+    process::{fetch_script, run, until},
 };
 
-/// A namespace of a cluster and kubectl in it, which most tests work with.
+/// A namespace in a cluster, with kubectl and helm as administrator. Most tests start with one.
 pub struct Session<'a> {
+    /// The cluster of the namespace.
     pub cluster: &'a Cluster,
+    /// The namespace's name.
     pub namespace: String,
-    /// Held as long as the test runs.
-    _turn: Option<Turn>,
+    /// The guards of a shared cluster; `None` for a cluster that only this test uses.
+    _guards: Option<TestGuards>,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn create(cluster: &'a Cluster, test: &str, turn: Turn) -> Self {
-        let session = Self { cluster, namespace: test.to_owned(), _turn: Some(turn) };
+    pub(crate) fn create(cluster: &'a Cluster, test: &str, guards: TestGuards) -> Self {
+        let session = Self { cluster, namespace: test.to_owned(), _guards: Some(guards) };
         run(cluster.command("kubectl", &["create", "namespace", test]), b"").ok();
         session
     }
 
-    /// The default namespace of a cluster that the test has for itself.
-    pub fn own(cluster: &'a Cluster) -> Self {
-        Self { cluster, namespace: "default".to_owned(), _turn: None }
+    /// Returns a session in the default namespace of the test's own cluster.
+    pub fn in_default_namespace(cluster: &'a Cluster) -> Self {
+        Self { cluster, namespace: "default".to_owned(), _guards: None }
     }
 
     fn command(&self, program: &str, args: &[&str]) -> Command {
@@ -37,31 +39,31 @@ impl<'a> Session<'a> {
         command
     }
 
-    /// Runs kubectl with words that hold no blanks.
+    /// Runs kubectl. `line` is split at white space.
     #[track_caller]
-    pub fn kubectl(&self, line: &str) -> Ran {
+    pub fn kubectl(&self, line: &str) -> Output {
         self.kubectl_with(&line.split_whitespace().collect::<Vec<_>>(), "")
     }
 
-    /// Runs kubectl with words that hold anything, and input.
+    /// Runs kubectl with separate arguments and with `input` on its standard input.
     #[track_caller]
-    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Ran {
+    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Output {
         run(self.command("kubectl", args), input.as_bytes())
     }
 
-    /// Runs helm, with words that hold no blanks.
+    /// Runs helm. `line` is split at white space.
     #[track_caller]
-    pub fn helm(&self, line: &str) -> Ran {
+    pub fn helm(&self, line: &str) -> Output {
         run(self.command("helm", &line.split_whitespace().collect::<Vec<_>>()), b"")
     }
 
-    /// Starts kubectl beside the test.
+    /// Starts kubectl in the background.
     #[track_caller]
     pub fn start(&self, line: &str) -> Background {
         Background::start(self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>()))
     }
 
-    /// Applies manifests, which must succeed, and gives what kubectl said.
+    /// Applies manifests and returns kubectl's output. Panics on a failure.
     #[track_caller]
     pub fn apply(&self, manifest: &str) -> String {
         self.kubectl_with(&["apply", "-f", "-"], manifest).ok()
@@ -69,13 +71,13 @@ impl<'a> Session<'a> {
 
     /// Runs a program on the node's network, outside of any Pod.
     #[track_caller]
-    pub fn on_node(&self, program: &str, args: &[&str]) -> Ran {
+    pub fn on_node(&self, program: &str, args: &[&str]) -> Output {
         run(self.cluster.command(program, args), b"")
     }
 
-    /// Runs kubectl with a terminal for its input and output.
+    /// Runs the command behind `--` in a terminal.
     #[track_caller]
-    pub fn in_terminal(&self, line: &str) -> Ran {
+    pub fn in_terminal(&self, line: &str) -> Output {
         let kubectl = self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>());
         let words = kubectl
             .get_args()
@@ -90,39 +92,39 @@ impl<'a> Session<'a> {
         )
     }
 
-    /// Runs kubectl as whoever a token stands for, and not as the administrator.
+    /// Runs kubectl as the user of a bearer token.
     #[track_caller]
-    pub fn with_token(&self, token: &str, line: &str) -> Ran {
+    pub fn with_token(&self, token: &str, line: &str) -> Output {
         self.with_credentials(&["--token", token], line)
     }
 
-    /// Asks who one is by other credentials than the administrator's, given as kubectl's flags.
+    /// Runs `auth whoami` with other credentials, given as flags of kubectl.
     #[track_caller]
-    pub fn with_identity(&self, credentials: &[&str]) -> Ran {
+    pub fn with_identity(&self, credentials: &[&str]) -> Output {
         self.with_credentials(credentials, "auth whoami")
     }
 
-    fn with_credentials(&self, credentials: &[&str], line: &str) -> Ran {
+    fn with_credentials(&self, credentials: &[&str], line: &str) -> Output {
         let server =
             self.json("config view --minify -o json")["clusters"][0]["cluster"]["server"].clone();
         let authority = self.cluster.root().join("etc/kubernetes/pki/ca.crt").display().to_string();
-        let given = [
+        let server_flags = [
             "--server",
             server.as_str().unwrap_or_default(),
             "--certificate-authority",
             &authority,
         ];
-        // Behind the command's first word, because what follows `--` is for somebody else.
+        // Insert the flags after the first word: behind a `--` they would belong to another command.
         let mut words: Vec<&str> = line.split_whitespace().collect();
-        let flags = given.into_iter().chain(credentials.iter().copied());
+        let flags = server_flags.into_iter().chain(credentials.iter().copied());
         words.splice(1..1, flags);
         let mut command = self.command("kubectl", &words);
         run(command.env("KUBECONFIG", "/dev/null"), b"")
     }
 
-    /// Starts a program on the node's network beside the test.
+    /// Starts a program on the node's network in the background.
     #[track_caller]
-    pub fn beside(&self, program: &str, args: &[&str]) -> Background {
+    pub fn start_on_node(&self, program: &str, args: &[&str]) -> Background {
         Background::start(self.cluster.command(program, args))
     }
 
@@ -130,10 +132,11 @@ impl<'a> Session<'a> {
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
         let text = self.kubectl(line).ok();
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{line} gave no JSON ({e}): {text}"))
+        serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{line} printed invalid JSON ({e}): {text}"))
     }
 
-    /// An object, as `kubectl get -o json` shows it.
+    /// Returns an object as `kubectl get -o json` prints it.
     #[track_caller]
     pub fn get(&self, what: &str) -> Value {
         self.json(&format!("get {what} -o json"))
@@ -148,10 +151,10 @@ impl<'a> Session<'a> {
     /// Waits until a kubectl command succeeds and prints what `wanted` accepts.
     #[track_caller]
     pub fn until(&self, line: &str, wanted: impl Fn(&str) -> bool) -> String {
-        until(line, || self.kubectl(line).when(&wanted))
+        until(line, || self.kubectl(line).ok_if(&wanted))
     }
 
-    /// A deployment of the test application, all of it available.
+    /// Creates a Deployment of the test application and waits until it is available.
     #[track_caller]
     pub fn deploy(&self, name: &str, image: &str, replicas: u32) {
         self.kubectl(&format!(
@@ -161,14 +164,14 @@ impl<'a> Session<'a> {
         self.available(name);
     }
 
-    /// Waits until a Deployment is rolled out; a test fails with the namespace's state if it is not.
+    /// Waits until a Deployment is rolled out. Panics with the namespace's state after 90 seconds.
     #[track_caller]
     pub fn available(&self, deployment: &str) {
         let ran = self.kubectl(&format!("rollout status deployment/{deployment} --timeout=90s"));
         assert!(ran.code == Some(0), "{ran}\n{}", self.state());
     }
 
-    /// A Pod that does nothing until something is executed in it.
+    /// Creates the Pod `box`, which sleeps, and waits until it is Ready. Tests execute commands in it.
     #[track_caller]
     pub fn toolbox(&self) {
         self.kubectl("run box --image=box:1 --restart=Never").ok();
@@ -176,19 +179,19 @@ impl<'a> Session<'a> {
         assert!(ran.code == Some(0), "{ran}\n{}", self.state());
     }
 
-    /// Fetches the test application's page from within the cluster, until it is there.
+    /// Fetches the test application's page from the Pod `box`. Repeats until an answer comes.
     #[track_caller]
     pub fn fetch(&self, host: &str, port: &str) -> String {
         self.fetch_until(host, port, "version")
     }
 
-    /// Fetches the page until it begins as wanted: a Service's rules follow a rollout a little later.
+    /// Fetches the page until it starts with `begin`. The rules of a Service are updated shortly after a rollout.
     #[track_caller]
     pub fn fetch_until(&self, host: &str, port: &str, begin: &str) -> String {
-        let script = asking(host, port);
+        let script = fetch_script(host, port);
         until(&format!("a page of {host}:{port}"), || {
             let ran = self.kubectl_with(&["exec", "box", "--", "sh", "-c", &script], "");
-            ran.when(|page| page.starts_with(begin))
+            ran.ok_if(|page| page.starts_with(begin))
         })
     }
 
@@ -204,7 +207,7 @@ impl<'a> Session<'a> {
 /// cluster's diagnostics are printed.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        if self._turn.is_none() {
+        if self._guards.is_none() {
             return;
         }
         if std::thread::panicking() {

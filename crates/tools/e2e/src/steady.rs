@@ -1,4 +1,4 @@
-//! Traffic that must not stop when processes of the cluster die: a stream, questions to cluster DNS, a writer.
+//! Continuous traffic that must not stop when processes of the cluster die: a TCP stream, DNS queries, and API writes.
 
 use std::{
     fs::File,
@@ -16,28 +16,30 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The time after which an operation has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of one operation.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Something that is done over and over on a thread of its own, in a network namespace, until it is stopped.
-pub struct Steady {
+/// An operation that a thread in a network namespace repeats until it is stopped.
+pub struct Traffic {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
     thread: JoinHandle<Report>,
 }
 
-/// The outcome of a [`Steady`].
+/// The outcome of a [`Traffic`].
 #[derive(Debug, Default)]
 pub struct Report {
+    /// The number of operations that succeeded.
     pub done: u64,
+    /// The duration of the longest successful operation.
     pub longest: Duration,
-    /// When, since the beginning, and why.
+    /// The failures: the time since the start, and the error.
     pub failures: Vec<(Duration, String)>,
 }
 
-impl Steady {
-    /// Calls `turn` every `pace`, once `begin` has made what it works with. An error is noted, and the next turn begins
-    /// anew.
+impl Traffic {
+    /// Calls `turn` every `pace` with the value that `begin` returns. After an error, which is recorded, `begin` is
+    /// called again.
     fn start<T>(
         namespace: PathBuf,
         pace: Duration,
@@ -49,13 +51,13 @@ impl Steady {
         let thread = std::thread::spawn(move || {
             enter(&namespace);
             let mut report = Report::default();
-            let mut with = None;
+            let mut state = None;
             let started = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                let result = match &mut with {
-                    Some(with) => turn(with),
-                    None => begin().and_then(|made| turn(with.insert(made))),
+                let result = match &mut state {
+                    Some(state) => turn(state),
+                    None => begin().and_then(|new| turn(state.insert(new))),
                 };
                 match result {
                     Ok(()) => {
@@ -65,7 +67,7 @@ impl Steady {
                     }
                     Err(error) => {
                         report.failures.push((started.elapsed(), error));
-                        with = None;
+                        state = None;
                     }
                 }
                 std::thread::sleep(pace.saturating_sub(began.elapsed()));
@@ -78,9 +80,9 @@ impl Steady {
     /// Sends a byte every five milliseconds on one TCP connection and reads it back.
     pub fn stream(namespace: &Path, address: SocketAddr) -> Self {
         let begin = move || {
-            let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(text)?;
+            let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(text)?;
             stream.set_nodelay(true).map_err(text)?;
-            stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+            stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
             Ok(stream)
         };
         let mut byte = 0u8;
@@ -93,7 +95,7 @@ impl Steady {
         })
     }
 
-    /// A question to a DNS server every ten milliseconds, each from another port.
+    /// Sends a query to a DNS server every ten milliseconds, each from another port.
     pub fn questions(namespace: &Path, server: SocketAddr, name: &str) -> Self {
         let mut question = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.split('.') {
@@ -110,7 +112,7 @@ impl Steady {
                 number = number.wrapping_add(1);
                 question[..2].copy_from_slice(&number.to_be_bytes());
                 let socket = UdpSocket::bind("0.0.0.0:0").map_err(text)?;
-                socket.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+                socket.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
                 socket.send_to(&question, server).map_err(text)?;
                 let mut answer = [0; 512];
                 let length = socket.recv(&mut answer).map_err(text)?;
@@ -123,8 +125,8 @@ impl Steady {
         )
     }
 
-    /// Writes ConfigMaps one after the other through `proxy`, which speaks plain HTTP. What is acknowledged goes to
-    /// `acknowledged`; what is not is a failure, and may have been written or not.
+    /// Creates ConfigMaps one after the other through `proxy`, an HTTP server without TLS. Acknowledged names are added
+    /// to `acknowledged`. Others are recorded as failures; the API server may have written them or not.
     pub fn writer(
         namespace: &Path,
         proxy: SocketAddr,
@@ -165,15 +167,15 @@ impl Steady {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Ends it and tells what was seen. It panics as the thread did.
+    /// Stops the thread and returns its report. Panics if the thread has panicked.
     pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Runs work on a thread that is in a network namespace, and waits for it.
-pub fn inside<T: Send>(namespace: &Path, work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` on a new thread in a network namespace and returns its result.
+pub fn in_network<T: Send>(namespace: &Path, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             enter(namespace);
@@ -194,8 +196,11 @@ fn enter(namespace: &Path) {
 /// The answer of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct Answer {
+    /// The status code.
     pub code: u16,
+    /// The status line and the headers.
     pub head: String,
+    /// The body.
     pub body: String,
 }
 
@@ -207,8 +212,8 @@ pub fn exchange(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Result<Answer, String> {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE).map_err(text)?;
-    stream.set_read_timeout(Some(4 * PATIENCE)).map_err(text)?;
+    let mut stream = TcpStream::connect_timeout(&server, TIMEOUT).map_err(text)?;
+    stream.set_read_timeout(Some(4 * TIMEOUT)).map_err(text)?;
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\nContent-Length: {}\r\n",
         body.len()
@@ -217,7 +222,7 @@ pub fn exchange(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n").as_bytes()).map_err(text)?;
-    // A server that refuses early closes while we still write; its answer is what counts.
+    // Ignore write errors: a server may reject the request and close before it has read the body.
     let written = stream.write_all(body);
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);

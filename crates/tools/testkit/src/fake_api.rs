@@ -15,12 +15,12 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::objects::{ApiError, ApiResult, Key, Objects, Served, api_error, selected};
+use crate::objects::{ApiError, ApiResult, Key, Objects, ServedResource, api_error, selected};
 
 /// An in-memory API server; clones share its objects.
 #[derive(Clone)]
 pub struct FakeApi {
-    served: Arc<Mutex<Vec<Served>>>,
+    served: Arc<Mutex<Vec<ServedResource>>>,
     objects: Arc<Mutex<Objects>>,
     revision: watch::Sender<u64>,
     /// The successful writes, as `METHOD path`.
@@ -51,7 +51,7 @@ impl Default for FakeApi {
             std::borrow::Cow::Borrowed(text) => text,
             std::borrow::Cow::Owned(text) => text.leak(),
         };
-        let served = all.into_iter().map(|r| Served {
+        let served = all.into_iter().map(|r| ServedResource {
             group: text(r.group),
             version: text(r.version),
             plural: text(r.plural),
@@ -75,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A parsed request URL.
 struct Target {
-    served: Served,
+    served: ServedResource,
     namespace: String,
     name: String,
     subresource: String,
@@ -104,7 +104,7 @@ impl FakeApi {
     }
 
     /// Serves another kind, as a CustomResourceDefinition would.
-    pub fn serve(&self, served: Served) {
+    pub fn serve(&self, served: ServedResource) {
         lock(&self.served).push(served);
     }
 
@@ -116,9 +116,10 @@ impl FakeApi {
     /// Makes reads of a resource fail, as when its conversion webhook does not answer.
     pub fn set_broken(&self, plural: &str, broken: bool) {
         let mut all = lock(&self.broken);
-        match broken {
-            true => drop(all.insert(plural.to_owned())),
-            false => drop(all.remove(plural)),
+        if broken {
+            all.insert(plural.to_owned());
+        } else {
+            all.remove(plural);
         }
     }
 
@@ -151,7 +152,12 @@ impl FakeApi {
     }
 
     /// Merges a patch into an object as a user would.
-    pub async fn merge(&self, resource: &Resource, at: client::Patched<'_>, patch: Value) -> Value {
+    pub async fn merge(
+        &self,
+        resource: &Resource,
+        at: client::PatchTarget<'_>,
+        patch: Value,
+    ) -> Value {
         let done = self.client("user").patch(resource, at, client::PatchKind::Merge, &patch).await;
         done.unwrap_or_else(|error| panic!("patching {}: {error}", at.name))
     }
@@ -347,7 +353,7 @@ const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// Returns the aggregated discovery document, which clients request.
-fn aggregated(served: &[Served]) -> Value {
+fn aggregated(served: &[ServedResource]) -> Value {
     let mut groups: Vec<_> =
         served.iter().filter(|s| !s.group.is_empty()).map(|s| (s.group, s.version)).collect();
     groups.sort_unstable();
@@ -376,13 +382,14 @@ fn target_of(target: &Target) -> Target {
 impl Transport for FakeApi {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
         async move {
-            match self.away.load(Ordering::Relaxed) {
-                false => Ok(self.answer(request).await),
-                true => Err(Error::Transport {
+            if self.away.load(Ordering::Relaxed) {
+                Err(Error::Transport {
                     operation: "connecting to",
                     target: request.uri().to_string(),
                     source: "connection refused".into(),
-                }),
+                })
+            } else {
+                Ok(self.answer(request).await)
             }
         }
         .boxed()

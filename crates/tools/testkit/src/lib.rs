@@ -19,8 +19,8 @@ pub use csi_driver::{CsiDriver, Fault};
 pub use device_plugin::DevicePlugin;
 pub use dra_driver::DraDriver;
 pub use fake_api::FakeApi;
-pub use objects::{Objects, Served};
-pub use panics::Panics;
+pub use objects::{Objects, ServedResource};
+pub use panics::PanicInjector;
 pub use ports::free_port;
 pub use real_api::{RealApi, config};
 /// The status codes of a fake driver's errors.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// A resource that the fake serves.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedResource {
     /// The API group; empty for the core group.
     pub group: &'static str,
     /// The version.
@@ -75,7 +75,7 @@ impl Objects {
     /// Stores an object like the API server: with a UID, a generated name if it has none, and a first resourceVersion.
     pub fn create(
         &mut self,
-        served: &Served,
+        served: &ServedResource,
         namespace: &str,
         mut object: Value,
     ) -> ApiResult<Value> {

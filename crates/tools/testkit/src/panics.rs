@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// A limited number of panics. Clones share them.
 #[derive(Clone)]
-pub struct Panics(Arc<Mutex<State>>);
+pub struct PanicInjector(Arc<Mutex<State>>);
 
 struct State {
     random: StdRng,
@@ -19,7 +19,7 @@ struct State {
     rate: f64,
 }
 
-impl Panics {
+impl PanicInjector {
     /// Allows at most `count` panics. Each call panics with the probability `rate`.
     pub fn new(seed: u64, count: u32, rate: f64) -> Self {
         let random = StdRng::seed_from_u64(seed);
@@ -71,7 +71,7 @@ impl Panics {
 
 struct PanickingTransport<T> {
     inner: T,
-    panics: Panics,
+    panics: PanicInjector,
     which: fn(&Request<Body>) -> bool,
 }
 

@@ -89,7 +89,7 @@ impl RealApi {
     }
 
     /// Stops the server and names the tasks that did not end.
-    pub async fn stop(self) -> rt::Drained {
+    pub async fn stop(self) -> rt::DrainResult {
         self.tasks.drain(Duration::from_secs(5)).await
     }
 }

@@ -15,12 +15,12 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Claims the address for a first control plane. The Pod that later contends for the address finds it there and keeps
 /// it.
-pub(crate) fn take(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), String> {
+pub(crate) fn claim(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), String> {
     let address: Ipv4Addr = held.address.parse().map_err(|e| format!("{e}"))?;
     let beside = local.advertise_address.parse().ok();
     let interface = Some(held.interface.as_str()).filter(|name| !name.is_empty());
     let place = place(address, interface, beside)?;
-    if place.is_here().map_err(|e| e.to_string())? {
+    if place.is_present().map_err(|e| e.to_string())? {
         return Ok(());
     }
     let port = u16::try_from(local.bind_port).unwrap_or_default();
@@ -29,14 +29,14 @@ pub(crate) fn take(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), Str
                      choose another address, or join that cluster";
         return Err(cause.to_owned());
     }
-    place.take().map_err(|e| e.to_string())?;
+    place.add().map_err(|e| e.to_string())?;
     // Neighbors that miss the announcement resolve the address themselves.
-    let _ = place.tell();
+    let _ = place.announce();
     Ok(())
 }
 
 /// Releases the address that this machine's manifest names. Returns the error, if any.
-pub(crate) fn give_up(host: &Host) -> Option<String> {
+pub(crate) fn release(host: &Host) -> Option<String> {
     let manifest = host.path(&format!("/etc/kubernetes/manifests/{VIRTUAL_ADDRESS}.yaml"));
     let text = std::fs::read_to_string(manifest).ok()?;
     let flag = |name: &str| {
@@ -46,14 +46,15 @@ pub(crate) fn give_up(host: &Host) -> Option<String> {
     let address = flag("- --address=")?.parse().ok()?;
     let server = flag("- --server=").unwrap_or_default();
     let place = place(address, flag("- --interface=").as_deref(), vip::host_of(&server));
-    place.and_then(|place| place.give_up().map_err(|e| e.to_string())).err()
+    place.and_then(|place| place.remove().map_err(|e| e.to_string())).err()
 }
 
 fn place(
     address: Ipv4Addr,
     interface: Option<&str>,
     beside: Option<IpAddr>,
-) -> Result<vip::Place, String> {
+) -> Result<vip::AddressInterface, String> {
     let net = netlink::Kernel::open().map_err(|e| e.to_string())?;
-    vip::Place::find(Arc::new(net), address, interface, beside).map_err(|e| e.to_string())
+    vip::AddressInterface::find(Arc::new(net), address, interface, beside)
+        .map_err(|e| e.to_string())
 }

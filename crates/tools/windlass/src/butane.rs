@@ -7,7 +7,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use ignition::butane::{Directory, Found};
+use ignition::butane::{Directory, TreeEntry};
 
 use crate::Failure;
 
@@ -65,9 +65,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.check {
         return Ok(());
     }
-    let json = match args.pretty {
-        true => serde_json::to_string_pretty(&translation.config)?,
-        false => translation.config.to_string(),
+    let json = if args.pretty {
+        serde_json::to_string_pretty(&translation.config)?
+    } else {
+        translation.config.to_string()
     };
     match &args.output {
         Some(path) => fs::write(path, json + "\n").map_err(|e| about("writing", path, &e))?,
@@ -86,9 +87,10 @@ struct LocalDirectory(PathBuf);
 impl LocalDirectory {
     fn path(&self, name: &str) -> Result<PathBuf, String> {
         let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-        match Path::new(name).components().all(below) {
-            true => Ok(self.0.join(name)),
-            false => Err("it is not below the directory of files".into()),
+        if Path::new(name).components().all(below) {
+            Ok(self.0.join(name))
+        } else {
+            Err("it is not below the directory of files".into())
         }
     }
 }
@@ -98,7 +100,7 @@ impl Directory for LocalDirectory {
         fs::read(self.path(name)?).map_err(|e| e.to_string())
     }
 
-    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String> {
+    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String> {
         let root = self.path(name)?;
         let found = fs::metadata(&root).map_err(|e| about("looking at", &root, &e))?;
         if !found.is_dir() {
@@ -111,13 +113,10 @@ impl Directory for LocalDirectory {
 }
 
 /// Appends `below`, a path relative to `root`, and everything under it.
-fn walk(root: &Path, below: String, out: &mut Vec<(String, Found)>) -> io::Result<()> {
+fn walk(root: &Path, below: String, out: &mut Vec<(String, TreeEntry)>) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let path = root.join(&below);
-    let metadata = match below.is_empty() {
-        true => path.metadata()?,
-        false => path.symlink_metadata()?,
-    };
+    let metadata = if below.is_empty() { path.metadata()? } else { path.symlink_metadata()? };
     let found = match metadata.file_type() {
         kind if kind.is_dir() => {
             let mut names = Vec::new();
@@ -127,17 +126,17 @@ fn walk(root: &Path, below: String, out: &mut Vec<(String, Found)>) -> io::Resul
                     .push(name.map_err(|name| io::Error::other(format!("{name:?} is not UTF-8")))?);
             }
             names.sort_unstable();
-            out.push((below.clone(), Found::Directory));
+            out.push((below.clone(), TreeEntry::Directory));
             let prefix = if below.is_empty() { below } else { below + "/" };
             return names.into_iter().try_for_each(|n| walk(root, format!("{prefix}{n}"), out));
         }
         kind if kind.is_file() => {
-            Found::File { executable: metadata.permissions().mode() & 0o111 != 0 }
+            TreeEntry::File { executable: metadata.permissions().mode() & 0o111 != 0 }
         }
         kind if kind.is_symlink() => {
-            Found::Link { target: path.read_link()?.to_string_lossy().into_owned() }
+            TreeEntry::Link { target: path.read_link()?.to_string_lossy().into_owned() }
         }
-        _ => Found::Other,
+        _ => TreeEntry::Other,
     };
     out.push((below, found));
     Ok(())
@@ -160,11 +159,11 @@ mod tests {
         symlink("../secret", dir.path().join("t/l")).unwrap();
         let local = LocalDirectory(dir.path().into());
         let want = [
-            ("", Found::Directory),
-            ("a", Found::File { executable: false }),
-            ("b", Found::Directory),
-            ("b/run", Found::File { executable: true }),
-            ("l", Found::Link { target: "../secret".into() }),
+            ("", TreeEntry::Directory),
+            ("a", TreeEntry::File { executable: false }),
+            ("b", TreeEntry::Directory),
+            ("b/run", TreeEntry::File { executable: true }),
+            ("l", TreeEntry::Link { target: "../secret".into() }),
         ];
         assert_eq!(local.below("t").unwrap(), want.map(|(name, found)| (name.to_owned(), found)));
         assert_eq!(local.read("./t/a").unwrap(), b"t/a");

@@ -9,7 +9,7 @@ use std::{
 
 use api_config::{
     Kubeconfig,
-    known::{self, Flag, Known},
+    known::{self, Flag, KnownFlags},
 };
 use client::Client;
 use encryption::Encryption;
@@ -171,9 +171,9 @@ pub(crate) struct Scheduler {
     #[command(flatten)]
     diagnostics: diagnostics::Args,
     #[command(flatten)]
-    refused: Known<SchedulerRefusedFlags>,
+    refused: KnownFlags<SchedulerRefusedFlags>,
     #[command(flatten)]
-    ignored: Known<SchedulerIgnoredFlags>,
+    ignored: KnownFlags<SchedulerIgnoredFlags>,
 }
 
 /// The table of scheduler flags that prevent the start.

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use api_config::known::{self, Flag, Known};
+use api_config::known::{self, Flag, KnownFlags};
 use api_meta::{
     UserInfo,
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_UNAUTHENTICATED},
@@ -36,9 +36,9 @@ pub(crate) struct Args {
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     #[command(flatten)]
-    refused: Known<RefusedFlags>,
+    refused: KnownFlags<RefusedFlags>,
     #[command(flatten)]
-    ignored: Known<IgnoredFlags>,
+    ignored: KnownFlags<IgnoredFlags>,
 }
 
 /// The flags that request security features that do not exist here.

@@ -19,7 +19,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
         Err(error) => return vec![error.to_string()],
     };
     // Excludes the tables of a cluster of `up`, which name their owner, and those of other proxies, which have none.
-    let is_ours = |table: &net_core::nft::Installed| table.owner() == Some("");
+    let is_ours = |table: &net_core::nft::InstalledTable| table.owner() == Some("");
     if proxy::guards_loopback(&net, is_ours).is_ok_and(|guards| guards) {
         proxy::unroute_localhost();
     }
@@ -27,7 +27,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     let mut left: Vec<String> = rules.err().map(|e| e.to_string()).into_iter().collect();
     left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));
-    left.extend(crate::address::give_up(host));
+    left.extend(crate::address::release(host));
     let mut networks = Vec::new();
     let entries = std::fs::read_dir(host.path(CNI_CONFIGURATION)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

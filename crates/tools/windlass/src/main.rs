@@ -347,7 +347,7 @@ fn run(command: Command) -> ExitCode {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,
             };
-            match block_on(async { Ok(bootstrap::cmd::run(command, program, OTHERS).await?) }) {
+            match block_on(async { Ok(bootstrap::cmd::run(command, program, HOOKS).await?) }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
@@ -430,15 +430,15 @@ fn run(command: Command) -> ExitCode {
 }
 
 /// The operations of other components that kubeadm's commands need.
-const OTHERS: bootstrap::cmd::Others =
-    bootstrap::cmd::Others { clean_up: leftovers::remove, take_address: address::take };
+const HOOKS: bootstrap::cmd::ComponentHooks =
+    bootstrap::cmd::ComponentHooks { clean_up: leftovers::remove, take_address: address::claim };
 
 /// Runs a kOps command.
 fn run_kops(args: &kops::Args) -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let mut out = std::io::stdout();
     let mut around =
-        kops::Surroundings { now: rt::now(), out: &mut out, environment: &environment };
+        kops::CommandEnvironment { now: rt::now(), out: &mut out, environment: &environment };
     match block_on(async { Ok(kops::run(args, &mut around).await) }) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(&error),

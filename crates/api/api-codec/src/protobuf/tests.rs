@@ -117,7 +117,7 @@ fn skips_unknown_fields_and_rejects_malformed_messages() {
         deep = outer;
     }
     let error = message_to_value(schema(), node.unwrap(), &deep).unwrap_err();
-    assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)));
+    assert_eq!(error, ProtobufError::Exceeded(BudgetExceeded::Depth(112)));
 }
 
 proptest::proptest! {
@@ -139,11 +139,12 @@ fn message(number: u32, inner: &[u8]) -> Vec<u8> {
 
 /// Encodes nested envelopes: in the data of a ControllerRevision, or in a manager's fields.
 fn envelopes(levels: usize, in_fields: bool) -> Vec<u8> {
-    (0..levels).fold(b"{}".to_vec(), |inner, _| match in_fields {
-        false => envelope("apps/v1", "ControllerRevision", &message(2, &message(1, &inner))),
-        true => {
+    (0..levels).fold(b"{}".to_vec(), |inner, _| {
+        if in_fields {
             let entry = message(7, &message(1, &inner));
             envelope("v1", "ConfigMap", &message(1, &message(17, &entry)))
+        } else {
+            envelope("apps/v1", "ControllerRevision", &message(2, &message(1, &inner)))
         }
     })
 }
@@ -156,7 +157,7 @@ fn limits_depth_across_nested_envelopes() {
         assert_eq!(read["data"]["data"]["data"], json!({}));
         for levels in [60, 200, 2000] {
             let error = from_protobuf(schema(), &envelopes(levels, false)).unwrap_err();
-            assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)), "{levels}");
+            assert_eq!(error, ProtobufError::Exceeded(BudgetExceeded::Depth(112)), "{levels}");
         }
         // No server sends an envelope there: managed fields are JSON.
         for levels in [2, 2000] {
@@ -170,7 +171,7 @@ fn limits_depth_across_nested_envelopes() {
         };
         assert!(inside(&deep).is_ok());
         let error = inside(&format!("[[[{deep}]]]")).unwrap_err();
-        assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)));
+        assert_eq!(error, ProtobufError::Exceeded(BudgetExceeded::Depth(112)));
     };
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
     thread.join().unwrap();
@@ -182,6 +183,6 @@ fn limits_memory_of_short_messages() {
         |item: &[u8]| envelope("v1", "Pod", &message(2, &item.repeat((3 << 20) / item.len())));
     for item in [message(2, b""), message(2, b"\x0a\x00"), message(1, b"")] {
         let error = from_protobuf(schema(), &pod(&item)).unwrap_err();
-        assert!(matches!(error, ProtobufError::Exceeded(Exceeded::Memory(_))), "{error}");
+        assert!(matches!(error, ProtobufError::Exceeded(BudgetExceeded::Memory(_))), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cluster, Kubeconfig, Resolved, User};
+use super::{Cluster, Kubeconfig, ResolvedContext, User};
 use crate::Error;
 
 impl Kubeconfig {
@@ -24,7 +24,7 @@ fn once<'a>(kind: &'static str, names: impl Iterator<Item = &'a String>) -> Resu
     }
 }
 
-impl Resolved<'_> {
+impl ResolvedContext<'_> {
     /// Checks that the cluster and user can be used by a client, without reading the files that they name.
     ///
     /// # Errors

@@ -89,9 +89,10 @@ fn check_binding(binding: &Value, errors: &mut ErrorList) {
         let path = path.child("apiGroup");
         errors.push(FieldError::not_supported(&path, role.text("apiGroup"), &[GROUP]));
     }
-    let kinds: &[&str] = match binding.blank("metadata.namespace") {
-        true => &["ClusterRole"],
-        false => &["Role", "ClusterRole"],
+    let kinds: &[&str] = if binding.blank("metadata.namespace") {
+        &["ClusterRole"]
+    } else {
+        &["Role", "ClusterRole"]
     };
     if !kinds.contains(&role.text("kind")) {
         errors.push(FieldError::not_supported(&path.child("kind"), role.text("kind"), kinds));

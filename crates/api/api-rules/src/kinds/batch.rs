@@ -158,12 +158,11 @@ fn check_job(job: &Value, errors: &mut ErrorList) {
             }
         }
     }
-    let selector = match spec.has("selector") {
-        true => serde_json::from_value::<LabelSelector>(spec.at("selector").clone()).ok(),
-        false => {
-            errors.push(FieldError::required(&path.child("selector"), ""));
-            None
-        }
+    let selector = if spec.has("selector") {
+        serde_json::from_value::<LabelSelector>(spec.at("selector").clone()).ok()
+    } else {
+        errors.push(FieldError::required(&path.child("selector"), ""));
+        None
     };
     if let Some(selector) = &selector {
         errors.append(&mut selector.validate(&path.child("selector")));
@@ -189,9 +188,10 @@ fn check_job_spec(
         check_not_negative(spec, field, path, errors);
     }
     none_or_one_of(spec, "completionMode", &["Indexed", "NonIndexed"], path, errors);
-    let replacements = match spec.has("podFailurePolicy") {
-        true => &["Failed"][..],
-        false => &["Failed", "TerminatingOrFailed"],
+    let replacements = if spec.has("podFailurePolicy") {
+        &["Failed"][..]
+    } else {
+        &["Failed", "TerminatingOrFailed"]
     };
     none_or_one_of(spec, "podReplacementPolicy", replacements, path, errors);
     crate::fields::check(spec, JOB_SPEC, path, errors);
@@ -341,9 +341,10 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
         let conditions = !rule.blank("onPodConditions");
         if codes.is_null() != conditions {
-            let detail = match conditions {
-                true => "specifying both OnExitCodes and OnPodConditions is not supported",
-                false => "specifying one of OnExitCodes and OnPodConditions is required",
+            let detail = if conditions {
+                "specifying both OnExitCodes and OnPodConditions is not supported"
+            } else {
+                "specifying one of OnExitCodes and OnPodConditions is required"
             };
             errors.push(FieldError { value: None, ..FieldError::invalid(&path, "", detail) });
         }

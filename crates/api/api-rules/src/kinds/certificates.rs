@@ -137,9 +137,10 @@ fn check(csr: &Value, errors: &mut ErrorList) {
 /// extensions.
 fn check_request(spec: &Value) -> Result<(), pki::Error> {
     let request = SigningRequest::from_base64(spec.text("request"))?;
-    match spec.text("signerName").starts_with("kubernetes.io/") {
-        true => request.info().map(drop),
-        false => Ok(()),
+    if spec.text("signerName").starts_with("kubernetes.io/") {
+        request.info().map(drop)
+    } else {
+        Ok(())
     }
 }
 

@@ -40,12 +40,13 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     check_status: |new, _, errors| {
         let terminating = new.text("status.phase") == "Terminating";
         if terminating != new.has("metadata.deletionTimestamp") {
-            let (phase, detail) = match terminating {
-                true => ("Terminating", "may only be 'Active' if `deletionTimestamp` is empty"),
-                false => (
+            let (phase, detail) = if terminating {
+                ("Terminating", "may only be 'Active' if `deletionTimestamp` is empty")
+            } else {
+                (
                     new.text("status.phase"),
                     "may only be 'Terminating' if `deletionTimestamp` is not empty",
-                ),
+                )
             };
             errors.push(FieldError::invalid(&Path::new("status.Phase"), phase, detail));
         }

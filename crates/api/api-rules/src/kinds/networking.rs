@@ -1,6 +1,8 @@
 //! Rules of Endpoints, EndpointSlices, Ingresses, NetworkPolicies, IPAddresses and ServiceCIDRs.
 
-use api_meta::{ErrorList, FieldError, Path, Special, Tree as _, Warnings, special, validation};
+use api_meta::{
+    ErrorList, FieldError, Path, SpecialAddress, Tree as _, Warnings, special, validation,
+};
 use serde_json::{Value, json};
 
 use super::node::{is_cidr, repeats_a_family};
@@ -151,18 +153,18 @@ pub(super) fn check_endpoint_ip(
 ) -> Option<std::net::IpAddr> {
     let ip = check_ip(text, path, errors)?;
     let detail = match special(ip) {
-        Some(Special::Unspecified) => format!("may not be unspecified ({text})"),
-        Some(Special::Loopback) => {
+        Some(SpecialAddress::Unspecified) => format!("may not be unspecified ({text})"),
+        Some(SpecialAddress::Loopback) => {
             "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()
         }
-        Some(Special::LinkLocal) => {
+        Some(SpecialAddress::LinkLocal) => {
             "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
         }
-        Some(Special::LinkLocalMulticast) => {
+        Some(SpecialAddress::LinkLocalMulticast) => {
             "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()
         }
         // Upstream accepts other multicast addresses. No proxy forwards to them.
-        Some(Special::Multicast) | None => return Some(ip),
+        Some(SpecialAddress::Multicast) | None => return Some(ip),
     };
     errors.push(FieldError::invalid(path, text, detail));
     None
@@ -206,9 +208,10 @@ pub(crate) static INGRESS: Strategy = Strategy {
 };
 
 fn tls_host(host: &str) -> Vec<String> {
-    match host.contains('*') {
-        true => validation::wildcard_dns1123_subdomain(host),
-        false => validation::dns1123_subdomain(host),
+    if host.contains('*') {
+        validation::wildcard_dns1123_subdomain(host)
+    } else {
+        validation::dns1123_subdomain(host)
     }
 }
 
@@ -225,12 +228,12 @@ fn check_ingress(ingress: &Value, errors: &mut ErrorList) {
         let path = path.child("rules").index(i);
         let host = rule.text("host");
         if !host.is_empty() {
-            let wrong = match host.contains('*') {
-                true => validation::wildcard_dns1123_subdomain(host),
-                false if host.parse::<std::net::IpAddr>().is_ok() => {
-                    vec!["must be a DNS name, not an IP address".to_owned()]
-                }
-                false => validation::dns1123_subdomain(host),
+            let wrong = if host.contains('*') {
+                validation::wildcard_dns1123_subdomain(host)
+            } else if host.parse::<std::net::IpAddr>().is_ok() {
+                vec!["must be a DNS name, not an IP address".to_owned()]
+            } else {
+                validation::dns1123_subdomain(host)
             };
             for message in wrong {
                 errors.push(FieldError::invalid(&path.child("host"), host, message));
@@ -296,9 +299,10 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
                 }
             }
             if name.is_empty() == (number == 0) {
-                let detail = match name.is_empty() {
-                    true => "port name or number is required",
-                    false => "cannot set both port name & port number",
+                let detail = if name.is_empty() {
+                    "port name or number is required"
+                } else {
+                    "cannot set both port name & port number"
                 };
                 errors.push(if name.is_empty() {
                     FieldError::required(&path, detail)
@@ -368,9 +372,10 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
             }
         }
         if policy.blank("spec.policyTypes") {
-            let types = match policy.blank("spec.egress") {
-                true => json!(["Ingress"]),
-                false => json!(["Ingress", "Egress"]),
+            let types = if policy.blank("spec.egress") {
+                json!(["Ingress"])
+            } else {
+                json!(["Ingress", "Egress"])
             };
             policy.set("spec.policyTypes", types);
         }

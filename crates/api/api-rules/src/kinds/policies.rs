@@ -7,7 +7,7 @@ use cel::Composition;
 use serde_json::{Value, json};
 
 use crate::{
-    expressions::{Gives, Scope},
+    expressions::{ResultType, Scope},
     pod::{label_selector, one_of},
     strategy::Strategy,
 };
@@ -108,9 +108,10 @@ fn check_param_kind(kind: &Value, path: &Path, errors: &mut ErrorList) {
 fn check_match(resources: &Value, path: &Path, errors: &mut ErrorList) {
     one_of(resources, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     for selector in ["namespaceSelector", "objectSelector"] {
-        match resources.has(selector) {
-            false => errors.push(FieldError::required(&path.child(selector), "")),
-            true => label_selector(resources.at(selector), &path.child(selector), errors),
+        if resources.has(selector) {
+            label_selector(resources.at(selector), &path.child(selector), errors);
+        } else {
+            errors.push(FieldError::required(&path.child(selector), ""));
         }
     }
     for list in ["resourceRules", "excludeResourceRules"] {
@@ -248,7 +249,7 @@ pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors
         if expression.is_empty() {
             errors.push(FieldError::required(&at, ""));
         } else if list.len() <= MAX_CONDITIONS {
-            compiles(&scope, expression, Gives::Bool, &at, errors);
+            compiles(&scope, expression, ResultType::Bool, &at, errors);
         }
         let (name, at) = (condition.text("name"), path.child("name"));
         if name.is_empty() {
@@ -263,7 +264,7 @@ pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors
     }
 }
 
-fn compiles(scope: &Scope<'_>, text: &str, gives: Gives, path: &Path, errors: &mut ErrorList) {
+fn compiles(scope: &Scope<'_>, text: &str, gives: ResultType, path: &Path, errors: &mut ErrorList) {
     if let Err(detail) = scope.compile(text, gives) {
         errors.push(FieldError::invalid(path, text, detail));
     }
@@ -286,7 +287,7 @@ fn check_variables(spec: &Value, errors: &mut ErrorList) -> Composition {
             continue;
         }
         let scope = scope(spec, Some(&composition));
-        let program = scope.compile(expression, Gives::Anything);
+        let program = scope.compile(expression, ResultType::Anything);
         if let Err(detail) = &program {
             errors.push(FieldError::invalid(&at, expression, detail.as_str()));
         }
@@ -344,12 +345,12 @@ fn check_validation(validation: &Value, scope: &Scope<'_>, path: &Path, errors: 
     if expression.trim().is_empty() {
         errors.push(FieldError::required(&at, "expression is not specified"));
     } else {
-        compiles(scope, expression, Gives::Bool, &at, errors);
+        compiles(scope, expression, ResultType::Bool, &at, errors);
     }
     let (expression, at) = (validation.text("messageExpression"), path.child("messageExpression"));
     if !expression.trim().is_empty() {
         let scope = Scope { authorizer: false, ..*scope };
-        compiles(&scope, expression, Gives::Text, &at, errors);
+        compiles(&scope, expression, ResultType::Text, &at, errors);
     } else if !expression.is_empty() {
         errors.push(FieldError::invalid(&at, expression, "must be non-empty if specified"));
     }
@@ -387,7 +388,7 @@ fn check_annotation(
     } else if trimmed.len() > MAX_VALUE_EXPRESSION {
         let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
         errors.push(FieldError::required(&at, detail));
-    } else if let Err(detail) = scope.compile(trimmed, Gives::Annotation) {
+    } else if let Err(detail) = scope.compile(trimmed, ResultType::Annotation) {
         errors.push(FieldError::invalid(&at, given, detail));
     }
 }
@@ -412,8 +413,8 @@ fn check_mutation(mutation: &Value, scope: &Scope<'_>, path: &Path, errors: &mut
     one_of(mutation, "patchType", &["ApplyConfiguration", "JSONPatch"], path, errors);
     let ty = mutation.text("patchType");
     let (own, other, gives) = match ty {
-        "JSONPatch" => ("jsonPatch", "applyConfiguration", Gives::Patch),
-        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Gives::Configuration),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration", ResultType::Patch),
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", ResultType::Configuration),
         _ => return,
     };
     let at = path.child(own);

@@ -237,19 +237,16 @@ fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
             check_not_negative(spec, field, &path, errors);
         }
     }
-    let selector = match spec.has("selector") {
-        true => {
-            check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors)
+    let selector = if spec.has("selector") {
+        check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors)
+    } else {
+        // Upstream does not require a DaemonSet's selector, but an absent one matches no template.
+        if kind != "daemonset" {
+            errors.push(FieldError::required(&path.child("selector"), ""));
         }
-        false => {
-            // Upstream does not require a DaemonSet's selector, but an absent one matches no template.
-            if kind != "daemonset" {
-                errors.push(FieldError::required(&path.child("selector"), ""));
-            }
-            let labels = path.child("template").child("metadata").child("labels");
-            errors.push(labels_differ(&labels, spec.at("template.metadata.labels")));
-            None
-        }
+        let labels = path.child("template").child("metadata").child("labels");
+        errors.push(labels_differ(&labels, spec.at("template.metadata.labels")));
+        None
     };
     let owner = match kind {
         "statefulset" => "StatefulSet",
@@ -516,9 +513,10 @@ fn check_daemon_set(object: &Value, errors: &mut ErrorList) {
     }
     let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
     if is_zero(unavailable) == is_zero(surge) {
-        let (field, value, detail) = match is_zero(surge) {
-            true => ("maxUnavailable", unavailable, "cannot be 0 when maxSurge is 0"),
-            false => ("maxSurge", surge, "may not be set when maxUnavailable is non-zero"),
+        let (field, value, detail) = if is_zero(surge) {
+            ("maxUnavailable", unavailable, "cannot be 0 when maxSurge is 0")
+        } else {
+            ("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
         };
         errors.push(FieldError::invalid(&path.child(field), value.clone(), detail));
     }

@@ -150,11 +150,10 @@ impl WarningCollector {
             ] {
                 for (i, term) in affinity.items(list).iter().enumerate() {
                     let path = path.child(kind).child(list).index(i);
-                    match list.starts_with("preferred") {
-                        true => {
-                            self.selects(term.at("podAffinityTerm"), &path.child("podAffinityTerm"))
-                        }
-                        false => self.selects(term, &path),
+                    if list.starts_with("preferred") {
+                        self.selects(term.at("podAffinityTerm"), &path.child("podAffinityTerm"));
+                    } else {
+                        self.selects(term, &path);
                     }
                 }
             }

@@ -40,9 +40,10 @@ static MUTATING_POLICIES: Table = Table {
 
 fn param_kind(object: &Value) -> String {
     let kind = object.at("spec.paramKind");
-    match kind.is_null() {
-        true => "<unset>".to_owned(),
-        false => format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
+    if kind.is_null() {
+        "<unset>".to_owned()
+    } else {
+        format!("{}/{}", kind.text("apiVersion"), kind.text("kind"))
     }
 }
 
@@ -63,9 +64,10 @@ pub(super) static API_SERVICES: Table = Table {
     columns: &[NAME, text("Service"), text("Available"), AGE],
     cells: |object, now| {
         let service = object.at("spec.service");
-        let service = match service.is_null() {
-            true => "Local".to_owned(),
-            false => format!("{}/{}", service.text("namespace"), service.text("name")),
+        let service = if service.is_null() {
+            "Local".to_owned()
+        } else {
+            format!("{}/{}", service.text("namespace"), service.text("name"))
         };
         let available = match format::condition(object, "Available") {
             None => "Unknown".to_owned(),
@@ -122,9 +124,10 @@ pub(super) static PRIORITY_LEVELS: Table = Table {
             value => value.clone(),
         };
         let queuing = "spec.limited.limitResponse.queuing";
-        let shares = match level.has("spec.limited") {
-            true => of("spec.limited.nominalConcurrencyShares"),
-            false => of("spec.exempt.nominalConcurrencyShares"),
+        let shares = if level.has("spec.limited") {
+            of("spec.limited.nominalConcurrencyShares")
+        } else {
+            of("spec.exempt.nominalConcurrencyShares")
         };
         vec![
             name(level),

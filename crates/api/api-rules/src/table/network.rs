@@ -85,9 +85,12 @@ fn endpoints_of(subset: &Value) -> Box<dyn Iterator<Item = String> + '_> {
         return Box::new(addresses.map(str::to_owned));
     }
     Box::new(subset.items("ports").iter().flat_map(move |port| {
-        addresses.clone().map(|ip| match ip.contains(':') {
-            true => format!("[{ip}]:{}", port.int("port")),
-            false => format!("{ip}:{}", port.int("port")),
+        addresses.clone().map(|ip| {
+            if ip.contains(':') {
+                format!("[{ip}]:{}", port.int("port"))
+            } else {
+                format!("{ip}:{}", port.int("port"))
+            }
         })
     }))
 }

@@ -8,9 +8,10 @@ use crate::table::Column;
 
 /// Returns the phase, or `Terminating` for an object that is being deleted.
 fn phase(object: &Value) -> Value {
-    match object.has("metadata.deletionTimestamp") {
-        true => json!("Terminating"),
-        false => json!(object.text("status.phase")),
+    if object.has("metadata.deletionTimestamp") {
+        json!("Terminating")
+    } else {
+        json!(object.text("status.phase"))
     }
 }
 
@@ -60,9 +61,10 @@ pub(super) static VOLUMES: Table = Table {
     ],
     cells: |volume, now| {
         let reference = volume.at("spec.claimRef");
-        let claim = match reference.is_null() {
-            true => String::new(),
-            false => format!("{}/{}", reference.text("namespace"), reference.text("name")),
+        let claim = if reference.is_null() {
+            String::new()
+        } else {
+            format!("{}/{}", reference.text("namespace"), reference.text("name"))
         };
         vec![
             name(volume),

@@ -196,10 +196,8 @@ fn targets(object: &Value) -> String {
         return match object.opt_int("spec.targetCPUUtilizationPercentage") {
             Some(target) => {
                 let current = object.at("status.currentCPUUtilizationPercentage");
-                let current = match current.is_null() {
-                    true => "<unknown>".to_owned(),
-                    false => format!("{current}%"),
-                };
+                let current =
+                    if current.is_null() { "<unknown>".to_owned() } else { format!("{current}%") };
                 format!("cpu: {current}/{target}%")
             }
             None => "<none>".to_owned(),
@@ -236,10 +234,12 @@ fn metric(metric: &Value, current: Option<&Value>) -> String {
         };
         return format!("{prefix}{now}/{percent}%");
     }
-    let (field, suffix) = match target.has("averageValue") {
-        true if source == "object" || source == "external" => ("averageValue", " (avg)"),
-        true => ("averageValue", ""),
-        false => ("value", ""),
+    let (field, suffix) = if !target.has("averageValue") {
+        ("value", "")
+    } else if source == "object" || source == "external" {
+        ("averageValue", " (avg)")
+    } else {
+        ("averageValue", "")
     };
     let shown = |value: &Value| format::shown(value.at(field), "<unknown>");
     format!("{prefix}{}/{}{suffix}", shown(now), shown(target))

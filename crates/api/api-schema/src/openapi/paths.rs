@@ -267,16 +267,18 @@ impl Writer {
     }
 
     fn resource(&mut self, resource: &Operations) {
-        let (space, scope, noun) = match resource.namespaced {
-            true => (&["namespace", "pretty"][..], "namespaces/{namespace}/", "Namespaced"),
-            false => (&["pretty"][..], "", ""),
+        let (space, scope, noun) = if resource.namespaced {
+            (&["namespace", "pretty"][..], "namespaces/{namespace}/", "Namespaced")
+        } else {
+            (&["pretty"][..], "", "")
         };
         let noun = format!("{noun}{}", resource.kind);
         let collection = format!("{}{scope}{}", self.base, resource.plural);
         let one = [&["name"], space].concat();
-        let (on_collection, on_object) = match resource.custom {
-            true => (&ON_CUSTOM_COLLECTION, &ON_CUSTOM_OBJECT),
-            false => (&ON_COLLECTION, &ON_OBJECT),
+        let (on_collection, on_object) = if resource.custom {
+            (&ON_CUSTOM_COLLECTION, &ON_CUSTOM_OBJECT)
+        } else {
+            (&ON_COLLECTION, &ON_OBJECT)
         };
         self.actions(resource, on_collection, collection.clone(), space.to_vec(), &noun);
         self.actions(resource, on_object, format!("{collection}/{{name}}"), one.clone(), &noun);

@@ -5,7 +5,7 @@ use api_meta::{Attributes, Decision, UserInfo, validation};
 use super::{Native, mistyped};
 use crate::{
     error::EvalError,
-    opaque::{Answer, Asks, Opaque, ResourceCheck},
+    opaque::{AuthorizationDecision, AuthorizerContext, Opaque, ResourceCheck},
     value::{Eval, Value, Work},
 };
 
@@ -44,7 +44,7 @@ fn opaque<'v>(value: &'v Value<'_>) -> Result<&'v Opaque, EvalError> {
 
 fn answer<'v>(value: &'v Value<'_>) -> Result<&'v Decision, EvalError> {
     match opaque(value)? {
-        Opaque::Decision(Answer(decision)) => Ok(decision),
+        Opaque::Decision(AuthorizationDecision(decision)) => Ok(decision),
         _ => mistyped(),
     }
 }
@@ -76,7 +76,7 @@ fn service_account<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
         ..UserInfo::default()
     };
     let authorizer = asks.authorizer.clone();
-    Ok(Value::opaque(Opaque::Authorizer(Asks { authorizer, user })))
+    Ok(Value::opaque(Opaque::Authorizer(AuthorizerContext { authorizer, user })))
 }
 
 fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
@@ -122,5 +122,5 @@ fn check<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
         }),
         _ => return mistyped(),
     };
-    Ok(Value::opaque(Opaque::Decision(Answer(decision))))
+    Ok(Value::opaque(Opaque::Decision(AuthorizationDecision(decision))))
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use api_meta::{Attributes, Authorizer, Decision, UserInfo};
-use cel::{Asks, Env, EvalError, Limits, Opaque, Type, Value};
+use cel::{AuthorizerContext, Env, EvalError, Limits, Opaque, Type, Value};
 
 #[derive(Default)]
 struct Recorder(Mutex<Vec<String>>);
@@ -27,7 +27,7 @@ fn asked(text: &str) -> (Result<bool, EvalError>, Vec<String>, u64) {
     let program = env.compile(text).unwrap_or_else(|issues| panic!("{issues}"));
     let recorder = Arc::new(Recorder::default());
     let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
-    let asks = Asks { authorizer: recorder.clone(), user };
+    let asks = AuthorizerContext { authorizer: recorder.clone(), user };
     let outcome =
         program.evaluate(&[Some(Value::opaque(Opaque::Authorizer(asks)))], Limits::default());
     let value = outcome.value.map(|value| matches!(value, Value::Bool(true)));

@@ -114,9 +114,10 @@ fn general(value: f64, flags: Flags) -> String {
     };
     let (mantissa, power) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let power: i64 = power.parse().unwrap_or(0);
-    let mantissa = match mantissa.contains('.') {
-        true => mantissa.trim_end_matches('0').trim_end_matches('.'),
-        false => mantissa,
+    let mantissa = if mantissa.contains('.') {
+        mantissa.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        mantissa
     };
     let digits = mantissa.len() - usize::from(mantissa.contains('.'));
     let digits = i64::try_from(digits).unwrap_or(i64::MAX);

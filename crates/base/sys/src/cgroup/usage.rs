@@ -109,7 +109,7 @@ pub struct Disk {
 
 /// The limits of a cgroup; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct CgroupLimits {
     /// The CPU shares; 1,024 for one CPU.
     pub cpu_shares: u64,
     /// The CPU quota, in microseconds per period.
@@ -140,7 +140,7 @@ pub struct Usage {
     /// The number of processes.
     pub pids: u64,
     /// The limits.
-    pub allowed: Allowed,
+    pub allowed: CgroupLimits,
     /// The time of creation, if known.
     pub created: Option<SystemTime>,
 }
@@ -260,12 +260,12 @@ pub(super) fn second(group: &Path, is_root: bool) -> Usage {
     }
 }
 
-fn allowed_by_second(group: &Path) -> Allowed {
+fn allowed_by_second(group: &Path) -> CgroupLimits {
     let at = |file: &str| group.join(file);
     let max = fs::read_to_string(at("cpu.max")).unwrap_or_default();
     let (quota, period) = max.trim().split_once(' ').unwrap_or_default();
     let shares = |weight: u64| 2 + weight.clamp(1, 10_000).saturating_sub(1) * 262_142 / 9999;
-    Allowed {
+    CgroupLimits {
         cpu_shares: number(&at("cpu.weight")).map_or(0, shares),
         cpu_quota: quota.parse().ok(),
         cpu_period: period.parse().unwrap_or(0),
@@ -338,7 +338,7 @@ pub(super) fn first(of: impl Fn(&str) -> PathBuf) -> Usage {
         disks: disks_of_first(&of("blkio")),
         io_pressure: None,
         pids: number(&pids.join("pids.current")).unwrap_or(0),
-        allowed: Allowed {
+        allowed: CgroupLimits {
             cpu_shares: number(&cpu.join("cpu.shares")).unwrap_or(0),
             cpu_quota: number(&cpu.join("cpu.cfs_quota_us")),
             cpu_period: number(&cpu.join("cpu.cfs_period_us")).unwrap_or(0),

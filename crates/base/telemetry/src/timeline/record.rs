@@ -52,8 +52,8 @@ impl Recorder {
     }
 
     /// Starts a step. It is recorded when it ends; dropping it counts as a failure.
-    pub fn begin(&self, step: impl Into<String>) -> Running {
-        Running {
+    pub fn begin(&self, step: impl Into<String>) -> RunningStep {
+        RunningStep {
             recorder: self.clone(),
             at: Instant::now(),
             ended: false,
@@ -114,14 +114,14 @@ impl Sink {
 
 /// A running step. Dropping it without ending it records a failure.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningStep {
     recorder: Recorder,
     at: Instant,
     step: Step,
     ended: bool,
 }
 
-impl Running {
+impl RunningStep {
     /// Records what the step waited for.
     pub fn waited_for(&mut self, what: impl Into<String>) -> &mut Self {
         push(&mut self.step.waited_for, what.into());
@@ -175,7 +175,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningStep {
     fn drop(&mut self) {
         if !self.ended {
             self.finish(Outcome::Failed("interrupted before its end".to_owned()));

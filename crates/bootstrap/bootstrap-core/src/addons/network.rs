@@ -38,7 +38,7 @@ pub fn access() -> Vec<Value> {
 
 /// The routing between the Pods of different nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ways {
+pub enum RoutingMode {
     /// Plain routes between nodes on one link, and a tunnel to all others.
     #[default]
     Shortest,
@@ -50,7 +50,7 @@ pub enum Ways {
 pub fn objects(
     cluster: &ClusterConfiguration,
     api: Cluster,
-    ways: Ways,
+    ways: RoutingMode,
 ) -> Result<Vec<Value>, Error> {
     let metadata = json!({"name": NAME, "namespace": "kube-system"});
     let mut objects =
@@ -64,7 +64,7 @@ pub fn objects(
     Ok(objects)
 }
 
-fn daemon_set(cluster: &ClusterConfiguration, ways: Ways) -> Value {
+fn daemon_set(cluster: &ClusterConfiguration, ways: RoutingMode) -> Value {
     let labels = json!({"k8s-app": NAME});
     let mut command = vec![
         "/usr/local/bin/windlass".to_owned(),
@@ -75,7 +75,7 @@ fn daemon_set(cluster: &ClusterConfiguration, ways: Ways) -> Value {
         format!("--cluster-cidr={}", cluster.networking.pod_subnet),
         "--host-root=/host".to_owned(),
     ];
-    if ways == Ways::Tunnel {
+    if ways == RoutingMode::Tunnel {
         command.push("--tunnel".to_owned());
     }
     // The runtime starts the plugin outside of this Pod, so the plugin's files are on the host.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::config::{Facts, default_cluster};
 
-    fn command(ways: Ways) -> Vec<String> {
+    fn command(ways: RoutingMode) -> Vec<String> {
         let mut cluster = ClusterConfiguration::default();
         cluster.networking.pod_subnet = "10.244.0.0/16,fd00:10:244::/56".to_owned();
         default_cluster(&mut cluster, &Facts::default());
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn passes_cidrs_and_routing_mode_to_agent() {
-        let told = command(Ways::Shortest);
+        let told = command(RoutingMode::Shortest);
         assert!(told.contains(&"--cluster-cidr=10.244.0.0/16,fd00:10:244::/56".to_owned()));
         assert!(!told.contains(&"--tunnel".to_owned()));
-        assert!(command(Ways::Tunnel).contains(&"--tunnel".to_owned()));
+        assert!(command(RoutingMode::Tunnel).contains(&"--tunnel".to_owned()));
     }
 
     #[test]

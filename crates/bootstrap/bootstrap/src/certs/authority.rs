@@ -8,7 +8,7 @@ use std::{
 use bootstrap_core::certs::{Ca, Plan};
 use pki::{Authority, Cert, Validity};
 
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 /// The key of an authority on disk.
 #[derive(Debug)]
@@ -72,14 +72,14 @@ pub fn ensure_authority(
     ca: Ca,
     plan: &Plan,
     now: SystemTime,
-) -> Result<Vec<Touched>, Error> {
+) -> Result<Vec<FileChange>, Error> {
     let (cert_file, key_file) = files(dir, ca);
     match load_authority(dir, ca, now)? {
         Some(LoadedAuthority { key: AuthorityKey::Full(_), .. }) => {
-            Ok(vec![Touched::used(cert_file), Touched::used(key_file)])
+            Ok(vec![FileChange::used(cert_file), FileChange::used(key_file)])
         }
         Some(LoadedAuthority { key: AuthorityKey::CertOnly, .. }) => {
-            Ok(vec![Touched::used(cert_file)])
+            Ok(vec![FileChange::used(cert_file)])
         }
         None => {
             let validity = Validity::starting(now, plan.ca_validity);
@@ -87,7 +87,7 @@ pub fn ensure_authority(
             // The key is written first: a certificate alone would look like an authority whose key is kept elsewhere.
             pki::write_key(&key_file, authority.key())?;
             pki::write_cert(&cert_file, authority.cert())?;
-            Ok(vec![Touched::written(cert_file), Touched::written(key_file)])
+            Ok(vec![FileChange::written(cert_file), FileChange::written(key_file)])
         }
     }
 }

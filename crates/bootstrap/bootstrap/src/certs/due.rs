@@ -14,7 +14,7 @@ use pki::Cert;
 use rt::Clock;
 
 use super::{Renewal, renew::renew_combined, renew_kubeconfig, renew_leaf};
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 /// The kubeconfig files whose client certificates are renewed. The kubelet renews its own.
 pub const KUBECONFIGS: [&str; 4] =
@@ -45,7 +45,7 @@ pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
 
 /// Renews due certificates of a control plane according to the plan. Missing files and those without the authority's
 /// key are skipped. A failure does not stop the other renewals.
-pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<Touched, Error>> {
+pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<FileChange, Error>> {
     let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
     renew(layout, |old| Ok(is_due(old, now)?.then_some(renewal)))
 }
@@ -54,7 +54,7 @@ pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<To
 pub fn renew_due_with_same_parameters(
     layout: &Layout,
     now: SystemTime,
-) -> Vec<Result<Touched, Error>> {
+) -> Vec<Result<FileChange, Error>> {
     renew(
         layout,
         |old| if is_due(old, now)? { same_parameters(old, now).map(Some) } else { Ok(None) },
@@ -65,13 +65,13 @@ pub fn renew_due_with_same_parameters(
 pub(crate) fn renew_all_with_same_parameters(
     layout: &Layout,
     now: SystemTime,
-) -> Vec<Result<Touched, Error>> {
+) -> Vec<Result<FileChange, Error>> {
     renew(layout, |old| same_parameters(old, now).map(Some))
 }
 
 /// Renews the kubelet's client certificates on a control plane: the rotated one, which shares a file with its key, and
 /// the one in its kubeconfig, if present.
-pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<Touched>, Error> {
+pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     let current = layout.kubelet.join("pki/kubelet-client-current.pem");
     if current.exists() {
@@ -101,7 +101,7 @@ fn same_parameters(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
 fn renew(
     layout: &Layout,
     renewal: impl Fn(&Cert) -> Result<Option<Renewal>, Error>,
-) -> Vec<Result<Touched, Error>> {
+) -> Vec<Result<FileChange, Error>> {
     let dir = &layout.certificates;
     let mut results = Vec::new();
     for (base, ca) in LEAVES {

@@ -6,7 +6,7 @@ use bootstrap_core::certs::{Leaf, Plan};
 use pki::{Cert, Key, Validity};
 
 use super::authority::{AuthorityKey, LoadedAuthority, files, load_authority};
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 const CURE: &str = "replace it, or remove it and its key to have both created again";
 
@@ -16,7 +16,7 @@ pub fn ensure_leaf(
     leaf: &Leaf,
     plan: &Plan,
     now: SystemTime,
-) -> Result<Vec<Touched>, Error> {
+) -> Result<Vec<FileChange>, Error> {
     let ca_key = files(dir, leaf.ca).1;
     let authority = load_authority(dir, leaf.ca, now)?
         .ok_or_else(|| Error::NoAuthority { key: ca_key.clone(), phase: leaf.ca.name() })?;
@@ -26,7 +26,7 @@ pub fn ensure_leaf(
         (true, true) => {
             check(leaf, &pki::read_cert(&cert_file)?, &pki::read_key(&key_file)?, &authority, now)
                 .map_err(|source| Error::Given { path: cert_file.clone(), source, cure: CURE })?;
-            Ok(vec![Touched::used(cert_file), Touched::used(key_file)])
+            Ok(vec![FileChange::used(cert_file), FileChange::used(key_file)])
         }
         (true, false) => Err(Error::HalfPair { have: cert_file, missing: key_file }),
         (false, has_key) => {
@@ -44,7 +44,10 @@ pub fn ensure_leaf(
                 pki::write_key(&key_file, &key)?;
             }
             pki::write_cert(&cert_file, &cert)?;
-            Ok(vec![Touched::written(cert_file), Touched { path: key_file, written: !has_key }])
+            Ok(vec![
+                FileChange::written(cert_file),
+                FileChange { path: key_file, written: !has_key },
+            ])
         }
     }
 }

@@ -7,7 +7,7 @@ use bootstrap_core::certs::Ca;
 use pki::{Authority, Cert, KeyAlgorithm, LeafSpec, Usage, Validity};
 
 use super::authority::{AuthorityKey, files, load_authority};
-use crate::{Error, Touched};
+use crate::{Error, FileChange};
 
 /// The parameters of a renewal besides the certificate itself.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,12 @@ fn reissue(
 
 /// Renews the certificate `base` in `dir`. Key and certificate are replaced one after the other; readers accept only a
 /// matching pair.
-pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Vec<Touched>, Error> {
+pub fn renew_leaf(
+    dir: &Path,
+    base: &str,
+    ca: Ca,
+    renewal: Renewal,
+) -> Result<Vec<FileChange>, Error> {
     let (cert_file, key_file) = (dir.join(format!("{base}.crt")), dir.join(format!("{base}.key")));
     let authority = signer(dir, ca, renewal.now)?;
     let old_key = pki::read_key(&key_file)?;
@@ -65,11 +70,15 @@ pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Ve
     let (cert, key) = reissue(&pki::read_cert(&cert_file)?, &authority, fallback, renewal)?;
     pki::write_key(&key_file, &key)?;
     pki::write_cert(&cert_file, &cert)?;
-    Ok(vec![Touched::written(cert_file), Touched::written(key_file)])
+    Ok(vec![FileChange::written(cert_file), FileChange::written(key_file)])
 }
 
 /// Renews a client certificate that shares a file with its key.
-pub(super) fn renew_combined(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
+pub(super) fn renew_combined(
+    dir: &Path,
+    path: &Path,
+    renewal: Renewal,
+) -> Result<FileChange, Error> {
     let authority = signer(dir, Ca::Kubernetes, renewal.now)?;
     let fallback = pki::read_key(path)?.algorithm().unwrap_or(KeyAlgorithm::EcdsaP256);
     let (cert, key) = reissue(&pki::read_cert(path)?, &authority, fallback, renewal)?;
@@ -77,11 +86,11 @@ pub(super) fn renew_combined(dir: &Path, path: &Path, renewal: Renewal) -> Resul
     let file = std::fs::canonicalize(path).map_err(crate::error::io("follow", path))?;
     let text = format!("{}{}", cert.to_pem(), key.to_pem()?);
     pki::write_file(&file, text.as_bytes(), pki::KEY_MODE)?;
-    Ok(Touched::written(file))
+    Ok(FileChange::written(file))
 }
 
 /// Renews the client certificate in a kubeconfig file and keeps everything else.
-pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
+pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<FileChange, Error> {
     let unusable = |reason: String| Error::Kubeconfig { path: path.into(), reason };
     let authority = signer(dir, Ca::Kubernetes, renewal.now)?;
     let mut config = Kubeconfig::load(path)?;
@@ -106,5 +115,5 @@ pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<Tou
         named.user.client_key.clear();
     }
     config.write(path)?;
-    Ok(Touched::written(path.into()))
+    Ok(FileChange::written(path.into()))
 }

@@ -5,10 +5,10 @@ use std::{fs, path::Path};
 use bootstrap_core::certs::Plan;
 use pki::Key;
 
-use crate::{Error, Touched, error::io};
+use crate::{Error, FileChange, error::io};
 
 /// Creates or checks the key pair that signs and verifies service account tokens.
-pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, Error> {
+pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<FileChange>, Error> {
     let (key_file, public_file) = (dir.join("sa.key"), dir.join("sa.pub"));
     match (key_file.exists(), public_file.exists()) {
         (false, true) => Err(Error::HalfPair { have: public_file, missing: key_file }),
@@ -16,11 +16,11 @@ pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, E
             let key = Key::generate(plan.algorithm)?;
             pki::write_key(&key_file, &key)?;
             pki::write_public_key(&public_file, &key)?;
-            Ok(vec![Touched::written(key_file), Touched::written(public_file)])
+            Ok(vec![FileChange::written(key_file), FileChange::written(public_file)])
         }
         (true, false) => {
             pki::write_public_key(&public_file, &pki::read_key(&key_file)?)?;
-            Ok(vec![Touched::used(key_file), Touched::written(public_file)])
+            Ok(vec![FileChange::used(key_file), FileChange::written(public_file)])
         }
         (true, true) => {
             // The public file may hold several keys while the key is being rotated.
@@ -30,7 +30,7 @@ pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, E
                 .iter()
                 .any(|(label, der)| label == "PUBLIC KEY" && *der == key)
             {
-                return Ok(vec![Touched::used(key_file), Touched::used(public_file)]);
+                return Ok(vec![FileChange::used(key_file), FileChange::used(public_file)]);
             }
             Err(Error::Given {
                 path: public_file,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Tree as _;
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::Value;
 
 use crate::Error;
@@ -71,7 +71,7 @@ async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
     if refused.is_invalid() && get(client, resource, namespace, name).await?.is_none() {
         return Err(failed("create")(refused));
     }
-    let at = Patched { namespace, name, ..Patched::default() };
+    let at = PatchTarget { namespace, name, ..PatchTarget::default() };
     client
         .patch::<Value>(resource, at, PatchKind::Merge, object)
         .await

@@ -18,7 +18,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Map, Value, json};
 
 use super::{apply, apply_all, get};
-use crate::{Error, Touched, error::io};
+use crate::{Error, FileChange, error::io};
 
 const SECRET: &str = "kubeadm-certs";
 /// The uploaded files: authorities and the service account key. Each machine makes its own leaf certificates.
@@ -144,7 +144,7 @@ pub async fn download_certs(
     client: &Client,
     (dir, etcd): (&Path, &Etcd),
     key: &str,
-) -> Result<Vec<Touched>, Error> {
+) -> Result<Vec<FileChange>, Error> {
     let cipher = key_of(key)?;
     let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?.ok_or_else(|| {
         Error::Usage(format!(
@@ -156,7 +156,7 @@ pub async fn download_certs(
     for (name, path) in shared(dir, etcd) {
         let Some(sealed) = secret["data"][&name].as_str() else { continue };
         if path.exists() {
-            touched.push(Touched::used(path));
+            touched.push(FileChange::used(path));
             continue;
         }
         let sealed = STANDARD
@@ -167,7 +167,7 @@ pub async fn download_certs(
         fs::create_dir_all(path.parent().unwrap_or(dir))
             .map_err(io("create the directory of", &path))?;
         pki::write_file(&path, &plain, mode)?;
-        touched.push(Touched::written(path));
+        touched.push(FileChange::written(path));
     }
     Ok(touched)
 }

@@ -190,10 +190,7 @@ struct Row {
 /// Returns the certificates and the authorities, each sorted by name.
 fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
     let row = |name: &str, path: std::path::PathBuf, ca: Ca, signed: bool| {
-        let end = match path.exists() {
-            true => Some(cert_in(&path)?.info()?.not_after),
-            false => None,
-        };
+        let end = if path.exists() { Some(cert_in(&path)?.info()?.not_after) } else { None };
         let (name, external) = (name.to_owned(), is_external(layout, ca));
         Ok::<_, Error>(Row { name, end, ca: signed.then(|| ca.name()), external })
     };
@@ -282,9 +279,10 @@ fn residual(end: SystemTime, now: SystemTime) -> String {
 fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     let plan = node.pki()?;
     if name == "due" {
-        let renewed = match configured {
-            true => renew_due(&node.layout, &plan, node.now()),
-            false => renew_due_with_same_parameters(&node.layout, node.now()),
+        let renewed = if configured {
+            renew_due(&node.layout, &plan, node.now())
+        } else {
+            renew_due_with_same_parameters(&node.layout, node.now())
         };
         for touched in renewed {
             println!("{} renewed", touched?.path.display());

@@ -111,9 +111,10 @@ impl Output {
         match &self.output {
             Format::Kyaml => each(&|object| Ok(kyaml::print(object))),
             Format::GoTemplate(source) => {
-                let missing = match self.allow_missing_template_keys {
-                    true => MissingKey::Default,
-                    false => MissingKey::Error,
+                let missing = if self.allow_missing_template_keys {
+                    MissingKey::Default
+                } else {
+                    MissingKey::Error
                 };
                 let template = Template::parse("output", &source.text()?);
                 let template = template.map_err(|e| e.to_string()).map(|t| t.missing_key(missing));

@@ -6,7 +6,7 @@ use api_config::{GoDuration, kubeadm::BootstrapToken};
 use bootstrap_core::{
     constants::BOOTSTRAPPERS_GROUP,
     endpoint, objects,
-    tokens::{self, Listed, Token, is_token_id},
+    tokens::{self, Token, TokenInfo, is_token_id},
 };
 use clap::Subcommand;
 use client::{Client, ListOptions, Resource};
@@ -168,7 +168,7 @@ async fn list(client: &Client, output: Output) -> Result<(), Error> {
             None
         }
     });
-    let tokens: Vec<Listed> = tokens.collect();
+    let tokens: Vec<TokenInfo> = tokens.collect();
     if let Some(text) = output.of("BootstrapToken", tokens.iter().map(object).collect())? {
         print!("{text}");
         return Ok(());
@@ -190,7 +190,7 @@ async fn list(client: &Client, output: Output) -> Result<(), Error> {
 }
 
 /// Returns a token for structured output, without empty fields.
-fn object(token: &Listed) -> Value {
+fn object(token: &TokenInfo) -> Value {
     let mut object = json!({"token": token.token});
     if !token.description.is_empty() {
         object["description"] = json!(token.description);

@@ -90,9 +90,10 @@ fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
             None => format!("The phases of {name}"),
         };
         let below = clap::Command::new(name);
-        let below = match is_group {
-            true => group::<F>(below, &format!("{whole}/")),
-            false => allowed::shape_below(F::augment_args(below), &format!("{start}{name}")),
+        let below = if is_group {
+            group::<F>(below, &format!("{whole}/"))
+        } else {
+            allowed::shape_below(F::augment_args(below), &format!("{start}{name}"))
         };
         command = command.subcommand(below.about(about));
     }

@@ -4,16 +4,16 @@ use bootstrap_core::certs::Ca;
 
 use super::{Ctx, file_phase};
 use crate::{
-    Error, Touched, certs,
+    Error, FileChange, certs,
     node::Node,
     phase::{Outcome, Phase},
 };
 
-fn authority(node: &Node, ca: Ca) -> Result<Vec<Touched>, Error> {
+fn authority(node: &Node, ca: Ca) -> Result<Vec<FileChange>, Error> {
     certs::ensure_authority(&node.layout.certificates, ca, &node.pki()?, node.now())
 }
 
-fn leaf(node: &Node, name: &str) -> Result<Vec<Touched>, Error> {
+fn leaf(node: &Node, name: &str) -> Result<Vec<FileChange>, Error> {
     let plan = node.pki()?;
     let leaf = plan.leaf(name).ok_or_else(|| {
         Error::Usage(format!("there is no certificate {name:?} in this configuration"))
@@ -28,7 +28,7 @@ macro_rules! etcd_phase {
             name: $name,
             about: $about,
             run: |ctx: &mut Ctx| {
-                let work: fn(&Node) -> Result<Vec<Touched>, Error> = $work;
+                let work: fn(&Node) -> Result<Vec<FileChange>, Error> = $work;
                 Box::pin(async move {
                     if ctx.node.config.cluster.etcd.local.is_none() {
                         return Ok(Outcome::skipped("the cluster has no local etcd"));

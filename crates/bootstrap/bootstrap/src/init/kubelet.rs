@@ -7,7 +7,7 @@ use bootstrap_core::endpoint;
 
 use super::Ctx;
 use crate::{
-    Error, Touched, kubelet,
+    Error, FileChange, kubelet,
     phase::{Outcome, Phase},
 };
 
@@ -95,7 +95,7 @@ pub(super) const FINALIZE: Phase<Ctx> = Phase {
                 named.user.client_key.clone_from(&file);
             }
             config.write(&path)?;
-            Ok(Outcome::Done(vec![Touched { path, written: true }]))
+            Ok(Outcome::Done(vec![FileChange { path, written: true }]))
         })
     },
 };

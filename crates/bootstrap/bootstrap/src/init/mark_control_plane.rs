@@ -8,7 +8,7 @@ use bootstrap_core::{
     constants::{CONTROL_PLANE_LABEL, EXCLUDE_BALANCER_LABEL},
     kubelet::control_plane_taint,
 };
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
 use super::Ctx;
@@ -57,7 +57,7 @@ pub async fn mark(
             },
             Some(node) => {
                 let patch = patch(&node, taints);
-                let at = Patched { name, ..Patched::default() };
+                let at = PatchTarget { name, ..PatchTarget::default() };
                 match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await {
                     Ok(_) => return Ok(()),
                     Err(e) if e.is_conflict() => {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Ctx, request};
 use crate::{
-    Error, Touched,
+    Error, FileChange,
     cluster::{get, wait_for_kubelet},
     error::io,
     kubelet,
@@ -52,7 +52,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             let ca = node.layout.pki("ca", "crt");
             if !ca.exists() {
                 pki::write_file(&ca, found.ca_pem.as_bytes(), pki::PUBLIC_MODE)?;
-                touched.push(Touched { path: ca, written: true });
+                touched.push(FileChange { path: ca, written: true });
             }
             if !node.dry_run {
                 node.service.stop().await?;
@@ -60,7 +60,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             if !node.layout.kubeconfig("kubelet.conf").exists() {
                 let path = node.layout.kubeconfig(BOOTSTRAP);
                 kubeconfig.write(&path)?;
-                touched.push(Touched { path, written: true });
+                touched.push(FileChange { path, written: true });
             }
             let registration = &ctx.join.node_registration;
             let flags = bootstrap_core::kubelet::flags(

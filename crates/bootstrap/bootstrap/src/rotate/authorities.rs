@@ -7,7 +7,7 @@ use bootstrap_core::certs::{Ca, Plan};
 use pki::{Authority, Cert, Key, Validity};
 
 use crate::{
-    Error, Touched,
+    Error, FileChange,
     certs::{AuthorityKey, load_authority},
     error::io,
 };
@@ -34,7 +34,7 @@ pub(super) fn prepare(
     dir: &Path,
     plan: &Plan,
     now: std::time::SystemTime,
-) -> Result<Vec<Touched>, Error> {
+) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     for ca in &plan.authorities {
         let Some(loaded) = load_authority(dir, *ca, now)? else { continue };
@@ -48,17 +48,17 @@ pub(super) fn prepare(
         let made = Authority::create(&name, algorithm, Validity::starting(now, plan.ca_validity))?;
         pki::write_key(&key, made.key())?;
         pki::write_cert(&cert, made.cert())?;
-        touched.extend([Touched::written(cert), Touched::written(key)]);
+        touched.extend([FileChange::written(cert), FileChange::written(key)]);
     }
     let old = pki::read_key(&dir.join("sa.key"))?;
     let path = dir.join("sa-next.key");
     pki::write_key(&path, &Key::generate(old.algorithm().unwrap_or(plan.algorithm))?)?;
-    touched.push(Touched::written(path));
+    touched.push(FileChange::written(path));
     Ok(touched)
 }
 
 /// Adds the new authorities to the trusted ones.
-pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
+pub(super) fn trust(dir: &Path) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
         let [next, _] = next_files(dir, ca);
@@ -71,7 +71,7 @@ pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
             bundle.push(next);
         }
         write_bundle(&path, &bundle)?;
-        touched.push(Touched::written(path));
+        touched.push(FileChange::written(path));
     }
     let next = dir.join("sa-next.key");
     if next.exists() {
@@ -82,7 +82,7 @@ pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
 
 /// Makes the new authorities the signers; the old ones stay trusted. Certificates are written first, because the signer
 /// is found by its key among them.
-pub(super) fn issue(dir: &Path) -> Result<Vec<Touched>, Error> {
+pub(super) fn issue(dir: &Path) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
         let [next_cert, next_key] = next_files(dir, ca);
@@ -97,24 +97,24 @@ pub(super) fn issue(dir: &Path) -> Result<Vec<Touched>, Error> {
             fs::rename(&next_key, &key).map_err(io("put in place", &key))?;
         }
         fs::remove_file(&next_cert).map_err(io("remove", &next_cert))?;
-        touched.extend([Touched::written(path), Touched::written(key)]);
+        touched.extend([FileChange::written(path), FileChange::written(key)]);
     }
     let (next, key) = (dir.join("sa-next.key"), dir.join("sa.key"));
     if next.exists() {
         fs::rename(&next, &key).map_err(io("put in place", &key))?;
-        touched.push(Touched::written(key));
+        touched.push(FileChange::written(key));
     }
     Ok(touched)
 }
 
 /// Removes all authorities except the signers.
-pub(super) fn finish(dir: &Path) -> Result<Vec<Touched>, Error> {
+pub(super) fn finish(dir: &Path) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     for ca in ALL {
         let [path, key] = current_files(dir, ca);
         if path.exists() && key.exists() {
             write_bundle(&path, &[signer_in(&path, &key)?])?;
-            touched.push(Touched::written(path));
+            touched.push(FileChange::written(path));
         }
     }
     touched.push(keep_public(dir, &[dir.join("sa.key")])?);
@@ -148,12 +148,12 @@ pub(super) fn write_bundle(path: &Path, bundle: &[Cert]) -> Result<(), Error> {
 }
 
 /// Writes the public halves of keys to `sa.pub`. The API server accepts tokens signed by any of them.
-fn keep_public(dir: &Path, keys: &[std::path::PathBuf]) -> Result<Touched, Error> {
+fn keep_public(dir: &Path, keys: &[std::path::PathBuf]) -> Result<FileChange, Error> {
     let mut text = String::new();
     for key in keys {
         text.push_str(&pki::read_key(key)?.public_pem()?);
     }
     let path = dir.join("sa.pub");
     pki::write_file(&path, text.as_bytes(), pki::KEY_MODE)?;
-    Ok(Touched::written(path))
+    Ok(FileChange::written(path))
 }

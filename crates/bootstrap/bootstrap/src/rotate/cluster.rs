@@ -12,7 +12,7 @@ use api_config::{
 };
 use api_meta::{Timestamp, Tree as _};
 use bootstrap_core::{Layout, discovery};
-use client::{Client, List, ListOptions, PatchKind, Patched, Resource};
+use client::{Client, List, ListOptions, PatchKind, PatchTarget, Resource};
 use pki::Cert;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ pub(super) async fn record(
         }
         let text = serde_json::to_string(&standing).unwrap_or_default();
         let patch = json!({"metadata": {"annotations": {ROTATION_STATE: text}}});
-        let at = Patched { name, ..Patched::default() };
+        let at = PatchTarget { name, ..PatchTarget::default() };
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
     };
     rt::retry(PATIENCE, PAUSE, |_| true, write).await.map_err(|source| {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::cluster::MARK;
 use crate::{
-    Error, Touched,
+    Error, FileChange,
     certs::{self, KUBECONFIGS},
     error::io,
     manifests::write_pod,
@@ -27,7 +27,10 @@ const POLL: Duration = Duration::from_millis(200);
 const KUBELET: &str = "kubelet.conf";
 
 /// Sets the authorities of every kubeconfig file that trusts one of them.
-pub(super) fn trust_authorities(layout: &Layout, bundle: &[Cert]) -> Result<Vec<Touched>, Error> {
+pub(super) fn trust_authorities(
+    layout: &Layout,
+    bundle: &[Cert],
+) -> Result<Vec<FileChange>, Error> {
     let pem = super::pem(bundle);
     let mut touched = Vec::new();
     for path in KUBECONFIGS.iter().chain([&KUBELET]).map(|file| layout.kubeconfig(file)) {
@@ -44,13 +47,16 @@ pub(super) fn trust_authorities(layout: &Layout, bundle: &[Cert]) -> Result<Vec<
             }
         }
         config.write(&path)?;
-        touched.push(Touched::written(path));
+        touched.push(FileChange::written(path));
     }
     Ok(touched)
 }
 
 /// Reissues every certificate of a control plane, including the kubelet's.
-pub(super) fn reissue(layout: &Layout, now: std::time::SystemTime) -> Result<Vec<Touched>, Error> {
+pub(super) fn reissue(
+    layout: &Layout,
+    now: std::time::SystemTime,
+) -> Result<Vec<FileChange>, Error> {
     let mut touched = certs::renew_all_with_same_parameters(layout, now)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +66,10 @@ pub(super) fn reissue(layout: &Layout, now: std::time::SystemTime) -> Result<Vec
 
 /// Annotates every static Pod with its authorities, so that the kubelet restarts it. Returns the files and the Pods'
 /// names.
-pub(super) fn mark_pods(layout: &Layout, mark: &str) -> Result<(Vec<Touched>, Vec<String>), Error> {
+pub(super) fn mark_pods(
+    layout: &Layout,
+    mark: &str,
+) -> Result<(Vec<FileChange>, Vec<String>), Error> {
     let (dir, mut touched, mut names) = (layout.manifests(), Vec::new(), Vec::new());
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
@@ -84,12 +93,12 @@ pub(super) fn mark_pods(layout: &Layout, mark: &str) -> Result<(Vec<Touched>, Ve
 
 /// Makes the kubelet request a new certificate and waits for one that `authority` has signed. A kubelet that starts
 /// with a certificate from its kubeconfig requests one.
-pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<Touched, Error> {
+pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<FileChange, Error> {
     let current = node.layout.kubelet.join("pki/kubelet-client-current.pem");
     let path = node.layout.kubeconfig(KUBELET);
     let is_new = || pki::read_cert(&current).is_ok_and(|c| c.check_signed_by(authority).is_ok());
     if is_new() {
-        return Ok(Touched::used(current));
+        return Ok(FileChange::used(current));
     }
     let text = fs::read_to_string(&current).map_err(io("read", &current))?;
     let inline = User::with_cert(&text, &text);
@@ -119,5 +128,5 @@ pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<Touch
     }
     kept.write(&path)?;
     node.service.start().await?;
-    Ok(Touched::written(current))
+    Ok(FileChange::written(current))
 }

@@ -82,7 +82,7 @@ fn machines_trust_each_other_in_every_rotation_step() {
         }
     }
     fs::copy(first.pki("sa-next", "key"), second.pki("sa-next", "key")).unwrap();
-    type Work = fn(&Layout) -> Result<Vec<Touched>, Error>;
+    type Work = fn(&Layout) -> Result<Vec<FileChange>, Error>;
     let steps: [Work; 3] = [
         |layout| authorities::trust(&layout.certificates),
         |layout| {
@@ -117,9 +117,10 @@ fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_tree(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
+        if entry.path().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use bootstrap_core::Layout;
 use rt::Tasks;
 use sys::{
-    kept::{self, Kept},
+    kept::{self, SupervisedProcess},
     liveness,
     process::{self, PidFile},
 };
@@ -118,7 +118,7 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     tasks.keep("certificates", move || {
         certs::keep_renewed(layout.clone(), Arc::new(rt::SystemClock))
     });
-    let mut kubelet_kept = Kept::new("kubelet", kubelet(host));
+    let mut kubelet_kept = SupervisedProcess::new("kubelet", kubelet(host));
     let keep = async {
         loop {
             let hung = liveness::unresponsive("kubelet", ask_kubelet);

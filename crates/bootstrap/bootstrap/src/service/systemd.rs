@@ -5,7 +5,7 @@ use std::{fs, io};
 use bootstrap_core::units::{self, Unit};
 use tokio::process::Command;
 
-use crate::{Error, Touched, host::Host};
+use crate::{Error, FileChange, host::Host};
 
 /// The directories of systemd units.
 const UNIT_DIRECTORIES: [&str; 4] = [
@@ -17,7 +17,7 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 
 /// Installs the kubelet as a service unless a package has done so. On a control plane, installs the timer for
 /// certificate renewal too.
-pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touched>, Error> {
+pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<FileChange>, Error> {
     let program = std::env::current_exe().map_err(|source| Error::Io {
         operation: "find the path of",
         path: "/proc/self/exe".into(),
@@ -42,12 +42,12 @@ pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touc
     Ok(touched)
 }
 
-fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<Touched>, Error> {
+fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
     for unit in wanted {
         let path = host.path(unit.path);
         pki::write_file(&path, unit.text.as_bytes(), pki::PUBLIC_MODE)?;
-        touched.push(Touched { path, written: true });
+        touched.push(FileChange { path, written: true });
     }
     Ok(touched)
 }

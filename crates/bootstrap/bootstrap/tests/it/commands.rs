@@ -13,14 +13,14 @@ struct Cli {
 
 /// Runs a command line and returns the text of its error.
 fn kubeadm(args: &[&str]) -> Result<(), String> {
-    let others = cmd::Others { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
+    let hooks = cmd::ComponentHooks { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
     let mut command = cmd::shape(Cli::command());
     let words = std::iter::once(&"kubeadm").chain(args);
     let mut matches = command.try_get_matches_from_mut(words).map_err(|e| e.to_string())?;
     cmd::check(&command, &matches).map_err(|e| e.to_string())?;
     let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(cmd::run(cli.command, Program::Kubeadm, others)).map_err(|e| e.to_string())
+    runtime.block_on(cmd::run(cli.command, Program::Kubeadm, hooks)).map_err(|e| e.to_string())
 }
 
 fn config(dir: &Path) -> String {

@@ -10,7 +10,7 @@ use api_config::kubeadm::{
     ApiEndpoint, BootstrapTokenDiscovery, JoinConfiguration, JoinControlPlane, Timeouts,
 };
 use bootstrap::{
-    Error, Touched, containers::NoRuntime, host::Host, init, join, node::Node, phase,
+    Error, FileChange, containers::NoRuntime, host::Host, init, join, node::Node, phase,
     service::KubeletService,
 };
 use bootstrap_core::{
@@ -58,7 +58,7 @@ pub(crate) fn machine(root: &Path, name: &str) -> Node {
 struct NoService;
 
 impl KubeletService for NoService {
-    fn install(&self, _: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>> {
+    fn install(&self, _: bool) -> BoxFuture<'_, Result<Vec<FileChange>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -106,8 +106,11 @@ pub(crate) async fn sign_with(client: &client::Client) {
         client.get(&Resource::CONFIG_MAPS, "kube-public", "cluster-info").await.unwrap();
     let jws = discovery::sign(info["data"]["kubeconfig"].as_str().unwrap(), &token);
     let patch = json!({"data": {format!("{}{}", discovery::SIGNATURE_PREFIX, token.id): jws}});
-    let at =
-        client::Patched { namespace: "kube-public", name: "cluster-info", ..Default::default() };
+    let at = client::PatchTarget {
+        namespace: "kube-public",
+        name: "cluster-info",
+        ..Default::default()
+    };
     client
         .patch::<Value>(&Resource::CONFIG_MAPS, at, client::PatchKind::Merge, &patch)
         .await
@@ -355,9 +358,10 @@ async fn reset_removes_files_of_init() {
         let mut open = vec![dir.to_owned()];
         while let Some(dir) = open.pop() {
             for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-                match entry.file_type().unwrap().is_dir() {
-                    true => open.push(entry.path()),
-                    false => found.push(entry.path().display().to_string()),
+                if entry.file_type().unwrap().is_dir() {
+                    open.push(entry.path());
+                } else {
+                    found.push(entry.path().display().to_string());
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use api_config::{Kubeconfig, kubeadm::ApiEndpoint, kubeconfig::Cluster};
 use bootstrap_core::{
-    addons::network::{self, Ways},
+    addons::network::{self, RoutingMode},
     endpoint, objects,
 };
 use client::{Client, Resource};
@@ -42,7 +42,7 @@ pub async fn print(args: Args) -> Result<(), Error> {
     };
     // A Pod has the CA in its service account volume.
     let api = Cluster { certificate_authority_data: String::new(), ..api };
-    let ways = if args.tunnel { Ways::Tunnel } else { Ways::Shortest };
+    let ways = if args.tunnel { RoutingMode::Tunnel } else { RoutingMode::Shortest };
     let objects = network::objects(&cluster, api, ways)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);
     Ok(())

@@ -10,7 +10,7 @@ use api_config::{
     },
 };
 use bootstrap::{
-    Touched,
+    FileChange,
     cluster::new_certificate_key,
     containers::{NoRuntime, Runtime},
     host::Host,
@@ -56,9 +56,10 @@ pub(crate) async fn all(
     }
     let credentials = Credentials {
         token: Token::generate(|below| rt::random_in(0..below)).reveal(),
-        certificate_key: match nodes.iter().any(|node| node.settings.control_plane) {
-            true => Some(new_certificate_key()?),
-            false => None,
+        certificate_key: if nodes.iter().any(|node| node.settings.control_plane) {
+            Some(new_certificate_key()?)
+        } else {
+            None
         },
     };
     publish_join_data(cluster, client, &credentials).await?;
@@ -126,9 +127,10 @@ fn write_configuration(
         .collect::<Result<_, _>>()?;
     join.discovery.bootstrap_token = Some(BootstrapTokenDiscovery {
         token: credentials.token.clone(),
-        api_server_endpoint: match cluster.is_replicated() {
-            true => replicated::ENDPOINT.to_owned(),
-            false => format!("{}:{}", settings.address, settings.api_port),
+        api_server_endpoint: if cluster.is_replicated() {
+            replicated::ENDPOINT.to_owned()
+        } else {
+            format!("{}:{}", settings.address, settings.api_port)
         },
         ca_cert_hashes: pins,
         unsafe_skip_ca_verification: false,
@@ -251,7 +253,7 @@ struct SupervisedKubelet {
 }
 
 impl KubeletService for SupervisedKubelet {
-    fn install(&self, _: bool) -> ServiceFuture<'_, Vec<Touched>> {
+    fn install(&self, _: bool) -> ServiceFuture<'_, Vec<FileChange>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

@@ -75,10 +75,8 @@ pub(super) fn plan<P>(
             continue;
         }
         let node = node.clone();
-        steps.push(match taken && !many_nodes {
-            true => Step::Refuse { node },
-            false => Step::Attach { node },
-        });
+        let step = if taken && !many_nodes { Step::Refuse { node } } else { Step::Attach { node } };
+        steps.push(step);
         taken = true;
     }
     steps

@@ -1,6 +1,6 @@
 //! Runs the whole controller against an in-memory API server; the test acts as kubelets and attacher.
 
-use client::Patched;
+use client::PatchTarget;
 use testkit::FakeApi;
 
 use super::*;
@@ -45,7 +45,7 @@ async fn delete(api: &FakeApi, resource: &Resource, namespace: &str, name: &str)
 }
 
 async fn status(api: &FakeApi, resource: &Resource, name: &str, status: Value) {
-    let at = Patched { namespace: "", name, subresource: "status" };
+    let at = PatchTarget { namespace: "", name, subresource: "status" };
     api.merge(resource, at, json!({"status": status})).await;
 }
 

@@ -3,7 +3,7 @@
 use api_meta::{ObjectMeta, Tree as _};
 use std::{collections::BTreeMap, sync::Arc};
 
-use client::{Error, IfThere as _, Resource, WorkQueue};
+use client::{Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ async fn reconcile(
         let ours =
             current.filter(|e| e.metadata.labels.get(MANAGED.0).is_some_and(|by| by == MANAGED.1));
         let Some(ours) = ours else { return Ok(()) };
-        context.client.delete(resource, namespace, name, &Default::default()).await.if_there()?;
+        context.client.delete(resource, namespace, name, &Default::default()).await.or_none()?;
         tracing::debug!(endpoints = %ours.metadata.name, "deleted with its Service");
         return Ok(());
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{ObjectMeta, Tree as _};
-use client::{Error, IfThere as _, Index, Resource, WorkQueue};
+use client::{Error, Index, NotFoundExt as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::{
@@ -158,7 +158,7 @@ async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
     let (meta, resource) = (&slice.metadata, &Resource::ENDPOINT_SLICES);
     let deleted =
         context.client.delete(resource, &meta.namespace, &meta.name, &Default::default()).await;
-    deleted.if_there().map(drop)
+    deleted.or_none().map(drop)
 }
 
 fn object(source: &ObjectMeta, slice: &DesiredSlice, number: usize) -> Value {

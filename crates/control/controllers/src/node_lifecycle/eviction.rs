@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::{ObjectMeta, Timestamp};
-use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -111,11 +111,11 @@ pub(crate) async fn evict(
     let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [{
         "type": "DisruptionTarget", "status": "True", "reason": words.reason,
         "message": words.message, "lastTransitionTime": context.now().to_seconds()}]}});
-    let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+    let at = PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
     let (client, pods) = (&context.client, &Resource::PODS);
-    client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.if_there()?;
+    client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.or_none()?;
     let deleted = client.delete(pods, &meta.namespace, &meta.name, &Default::default()).await;
-    deleted.if_there().map(drop)
+    deleted.or_none().map(drop)
 }
 
 pub(super) fn object(pod: &ObjectMeta) -> ObjectRef {

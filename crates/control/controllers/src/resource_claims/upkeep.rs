@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use api_meta::Tree as _;
-use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource};
+use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource};
 use sched_core::CLAIM_FINALIZER;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ impl Claims {
             let this = Some(Preconditions { uid, resource_version: None });
             let options = DeleteOptions { preconditions: this, ..DeleteOptions::default() };
             let client = &self.context.client;
-            client.delete(&CLAIMS, &meta.namespace, &meta.name, &options).await.if_there()?;
+            client.delete(&CLAIMS, &meta.namespace, &meta.name, &options).await.or_none()?;
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Claims {
             return Ok(pod.metadata.uid == user.uid && !pod.is_done());
         }
         let pod = self.context.client.get::<Value>(&Resource::PODS, namespace, &user.name).await;
-        Ok(pod.if_there()?.is_some_and(|pod| pod.uid() == user.uid))
+        Ok(pod.or_none()?.is_some_and(|pod| pod.uid() == user.uid))
     }
 
     /// Removes users from a claim. With the last user, it also removes the allocation and the finalizer.

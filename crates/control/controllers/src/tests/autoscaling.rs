@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use testkit::Served;
+use testkit::ServedResource;
 
 use super::*;
 use crate::config::Autoscaling;
@@ -18,7 +18,7 @@ async fn cluster(pods: usize) -> Cluster {
     let api = &cluster.api;
     for resource in [&METRICS, &WIDGETS] {
         let text = |cow: &std::borrow::Cow<'static, str>| &*cow.to_string().leak();
-        api.serve(Served {
+        api.serve(ServedResource {
             group: text(&resource.group),
             version: text(&resource.version),
             plural: text(&resource.plural),
@@ -30,7 +30,7 @@ async fn cluster(pods: usize) -> Cluster {
         json!({"metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": pods}});
     api.create(&WIDGETS, widget).await;
     let status = json!({"status": {"replicas": pods, "selector": "app=w"}});
-    let at = Patched { namespace: "default", name: "w", subresource: "status" };
+    let at = PatchTarget { namespace: "default", name: "w", subresource: "status" };
     api.merge(&WIDGETS, at, status).await;
     for number in 0..pods {
         let name = format!("w{number}");
@@ -40,7 +40,7 @@ async fn cluster(pods: usize) -> Cluster {
         // Long after the time in which a new Pod's CPU usage is ignored.
         let status = json!({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}});
-        let at = Patched { namespace: "default", name: &name, subresource: "status" };
+        let at = PatchTarget { namespace: "default", name: &name, subresource: "status" };
         api.merge(&Resource::PODS, at, status).await;
     }
     cluster
@@ -131,7 +131,7 @@ async fn corrects_sizes_out_of_bounds_but_not_zero() {
         api.get(&WIDGETS, "default", "w").unwrap_or_default()["spec"]["replicas"] == 3
     })
     .await;
-    let at = Patched { namespace: "default", name: "w", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "w", subresource: "" };
     api.merge(&WIDGETS, at, json!({"spec": {"replicas": 0}})).await;
     api.until("it is off", |api| {
         condition(api, "a", "ScalingActive") == ("False".into(), "ScalingDisabled".into())

@@ -24,7 +24,7 @@ async fn cve_2024_7598_deletes_pods_before_network_policies() {
         api.get(&Resource::NETWORK_POLICIES, "a", "guard").is_some(),
         "it is deleted after the Pod"
     );
-    let at = Patched { namespace: "a", name: "ending", subresource: "" };
+    let at = PatchTarget { namespace: "a", name: "ending", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"metadata": {"finalizers": null}})).await;
     api.until("it is gone", |api| api.get(&Resource::NAMESPACES, "", "a").is_none()).await;
     assert!(api.get(&Resource::NETWORK_POLICIES, "a", "guard").is_none());

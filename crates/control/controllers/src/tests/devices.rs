@@ -17,13 +17,13 @@ fn get(api: &FakeApi, resource: &Resource, name: &str) -> Value {
 }
 
 async fn status(api: &FakeApi, resource: &Resource, name: &str, status: Value) {
-    let at = Patched { namespace: "default", name, subresource: "status" };
+    let at = PatchTarget { namespace: "default", name, subresource: "status" };
     api.merge(resource, at, json!({"status": status})).await;
 }
 
 /// Allocates a claim as the scheduler does.
 async fn allocate(api: &FakeApi, claim: &str, pod: &str) {
-    let at = Patched { namespace: "default", name: claim, subresource: "" };
+    let at = PatchTarget { namespace: "default", name: claim, subresource: "" };
     api.merge(&CLAIMS, at, json!({"metadata": {"finalizers": [FINALIZER]}})).await;
     let uid = get(api, &Resource::PODS, pod)["metadata"]["uid"].clone();
     let results = json!([{"request": "r", "driver": "d", "pool": "p", "device": "x"}]);
@@ -95,7 +95,7 @@ async fn shared_claim_is_deallocated_after_last_pod() {
     }
     allocate(api, "c", "first").await;
     // The second Pod is bound without the scheduler.
-    let at = Patched { namespace: "default", name: "second", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "second", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"spec": {"nodeName": "n"}})).await;
     api.until("the claim is reserved for it", |api| {
         get(api, &CLAIMS, "c")["status"]["reservedFor"].as_array().map(Vec::len) == Some(2)
@@ -164,7 +164,7 @@ async fn evicts_pods_of_tainted_device() {
     }
     let other = json!({"allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "y"}]}}});
     status(api, &CLAIMS, "bystander", other).await;
-    let at = Patched { namespace: "", name: "s", subresource: "" };
+    let at = PatchTarget { namespace: "", name: "s", subresource: "" };
     let taints =
         json!([{"key": "broken", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}]);
     api.merge(&Resource::RESOURCE_SLICES, at, json!({"spec": slice(taints)["spec"]})).await;

@@ -62,7 +62,7 @@ async fn deletes_owners_last_in_foreground() {
         let object = api.get(&kind, "default", name).unwrap();
         assert!(!object["metadata"]["deletionTimestamp"].is_null(), "{name} is going");
     }
-    let at = Patched { namespace: "default", name: "a", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "a", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"metadata": {"finalizers": null}})).await;
     api.until("all are gone", |api| left(api) == 0).await;
     cluster.stop().await;
@@ -93,7 +93,7 @@ async fn deletes_objects_of_absent_owners_and_later_kinds() {
     api.create(&Resource::CONFIG_MAPS, owned("haunted", &ghost, true)).await;
     api.until("it is gone", |api| left(api) == 0).await;
     let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
-    api.serve(testkit::Served {
+    api.serve(testkit::ServedResource {
         group: "example.com",
         version: "v1",
         plural: "widgets",
@@ -119,7 +119,7 @@ async fn unlistable_kind_neither_blocks_nor_loses_dependents() {
     let cluster = Cluster::start(GC, Config::default());
     let api = &cluster.api;
     let widget = Resource::constant("example.com", "v1", "widgets", "Widget", true);
-    api.serve(testkit::Served {
+    api.serve(testkit::ServedResource {
         group: "example.com",
         version: "v1",
         plural: "widgets",

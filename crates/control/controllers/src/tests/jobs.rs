@@ -24,7 +24,7 @@ async fn end_some(api: FakeApi, how: impl Fn(&str) -> Option<(&'static str, i32)
                 let name = pod["metadata"]["name"].as_str().unwrap();
                 let index = &pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"];
                 let Some((phase, code)) = how(index.as_str().unwrap_or_default()) else { continue };
-                let at = Patched { namespace: "default", name, subresource: "status" };
+                let at = PatchTarget { namespace: "default", name, subresource: "status" };
                 let patch = json!({"status": {"phase": phase, "conditions": null, "containerStatuses": [
                     {"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}}}]}});
                 let _ = api
@@ -126,7 +126,7 @@ async fn suspended_job_runs_after_resume() {
     api.create(&Resource::JOBS, job(spec)).await;
     api.until("the condition is set", |api| has(api, "Suspended")).await;
     assert_eq!(api.list(&Resource::PODS, "default").len(), 0);
-    let at = Patched { namespace: "default", name: "j", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "j", subresource: "" };
     api.merge(&Resource::JOBS, at, json!({"spec": {"suspend": false}})).await;
     api.until("it runs", |api| status(api)["ready"] == 1).await;
     cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Succeeded"));

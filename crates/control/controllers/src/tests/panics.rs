@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use testkit::Panics;
+use testkit::PanicInjector;
 
 use super::*;
 use crate::registry;
@@ -33,7 +33,7 @@ fn endpoints(api: &FakeApi, service: &str) -> usize {
 }
 
 /// Changes the workloads while the panics last.
-async fn load(api: &FakeApi, panics: &Panics, random: &mut StdRng) {
+async fn load(api: &FakeApi, panics: &PanicInjector, random: &mut StdRng) {
     let user = api.client("user");
     let names = [("web", Resource::DEPLOYMENTS), ("db", Resource::STATEFUL_SETS)];
     for round in 0.. {
@@ -42,7 +42,7 @@ async fn load(api: &FakeApi, panics: &Panics, random: &mut StdRng) {
         }
         assert!(round < 20_000, "{} panics did not come", panics.left());
         for (name, resource) in &names {
-            let at = Patched { namespace: "default", name, subresource: "" };
+            let at = PatchTarget { namespace: "default", name, subresource: "" };
             let image = format!("image-{}", random.random_range(0..3));
             let template = json!({"metadata": {"labels": {"app": name}},
                 "spec": {"containers": [{"name": "c", "image": image}]}});
@@ -59,7 +59,7 @@ async fn load(api: &FakeApi, panics: &Panics, random: &mut StdRng) {
 
 #[tokio::test(start_paused = true)]
 async fn controllers_recover_from_thousand_panics() {
-    let (api, panics) = (FakeApi::default(), Panics::new(14, 1000, 0.1));
+    let (api, panics) = (FakeApi::default(), PanicInjector::new(14, 1000, 0.1));
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let config = Config {
         controllers: registry().iter().map(|controller| controller.name.to_owned()).collect(),
@@ -74,7 +74,13 @@ async fn controllers_recover_from_thousand_panics() {
         ("networking.k8s.io", "servicecidrs", "ServiceCIDR"),
         ("storage.k8s.io", "volumeattributesclasses", "VolumeAttributesClass"),
     ] {
-        api.serve(testkit::Served { group, version: "v1", plural, kind, namespaced: false });
+        api.serve(testkit::ServedResource {
+            group,
+            version: "v1",
+            plural,
+            kind,
+            namespaced: false,
+        });
     }
     tasks.spawn_until_shutdown("kubelet", kubelet(api.clone(), Duration::from_secs(1)));
     api.create(&Resource::NODES, json!({"metadata": {"name": "n"}})).await;
@@ -91,7 +97,7 @@ async fn controllers_recover_from_thousand_panics() {
     let caught: u64 = rt::panics().values().sum();
     assert!(caught >= 1000, "{caught} of 1000 panics were caught");
     for (name, resource) in [("web", Resource::DEPLOYMENTS), ("db", Resource::STATEFUL_SETS)] {
-        let at = Patched { namespace: "default", name, subresource: "" };
+        let at = PatchTarget { namespace: "default", name, subresource: "" };
         let template = json!({"metadata": {"labels": {"app": name}},
             "spec": {"containers": [{"name": "c", "image": "last"}]}});
         api.merge(&resource, at, json!({"spec": {"replicas": 4, "template": template}})).await;

@@ -15,7 +15,7 @@ fn rolling() -> Value {
     json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
 }
 
-const AT: Patched<'static> = Patched { namespace: "default", name: "web", subresource: "" };
+const AT: PatchTarget<'static> = PatchTarget { namespace: "default", name: "web", subresource: "" };
 
 fn status(api: &FakeApi) -> Value {
     api.get(&Resource::DEPLOYMENTS, "default", "web").unwrap_or_default()["status"].clone()
@@ -181,7 +181,7 @@ async fn adopts_orphans_and_releases_non_matching() {
         pods.len() == 2 && pods.iter().all(owner)
     })
     .await;
-    let at = Patched { namespace: "default", name: "orphan", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "orphan", subresource: "" };
     api.merge(&Resource::PODS, at, json!({"metadata": {"labels": {"app": "other"}}})).await;
     api.until("the stranger is let go and replaced", |api| {
         let pods = api.list(&Resource::PODS, "default");

@@ -45,7 +45,7 @@ async fn runs_daemon_on_every_eligible_node() {
     api.until("and on a third that comes late", |api| status(api, "numberAvailable") == Some(3))
         .await;
 
-    let at = Patched { namespace: "default", name: "d", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "d", subresource: "" };
     api.merge(&Resource::DAEMON_SETS, at, json!({"spec": {"template": template("two")}})).await;
     api.until("it is updated, one node at a time", |api| {
         let running = api
@@ -61,7 +61,7 @@ async fn runs_daemon_on_every_eligible_node() {
     .await;
     assert!(cluster.pods().iter().all(|p| image(p) == "two"));
     assert_eq!(api.list(&Resource::CONTROLLER_REVISIONS, "default").len(), 2);
-    let at = Patched { namespace: "", name: "late", subresource: "" };
+    let at = PatchTarget { namespace: "", name: "late", subresource: "" };
     let patch = json!({"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}});
     api.merge(&Resource::NODES, at, patch).await;
     api.until("it leaves a node that drives it away", |api| {
@@ -91,7 +91,7 @@ async fn stateful_set_keeps_names_and_volumes() {
     };
     assert_eq!(names(api), ["db-0", "db-1", "db-2"]);
     assert_eq!(api.list(&Resource::PERSISTENT_VOLUME_CLAIMS, "default").len(), 3);
-    let at = Patched { namespace: "default", name: "db", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "db", subresource: "" };
     api.merge(&Resource::STATEFUL_SETS, at, json!({"spec": {"template": template("two")}})).await;
     api.until("all are updated", |api| {
         let status = status(api);

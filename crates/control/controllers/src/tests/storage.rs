@@ -12,8 +12,8 @@ fn volume(name: &str, spec: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": crate::context::merged(&own, &spec)})
 }
 
-fn at<'a>(name: &'a str, subresource: &'static str) -> Patched<'a> {
-    Patched { namespace: "default", name, subresource }
+fn at<'a>(name: &'a str, subresource: &'static str) -> PatchTarget<'a> {
+    PatchTarget { namespace: "default", name, subresource }
 }
 
 fn get_claim(api: &FakeApi, name: &str) -> Value {
@@ -97,7 +97,7 @@ async fn retained_volume_stays_released() {
     assert_eq!(phase_of_volume(api, "disk"), "Released");
     // An administrator makes the volume available.
     let free = json!({"spec": {"claimRef": null}});
-    let disk = Patched { namespace: "", name: "disk", subresource: "" };
+    let disk = PatchTarget { namespace: "", name: "disk", subresource: "" };
     api.merge(&Resource::PERSISTENT_VOLUMES, disk, free).await;
     api.until("a claim has it", |api| phase_of_volume(api, "disk") == "Bound").await;
     let phases = ["data", "thief"].map(|name| get_claim(api, name)["status"]["phase"].clone());
@@ -211,7 +211,7 @@ async fn provisions_and_removes_directory_with_claim() {
     assert_eq!(node["metadata"]["labels"][label], "offers");
     // Another node that takes over the host name is not asked about the volume.
     let stolen = json!({"metadata": {"labels": {"kubernetes.io/hostname": "offers"}}});
-    let thief = Patched { namespace: "", name: "silent", subresource: "" };
+    let thief = PatchTarget { namespace: "", name: "silent", subresource: "" };
     api.merge(&Resource::NODES, thief, stolen).await;
     let user = api.client("user");
     user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &Default::default())
@@ -227,7 +227,7 @@ async fn provisions_and_removes_directory_with_claim() {
     // A client that deletes the volume object does not cause its directory to be leaked.
     user.delete(&Resource::PERSISTENT_VOLUMES, "", &name, &Default::default()).await.unwrap();
     let answer = async |text: &str| {
-        let node = Patched { namespace: "", name: "offers", subresource: "" };
+        let node = PatchTarget { namespace: "", name: "offers", subresource: "" };
         let change = json!({"metadata": {"annotations": {&key: text}}});
         api.merge(&Resource::NODES, node, change).await;
     };

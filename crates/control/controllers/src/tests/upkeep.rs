@@ -19,7 +19,7 @@ async fn sets_up_and_empties_namespaces() {
             && ca["data"]["ca.crt"] == "pem"
     })
     .await;
-    let at = Patched { namespace: "a", name: "kube-root-ca.crt", subresource: "" };
+    let at = PatchTarget { namespace: "a", name: "kube-root-ca.crt", subresource: "" };
     api.merge(&Resource::CONFIG_MAPS, at, json!({"data": {"ca.crt": "forged"}})).await;
     api.until("the CA is put right", |api| {
         api.get(&Resource::CONFIG_MAPS, "a", "kube-root-ca.crt").unwrap_or_default()["data"]["ca.crt"] == "pem"
@@ -42,7 +42,7 @@ async fn sets_up_and_empties_namespaces() {
         })
     })
     .await;
-    let at = Patched { namespace: "a", name: "held", subresource: "" };
+    let at = PatchTarget { namespace: "a", name: "held", subresource: "" };
     api.merge(&Resource::SECRETS, at, json!({"metadata": {"finalizers": null}})).await;
     api.until("it is gone", |api| api.get(&Resource::NAMESPACES, "", "a").is_none()).await;
     assert_eq!(api.list(&Resource::CONFIG_MAPS, "a").len(), 0);
@@ -124,7 +124,7 @@ async fn taints_silent_node_and_evicts_pods() {
     let renewing = api.clone();
     cluster.tasks.spawn_until_shutdown("the other node", async move {
         for beat in 0.. {
-            let at = Patched { namespace: "kube-node-lease", name: "well", subresource: "" };
+            let at = PatchTarget { namespace: "kube-node-lease", name: "well", subresource: "" };
             renewing
                 .merge(&Resource::LEASES, at, json!({"spec": {"renewTime": beat.to_string()}}))
                 .await;
@@ -161,7 +161,7 @@ async fn taints_silent_node_and_evicts_pods() {
             && stays["status"]["conditions"][0]["status"] == "False"
     })
     .await;
-    let at = Patched { namespace: "", name: "n", subresource: "status" };
+    let at = PatchTarget { namespace: "", name: "n", subresource: "status" };
     api.merge(
         &Resource::NODES,
         at,

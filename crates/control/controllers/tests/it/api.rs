@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use api_meta::UserInfo;
 use apiserver::ApiServer;
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use testkit::RealApi;
 
@@ -37,7 +37,7 @@ impl Cluster {
 
     pub(crate) async fn merge(&self, resource: &Resource, name: &str, patch: Value) -> Value {
         let namespace = if resource.namespaced { "default" } else { "" };
-        let at = Patched { namespace, name, subresource: "" };
+        let at = PatchTarget { namespace, name, subresource: "" };
         self.user.patch(resource, at, PatchKind::Merge, &patch).await.unwrap()
     }
 
@@ -99,7 +99,7 @@ async fn ready_pods(client: Client) {
                     client::DeleteOptions { grace_period_seconds: Some(0), ..Default::default() };
                 let _ = client.delete(&Resource::PODS, namespace, name, &options).await;
             } else if pod["status"]["phase"] != "Running" {
-                let at = Patched { namespace, name, subresource: "status" };
+                let at = PatchTarget { namespace, name, subresource: "status" };
                 let patch = json!({"status": {"phase": "Running", "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
                     "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
                 let _ = client.patch::<Value>(&Resource::PODS, at, PatchKind::Merge, &patch).await;

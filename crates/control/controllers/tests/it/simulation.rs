@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use client::{Client, DeleteOptions, PatchKind, Patched, Resource};
+use client::{Client, DeleteOptions, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use store::{ChangeKind, KeyRange, Store, WatchMessage};
 use testkit::RealApi;
@@ -61,13 +61,13 @@ async fn heartbeats(client: Client, cut: watch::Receiver<BTreeSet<&'static str>>
             let now = api_meta::Timestamp::from(rt::now());
             let lease = json!({"metadata": {"name": name, "namespace": "kube-node-lease"},
                 "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now.micros()}});
-            let at = Patched { namespace: "kube-node-lease", name, subresource: "" };
+            let at = PatchTarget { namespace: "kube-node-lease", name, subresource: "" };
             let renewed =
                 client.patch::<Value>(&Resource::LEASES, at, PatchKind::Merge, &lease).await;
             if renewed.is_err() {
                 let _ = client.create::<_, Value>(&Resource::LEASES, at.namespace, &lease).await;
             }
-            let at = Patched { namespace: "", name, subresource: "status" };
+            let at = PatchTarget { namespace: "", name, subresource: "status" };
             let kind = PatchKind::Strategic;
             let _ = client.patch::<Value>(&Resource::NODES, at, kind, &conditions("True")).await;
         }
@@ -116,7 +116,7 @@ async fn tend(client: &Client, pod: &Value, cut: &BTreeSet<&'static str>) {
         _ => return,
     };
     let ready = if phase == "Running" { "True" } else { "False" };
-    let at = Patched { namespace, name, subresource: "status" };
+    let at = PatchTarget { namespace, name, subresource: "status" };
     let patch = json!({"status": {"phase": phase, "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
         "conditions": [{"type": "Ready", "status": ready,
             "lastTransitionTime": api_meta::Timestamp::from(rt::now()).to_seconds()}]}});
@@ -225,7 +225,7 @@ async fn roll_out(world: &World) {
         "selector": {"matchLabels": {"app": "web"}}, "template": template("one", "Always")}});
     user.create::<_, Value>(&Resource::DEPLOYMENTS, "default", &web).await.unwrap();
     world.rolled_out("one", 60).await;
-    let at = Patched { namespace: "default", name: "web", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "web", subresource: "" };
     let two = json!({"spec": {"template": template("two", "Always")}});
     user.patch::<Value>(&Resource::DEPLOYMENTS, at, PatchKind::Merge, &two).await.unwrap();
     world.rolled_out("two", 120).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use client::{PatchKind, Patched};
+use client::{PatchKind, PatchTarget};
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use testkit::RealApi;
 
@@ -99,7 +99,7 @@ async fn objects(api: &RealApi) {
             "containers": [{"name": "app", "image": "app"}]},
     });
     let _: Value = admin.create(&Resource::PODS, "default", &pod).await.unwrap();
-    let at = Patched { namespace: "default", name: "web", subresource: "status" };
+    let at = PatchTarget { namespace: "default", name: "web", subresource: "status" };
     let status = json!({"status": {"phase": "Running"}});
     let _: Value = admin.patch(&Resource::PODS, at, PatchKind::Merge, &status).await.unwrap();
 }

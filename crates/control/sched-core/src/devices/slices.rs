@@ -123,9 +123,10 @@ impl Slice {
 
     /// Reports whether a node can use a device of the slice.
     fn is_for(&self, node: &Node) -> bool {
-        match self.each_its_own {
-            true => self.devices_for(node).next().is_some(),
-            false => self.nodes.reach(node),
+        if self.each_its_own {
+            self.devices_for(node).next().is_some()
+        } else {
+            self.nodes.reach(node)
         }
     }
 
@@ -184,9 +185,10 @@ impl Pool {
         self.has_conditions = conditional;
         let count = self.slices().count() as i64;
         let complete = self.slices().all(|slice| slice.wanted == count);
-        self.flaw = match complete {
-            false => Some(Flaw::Incomplete),
-            true => (!self.is_valid()).then_some(Flaw::Invalid),
+        self.flaw = if complete {
+            (!self.is_valid()).then_some(Flaw::Invalid)
+        } else {
+            Some(Flaw::Incomplete)
         };
     }
 
@@ -223,9 +225,10 @@ impl Pools {
             && let Some(pool) = self.pools.get_mut(&id)
         {
             let gone = pool.slices.remove(name);
-            match pool.slices.is_empty() {
-                true => drop(self.pools.remove(&id)),
-                false => pool.changed(),
+            if pool.slices.is_empty() {
+                self.pools.remove(&id);
+            } else {
+                pool.changed();
             }
             gone.into_iter().for_each(|slice| self.count(&slice, false));
         }

@@ -41,9 +41,10 @@ impl Plugin for NodeVolumeLimits {
 
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        match self.cluster.volumes.within_limits(self.cluster.node(node), &self.wanted) {
-            true => Verdict::PASS,
-            false => Verdict::not_now(0),
+        if self.cluster.volumes.within_limits(self.cluster.node(node), &self.wanted) {
+            Verdict::PASS
+        } else {
+            Verdict::not_now(0)
         }
     }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use testkit::RealApi;
 
@@ -42,11 +42,11 @@ async fn role_permits_binding_and_events() {
     create(&admin, &Resource::SERVICE_ACCOUNTS, account).await;
     create(&admin, &Resource::NODES, json!({"metadata": {"name": "n"}})).await;
     let status = json!({"spec": {"taints": []}});
-    let at = Patched { namespace: "", name: "n", subresource: "" };
+    let at = PatchTarget { namespace: "", name: "n", subresource: "" };
     admin.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &status).await.unwrap();
     let room = json!({"cpu": "2", "memory": "4Gi", "pods": "110"});
     let status = json!({"status": {"capacity": room, "allocatable": room}});
-    let at = Patched { namespace: "", name: "n", subresource: "status" };
+    let at = PatchTarget { namespace: "", name: "n", subresource: "status" };
     admin.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &status).await.unwrap();
     create(&admin, &Resource::PODS, pod("small", "1")).await;
     create(&admin, &Resource::PODS, pod("big", "4")).await;

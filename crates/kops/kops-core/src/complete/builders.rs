@@ -179,9 +179,10 @@ fn kube_dns(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
 
 fn kubelet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let spec = &mut cluster.spec;
-    let dns = match spec.is("kubeDNS.nodeLocalDNS.enabled") {
-        true => spec.text("kubeDNS.nodeLocalDNS.localIP").to_owned(),
-        false => dns_ip(spec)?,
+    let dns = if spec.is("kubeDNS.nodeLocalDNS.enabled") {
+        spec.text("kubeDNS.nodeLocalDNS.localIP").to_owned()
+    } else {
+        dns_ip(spec)?
     };
     for kubelet in ["kubelet", "controlPlaneKubelet"] {
         let domain = spec.text("clusterDNSDomain").to_owned();
@@ -280,10 +281,11 @@ fn issuer(cluster: &Object, world: &World) -> Result<String, Error> {
     }
     let open = spec.texts("api.access").iter().any(|range| ["0.0.0.0/0", "::/0"].contains(range));
     let public = spec.text("api.publicName");
-    Ok(match spec.is("kubeAPIServer.anonymousAuth") && open && !public.is_empty() {
-        true => format!("https://{public}"),
-        false => format!("https://api.internal.{}", cluster.name()),
-    })
+    if spec.is("kubeAPIServer.anonymousAuth") && open && !public.is_empty() {
+        Ok(format!("https://{public}"))
+    } else {
+        Ok(format!("https://api.internal.{}", cluster.name()))
+    }
 }
 
 /// Returns the URL at which a store's objects are readable without credentials.
@@ -300,10 +302,12 @@ fn store_url(store: &str, v6: bool, world: &World) -> Result<String, Error> {
                 region.ok_or(Error::Unknown { what: "bucket", name: bucket.to_owned(), remedy })?;
             let stack = if v6 { "dualstack." } else { "" };
             // The wildcard certificate does not cover bucket names with dots.
-            Ok(match bucket.contains('.') {
-                true => format!("https://s3.{stack}{region}.amazonaws.com/{bucket}{slash}{key}"),
-                false => format!("https://{bucket}.s3.{stack}{region}.amazonaws.com{slash}{key}"),
-            })
+            let host = format!("s3.{stack}{region}.amazonaws.com");
+            if bucket.contains('.') {
+                Ok(format!("https://{host}/{bucket}{slash}{key}"))
+            } else {
+                Ok(format!("https://{bucket}.{host}{slash}{key}"))
+            }
         }
         "gs" => Ok(format!("https://storage.googleapis.com/{path}")),
         // Stores in memory exist only in tests, including upstream's.

@@ -47,9 +47,8 @@ fn short(groups: &[&str]) -> Vec<String> {
         .take_while(|&i| names.iter().all(|name| name.chars().nth(i) == Some(first[i])))
         .count();
     let cut = names.iter().map(|name| name.chars().skip(shared).collect::<String>());
-    cut.map(|name| match name.starts_with(|c: char| c.is_ascii_digit()) {
-        true => format!("etcd-{name}"),
-        false => name,
+    cut.map(|name| {
+        if name.starts_with(|c: char| c.is_ascii_digit()) { format!("etcd-{name}") } else { name }
     })
     .collect()
 }

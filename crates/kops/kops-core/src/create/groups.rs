@@ -70,9 +70,10 @@ pub(super) fn control_planes(
     };
     let make = |number: usize| {
         let zone = &zones[number % zones.len()];
-        let name = match count > zones.len() {
-            true => format!("control-plane-{zone}-{}", 1 + number / zones.len()),
-            false => format!("control-plane-{zone}"),
+        let name = if count > zones.len() {
+            format!("control-plane-{zone}-{}", 1 + number / zones.len())
+        } else {
+            format!("control-plane-{zone}")
         };
         let mut group = group(&name, "ControlPlane", 1);
         // Additional subnets are for workers.

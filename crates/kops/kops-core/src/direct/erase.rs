@@ -3,7 +3,7 @@
 use kops_api::Spec as _;
 use serde_json::{Value, json};
 
-use super::{Call, Found, Identity, There, make::permission, plan::task};
+use super::{Call, ExistingResource, ExistingResources, Identity, make::permission, plan::task};
 use crate::model::aws::Kind;
 
 /// The order of deletion: dependents first. Resources that vanish with others are not listed.
@@ -43,13 +43,13 @@ pub(super) fn rank(kind: Kind) -> usize {
 
 /// The deletion of one resource.
 #[derive(Clone, Debug)]
-pub struct Erasure {
+pub struct Deletion {
     identity: Identity,
-    found: Found,
+    found: ExistingResource,
     calls: Vec<Call>,
 }
 
-impl Erasure {
+impl Deletion {
     /// Returns upstream's name of the kind.
     pub fn task(&self) -> &'static str {
         task(self.identity.0)
@@ -72,7 +72,7 @@ impl Erasure {
 }
 
 /// Returns the deletions of a cluster's own resources, in order.
-pub fn erasures(existing: &There) -> Vec<Erasure> {
+pub fn erasures(existing: &ExistingResources) -> Vec<Deletion> {
     let mut all = Vec::new();
     for kind in ORDER.into_iter().chain(LAST) {
         for (identity, found) in
@@ -81,7 +81,7 @@ pub fn erasures(existing: &There) -> Vec<Erasure> {
             let calls = erase(identity, found);
             if !calls.is_empty() {
                 let (identity, found) = (identity.clone(), found.clone());
-                all.push(Erasure { identity, found, calls });
+                all.push(Deletion { identity, found, calls });
             }
         }
     }
@@ -89,7 +89,7 @@ pub fn erasures(existing: &There) -> Vec<Erasure> {
 }
 
 /// Returns the calls that delete one resource.
-pub(super) fn erase(identity: &Identity, found: &Found) -> Vec<Call> {
+pub(super) fn erase(identity: &Identity, found: &ExistingResource) -> Vec<Call> {
     let (kind, name) = identity;
     let (id, around) = (found.id.as_str(), found.around.as_str());
     let ec2 = |operation, parameter: &str| vec![Call::ec2(operation, json!({parameter: id}))];

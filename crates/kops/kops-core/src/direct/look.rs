@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kops_api::Spec as _;
 use serde_json::{Value, json};
 
-use super::{Call, Found, Group, Identity, Scope, machines, network, serve};
+use super::{Call, ExistingResource, Group, Identity, Scope, machines, network, serve};
 use crate::model::aws::Kind;
 
 /// The most resources in one query for tags.
@@ -178,15 +178,15 @@ fn third(scope: &Scope, answers: &Answers) -> Vec<Call> {
 
 /// The existing resources of a cluster.
 #[derive(Clone, Debug, Default)]
-pub struct There {
-    pub(super) all: BTreeMap<Identity, Found>,
+pub struct ExistingResources {
+    pub(super) all: BTreeMap<Identity, ExistingResource>,
     /// Identities shared by two resources, with the ID of the first one.
     pub(super) doubled: Vec<(Identity, String)>,
     /// The scaling groups with their machines, by name.
     pub groups: BTreeMap<String, Group>,
 }
 
-impl There {
+impl ExistingResources {
     /// Parses the answers to all queries.
     pub fn read(scope: &Scope, answers: &Answers) -> Self {
         let mut found = Vec::new();
@@ -214,7 +214,7 @@ impl There {
     }
 
     /// Returns the resource with this identity.
-    pub fn find(&self, identity: &Identity) -> Option<&Found> {
+    pub fn find(&self, identity: &Identity) -> Option<&ExistingResource> {
         self.all.get(identity)
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Call, Fields, Found, Identity, Ids,
+    Call, ExistingResource, Fields, Identity, Ids,
     fields::{fields, id, id_list, is_owned, put_tags, sorted, tags},
     look::Answers,
 };
@@ -94,13 +94,18 @@ pub(super) fn groups(answers: &Answers) -> BTreeMap<String, Group> {
 
 /// Returns the path of the launch template's ID in a scaling group.
 fn template_path(one: &Value) -> &'static str {
-    match one.has("MixedInstancesPolicy.LaunchTemplate") {
-        true => "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification.LaunchTemplateId",
-        false => "LaunchTemplate.LaunchTemplateId",
+    if one.has("MixedInstancesPolicy.LaunchTemplate") {
+        "MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification.LaunchTemplateId"
+    } else {
+        "LaunchTemplate.LaunchTemplateId"
     }
 }
 
-pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
+pub(super) fn collect(
+    answers: &Answers,
+    cluster: &str,
+    to: &mut Vec<(Identity, ExistingResource)>,
+) {
     let versions: BTreeMap<&str, &Value> = answers
         .each("DescribeLaunchTemplateVersions", "launchTemplateVersionSet")
         .map(|one| (one.text("launchTemplateId"), one))
@@ -112,7 +117,7 @@ pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, 
         let mut fields = data.map(template_fields).unwrap_or_default();
         put_tags(&mut fields, &tags);
         let owned = is_owned(&tags, cluster);
-        let found = Found { id: id.to_owned(), fields, owned, around: String::new() };
+        let found = ExistingResource { id: id.to_owned(), fields, owned, around: String::new() };
         to.push(((Kind::LaunchTemplate, name), found));
     }
     for one in answers.each("DescribeAutoScalingGroups", "AutoScalingGroups") {
@@ -125,7 +130,7 @@ pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, 
         let mut fields = group_fields(one);
         put_tags(&mut fields, &tags);
         let owned = is_owned(&tags, cluster);
-        let found = Found { id: name.clone(), fields, owned, around: String::new() };
+        let found = ExistingResource { id: name.clone(), fields, owned, around: String::new() };
         to.push(((Kind::ScalingGroup, name), found));
     }
     for one in answers.each("DescribeLifecycleHooks", "LifecycleHooks") {
@@ -136,7 +141,8 @@ pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, 
             ("Heartbeat", text("HeartbeatTimeout")),
             ("Transition", text("LifecycleTransition")),
         ]);
-        let found = Found { id: hook.to_owned(), fields, owned: true, around: group.to_owned() };
+        let found =
+            ExistingResource { id: hook.to_owned(), fields, owned: true, around: group.to_owned() };
         to.push(((Kind::LifecycleHook, format!("{group}/{hook}")), found));
     }
 }
@@ -448,7 +454,7 @@ pub(super) fn group_call(name: &str, group: &ScalingGroup, ids: &Ids) -> Value {
 pub(super) fn group_changes(
     own: &Resource,
     group: &ScalingGroup,
-    found: &Found,
+    found: &ExistingResource,
     ids: &Ids,
     changed: &[&str],
 ) -> Vec<Call> {

@@ -5,7 +5,7 @@ use kops_api::Spec as _;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Found, Ids,
+    Call, ExistingResource, Ids,
     fields::{TAG, id},
     machines::{group_call, template_data},
     network::{rule, via},
@@ -18,7 +18,7 @@ use crate::{
 
 /// The creation of a resource, and the work left after it.
 #[derive(Clone, Debug)]
-pub struct Making {
+pub struct Creation {
     /// The call that creates the resource.
     pub call: Call,
     id: &'static str,
@@ -26,7 +26,7 @@ pub struct Making {
     pub later: Vec<String>,
 }
 
-impl Making {
+impl Creation {
     /// Records the ID in the answer to the creation under the resource's reference, and under further references that
     /// depend on it. Returns the ID.
     pub fn learn(&self, resource: &Resource, answer: &Value, ids: &mut Ids) -> String {
@@ -95,12 +95,12 @@ fn with_tags(mut parameters: Value, kind: &str, tags: &Tags) -> Value {
 }
 
 /// Returns the creation of a resource.
-pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Error> {
+pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Creation, Error> {
     let (name, tags) = (resource.name.as_str(), &resource.tags);
     let id = |to: &Ref| id(ids, to);
     let ec2 = |operation, parameters, id, later: &[&str]| {
         let later = later.iter().map(|field| (*field).to_owned()).collect();
-        Ok(Making { call: Call::ec2(operation, parameters), id, later })
+        Ok(Creation { call: Call::ec2(operation, parameters), id, later })
     };
     match &resource.body {
         Body::Vpc { cidr } => {
@@ -117,7 +117,7 @@ pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Err
             // Some servers ignore the tags of this call, so set them afterwards.
             let later = tags.keys().map(|key| format!("{TAG}{key}")).collect();
             let call = Call::ec2("CreateDhcpOptions", request);
-            Ok(Making { call, id: "dhcpOptions.dhcpOptionsId", later })
+            Ok(Creation { call, id: "dhcpOptions.dhcpOptionsId", later })
         }
         Body::DhcpOptionsAssociation { vpc, options } => {
             let request = json!({"VpcId": id(vpc), "DhcpOptionsId": id(options)});
@@ -160,7 +160,7 @@ pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Err
         Body::SecurityGroupRule(one) => {
             let call =
                 permission("Authorize", &rule(ids, one)).ok_or_else(|| internal_error(resource))?;
-            Ok(Making { call, id: "", later: Vec::new() })
+            Ok(Creation { call, id: "", later: Vec::new() })
         }
         Body::Volume { zone, ebs } => {
             let mut request = json!({"AvailabilityZone": zone, "Size": ebs.size, "VolumeType": ebs.class,
@@ -183,12 +183,12 @@ pub fn makes(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Err
 }
 
 /// Returns the creation of a resource outside EC2.
-fn make_outside_ec2(resource: &Resource, ids: &Ids, region: &str) -> Result<Making, Error> {
+fn make_outside_ec2(resource: &Resource, ids: &Ids, region: &str) -> Result<Creation, Error> {
     let (name, tags) = (resource.name.as_str(), &resource.tags);
     let id = |to: &Ref| id(ids, to);
     let made = |service, operation, parameters, id, later: &[&str]| {
         let later = later.iter().map(|field| (*field).to_owned()).collect();
-        Ok(Making { call: Call::new(service, operation, parameters), id, later })
+        Ok(Creation { call: Call::new(service, operation, parameters), id, later })
     };
     match &resource.body {
         Body::ScalingGroup(group) => {
@@ -376,7 +376,7 @@ fn group_tag(name: &str, mut tag: Value) -> Value {
 /// Returns the calls that change fields of an existing resource. Fields that cannot be changed are rejected.
 pub(super) fn changes(
     resource: &Resource,
-    found: &Found,
+    found: &ExistingResource,
     ids: &Ids,
     fields: &[String],
 ) -> Result<Vec<Call>, Error> {
@@ -413,7 +413,7 @@ fn tag_call(resource: &Resource, id: &str, tags: &Tags) -> Call {
 
 fn change_calls(
     resource: &Resource,
-    found: &Found,
+    found: &ExistingResource,
     ids: &Ids,
     fields: &[&str],
 ) -> Result<Vec<Call>, Error> {
@@ -524,7 +524,7 @@ fn change_calls(
 
 fn balancer_changes(
     resource: &Resource,
-    found: &Found,
+    found: &ExistingResource,
     ids: &Ids,
     fields: &[&str],
     fixed: &dyn Fn(&[&str]) -> Result<(), Error>,

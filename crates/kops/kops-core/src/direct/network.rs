@@ -4,11 +4,11 @@ use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{
-    Fields, Found, Identity, Ids,
+    ExistingResource, Fields, Identity, Ids,
     fields::{fields, id, is_owned, put_tags, sorted, tags},
     look::Answers,
 };
-use crate::model::aws::{Body, Kind, Peer, Ref, Resource, Rule, Via};
+use crate::model::aws::{Body, Kind, Peer, Ref, Resource, RouteTarget, Rule};
 
 /// The EC2 resources with a tag `Name`: their list in an answer, and the name of their IDs.
 const NAMED: [(Kind, &str, &str, &str); 9] = [
@@ -24,7 +24,11 @@ const NAMED: [(Kind, &str, &str, &str); 9] = [
 ];
 
 /// Collects the EC2 resources in the answers.
-pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, Found)>) {
+pub(super) fn collect(
+    answers: &Answers,
+    cluster: &str,
+    to: &mut Vec<(Identity, ExistingResource)>,
+) {
     for (kind, operation, list, id) in NAMED {
         for one in answers.each(operation, list) {
             let gone = ["deleting", "deleted", "failed"].contains(&one.text("state"));
@@ -39,7 +43,7 @@ pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, 
             let mut fields = fields_of(kind, one, answers);
             put_tags(&mut fields, &tags);
             let (owned, around) = (is_owned(&tags, cluster), around(kind, one));
-            let found = Found { id: one.text(id).to_owned(), fields, owned, around };
+            let found = ExistingResource { id: one.text(id).to_owned(), fields, owned, around };
             parts(kind, one, name, owned, to);
             to.push(((kind, name.to_owned()), found));
         }
@@ -50,7 +54,10 @@ pub(super) fn collect(answers: &Answers, cluster: &str, to: &mut Vec<(Identity, 
         put_tags(&mut fields, &tags);
         let owned = is_owned(&tags, cluster);
         let around = one.text("keyPairId").to_owned();
-        to.push(((Kind::SshKey, name.clone()), Found { id: name, fields, owned, around }));
+        to.push((
+            (Kind::SshKey, name.clone()),
+            ExistingResource { id: name, fields, owned, around },
+        ));
     }
 }
 
@@ -127,10 +134,16 @@ fn fields_of(kind: Kind, one: &Value, answers: &Answers) -> Fields {
 }
 
 /// Collects the resources that are described within another one.
-fn parts(kind: Kind, one: &Value, name: &str, owned: bool, to: &mut Vec<(Identity, Found)>) {
+fn parts(
+    kind: Kind,
+    one: &Value,
+    name: &str,
+    owned: bool,
+    to: &mut Vec<(Identity, ExistingResource)>,
+) {
     let mut put = |kind, identity: String, id: String, fields: Fields, around: &str| {
         let around = around.to_owned();
-        to.push(((kind, identity), Found { id, fields, owned, around }));
+        to.push(((kind, identity), ExistingResource { id, fields, owned, around }));
     };
     match kind {
         Kind::Vpc => {
@@ -187,17 +200,17 @@ pub(super) const VIAS: [(&str, &str); 6] = [
 ];
 
 /// Returns the wanted target of a route: the parameter and its value.
-pub(super) fn via(ids: &Ids, via: &Via) -> (&'static str, String) {
+pub(super) fn via(ids: &Ids, via: &RouteTarget) -> (&'static str, String) {
     match via {
-        Via::Internet(to) => ("GatewayId", id(ids, to)),
-        Via::Nat(to) => ("NatGatewayId", id(ids, to)),
-        Via::EgressOnly(to) => ("EgressOnlyInternetGatewayId", id(ids, to)),
-        Via::GivenInternet(id) => ("GatewayId", id.clone()),
-        Via::GivenNat(id) => ("NatGatewayId", id.clone()),
-        Via::GivenEgressOnly(id) => ("EgressOnlyInternetGatewayId", id.clone()),
-        Via::Instance(id) => ("InstanceId", id.clone()),
-        Via::Transit(id) => ("TransitGatewayId", id.clone()),
-        Via::Peering(id) => ("VpcPeeringConnectionId", id.clone()),
+        RouteTarget::Internet(to) => ("GatewayId", id(ids, to)),
+        RouteTarget::Nat(to) => ("NatGatewayId", id(ids, to)),
+        RouteTarget::EgressOnly(to) => ("EgressOnlyInternetGatewayId", id(ids, to)),
+        RouteTarget::GivenInternet(id) => ("GatewayId", id.clone()),
+        RouteTarget::GivenNat(id) => ("NatGatewayId", id.clone()),
+        RouteTarget::GivenEgressOnly(id) => ("EgressOnlyInternetGatewayId", id.clone()),
+        RouteTarget::Instance(id) => ("InstanceId", id.clone()),
+        RouteTarget::Transit(id) => ("TransitGatewayId", id.clone()),
+        RouteTarget::Peering(id) => ("VpcPeeringConnectionId", id.clone()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Call, Found, Identity, Ids, There,
+    Call, ExistingResource, ExistingResources, Identity, Ids,
     erase::{erase, rank},
     fields::{TAG, wanted},
     machines, make, network, serve,
@@ -117,7 +117,7 @@ pub(super) fn task(kind: Kind) -> &'static str {
 }
 
 /// Compares a model with the existing resources. Changes that are impossible in place are rejected.
-pub fn plan(model: &Model, existing: &There) -> Result<Plan, Error> {
+pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> {
     let (mut plan, mut met) = (Plan::default(), BTreeSet::new());
     for (to, resource) in ordered(model) {
         if let Some(id) = &resource.shared {
@@ -173,7 +173,7 @@ fn ordered(model: &Model) -> Vec<(&Ref, &Resource)> {
     all
 }
 
-fn single(existing: &There, identity: &Identity) -> Result<(), Error> {
+fn single(existing: &ExistingResources, identity: &Identity) -> Result<(), Error> {
     let other = existing.doubled.iter().find(|(doubled, _)| doubled == identity);
     let (Some((_, other)), Some(found)) = (other, existing.find(identity)) else { return Ok(()) };
     let reason =
@@ -196,7 +196,11 @@ fn created(resource: &Resource, ids: &Ids) -> Change {
     }
 }
 
-fn modified(resource: &Resource, found: &Found, ids: &Ids) -> Result<Option<Change>, Error> {
+fn modified(
+    resource: &Resource,
+    found: &ExistingResource,
+    ids: &Ids,
+) -> Result<Option<Change>, Error> {
     let (mut shown, mut fields) = (Vec::new(), Vec::new());
     for (name, value) in wanted(resource, ids) {
         let old = found.fields.get(&name).map_or("", String::as_str);
@@ -216,9 +220,10 @@ fn modified(resource: &Resource, found: &Found, ids: &Ids) -> Result<Option<Chan
 }
 
 fn difference(old: &str, new: &str) -> String {
-    match old.len().max(new.len()) > LONGEST {
-        true => "changed".to_owned(),
-        false => format!("{old:?} -> {new:?}"),
+    if old.len().max(new.len()) > LONGEST {
+        "changed".to_owned()
+    } else {
+        format!("{old:?} -> {new:?}")
     }
 }
 
@@ -226,16 +231,17 @@ fn difference(old: &str, new: &str) -> String {
 pub fn changes(
     resource: &Resource,
     id: &str,
-    existing: &There,
+    existing: &ExistingResources,
     ids: &Ids,
     fields: &[String],
 ) -> Result<Vec<Call>, Error> {
     let found = identity(resource, ids).and_then(|identity| existing.find(&identity).cloned());
-    let found = found.unwrap_or_else(|| Found { id: id.to_owned(), ..Found::default() });
+    let found = found
+        .unwrap_or_else(|| ExistingResource { id: id.to_owned(), ..ExistingResource::default() });
     make::changes(resource, &found, ids, fields)
 }
 
-fn stale(existing: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
+fn stale(existing: &ExistingResources, met: &BTreeSet<Identity>, plan: &mut Plan) {
     let mut all: Vec<_> = existing.all.iter().collect();
     all.sort_by_key(|(identity, _)| rank(identity.0));
     for (identity, found) in all {
@@ -251,7 +257,7 @@ fn stale(existing: &There, met: &BTreeSet<Identity>, plan: &mut Plan) {
     }
 }
 
-fn outdated(model: &Model, existing: &There, plan: &Plan) -> Vec<(String, String)> {
+fn outdated(model: &Model, existing: &ExistingResources, plan: &Plan) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for resource in model.of_kind(Kind::ScalingGroup) {
         let (Body::ScalingGroup(body), Some(group)) =

@@ -6,7 +6,7 @@ use kops_api::Spec as _;
 use serde_json::Value;
 
 use super::{
-    Fields, Found, Identity, Ids, Scope,
+    ExistingResource, Fields, Identity, Ids, Scope,
     fields::{document, fields, id, id_list, is_owned, put_tags, sorted, tags},
     look::Answers,
 };
@@ -29,7 +29,11 @@ pub(super) fn owned_arns(answers: &Answers, scope: &Scope) -> Vec<String> {
     tags.into_iter().filter(|(_, tags)| own(tags)).map(|(arn, _)| arn.to_owned()).collect()
 }
 
-pub(super) fn collect(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+pub(super) fn collect(
+    answers: &Answers,
+    scope: &Scope,
+    to: &mut Vec<(Identity, ExistingResource)>,
+) {
     balancers(answers, scope, to);
     rights(answers, scope, to);
     events(answers, scope, to);
@@ -47,7 +51,7 @@ fn attributes<'a>(
     list.iter().map(|one| (one.text("Key"), one.text("Value"))).collect()
 }
 
-fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, ExistingResource)>) {
     let (own, tagged) = (owned_arns(answers, scope), balancer_tags(answers));
     let is_own = |arn: &str| own.iter().any(|one| one == arn);
     for one in answers.each("DescribeLoadBalancers", "LoadBalancers") {
@@ -77,7 +81,7 @@ fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) 
         put_tags(&mut all, tags);
         let around = format!("{} {}", one.text("DNSName"), one.text("CanonicalHostedZoneId"));
         let name = tags.get("Name").cloned().unwrap_or_default();
-        let found = Found { id: arn.to_owned(), fields: all, owned: true, around };
+        let found = ExistingResource { id: arn.to_owned(), fields: all, owned: true, around };
         to.push(((Kind::NetworkBalancer, name), found));
     }
     for one in answers.each("DescribeListeners", "Listeners") {
@@ -92,11 +96,11 @@ fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) 
             ("Policy", one.text("SslPolicy").to_owned()),
         ]);
         let identity = format!("{} {}", one.text("LoadBalancerArn"), one.text("Port"));
-        let found = Found {
+        let found = ExistingResource {
             id: one.text("ListenerArn").to_owned(),
             fields: all,
             owned: true,
-            ..Found::default()
+            ..ExistingResource::default()
         };
         to.push(((Kind::Listener, identity), found));
     }
@@ -123,7 +127,12 @@ fn balancers(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) 
             ("Termination", set(TERMINATION)),
         ]);
         put_tags(&mut all, tags);
-        let found = Found { id: arn.to_owned(), fields: all, owned: true, ..Found::default() };
+        let found = ExistingResource {
+            id: arn.to_owned(),
+            fields: all,
+            owned: true,
+            ..ExistingResource::default()
+        };
         to.push(((Kind::TargetGroup, text("TargetGroupName")), found));
     }
 }
@@ -139,7 +148,7 @@ fn decode_document(text: &str) -> String {
     document(&decoded.unwrap_or_else(|| text.to_owned()))
 }
 
-fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, ExistingResource)>) {
     let mut own = BTreeSet::new();
     for one in answers.each("GetAccountAuthorizationDetails", "RoleDetailList") {
         let (name, tags) = (one.text("RoleName"), tags(one.list("Tags")));
@@ -152,11 +161,15 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         let mut all = fields([("Assumed", assumed), ("Boundary", boundary)]);
         put_tags(&mut all, &tags);
         let arn = one.text("Arn").to_owned();
-        let found = Found { id: name.to_owned(), fields: all, owned: true, around: arn };
+        let found = ExistingResource { id: name.to_owned(), fields: all, owned: true, around: arn };
         to.push(((Kind::Role, name.to_owned()), found));
         let mut put = |kind, id: &str, all| {
-            let found =
-                Found { id: id.to_owned(), fields: all, owned: true, around: name.to_owned() };
+            let found = ExistingResource {
+                id: id.to_owned(),
+                fields: all,
+                owned: true,
+                around: name.to_owned(),
+            };
             to.push(((kind, format!("{name}/{id}")), found));
         };
         for policy in one.list("RolePolicyList") {
@@ -173,7 +186,8 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         // An interrupted run may leave a profile without a role; it is identified by its name.
         let owned = own.contains(role) || (role.is_empty() && own.contains(name.as_str()));
         let all = fields([("Role", role.to_owned())]);
-        let found = Found { id: name.clone(), fields: all, owned, around: role.to_owned() };
+        let found =
+            ExistingResource { id: name.clone(), fields: all, owned, around: role.to_owned() };
         to.push(((Kind::InstanceProfile, name), found));
     }
     for (parameters, page) in answers.of("GetOpenIDConnectProvider") {
@@ -186,23 +200,23 @@ fn rights(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         let owned = is_owned(&tags(page.list("Tags")), &scope.cluster);
         let arn = parameters.text("OpenIDConnectProviderArn").to_owned();
         let identity = (Kind::OidcProvider, scope.cluster.clone());
-        to.push((identity, Found { id: arn, fields: all, owned, ..Found::default() }));
+        to.push((
+            identity,
+            ExistingResource { id: arn, fields: all, owned, ..ExistingResource::default() },
+        ));
     }
 }
 
-fn events(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+fn events(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, ExistingResource)>) {
     let owned = |answer: Option<&Value>, pairs: bool| {
         let Some(answer) = answer else { return false };
-        let tags: Tags = match pairs {
-            true => tags(answer.list("Tags")),
-            false => {
-                let members = answer.at("Tags").and_then(Value::as_object).into_iter().flatten();
-                members
-                    .map(|(key, value)| {
-                        (key.clone(), value.as_str().unwrap_or_default().to_owned())
-                    })
-                    .collect()
-            }
+        let tags: Tags = if pairs {
+            tags(answer.list("Tags"))
+        } else {
+            let members = answer.at("Tags").and_then(Value::as_object).into_iter().flatten();
+            members
+                .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+                .collect()
         };
         is_owned(&tags, &scope.cluster)
     };
@@ -214,7 +228,8 @@ fn events(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
             ("Policy", document(&set("Policy"))),
         ]);
         let owned = owned(answers.about("ListQueueTags", "QueueUrl", url), false);
-        let found = Found { id: set("QueueArn"), fields: all, owned, around: url.to_owned() };
+        let found =
+            ExistingResource { id: set("QueueArn"), fields: all, owned, around: url.to_owned() };
         to.push(((Kind::Queue, scope.queue.clone()), found));
     }
     let targeted: BTreeSet<&str> =
@@ -223,7 +238,12 @@ fn events(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         let (name, arn) = (rule.text("Name"), rule.text("Arn"));
         let all = fields([("Pattern", document(rule.text("EventPattern")))]);
         let owned = owned(answers.about("ListTagsForResource", "ResourceARN", arn), true);
-        let found = |all| Found { id: name.to_owned(), fields: all, owned, around: arn.to_owned() };
+        let found = |all| ExistingResource {
+            id: name.to_owned(),
+            fields: all,
+            owned,
+            around: arn.to_owned(),
+        };
         to.push(((Kind::EventRule, name.to_owned()), found(all)));
         if targeted.contains(name) {
             to.push(((Kind::EventTarget, name.to_owned()), found(Fields::new())));
@@ -236,7 +256,7 @@ pub(super) fn dns(name: &str) -> String {
     name.trim_end_matches('.').replace("\\052", "*").to_lowercase()
 }
 
-fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
+fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, ExistingResource)>) {
     let pages = answers.of("ListResourceRecordSets");
     for (parameters, one) in pages.flat_map(|(parameters, page)| {
         page.list("ResourceRecordSets").iter().map(move |one| (parameters, one))
@@ -256,13 +276,13 @@ fn names(answers: &Answers, scope: &Scope, to: &mut Vec<(Identity, Found)>) {
         let mut whole = one.clone();
         whole.set("zone", parameters.text("Id"));
         let around = whole.to_string();
-        let found = Found { id: identity.clone(), fields: all, owned: true, around };
+        let found = ExistingResource { id: identity.clone(), fields: all, owned: true, around };
         to.push(((Kind::Record, identity), found));
     }
     for (_, page) in answers.of("GetHostedZone") {
         for vpc in page.list("VPCs") {
             let id = vpc.text("VPCId").to_owned();
-            let found = Found { id: id.clone(), ..Found::default() };
+            let found = ExistingResource { id: id.clone(), ..ExistingResource::default() };
             to.push(((Kind::ZoneAssociation, id), found));
         }
     }

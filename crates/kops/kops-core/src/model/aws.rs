@@ -34,8 +34,8 @@ pub use self::{
     graph::Model,
     resource::{
         Balancer, BlockDevice, Body, Disk, Distribution, Ebs, HealthCheck, Kind, LaunchTemplate,
-        Listener, Mapping, MetadataService, Peer, Ref, Resource, Rule, ScalingGroup, SpotOptions,
-        SubnetBody, Tags, TargetGroup, Via, WarmPool,
+        Listener, Mapping, MetadataService, Peer, Ref, Resource, RouteTarget, Rule, ScalingGroup,
+        SpotOptions, SubnetBody, Tags, TargetGroup, WarmPool,
     },
 };
 use crate::Error;

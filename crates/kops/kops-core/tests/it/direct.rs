@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use kops_core::{
-    direct::{Answers, Call, Ids, Plan, Scope, There, changes, erasures, makes, plan, questions},
+    direct::{
+        Answers, Call, ExistingResources, Ids, Plan, Scope, changes, erasures, makes, plan,
+        questions,
+    },
     model::aws::{Kind, Model, Ref},
 };
 use serde_json::{Value, json};
@@ -17,13 +20,13 @@ fn model() -> Model {
 }
 
 /// Answers all queries; most answers are empty.
-fn answer_all(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (There, usize) {
+fn answer_all(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (ExistingResources, usize) {
     let mut answers = Answers::default();
     let mut count = 0;
     loop {
         let next = questions(scope, &answers);
         if next.is_empty() {
-            return (There::read(scope, &answers), count);
+            return (ExistingResources::read(scope, &answers), count);
         }
         for call in next {
             assert!(count < 100, "the questions do not end");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kops_core::{
-    direct::{self, Call, Change, Erasure, Ids, There},
+    direct::{self, Call, Change, Deletion, ExistingResources, Ids},
     model::aws::{Model, Ref},
 };
 use serde_json::Value;
@@ -32,7 +32,7 @@ const BUSY: [&str; 6] = [
 pub(super) struct Actor<'a> {
     client: &'a aws::Client,
     model: &'a Model,
-    existing: &'a There,
+    existing: &'a ExistingResources,
     ids: Ids,
     /// `true` if a resource was created that AWS may not have propagated yet.
     has_made: bool,
@@ -42,7 +42,7 @@ impl<'a> Actor<'a> {
     pub(super) fn new(
         client: &'a aws::Client,
         model: &'a Model,
-        existing: &'a There,
+        existing: &'a ExistingResources,
         ids: Ids,
     ) -> Self {
         Self { client, model, existing, ids, has_made: false }
@@ -115,8 +115,8 @@ fn is_unknown_yet(error: &aws::Error) -> bool {
 }
 
 /// Deletes resources in order. Each call is retried while another resource blocks it.
-pub(super) async fn erase(client: &aws::Client, erasures: &[Erasure]) -> Result<(), Error> {
-    for call in erasures.iter().flat_map(Erasure::calls) {
+pub(super) async fn erase(client: &aws::Client, erasures: &[Deletion]) -> Result<(), Error> {
+    for call in erasures.iter().flat_map(Deletion::calls) {
         erase_one(client, call).await?;
     }
     Ok(())

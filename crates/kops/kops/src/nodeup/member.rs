@@ -22,7 +22,7 @@ use kops_core::{
 };
 use pki::Authority;
 use tokio::time::sleep;
-use vfs::{Secrecy, Since, Version};
+use vfs::{Precondition, Secrecy, Version};
 
 use super::NodeContext;
 use crate::{
@@ -252,9 +252,10 @@ impl MemberVolume {
     /// Marks the volume as used: from now on it may hold votes of the present cluster.
     fn use_volume(&self, tag: Tag, known: &StoredState) -> Result<(), Error> {
         let generation = known.generation().unwrap_or_else(|| tag.generation.clone());
-        match tag.used && tag.generation == generation {
-            true => Ok(()),
-            false => self.write_tag(&Tag { used: true, generation, ..tag }),
+        if tag.used && tag.generation == generation {
+            Ok(())
+        } else {
+            self.write_tag(&Tag { used: true, generation, ..tag })
         }
     }
 
@@ -320,11 +321,14 @@ impl MemberVolume {
             return Ok(Content::Foreign);
         }
         let data = entries(&self.volume.join("data"))?;
-        Ok(match data.iter().any(|name| name == "member") {
-            true => Content::Data,
-            false if data.is_empty() => Content::Blank,
-            false => Content::Foreign,
-        })
+        let content = if data.iter().any(|name| name == "member") {
+            Content::Data
+        } else if data.is_empty() {
+            Content::Blank
+        } else {
+            Content::Foreign
+        };
+        Ok(content)
     }
 
     fn stored_state(&self) -> Result<StoredState, Error> {
@@ -341,7 +345,7 @@ impl MemberVolume {
     ) -> Result<Start, Error> {
         let content = self.content()?;
         let quorum: Option<Vec<_>> = quorum.map(|members| {
-            let known = members.iter().map(|m| member::Known {
+            let known = members.iter().map(|m| member::EtcdMember {
                 peer_url: m.peer_urls.first().cloned().unwrap_or_default(),
                 name: m.name.clone(),
                 learner: m.is_learner,
@@ -381,16 +385,16 @@ impl MemberVolume {
         let name = self.backups.report_path(generation, &self.member);
         let since = match self.backups.store.read(&name)? {
             Some((old, _)) if old == id.as_bytes() => return Ok(()),
-            Some((_, version)) => Since::Read(version),
-            None => Since::Absent,
+            Some((_, version)) => Precondition::Read(version),
+            None => Precondition::Absent,
         };
         self.backups.store.write(&name, id.as_bytes(), &since, Secrecy::Open)?;
         Ok(())
     }
 
     fn mark(&self, mark: &Mark, known: &StoredState) -> Result<(), Error> {
-        let since = known.begun.as_ref().map(|(_, version)| Since::Read(version.clone()));
-        self.backups.set_mark(mark, &since.unwrap_or(Since::Absent), rt::now().into())?;
+        let since = known.begun.as_ref().map(|(_, version)| Precondition::Read(version.clone()));
+        self.backups.set_mark(mark, &since.unwrap_or(Precondition::Absent), rt::now().into())?;
         self.backups.forget_commands(mark)
     }
 }
@@ -451,7 +455,7 @@ mod tests {
         let (a, b) = (place(dir.path(), "a"), place(dir.path(), "b"));
         run(&a);
         let spec = b.backups.path("control/etcd-cluster-spec");
-        b.backups.store.write(&spec, b"{}", &Since::Absent, Secrecy::Open).unwrap();
+        b.backups.store.write(&spec, b"{}", &Precondition::Absent, Secrecy::Open).unwrap();
         let restore = b.backups.command("backup", rt::now().into()).unwrap();
         // A member with data no longer runs it, and a member without data does not start.
         assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
@@ -491,7 +495,7 @@ mod tests {
         // A store with a backup but no mark belongs to an earlier cluster.
         let c = place(dir.path(), "c");
         let path = c.backups.path("2026-11-23T10:00:00Z-000000/_etcd_backup.meta");
-        c.backups.store.write(&path, b"{}", &Since::Absent, Secrecy::Open).unwrap();
+        c.backups.store.write(&path, b"{}", &Precondition::Absent, Secrecy::Open).unwrap();
         assert!(matches!(decide(&c), Start::Refuse(reason) if reason.contains("backup")));
     }
 }

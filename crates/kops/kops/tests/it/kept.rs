@@ -31,7 +31,7 @@ impl TestStore {
         let mut out = Vec::new();
         let environment = |name: &str| (name == "KOPS_STATE_STORE").then(|| state.clone());
         let now = SystemTime::UNIX_EPOCH;
-        let mut around = kops::Surroundings { now, out: &mut out, environment: &environment };
+        let mut around = kops::CommandEnvironment { now, out: &mut out, environment: &environment };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|e| panic!("{e}"));
         runtime.block_on(kops::run(&args, &mut around)).map_err(|e| e.to_string())?;

@@ -101,8 +101,11 @@ impl Moto {
             })
         };
         let mut out = Vec::new();
-        let mut around =
-            kops::Surroundings { now: SystemTime::now(), out: &mut out, environment: &environment };
+        let mut around = kops::CommandEnvironment {
+            now: SystemTime::now(),
+            out: &mut out,
+            environment: &environment,
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|e| panic!("{e}"));
         runtime.block_on(kops::run(&args, &mut around)).map_err(|e| e.to_string())?;
@@ -339,7 +342,7 @@ fn groups_come_and_go(moto: &Moto) {
 fn inventory(moto: &Moto) -> Vec<String> {
     let environment = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| moto.endpoint.clone());
     let client = aws::Client::open("eu-west-1", &environment).unwrap_or_else(|e| panic!("{e}"));
-    let given = aws::Given { key: "a".to_owned(), secret: "b".to_owned(), from: "test" };
+    let given = aws::StaticKey { key: "a".to_owned(), secret: "b".to_owned(), from: "test" };
     let client = client.with_key(given);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

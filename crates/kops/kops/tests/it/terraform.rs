@@ -78,12 +78,13 @@ impl Demo {
         while let Some(next) = open.pop() {
             for entry in fs::read_dir(next).unwrap_or_else(|e| panic!("{e}")) {
                 let path = entry.unwrap_or_else(|e| panic!("{e}")).path();
-                match path.is_dir() {
-                    true => open.push(path),
-                    false => all.push((
+                if path.is_dir() {
+                    open.push(path);
+                } else {
+                    all.push((
                         path.display().to_string(),
                         fs::read_to_string(path).unwrap_or_else(|e| panic!("{e}")),
-                    )),
+                    ));
                 }
             }
         }

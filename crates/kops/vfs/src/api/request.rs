@@ -3,7 +3,7 @@
 use http::{Method, StatusCode, header, request::Parts};
 
 use super::{Refusal, refuse};
-use crate::{Since, Version};
+use crate::{Precondition, Version};
 
 /// The most query parameters of a request.
 const MOST_PARAMETERS: usize = 32;
@@ -17,7 +17,7 @@ pub(super) struct S3Request {
     pub(super) key: String,
     pub(super) query: Vec<(String, String)>,
     /// The precondition; `None` for an unconditional request.
-    pub(super) since: Option<Since>,
+    pub(super) since: Option<Precondition>,
     pub(super) length: u64,
 }
 
@@ -65,9 +65,9 @@ impl S3Request {
         }
         let since = match (text(header::IF_NONE_MATCH), text(header::IF_MATCH)) {
             (None, None) => None,
-            (Some("*"), None) => Some(Since::Absent),
+            (Some("*"), None) => Some(Precondition::Absent),
             (None, Some(tag)) if !tag.contains([',', '*']) => {
-                Some(Since::Read(Version(format!("\"{}\"", tag.trim_matches('"')))))
+                Some(Precondition::Read(Version(format!("\"{}\"", tag.trim_matches('"')))))
             }
             _ => {
                 return invalid(

@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 use http::{StatusCode, request::Parts};
 
-use super::{Refusal, Right, denied, refuse, request::S3Request};
+use super::{AccessKey, Refusal, denied, refuse, request::S3Request};
 use crate::body::sum_of;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -48,9 +48,9 @@ fn mac(key: &[u8], text: &str) -> hmac::Tag {
 pub(super) fn verify<'a>(
     head: &Parts,
     request: &S3Request,
-    rights: &'a [Right],
+    rights: &'a [AccessKey],
     now: SystemTime,
-) -> Result<(&'a Right, String), Refusal> {
+) -> Result<(&'a AccessKey, String), Refusal> {
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let Some(authorization) = text("authorization") else { return denied() };
     let malformed = |why: &str| {

@@ -3,7 +3,7 @@
 use api_meta::Timestamp;
 use aws::xml;
 
-use crate::Listed;
+use crate::ObjectInfo;
 
 /// The largest answer that is neither an object nor a listing, in bytes.
 pub(super) const LARGEST: usize = 64 << 10;
@@ -13,15 +13,15 @@ const DEEPEST: usize = 8;
 /// A page of a listing.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Page {
-    pub(super) objects: Vec<Listed>,
+    pub(super) objects: Vec<ObjectInfo>,
     pub(super) prefixes: Vec<String>,
     /// The continuation token of the next page.
     pub(super) next: Option<String>,
 }
 
 /// Returns an empty entry.
-fn unknown() -> Listed {
-    Listed { name: String::new(), size: 0, modified: Timestamp::from_unix(0, 0) }
+fn unknown() -> ObjectInfo {
+    ObjectInfo { name: String::new(), size: 0, modified: Timestamp::from_unix(0, 0) }
 }
 
 impl Page {
@@ -101,7 +101,7 @@ mod tests {
         let page = Page::read(WHOLE.as_bytes()).unwrap();
         let modified = "2026-11-23T10:00:00Z".parse().unwrap();
         let (first, second) = (&page.objects[0], &page.objects[1]);
-        assert_eq!(*first, Listed { name: "x/a+b c".to_owned(), size: 12, modified });
+        assert_eq!(*first, ObjectInfo { name: "x/a+b c".to_owned(), size: 12, modified });
         assert_eq!(*second, unknown());
         assert_eq!((page.prefixes, page.next), (vec!["x/d/".to_owned()], Some("a&b!".to_owned())));
         let last = Page::read(WHOLE.replace("true", "false").as_bytes()).unwrap();

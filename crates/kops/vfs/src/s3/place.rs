@@ -86,9 +86,10 @@ impl BucketLocation {
         let end = if region.starts_with("cn-") { ".cn" } else { "" };
         let host = format!("s3.dualstack.{region}.amazonaws.com{end}");
         // A wildcard certificate covers only one level of names below the server's.
-        let (host, path) = match self.bucket.contains('.') {
-            true => (host, format!("/{}", self.bucket)),
-            false => (format!("{}.{host}", self.bucket), String::new()),
+        let (host, path) = if self.bucket.contains('.') {
+            (host, format!("/{}", self.bucket))
+        } else {
+            (format!("{}.{host}", self.bucket), String::new())
         };
         Address { server: format!("https://{host}"), host, path }
     }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use aws::{Given, Source};
+use aws::{Source, StaticKey};
 use bytes::Bytes;
 use client::{ClientTls, HttpTransport, Transport as _};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
@@ -173,11 +173,10 @@ impl std::fmt::Debug for Connection {
 fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error> {
     let address = place.address(region);
     let failed = |cause: String| Error::Server { address: address.server.clone(), cause };
-    let tls = match address.server.starts_with("http:") {
-        true => ClientTls::anyone(),
-        false => {
-            aws::trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
-        }
+    let tls = if address.server.starts_with("http:") {
+        ClientTls::anyone()
+    } else {
+        aws::trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
     };
     let transport = HttpTransport::kept_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;
@@ -187,7 +186,7 @@ fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error>
 impl Server {
     pub(super) fn new(place: BucketLocation) -> Result<Self, Error> {
         let connection = Mutex::new(Arc::new(connection(&place, &place.region)?));
-        let given = place.own.as_ref().map(|own| Given {
+        let given = place.own.as_ref().map(|own| StaticKey {
             key: own.key.clone(),
             secret: own.secret.clone(),
             from: "S3_ACCESS_KEY_ID",
@@ -356,8 +355,9 @@ async fn save(
             file.write_all(&data).map_err(failed())?;
         }
     }
-    match written == length {
-        true => file.sync_all().map_err(failed()),
-        false => Err(call.nonsense("it was truncated")),
+    if written == length {
+        file.sync_all().map_err(failed())
+    } else {
+        Err(call.nonsense("it was truncated"))
     }
 }

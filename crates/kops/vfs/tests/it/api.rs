@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use vfs::{Api, Error, Right, Secrecy, Since, Store};
+use vfs::{AccessKey, Api, Error, Precondition, Secrecy, Store};
 
 use crate::store::count_up;
 
@@ -16,9 +16,9 @@ struct TestServer {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-fn right(id: &str, prefix: &str, writes: Option<&str>) -> Right {
+fn right(id: &str, prefix: &str, writes: Option<&str>) -> AccessKey {
     let (id, writes) = (id.to_owned(), writes.map(str::to_owned));
-    Right { secret: format!("{id}-secret"), id, prefix: prefix.to_owned(), writes }
+    AccessKey { secret: format!("{id}-secret"), id, prefix: prefix.to_owned(), writes }
 }
 
 impl TestServer {
@@ -88,20 +88,23 @@ impl Drop for TestServer {
 fn served_store_behaves_like_a_directory() {
     let served = TestServer::start();
     let store = served.all();
-    let write = |name: &str, content: &str, since: &Since| {
+    let write = |name: &str, content: &str, since: &Precondition| {
         store.write(name, content.as_bytes(), since, Secrecy::Open)
     };
     assert!(store.read("a.local/config").unwrap().is_none());
-    let first = write("a.local/config", "one", &Since::Absent).unwrap();
-    assert!(matches!(write("a.local/config", "two", &Since::Absent), Err(Error::Conflict { .. })));
-    let second = write("a.local/config", "two", &Since::Read(first.clone())).unwrap();
-    let lost = write("a.local/config", "three", &Since::Read(first.clone()));
+    let first = write("a.local/config", "one", &Precondition::Absent).unwrap();
+    assert!(matches!(
+        write("a.local/config", "two", &Precondition::Absent),
+        Err(Error::Conflict { .. })
+    ));
+    let second = write("a.local/config", "two", &Precondition::Read(first.clone())).unwrap();
+    let lost = write("a.local/config", "three", &Precondition::Read(first.clone()));
     assert!(matches!(lost, Err(Error::Conflict { .. })));
     assert!(matches!(store.remove("a.local/config", &first), Err(Error::Conflict { .. })));
     let (content, version) = store.read("a.local/config").unwrap().unwrap();
     assert_eq!((&content[..], &version), (&b"two"[..], &second));
-    write("a.local/pki/a b+c&d%", "x", &Since::Absent).unwrap();
-    write("b.local/config", "x", &Since::Absent).unwrap();
+    write("a.local/pki/a b+c&d%", "x", &Precondition::Absent).unwrap();
+    write("b.local/config", "x", &Precondition::Absent).unwrap();
     assert_eq!(
         store.list("").unwrap(),
         ["a.local/config", "a.local/pki/a b+c&d%", "b.local/config"]
@@ -161,7 +164,7 @@ fn rejects_requests_without_rights() {
     let served = TestServer::start();
     let all = served.all();
     for name in ["a.local/config", "a.local.evil/key", "b.local/pki/private/ca"] {
-        all.write(name, b"secret", &Since::Absent, Secrecy::Private).unwrap();
+        all.write(name, b"secret", &Precondition::Absent, Secrecy::Private).unwrap();
     }
     let says = |store: &Store, reason: &str| {
         let (_, version) = all.read("b.local/pki/private/ca").unwrap().unwrap();
@@ -171,7 +174,7 @@ fn rejects_requests_without_rights() {
             store.list("b.local").map(drop),
             store.list("").map(drop),
             store.entries("").map(drop),
-            store.write("b.local/new", b"x", &Since::Absent, Secrecy::Open).map(drop),
+            store.write("b.local/new", b"x", &Precondition::Absent, Secrecy::Open).map(drop),
             store.discard("b.local/pki/private/ca"),
             store.remove("b.local/pki/private/ca", &version),
             store.read("a.local.evil/key").map(drop),
@@ -193,14 +196,14 @@ fn rejects_requests_without_rights() {
         let error = done.unwrap_err().to_string();
         assert!(error.contains("SignatureDoesNotMatch"), "{error}");
     }
-    assert!(forged.write("a.local/backups/x", b"x", &Since::Absent, Secrecy::Open).is_err());
+    assert!(forged.write("a.local/backups/x", b"x", &Precondition::Absent, Secrecy::Open).is_err());
     assert_eq!(all.list("a.local/backups").unwrap(), [""; 0]);
     says(&served.by("nobody", "x", "s3://bucket"), "InvalidAccessKeyId");
     // A key of one cluster reaches only that cluster.
     let own = served.by("a", "a-secret", "s3://bucket");
     says(&own, "AccessDenied");
     assert_eq!(own.list("a.local").unwrap(), ["a.local/config"]);
-    let write = |name| own.write(name, b"x", &Since::Absent, Secrecy::Open);
+    let write = |name| own.write(name, b"x", &Precondition::Absent, Secrecy::Open);
     write("a.local/backups/new").unwrap();
     assert!(write("a.local/new").unwrap_err().to_string().contains("AccessDenied"));
     assert!(own.discard("a.local/config").is_err());
@@ -217,7 +220,7 @@ fn rejects_requests_without_rights() {
     assert!(reader.read("b.local/pki/private/ca").unwrap().is_some());
     assert!(
         reader
-            .write("x", b"x", &Since::Absent, Secrecy::Open)
+            .write("x", b"x", &Precondition::Absent, Secrecy::Open)
             .unwrap_err()
             .to_string()
             .contains("403")
@@ -228,7 +231,7 @@ fn rejects_requests_without_rights() {
 #[test]
 fn rejects_hostile_requests() {
     let served = TestServer::start();
-    served.all().write("a", b"secret", &Since::Absent, Secrecy::Open).unwrap();
+    served.all().write("a", b"secret", &Precondition::Absent, Secrecy::Open).unwrap();
     let scope = "Credential=all/20260101/us-east-1/s3/aws4_request";
     let zeros = "0".repeat(64);
     let empty = "AWS4-HMAC-SHA256 Credential=,SignedHeaders=,Signature=";

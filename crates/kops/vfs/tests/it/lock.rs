@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Timestamp;
-use vfs::{Error, Secrecy, Since};
+use vfs::{Error, Precondition, Secrecy};
 
 use crate::store;
 
@@ -37,7 +37,7 @@ fn unreadable_lock_counts_as_held() {
     let (_dir, store) = store();
     for content in ["", "{\"holder\": \"ann\"", "{\"until\": 5}", "[]"] {
         let name = format!("lock-{}", content.len());
-        store.write(&name, content.as_bytes(), &Since::Absent, Secrecy::Open).unwrap();
+        store.write(&name, content.as_bytes(), &Precondition::Absent, Secrecy::Open).unwrap();
         let taken = store.lock(&name, "bob", Timestamp::from_unix(i64::from(u32::MAX), 0), HOUR);
         assert!(matches!(taken, Err(Error::Locked { .. })), "{content}");
     }

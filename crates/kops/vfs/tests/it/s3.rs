@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfs::{Error, Secrecy, Since};
+use vfs::{Error, Precondition, Secrecy};
 
 use crate::fake::{Fake, ReceivedRequest, Reply, open, problem, whole};
 
@@ -81,9 +81,12 @@ fn keeps_credentials_from_other_servers() {
     assert!(error.contains("it redirects to another server, which gets no credentials"), "{error}");
     assert!(other.requests().is_empty());
     // A valid region in the answer is used for the next signature, at the same server; an invalid one is not.
-    let moved = Fake::start(|request, _| match request.head.contains("/eu-west-1/s3/") {
-        true => whole(OK, "ETag: \"a\"\r\n", "here"),
-        false => whole("400 Bad Request", "x-amz-bucket-region: eu-west-1\r\n", ""),
+    let moved = Fake::start(|request, _| {
+        if request.head.contains("/eu-west-1/s3/") {
+            whole(OK, "ETag: \"a\"\r\n", "here")
+        } else {
+            whole("400 Bad Request", "x-amz-bucket-region: eu-west-1\r\n", "")
+        }
     });
     let store = moved.store();
     assert_eq!(store.read("a").unwrap().unwrap().0, b"here");
@@ -100,24 +103,28 @@ fn keeps_credentials_from_other_servers() {
 
 #[test]
 fn writes_are_conditional_on_the_version_read() {
-    let write = |fake: &Fake, since: &Since| fake.store().write("a", b"mine", since, Secrecy::Open);
+    let write =
+        |fake: &Fake, since: &Precondition| fake.store().write("a", b"mine", since, Secrecy::Open);
     let fresh = Fake::start(|request, _| match request.method.as_str() {
         "PUT" => whole(OK, "ETag: \"1\"\r\n", ""),
         _ => absent(request),
     });
-    let version = write(&fresh, &Since::Absent).unwrap();
+    let version = write(&fresh, &Precondition::Absent).unwrap();
     assert!(fresh.requests()[1].head.to_lowercase().contains("if-none-match: *"));
     let held = Fake::start(|request, _| match request.method.as_str() {
         "PUT" => problem("412 Precondition Failed", "PreconditionFailed"),
         _ => whole(OK, "ETag: \"1\"\r\n", ""),
     });
-    let lost = write(&held, &Since::Read(version.clone()));
+    let lost = write(&held, &Precondition::Read(version.clone()));
     assert!(matches!(lost, Err(Error::Conflict { .. })));
     assert!(held.requests()[1].head.to_lowercase().contains("if-match: \"1\""));
     // A server that ignores conditions is not asked to overwrite another version.
     let lax = Fake::start(|_, _| whole(OK, "ETag: \"2\"\r\n", ""));
-    assert!(matches!(write(&lax, &Since::Absent), Err(Error::Conflict { .. })));
-    assert!(matches!(write(&lax, &Since::Read(version.clone())), Err(Error::Conflict { .. })));
+    assert!(matches!(write(&lax, &Precondition::Absent), Err(Error::Conflict { .. })));
+    assert!(matches!(
+        write(&lax, &Precondition::Read(version.clone())),
+        Err(Error::Conflict { .. })
+    ));
     assert!(matches!(lax.store().remove("a", &version), Err(Error::Conflict { .. })));
     assert!(lax.requests().iter().all(|request| request.method == "HEAD"));
     // The object to be changed has vanished.
@@ -125,7 +132,7 @@ fn writes_are_conditional_on_the_version_read() {
         "HEAD" => whole(OK, "ETag: \"1\"\r\n", ""),
         _ => problem(GONE, "NoSuchKey"),
     });
-    assert!(matches!(write(&vanished, &Since::Read(version)), Err(Error::Conflict { .. })));
+    assert!(matches!(write(&vanished, &Precondition::Read(version)), Err(Error::Conflict { .. })));
 }
 
 #[test]
@@ -139,7 +146,8 @@ fn recognises_own_write_after_lost_answer() {
             _ => whole(OK, "ETag: \"9\"\r\n", there),
         })
     };
-    let write = |fake: &Fake| fake.store().write("a", b"mine", &Since::Absent, Secrecy::Open);
+    let write =
+        |fake: &Fake| fake.store().write("a", b"mine", &Precondition::Absent, Secrecy::Open);
     write(&of("mine")).unwrap();
     assert!(matches!(write(&of("their")), Err(Error::Conflict { .. })));
 }

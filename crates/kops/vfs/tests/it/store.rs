@@ -5,26 +5,29 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
-use vfs::{Error, Secrecy, Since, Store};
+use vfs::{Error, Precondition, Secrecy, Store};
 
 use crate::store;
 
 #[test]
 fn second_of_two_writers_gets_a_conflict() {
     let (_dir, store) = store();
-    let write = |content: &str, since: &Since| {
+    let write = |content: &str, since: &Precondition| {
         store.write("a/config", content.as_bytes(), since, Secrecy::Open)
     };
-    let first = write("one", &Since::Absent).unwrap();
-    assert!(matches!(write("two", &Since::Absent), Err(Error::Conflict { .. })));
-    write("two", &Since::Read(first.clone())).unwrap();
-    assert!(matches!(write("three", &Since::Read(first.clone())), Err(Error::Conflict { .. })));
+    let first = write("one", &Precondition::Absent).unwrap();
+    assert!(matches!(write("two", &Precondition::Absent), Err(Error::Conflict { .. })));
+    write("two", &Precondition::Read(first.clone())).unwrap();
+    assert!(matches!(
+        write("three", &Precondition::Read(first.clone())),
+        Err(Error::Conflict { .. })
+    ));
     assert!(matches!(store.remove("a/config", &first), Err(Error::Conflict { .. })));
     let (content, version) = store.read("a/config").unwrap().unwrap();
     assert_eq!(content, b"two");
     store.remove("a/config", &version).unwrap();
     assert!(store.read("a/config").unwrap().is_none());
-    assert!(matches!(write("x", &Since::Read(version)), Err(Error::Conflict { .. })));
+    assert!(matches!(write("x", &Precondition::Read(version)), Err(Error::Conflict { .. })));
 }
 
 /// Increments a counter `times` times, each time from its present value.
@@ -35,7 +38,8 @@ pub(crate) fn count_up(store: &Store, times: usize) {
             let count = read
                 .as_ref()
                 .map_or(0, |(c, _)| String::from_utf8_lossy(c).parse().expect("a number"));
-            let since = read.map_or(Since::Absent, |(_, version)| Since::Read(version));
+            let since =
+                read.map_or(Precondition::Absent, |(_, version)| Precondition::Read(version));
             let next: u32 = count + 1;
             match store.write("count", next.to_string().as_bytes(), &since, Secrecy::Open) {
                 Ok(_) => break,
@@ -60,7 +64,7 @@ fn concurrent_counter_updates_are_not_lost() {
 #[test]
 fn names_do_not_lead_out_of_the_store() {
     let (dir, store) = store();
-    store.write("a/config", b"x", &Since::Absent, Secrecy::Open).unwrap();
+    store.write("a/config", b"x", &Precondition::Absent, Secrecy::Open).unwrap();
     fs::create_dir(dir.path().join("secret")).unwrap();
     fs::write(dir.path().join("secret/key"), "secret").unwrap();
     let long = "a/".repeat(600);
@@ -76,7 +80,7 @@ fn names_do_not_lead_out_of_the_store() {
         ".",
         &long,
     ] {
-        let written = store.write(name, b"x", &Since::Absent, Secrecy::Open);
+        let written = store.write(name, b"x", &Precondition::Absent, Secrecy::Open);
         assert!(matches!(written, Err(Error::Name { .. })), "{name:?}");
         assert!(matches!(store.read(name), Err(Error::Name { .. })), "{name:?}");
     }
@@ -84,8 +88,8 @@ fn names_do_not_lead_out_of_the_store() {
     symlink("../secret", base.join("out")).unwrap();
     symlink("../../secret/key", base.join("a/key")).unwrap();
     assert!(store.read("out/key").is_err() && store.read("a/key").is_err());
-    assert!(store.write("out/new", b"x", &Since::Absent, Secrecy::Open).is_err());
-    assert!(store.write("a/key", b"x", &Since::Absent, Secrecy::Open).is_err());
+    assert!(store.write("out/new", b"x", &Precondition::Absent, Secrecy::Open).is_err());
+    assert!(store.write("a/key", b"x", &Precondition::Absent, Secrecy::Open).is_err());
     assert_eq!(fs::read_dir(dir.path().join("secret")).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(dir.path().join("secret/key")).unwrap(), "secret");
     assert_eq!(store.list("").unwrap(), ["a/config"]);
@@ -94,8 +98,8 @@ fn names_do_not_lead_out_of_the_store() {
 #[test]
 fn hides_unfinished_writes_and_protects_private_objects() {
     let (dir, store) = store();
-    store.write("a/pki/key", b"k", &Since::Absent, Secrecy::Private).unwrap();
-    store.write("a/config", b"c", &Since::Absent, Secrecy::Open).unwrap();
+    store.write("a/pki/key", b"k", &Precondition::Absent, Secrecy::Private).unwrap();
+    store.write("a/config", b"c", &Precondition::Absent, Secrecy::Open).unwrap();
     fs::write(dir.path().join("state/a/.new-x"), "cut").unwrap();
     assert_eq!(store.list("a").unwrap(), ["a/config", "a/pki/key"]);
     assert_eq!(store.list("b").unwrap(), [""; 0]);

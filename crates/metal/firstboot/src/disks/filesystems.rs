@@ -54,12 +54,13 @@ fn judge(wanted: &Filesystem, format: &str, found: &Contents) -> Verdict {
     let matches = found.kind == format
         && label.is_none_or(|label| label == found.label)
         && same(&wanted.uuid, &found.uuid);
-    match matches {
-        true => Verdict::Reuse,
-        false => Verdict::Refuse(format!(
+    if matches {
+        Verdict::Reuse
+    } else {
+        Verdict::Refuse(format!(
             "{} (label {:?}, UUID {:?}) exists instead of {format}; set wipeFilesystem to replace it",
             found.kind, found.label, found.uuid
-        )),
+        ))
     }
 }
 

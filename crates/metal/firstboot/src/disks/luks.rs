@@ -154,10 +154,10 @@ fn same(volume: &Luks, found: &super::Contents) -> Result<(), &'static str> {
             .as_deref()
             .is_some_and(|wanted| !wanted.is_empty() && !wanted.eq_ignore_ascii_case(found))
     };
-    match differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
-        true => Err("a volume with another label or UUID exists; set wipeVolume to replace it"),
-        false => Ok(()),
+    if differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
+        return Err("a volume with another label or UUID exists; set wipeVolume to replace it");
     }
+    Ok(())
 }
 
 fn bind(context: &Context, volume: &Luks, device: &str, key: &Key) -> Result<(), Error> {

@@ -123,10 +123,10 @@ impl Fetcher {
 
 /// Returns a URL for messages, in which `data:` URLs are truncated.
 pub(crate) fn shown(url: &str) -> String {
-    match url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) && url.len() > 40
-    {
-        true => format!("{}…", url.chars().take(40).collect::<String>()),
-        false => url.to_owned(),
+    if url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) && url.len() > 40 {
+        format!("{}…", url.chars().take(40).collect::<String>())
+    } else {
+        url.to_owned()
     }
 }
 
@@ -136,9 +136,10 @@ fn verify(url: &str, wanted: Option<&str>, bytes: &[u8]) -> Result<(), FetchErro
         Some(("sha256", _)) => format!("sha256-{}", HEXLOWER.encode(&Sha256::digest(bytes))),
         _ => format!("sha512-{}", HEXLOWER.encode(&Sha512::digest(bytes))),
     };
-    match found.eq_ignore_ascii_case(wanted) {
-        true => Ok(()),
-        false => Err(FetchError::Hash { url: shown(url), wanted: wanted.to_owned(), found }),
+    if found.eq_ignore_ascii_case(wanted) {
+        Ok(())
+    } else {
+        Err(FetchError::Hash { url: shown(url), wanted: wanted.to_owned(), found })
     }
 }
 

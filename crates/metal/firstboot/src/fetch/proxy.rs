@@ -20,9 +20,10 @@ impl Proxies {
             value.ok().filter(|value| !value.is_empty())
         };
         let list = environment("NO_PROXY").unwrap_or_default();
-        let none = match proxy.no_proxy.is_empty() {
-            true => list.split(',').map(|item| item.trim().to_owned()).collect(),
-            false => proxy.no_proxy.clone(),
+        let none = if proxy.no_proxy.is_empty() {
+            list.split(',').map(|item| item.trim().to_owned()).collect()
+        } else {
+            proxy.no_proxy.clone()
         };
         let http = proxy.http_proxy.clone().or_else(|| environment("HTTP_PROXY"));
         let https = proxy.https_proxy.clone().or_else(|| environment("HTTPS_PROXY"));

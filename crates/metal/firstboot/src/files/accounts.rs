@@ -147,12 +147,11 @@ fn authorize(root: &Root, user: &User, databases: &Databases) -> Result<(), Erro
     let fragment = std::env::var(FRAGMENT).map_or(true, |value| value != "false");
     let ssh = format!("{}/.ssh", home.trim_end_matches('/'));
     let mut directories = vec![ssh.clone()];
-    let path = match fragment {
-        true => {
-            directories.push(format!("{ssh}/authorized_keys.d"));
-            format!("{ssh}/authorized_keys.d/ignition")
-        }
-        false => format!("{ssh}/authorized_keys"),
+    let path = if fragment {
+        directories.push(format!("{ssh}/authorized_keys.d"));
+        format!("{ssh}/authorized_keys.d/ignition")
+    } else {
+        format!("{ssh}/authorized_keys")
     };
     for directory in directories {
         if root.look(&directory)?.is_none() {

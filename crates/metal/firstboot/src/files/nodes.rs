@@ -179,9 +179,10 @@ async fn write_file(
     let gid = gid.or(kept.map(|found| found.gid)).unwrap_or(0);
     // An unchanged file is not replaced, so its hard links stay valid.
     let regular = root.look(path)?.is_some_and(|there| there.kind == FileType::RegularFile);
-    match regular && root.read(path)?.as_deref() == Some(&whole) {
-        true => root.set(path, Some(mode), Some(uid), Some(gid)),
-        false => root.write(path, &whole, mode, uid, gid),
+    if regular && root.read(path)?.as_deref() == Some(&whole) {
+        root.set(path, Some(mode), Some(uid), Some(gid))
+    } else {
+        root.write(path, &whole, mode, uid, gid)
     }
 }
 
@@ -205,9 +206,10 @@ fn make_link(root: &Root, link: &Link, passwd: &Databases) -> Result<(), Error> 
     let hard = link.hard == Some(true);
     let mut there = false;
     if let Some(found) = root.look(path)? {
-        let same = match hard {
-            true => root.look(target)?.is_some_and(|target| target.inode == found.inode),
-            false => found.kind == FileType::Symlink && root.read_link(path)? == target,
+        let same = if hard {
+            root.look(target)?.is_some_and(|target| target.inode == found.inode)
+        } else {
+            found.kind == FileType::Symlink && root.read_link(path)? == target
         };
         match (same, link.overwrite == Some(true)) {
             (true, _) => there = true,

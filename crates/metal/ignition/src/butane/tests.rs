@@ -15,20 +15,20 @@ impl Directory for Local {
         }
     }
 
-    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String> {
-        let file = |executable| Found::File { executable };
-        let link = Found::Link { target: "../x".into() };
+    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String> {
+        let file = |executable| TreeEntry::File { executable };
+        let link = TreeEntry::Link { target: "../x".into() };
         let tree = [
-            ("", Found::Directory),
-            ("bin", Found::Directory),
+            ("", TreeEntry::Directory),
+            ("bin", TreeEntry::Directory),
             ("bin/b", file(true)),
-            ("etc", Found::Directory),
+            ("etc", TreeEntry::Directory),
             ("etc/a", file(false)),
             ("etc/l", link),
         ];
         match name {
             "tree" => Ok(tree.map(|(name, found)| (name.to_owned(), found)).to_vec()),
-            "odd" => Ok(vec![("p".into(), Found::Other)]),
+            "odd" => Ok(vec![("p".into(), TreeEntry::Other)]),
             _ => Err("no such directory".into()),
         }
     }

@@ -10,7 +10,7 @@ use crate::{config::ConfigError, paths};
 
 /// An entry of a local directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum TreeEntry {
     Directory,
     File { executable: bool },
     Link { target: String },
@@ -70,26 +70,26 @@ impl<'c> Nodes<'c> {
         for (name, found) in files.below(local)? {
             let path = paths::simplified(&joined(base, &name));
             match found {
-                Found::Directory if directories => {
+                TreeEntry::Directory if directories => {
                     let mode = tree["dirMode"].as_u64().unwrap_or(0o755);
                     if let (entry, true) = self.entry("directories", &path, tree)? {
                         entry.insert("mode".into(), mode.into());
                     }
                 }
-                Found::Directory => {}
-                Found::File { executable } => {
+                TreeEntry::Directory => {}
+                TreeEntry::File { executable } => {
                     let mode = if executable { 0o755 } else { 0o644 };
                     let mode = tree["fileMode"].as_u64().unwrap_or(mode);
                     let (entry, _) = self.entry("files", &path, tree)?;
                     fill(entry, &files.read(&joined(local, &name))?, mode)?;
                 }
-                Found::Link { target } => {
+                TreeEntry::Link { target } => {
                     let (entry, _) = self.entry("links", &path, tree)?;
                     if entry.insert("target".into(), target.into()).is_some() {
                         return Err(TAKEN.into());
                     }
                 }
-                Found::Other => {
+                TreeEntry::Other => {
                     return Err("trees may only contain files, directories, and symlinks".into());
                 }
             }

@@ -105,9 +105,10 @@ impl<'a> Controller<'a> {
         if !answer.status.is_success() {
             return Err(answer.refused(what));
         }
-        match answer.body.is_empty() {
-            true => Ok(Value::Null),
-            false => Budget::object().json(&answer.body).map_err(|_| Error::Malformed(what)),
+        if answer.body.is_empty() {
+            Ok(Value::Null)
+        } else {
+            Budget::object().json(&answer.body).map_err(|_| Error::Malformed(what))
         }
     }
 

@@ -38,10 +38,12 @@ pub async fn start(
 ) -> Result<BootServer, Error> {
     let store = Arc::new(open_store(&args.data_path)?);
     let book = Arc::new(book(args)?);
-    let assets = match args.assets_path.as_os_str().is_empty() {
-        true => None,
-        false if args.assets_path.is_dir() => Some(args.assets_path.clone()),
-        false => return Err(Error::AssetsPath { path: args.assets_path.clone() }),
+    let assets = if args.assets_path.as_os_str().is_empty() {
+        None
+    } else if args.assets_path.is_dir() {
+        Some(args.assets_path.clone())
+    } else {
+        return Err(Error::AssetsPath { path: args.assets_path.clone() });
     };
     let failed = |what: String| move |source| Error::Start { what, source };
     let interfaces = args

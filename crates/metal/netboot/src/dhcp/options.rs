@@ -103,9 +103,8 @@ impl ExtraOption {
             Value::Nothing => return,
             Value::Bytes(bytes) => bytes.clone(),
             Value::Addresses(addresses) => {
-                let own = |address: &Ipv4Addr| match address.is_unspecified() {
-                    true => server.octets(),
-                    false => address.octets(),
+                let own = |address: &Ipv4Addr| {
+                    if address.is_unspecified() { server.octets() } else { address.octets() }
                 };
                 addresses.iter().flat_map(own).collect()
             }
@@ -150,12 +149,12 @@ fn option(name: &str) -> Result<(u8, Kind), String> {
             (code, named.map_or(Kind::Any, |(_, _, kind)| *kind))
         }
     };
-    match is_the_servers(code) {
-        true => Err(format!(
+    if is_the_servers(code) {
+        return Err(format!(
             "the server itself sets option {code}; use --boot-file to change boot files"
-        )),
-        false => Ok((code, kind)),
+        ));
     }
+    Ok((code, kind))
 }
 
 fn value(kind: Kind, text: &str) -> Result<Value, String> {
@@ -181,9 +180,10 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
 fn number(text: &str, size: usize) -> Result<Vec<u8>, String> {
     let value: i64 = text.parse().map_err(|_| "an integer is required".to_owned())?;
     let most = 1i64 << (8 * size);
-    match (-most / 2..most).contains(&value) {
-        true => Ok(value.to_be_bytes()[8 - size..].to_vec()),
-        false => Err(format!("{value} does not fit into {size} bytes")),
+    if (-most / 2..most).contains(&value) {
+        Ok(value.to_be_bytes()[8 - size..].to_vec())
+    } else {
+        Err(format!("{value} does not fit into {size} bytes"))
     }
 }
 

@@ -73,12 +73,13 @@ impl Server {
 
     /// Opens the ports of one interface and serves them until shutdown.
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
-        let prober = match self.machine().probes() {
-            true => Some(Arc::new(Prober::new(interface).map_err(|error| {
+        let prober = if self.machine().probes() {
+            Some(Arc::new(Prober::new(interface).map_err(|error| {
                 let why = format!("{error}; --no-ping gives addresses without a probe");
                 io::Error::new(error.kind(), format!("probing addresses: {why}"))
-            })?)),
-            false => None,
+            })?))
+        } else {
+            None
         };
         if let Some(prober) = prober.clone() {
             let name = format!("dhcp probes {}", interface.name);

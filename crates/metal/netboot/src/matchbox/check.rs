@@ -78,9 +78,10 @@ fn twins(groups: &[Arc<Group>], report: &mut Report) {
     for pair in sorted.windows(2) {
         let [first, second] = pair else { continue };
         if first.selector == second.selector {
-            let what = match first.selector.is_empty() {
-                true => "no selectors: the default group is ambiguous",
-                false => "the same selectors: the selected group is ambiguous",
+            let what = if first.selector.is_empty() {
+                "no selectors: the default group is ambiguous"
+            } else {
+                "the same selectors: the selected group is ambiguous"
             };
             report.problems.push(format!("groups {:?} and {:?} have {what}", first.id, second.id));
         }

@@ -74,7 +74,7 @@ const ENDPOINTS: [&str; 7] =
 
 /// The parts of a request that affect the answer.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct HttpRequest {
     /// The path of the URL.
     pub path: String,
     /// The query of the URL, still encoded.
@@ -89,7 +89,7 @@ pub struct Asked {
 
 /// A request to an endpoint, with the labels of its query.
 struct Call<'a> {
-    asked: &'a Asked,
+    asked: &'a HttpRequest,
     labels: Labels,
     /// The machine's id in the book.
     machine: Option<String>,
@@ -106,7 +106,7 @@ impl Matchbox {
     }
 
     /// Answers a request for anything but assets; `None` for paths that are not endpoints.
-    pub fn answer(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
+    pub fn answer(&self, asked: &HttpRequest) -> Option<Result<Answer, Failure>> {
         let text = |text: String| Some(Ok((TEXT, text.into_bytes())));
         match asked.path.as_str() {
             "/" => return text("matchbox\n".into()),
@@ -284,12 +284,13 @@ impl Matchbox {
             |reason| Failure::Render { group, profile, what, name: name.to_owned(), reason };
         let plain =
             kind == Kind::Ignition && (name.ends_with(".ign") || name.ends_with(".ignition"));
-        let text = match plain {
-            true => text,
-            false => match render::template(name, &text, data, secrets) {
+        let text = if plain {
+            text
+        } else {
+            match render::template(name, &text, data, secrets) {
                 Ok(text) => text,
                 Err(error) => return Err(failed(error.to_string())),
-            },
+            }
         };
         match kind {
             Kind::Ignition => match ignition(&text, plain) {
@@ -314,7 +315,7 @@ impl Matchbox {
     }
 
     /// Answers with the page of all machines, the page of one, or all as JSON.
-    fn machines(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
+    fn machines(&self, asked: &HttpRequest) -> Option<Result<Answer, Failure>> {
         let (book, html) = (&self.settings.book, "text/html; charset=utf-8");
         // The machines of a rack must not read each other's serial numbers, addresses and errors.
         if !self.may_read_machines(asked.peer) {

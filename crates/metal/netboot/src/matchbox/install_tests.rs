@@ -53,7 +53,8 @@ const GROUP: &str = r#"{"id":"g","profile":"p"}"#;
 
 impl World {
     fn get(&self, path: &str, query: &str, tls: bool) -> Result<String, String> {
-        let asked = Asked { path: path.into(), query: query.into(), tls, ..Asked::default() };
+        let asked =
+            HttpRequest { path: path.into(), query: query.into(), tls, ..HttpRequest::default() };
         match self.matchbox.answer(&asked).unwrap() {
             Ok((_, body)) => Ok(String::from_utf8(body).unwrap()),
             Err(error) => Err(error.to_string()),
@@ -69,7 +70,8 @@ impl World {
     }
 
     fn report(&self, query: &str, text: &str) -> u16 {
-        let asked = Asked { path: "/report".into(), query: query.into(), ..Asked::default() };
+        let asked =
+            HttpRequest { path: "/report".into(), query: query.into(), ..HttpRequest::default() };
         let book = &self.matchbox.settings.book;
         let work = report::take(book, &asked, &Method::POST, serve::full(text.to_owned()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -141,9 +143,12 @@ fn makes_bootstrap_token_for_each_boot() {
     assert!(error.contains("does not exist"), "without a token maker: {error}");
     let works = Arc::new(AtomicBool::new(false));
     let up = works.clone();
-    let maker: TokenMaker = Arc::new(move |machine| match up.load(Ordering::Relaxed) {
-        true => Ok(format!("of {machine}")),
-        false => Err("the cluster is down".to_owned()),
+    let maker: TokenMaker = Arc::new(move |machine| {
+        if up.load(Ordering::Relaxed) {
+            Ok(format!("of {machine}"))
+        } else {
+            Err("the cluster is down".to_owned())
+        }
     });
     world.matchbox.settings.token_maker = Some(maker);
     let query = format!("{MAC}&nonce={nonce}");
@@ -217,7 +222,7 @@ impl Tpm {
 impl World {
     fn ask(&self, query: &str, authorization: Option<String>) -> Result<String, handler::Failure> {
         let (path, query) = ("/generic".into(), query.into());
-        let asked = Asked { path, query, tls: true, authorization, ..Asked::default() };
+        let asked = HttpRequest { path, query, tls: true, authorization, ..HttpRequest::default() };
         let body = self.matchbox.answer(&asked).unwrap()?.1;
         Ok(String::from_utf8(body).unwrap())
     }
@@ -405,7 +410,7 @@ fn page_shows_failure_of_machine() {
     world.get("/generic", MAC, false).unwrap_err();
     let read = |path: &str, peer: &str| {
         let peer = Some(peer.parse().unwrap());
-        let asked = Asked { path: path.into(), peer, ..Asked::default() };
+        let asked = HttpRequest { path: path.into(), peer, ..HttpRequest::default() };
         let answer = world.matchbox.answer(&asked).unwrap();
         answer.map(|(_, body)| String::from_utf8(body).unwrap()).map_err(|error| error.to_string())
     };

@@ -26,7 +26,7 @@ mod install_tests;
 #[cfg(test)]
 mod tests;
 
-pub use handler::{Asked, Matchbox, Settings};
+pub use handler::{HttpRequest, Matchbox, Settings};
 pub use labels::{Labels, parse_mac};
 pub use nodes::{CLUSTER, NAMES, node_name};
 pub use secrets::{BOOTSTRAP_TOKEN, TokenMaker};

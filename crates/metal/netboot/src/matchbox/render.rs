@@ -136,9 +136,12 @@ pub(crate) fn boot(
     data: &Map<String, Value>,
     secrets: &Arc<Secrets>,
 ) -> Result<Boot, (String, gotmpl::Error)> {
-    let one = |name: String, text: &String| match text.contains("{{") {
-        true => template(profile, text, data, secrets).map_err(|error| (name, error)),
-        false => Ok(text.clone()),
+    let one = |name: String, text: &String| {
+        if text.contains("{{") {
+            template(profile, text, data, secrets).map_err(|error| (name, error))
+        } else {
+            Ok(text.clone())
+        }
     };
     let all = |name: &str, texts: &[String]| {
         let named = texts.iter().enumerate();

@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use serve::Body;
 
-use super::{handler::Asked, labels};
+use super::{handler::HttpRequest, labels};
 use crate::machines::{Book, Facts, Note, Outcome, Stage};
 
 /// The maximum size of a body in bytes.
@@ -21,7 +21,7 @@ fn answer(status: StatusCode, text: &str) -> Response<Body> {
 
 pub(super) async fn take(
     book: &Book,
-    asked: &Asked,
+    asked: &HttpRequest,
     method: &Method,
     body: Body,
 ) -> Response<Body> {
@@ -54,7 +54,7 @@ async fn read(mut body: Body) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn note(book: &Book, asked: &Asked, text: &str) -> Result<(), (StatusCode, String)> {
+fn note(book: &Book, asked: &HttpRequest, text: &str) -> Result<(), (StatusCode, String)> {
     let labels = labels::from_query(&asked.query);
     let wrong = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
     let label = |name: &str| labels.get(name).map(String::as_str);

@@ -38,7 +38,7 @@ fn store() -> (tempfile::TempDir, Matchbox) {
 
 #[track_caller]
 fn get(matchbox: &Matchbox, path: &str, query: &str) -> Result<(&'static str, String), String> {
-    let asked = Asked { path: path.into(), query: query.into(), ..Asked::default() };
+    let asked = HttpRequest { path: path.into(), query: query.into(), ..HttpRequest::default() };
     match matchbox.answer(&asked).unwrap() {
         Ok((kind, body)) => Ok((kind, String::from_utf8(body).unwrap())),
         Err(error) => Err(error.to_string()),
@@ -128,7 +128,7 @@ fn scripts() {
         assert!(text.starts_with("#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&"), "{path}");
     }
     assert_eq!(get(&matchbox, "/", "").unwrap().1, "matchbox\n");
-    let other = Asked { path: "/other".into(), ..Asked::default() };
+    let other = HttpRequest { path: "/other".into(), ..HttpRequest::default() };
     assert!(matchbox.answer(&other).is_none());
 }
 

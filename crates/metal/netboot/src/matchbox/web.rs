@@ -12,7 +12,7 @@ use serve::{Body, answer};
 use super::{
     assets::{self, Content},
     blocking,
-    handler::{Answer, Asked, Failure, Matchbox, TEXT},
+    handler::{Answer, Failure, HttpRequest, Matchbox, TEXT},
     report, tpm,
 };
 use crate::{
@@ -45,7 +45,7 @@ fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Er
 
 impl Matchbox {
     /// Answers a request for anything but assets and reports.
-    fn respond(&self, mut asked: Asked) -> Response<Body> {
+    fn respond(&self, mut asked: HttpRequest) -> Response<Body> {
         if asked.path == "/healthz" {
             return match self.health() {
                 Ok(()) => answer(StatusCode::OK, TEXT, "ok\n"),
@@ -120,7 +120,7 @@ impl serve::Handler for WebHandler {
             let authorization = request.headers.get(AUTHORIZATION);
             let authorization =
                 authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
-            let asked = Asked { path, query, peer, tls, authorization };
+            let asked = HttpRequest { path, query, peer, tls, authorization };
             if asked.path == "/report" {
                 return report::take(&settings.book, &asked, &request.method, body).await;
             }

@@ -48,9 +48,10 @@ pub(crate) fn try_run(command: &str) -> (bool, String) {
 
 /// Returns `true` if a program or file that a test needs exists.
 pub(crate) fn have(what: &str) -> bool {
-    let have = match what.starts_with('/') {
-        true => std::path::Path::new(what).exists(),
-        false => try_run(&format!("command -v {what}")).0,
+    let have = if what.starts_with('/') {
+        std::path::Path::new(what).exists()
+    } else {
+        try_run(&format!("command -v {what}")).0
     };
     if !have {
         eprintln!("skipped: there is no {what}");

@@ -20,7 +20,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::Family;
-pub use ops::{Installed, Op, Transaction, create, diff, resync};
+pub use ops::{InstalledTable, Op, Transaction, create, diff, resync};
 
 /// The chain whose only rule carries the table's digest as its comment.
 pub const STATE_CHAIN: &str = "windlass-state";

@@ -42,7 +42,7 @@ impl Transaction<'_> {
 
 /// The parts of a listed table that are needed to bring it to a known state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledTable {
     /// The digest and the owner; `None` for a table that was not sealed.
     pub digest: Option<String>,
     /// The names of the chains.
@@ -51,7 +51,7 @@ pub struct Installed {
     pub sets: BTreeMap<String, bool>,
 }
 
-impl Installed {
+impl InstalledTable {
     /// Returns the owner of a sealed table; empty if it has none.
     pub fn owner(&self) -> Option<&str> {
         let digest = self.digest.as_deref()?;
@@ -69,7 +69,7 @@ pub fn create(new: &Table) -> Transaction<'_> {
 }
 
 /// Returns the steps to `new` from a table whose rules are unknown. The elements of dynamic sets stay.
-pub fn resync<'a>(installed: &'a Installed, new: &'a Table) -> Transaction<'a> {
+pub fn resync<'a>(installed: &'a InstalledTable, new: &'a Table) -> Transaction<'a> {
     let mut ops = vec![Op::AddTable];
     for (name, chain) in &new.chains {
         ops.push(Op::AddChain { name, hook: chain.hook });

@@ -46,8 +46,8 @@ fn build(services: BTreeMap<u8, (std::collections::BTreeSet<u8>, bool, u8)>) -> 
     table
 }
 
-fn names(table: &Table) -> Installed {
-    Installed {
+fn names(table: &Table) -> InstalledTable {
+    InstalledTable {
         digest: table.digest().map(str::to_owned),
         chains: table.chains.keys().cloned().collect(),
         sets: table.sets.iter().map(|(name, set)| (name.clone(), set.is_map)).collect(),

@@ -346,9 +346,10 @@ impl Rules<'_> {
     }
 
     fn masquerade_rule(&self) -> Option<String> {
-        let outside = match self.of.config.masquerade_all {
-            true => String::new(),
-            false => format!(" {}", self.of.config.local.iptables(self.of.family, false)?),
+        let outside = if self.of.config.masquerade_all {
+            String::new()
+        } else {
+            format!(" {}", self.of.config.local.iptables(self.of.family, false)?)
         };
         let note = comment(&format!("{} cluster IP", self.name));
         Some(format!("{note} {}{outside} -j {MARK}", self.to(self.of.cluster_ip)))

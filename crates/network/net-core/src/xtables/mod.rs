@@ -50,7 +50,7 @@ pub struct Chains {
 
 /// The chains and rules of one table, as `iptables-save` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstalledTable {
     /// The names of the chains.
     pub chains: BTreeSet<String>,
     /// The rules as printed.
@@ -105,7 +105,7 @@ impl Chains {
     }
 
     /// Reports whether every table has this value installed, with its jumps.
-    pub fn is_installed(&self, installed: &BTreeMap<&'static str, Installed>) -> bool {
+    pub fn is_installed(&self, installed: &BTreeMap<&'static str, InstalledTable>) -> bool {
         self.tables.iter().all(|(table, chains)| {
             let rules = chains.get(STATE_CHAIN).into_iter().flatten();
             let mut wanted = rules.map(|rule| format!("-A {STATE_CHAIN} {rule}"));
@@ -121,14 +121,14 @@ impl Chains {
     }
 
     /// Returns the jumps that a table lacks.
-    fn missing(&self, table: &str, installed: &Installed) -> Vec<&'static Jump> {
+    fn missing(&self, table: &str, installed: &InstalledTable) -> Vec<&'static Jump> {
         let there =
             |jump: &&Jump| installed.rules.contains(&format!("-A {} {}", jump.from, jump.rule));
         self.jumps.iter().filter(|jump| jump.table == table && !there(jump)).collect()
     }
 }
 
-impl Installed {
+impl InstalledTable {
     /// Parses the output of `iptables-save -t TABLE`.
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
@@ -196,9 +196,9 @@ pub fn restore(old: &Chains, new: &Chains) -> (String, usize) {
 
 /// Returns the input that replaces any installed state by `new`: all chains are written, and those of an earlier proxy
 /// are deleted. Also returns the number of operations.
-pub fn resync(installed: &BTreeMap<&'static str, Installed>, new: &Chains) -> (String, usize) {
+pub fn resync(installed: &BTreeMap<&'static str, InstalledTable>, new: &Chains) -> (String, usize) {
     let (mut text, mut operations) = (String::new(), 0);
-    let none = Installed::default();
+    let none = InstalledTable::default();
     for (table, chains) in &new.tables {
         let found = installed.get(table).unwrap_or(&none);
         let mut part = Part::default();
@@ -218,7 +218,7 @@ pub fn resync(installed: &BTreeMap<&'static str, Installed>, new: &Chains) -> (S
 /// jump to them, and the number of these chains.
 pub fn removal(
     table: &str,
-    installed: &Installed,
+    installed: &InstalledTable,
     is_stale: &dyn Fn(&str) -> bool,
 ) -> (usize, String) {
     let mut part = Part::default();
@@ -239,6 +239,6 @@ pub fn removal(
 }
 
 /// Reports whether an earlier run of this program left chains.
-pub fn is_there(installed: &BTreeMap<&'static str, Installed>) -> bool {
+pub fn is_there(installed: &BTreeMap<&'static str, InstalledTable>) -> bool {
     installed.values().any(|found| found.chains.contains(STATE_CHAIN))
 }

@@ -13,8 +13,8 @@ fn chains(endpoints: &[&str]) -> Chains {
     chains
 }
 
-fn installed(text: &str) -> BTreeMap<&'static str, Installed> {
-    BTreeMap::from([("nat", Installed::parse(text))])
+fn installed(text: &str) -> BTreeMap<&'static str, InstalledTable> {
+    BTreeMap::from([("nat", InstalledTable::parse(text))])
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn resync_takes_over_earlier_chains() {
 
 #[test]
 fn removal_keeps_foreign_chains() {
-    let found = Installed::parse(
+    let found = InstalledTable::parse(
         ":OUTPUT ACCEPT [0:0]\n:MY-BASE - [0:0]\n:MY-SVC-A - [0:0]\n:OTHERS - [0:0]\n\
          -A OUTPUT -m comment --comment \"not -j yet\" -j MY-BASE\n-A OUTPUT -j OTHERS\n-A MY-BASE -j MY-SVC-A\n-A OTHERS -d 10.0.0.1 -g MY-BASE\n",
     );

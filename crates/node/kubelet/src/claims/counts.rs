@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use pod_core::claims::Book;
+use pod_core::claims::Allocations;
 use telemetry::metrics::{GaugeVec, HistogramVec, Metrics};
 
 /// The metrics of claims, named as upstream.
@@ -68,7 +68,7 @@ impl Counts {
     }
 
     /// Updates the gauge of prepared claims.
-    pub(super) fn measure(&self, book: &Book) {
+    pub(super) fn measure(&self, book: &Allocations) {
         let mut counts = BTreeMap::from([(ANY, 0)]);
         for claim in book.claims().filter(|claim| claim.prepared) {
             *counts.entry(ANY).or_default() += 1;

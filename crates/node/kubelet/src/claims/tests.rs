@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use client::{Patched, Resource};
+use client::{PatchTarget, Resource};
 use deviceplugin::{dra::NodePrepareResourceResponse, podresources::ContainerResources};
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 use testkit::{
-    Code, DraDriver, FakeApi, Fault, Served,
+    Code, DraDriver, FakeApi, Fault, ServedResource,
     dra_driver::{HealthStatus, health as health_of},
 };
 
@@ -42,7 +42,7 @@ impl Scene {
         for (plural, kind, namespaced) in
             [("resourceclaims", "ResourceClaim", true), ("resourceslices", "ResourceSlice", false)]
         {
-            api.serve(Served { group: GROUP, version: "v1", plural, kind, namespaced });
+            api.serve(ServedResource { group: GROUP, version: "v1", plural, kind, namespaced });
         }
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let claims = claims(root.path(), &tasks);
@@ -108,7 +108,7 @@ impl Scene {
     /// Returns the Pods that hold claims according to the checkpoint.
     fn written(&self) -> BTreeSet<String> {
         let bytes = std::fs::read(self.root.path().join(CHECKPOINT)).unwrap_or_default();
-        let book = Book::restore(&bytes).unwrap_or_default();
+        let book = Allocations::restore(&bytes).unwrap_or_default();
         book.claims().flat_map(|claim| claim.pods.clone()).collect()
     }
 
@@ -313,7 +313,7 @@ async fn unprepares_claims_of_a_killed_kubelet() {
     driver.set_fault("NodePrepareResources", None);
     scene.register(&driver, V1).unwrap();
     scene.prepare(&pod("pod", &["claim"])).await.unwrap();
-    let at = Patched { namespace: "ns", name: "claim", subresource: "" };
+    let at = PatchTarget { namespace: "ns", name: "claim", subresource: "" };
     let old = scene.uid_of("claim");
     let client = scene.api.client("test");
     client.delete(&CLAIMS, at.namespace, at.name, &Default::default()).await.unwrap();

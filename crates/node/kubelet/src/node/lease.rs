@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Timestamp;
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
 /// The namespace of the Leases of all nodes.
@@ -53,7 +53,7 @@ impl Heartbeats {
 
     async fn renew(&self, node_uid: &mut Option<String>) -> Result<(), client::Error> {
         let now = Timestamp::from(self.clock.now()).micros();
-        let at = Patched { namespace: NAMESPACE, name: &self.node, subresource: "" };
+        let at = PatchTarget { namespace: NAMESPACE, name: &self.node, subresource: "" };
         let patch = json!({ "spec": {
             "renewTime": now,
             "holderIdentity": self.node,

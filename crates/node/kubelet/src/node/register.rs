@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, PatchKind, PatchTarget, Resource};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
@@ -123,7 +123,7 @@ async fn send(
         self::register(ctx, client, status).await?;
     }
     let patch = json!({ "status": status });
-    let at = Patched { namespace: "", name, subresource: "status" };
+    let at = PatchTarget { namespace: "", name, subresource: "status" };
     match client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await {
         // The Node was deleted. Register it again; upstream's kubelet does so only at its next start.
         Err(error) if error.is_not_found() && ctx.settings.register => {
@@ -169,7 +169,7 @@ async fn register(
                 return Ok(());
             }
             let patch = json!({ "metadata": { "labels": labels } });
-            let at = Patched { namespace: "", name, subresource: "" };
+            let at = PatchTarget { namespace: "", name, subresource: "" };
             client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
         }
         Err(error) => Err(error),

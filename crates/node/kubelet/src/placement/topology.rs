@@ -7,7 +7,7 @@ use std::{
 };
 
 use pod_core::{
-    cpus::{CpuSet, Machine, Place},
+    cpus::{CpuLocation, CpuSet, Machine},
     topology::Nodes,
 };
 
@@ -63,7 +63,7 @@ impl Topology {
         }
         let place = |cpu: u32| {
             let directory = of_cpus.join(format!("cpu{cpu}"));
-            let place = Place {
+            let place = CpuLocation {
                 core: lowest_cpu(&directory.join("topology/thread_siblings_list"), &online, cpu),
                 socket: number(&directory.join("topology/physical_package_id"))?.unwrap_or(0),
                 node: node_of.get(&cpu).copied().unwrap_or(0),

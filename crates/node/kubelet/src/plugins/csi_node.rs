@@ -6,7 +6,7 @@ use std::{
 };
 
 use api_meta::Tree as _;
-use client::{Client, IfThere as _, PatchKind, Patched, Resource};
+use client::{Client, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use csi::v1::NodeGetInfoResponse;
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ async fn change(
     let name = &ctx.settings.node_name;
     let mut last = Ok(());
     for _ in 0..TRIES {
-        let there: Option<Value> = client.get(&Resource::CSI_NODES, "", name).await.if_there()?;
+        let there: Option<Value> = client.get(&Resource::CSI_NODES, "", name).await.or_none()?;
         let before = there.as_ref().map(|node| node.items("spec.drivers").to_vec());
         let mut drivers = before.clone().unwrap_or_default();
         edit(&mut drivers);
@@ -152,7 +152,7 @@ async fn change_node(
             "annotations": {NODE_IDS: ids},
             "labels": labels,
         }});
-        let at = Patched { namespace: "", name, subresource: "" };
+        let at = PatchTarget { namespace: "", name, subresource: "" };
         match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await {
             Ok(_) => return Ok(()),
             Err(error) if error.is_conflict() => last = Err(error.into()),

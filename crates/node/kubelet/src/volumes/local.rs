@@ -50,7 +50,7 @@ impl Local {
         Ok(at_end)
     }
 
-    fn hold(&self) -> Result<sys::Held, Error> {
+    fn hold(&self) -> Result<sys::OpenPath, Error> {
         let refused = |why: &str| {
             let error = io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
             Err(Error::file("open the local volume", &self.path)(error))

@@ -42,7 +42,7 @@ impl Mounts for Hanging {
         self.recorded.bind(from, at)
     }
 
-    fn bind_held(&self, from: &sys::Held, at: &Path) -> Result<(), sys::Error> {
+    fn bind_held(&self, from: &sys::OpenPath, at: &Path) -> Result<(), sys::Error> {
         self.recorded.bind_held(from, at)
     }
 

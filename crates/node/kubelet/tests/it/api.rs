@@ -1,6 +1,6 @@
 //! Pods of the API server.
 
-use client::{DeleteOptions, Patched, Resource};
+use client::{DeleteOptions, PatchTarget, Resource};
 use serde_json::{Value, json};
 use testkit::FakeApi;
 
@@ -96,7 +96,7 @@ async fn runs_reports_and_ends_pod_of_the_api_server() {
     })
     .await;
     assert_eq!(state(&api, "web")["terminated"]["exitCode"], 137);
-    let at = Patched { namespace: "default", name: "web", subresource: "" };
+    let at = PatchTarget { namespace: "default", name: "web", subresource: "" };
     api.merge(&Resource::PODS, at, json!({ "metadata": { "finalizers": null } })).await;
     eventually("nothing is left", async || node.is_empty().await).await;
     node.close().await;
@@ -192,7 +192,7 @@ async fn recreates_mirror_of_a_static_pod() {
     };
     eventually("the mirror is ready", async || ready(&api)).await;
     // The node lifecycle controller does this while a node is unreachable.
-    let at = Patched { namespace: "default", name: "web-node", subresource: "status" };
+    let at = PatchTarget { namespace: "default", name: "web-node", subresource: "status" };
     let lost = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
     api.merge(&Resource::PODS, at, lost).await;
     eventually("readiness that was taken is given back", async || ready(&api)).await;

@@ -2,7 +2,7 @@
 
 use client::{DeleteOptions, Resource};
 use serde_json::json;
-use testkit::{FakeApi, Panics};
+use testkit::{FakeApi, PanicInjector};
 
 use crate::{
     api::{container, pod, status},
@@ -12,7 +12,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_panicked_worker_without_affecting_others() {
     let mut node = Node::start("panics").await;
-    let (api, panics) = (FakeApi::default(), Panics::new(5, 0, 0.7));
+    let (api, panics) = (FakeApi::default(), PanicInjector::new(5, 0, 0.7));
     let of_pods = |request: &http::Request<client::Body>| {
         let path = request.uri().path();
         path.contains("/pods/") && request.method() != http::Method::GET

@@ -152,7 +152,7 @@ async fn refuses_handshakes_before_certificate_is_issued() {
     let certificate = ca.sign_request(&asked, Usage::Server, validity).unwrap().to_pem();
     let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, certificate);
     let name = request["metadata"]["name"].as_str().unwrap();
-    let at = client::Patched { namespace: "", name, subresource: "status" };
+    let at = client::PatchTarget { namespace: "", name, subresource: "status" };
     api.merge(csrs, at, serde_json::json!({ "status": { "certificate": encoded } })).await;
     let read = |name: &str| Some(std::fs::read(node.dir.join(name)).unwrap());
     let strict = TlsMaterial {

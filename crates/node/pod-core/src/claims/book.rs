@@ -8,11 +8,11 @@ use super::{Claim, ClaimError, Device, Key, of_container, of_extended, wanted};
 
 /// The claims that Pods of this node hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Book {
+pub struct Allocations {
     claims: BTreeMap<Key, Claim>,
 }
 
-impl Book {
+impl Allocations {
     pub(super) fn with(claims: impl IntoIterator<Item = Claim>) -> Self {
         Self { claims: claims.into_iter().map(|claim| (claim.key(), claim)).collect() }
     }

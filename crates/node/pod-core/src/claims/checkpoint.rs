@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Book, Claim, Device};
+use super::{Allocations, Claim, Device};
 
 const KIND: &str = "DRACheckpoint";
 const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
@@ -130,7 +130,7 @@ impl From<Entry> for Claim {
     }
 }
 
-impl Book {
+impl Allocations {
     /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let claims = list(self.claims().map(Entry::from).collect());

@@ -45,10 +45,10 @@ fn key() -> Key {
 }
 
 /// Returns a book with a claim that is prepared for these Pods.
-fn ready(pods: &[&str]) -> Book {
+fn ready(pods: &[&str]) -> Allocations {
     let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
     let claim = wanted(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
-    let mut book = Book::default();
+    let mut book = Allocations::default();
     for uid in pods {
         assert_eq!(book.begin(uid, vec![claim.clone()]).unwrap().len(), 1);
     }
@@ -96,7 +96,7 @@ fn checks_allocation_reservation_and_owner_of_a_claim() {
     let mut unborn = pod.clone();
     unborn.metadata.uid = None;
     let claim = object(|claim| claim["status"]["reservedFor"][0]["uid"] = json!(""));
-    let shared = Wanted { name: "claim".to_owned(), own: false };
+    let shared = ClaimReference { name: "claim".to_owned(), own: false };
     assert!(matches!(shared.check(&unborn, &claim), Err(ClaimError::NotReserved { .. })));
 }
 
@@ -162,27 +162,27 @@ fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     let lacking = book.begin("pod-5", vec![anew]).unwrap();
     assert_eq!(lacking[0].drivers.len(), 3, "another driver has part in it now");
     book.remove(&key());
-    assert_eq!(book, Book::default());
+    assert_eq!(book, Allocations::default());
 }
 
 #[test]
 fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
     // A checkpoint of upstream's kubelet.
     let theirs = br#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"067798be-454e-4be4-9047-1aa06aea63f7\",\"ClaimName\":\"example\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-1\",\"ShareID\":null,\"RequestNames\":[\"test request\"],\"CDIDeviceIDs\":[\"example.com/example=cdi-example\"]}]}}}]}","Checksum":2570581864}"#;
-    let book = Book::restore(theirs).unwrap();
+    let book = Allocations::restore(theirs).unwrap();
     assert_eq!(book.checkpoint(), theirs);
     assert!(!book.claims().next().unwrap().prepared);
     let text = String::from_utf8_lossy(theirs);
     let damaged = text.replace("worker-1", "worker-2");
     assert!(matches!(
-        Book::restore(damaged.as_bytes()),
+        Allocations::restore(damaged.as_bytes()),
         Err(CheckpointError::Checksum { stated: 2_570_581_864, .. })
     ));
-    assert!(matches!(Book::restore(b"{\"Data\":1}"), Err(CheckpointError::Syntax(_))));
-    let none = Book::default().checkpoint();
-    assert_eq!(Book::restore(&none).unwrap(), Book::default());
+    assert!(matches!(Allocations::restore(b"{\"Data\":1}"), Err(CheckpointError::Syntax(_))));
+    let none = Allocations::default().checkpoint();
+    assert_eq!(Allocations::restore(&none).unwrap(), Allocations::default());
     let mut own = ready(&["pod-1"]);
-    let restored = Book::restore(&own.checkpoint()).unwrap();
+    let restored = Allocations::restore(&own.checkpoint()).unwrap();
     own.leave("pod-1");
     assert_eq!(restored, own);
 }

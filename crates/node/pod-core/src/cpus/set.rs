@@ -85,9 +85,8 @@ impl fmt::Display for CpuSet {
                 _ => ranges.push((cpu, cpu)),
             }
         }
-        let range = |(first, last): &(u32, u32)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
+        let range = |(first, last): &(u32, u32)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
         };
         f.write_str(&ranges.iter().map(range).collect::<Vec<_>>().join(","))
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CpuError, CpuSet, Machine, Options, Place};
+use super::{CpuError, CpuLocation, CpuSet, Machine, Options};
 use crate::topology::subsets;
 
 /// A kind of machine part, as a function that returns the part's number for a CPU.
-type Part = fn(&Place) -> i64;
+type Part = fn(&CpuLocation) -> i64;
 
 const NODE: Part = |place| place.node;
 const SOCKET: Part = |place| place.socket;
@@ -119,12 +119,12 @@ impl Selection<'_> {
     /// Returns the smallest parts with their free CPUs. Parts with fewer free CPUs come first, at every level.
     fn order(&self, parts: &[Part]) -> Vec<(i64, Vec<u32>)> {
         let at = |cpu: u32| self.machine.get(&cpu).copied();
-        let places: Vec<(u32, Place)> =
+        let places: Vec<(u32, CpuLocation)> =
             self.free.iter().filter_map(|cpu| Some((cpu, at(cpu)?))).collect();
-        let count = |part: &Part, place: &Place| {
+        let count = |part: &Part, place: &CpuLocation| {
             places.iter().filter(|(_, other)| part(other) == part(place)).count()
         };
-        let key = |place: &Place| -> Vec<(usize, i64)> {
+        let key = |place: &CpuLocation| -> Vec<(usize, i64)> {
             parts.iter().map(|part| (count(part, place), part(place))).collect()
         };
         let mut sorted: BTreeMap<Vec<(usize, i64)>, Vec<u32>> = BTreeMap::new();

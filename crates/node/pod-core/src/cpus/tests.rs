@@ -10,7 +10,7 @@ fn machine(sockets: u32, cores: u32, threads: u32) -> Machine {
         .map(|cpu| {
             let core = cpu % all;
             let socket = i64::from(core / cores);
-            (cpu, Place { core, socket, node: socket, cache: core / 2 * 2 })
+            (cpu, CpuLocation { core, socket, node: socket, cache: core / 2 * 2 })
         })
         .collect()
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::{Book, Given, Resource};
+use super::{AllocatedDevices, Allocations, Resource};
 use crate::{Timestamp, spec::fnv1a};
 
 /// The error of a checkpoint that cannot be restored.
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-impl Book {
+impl Allocations {
     /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
         let registered = |(name, known): (&String, &Resource)| {
@@ -103,7 +103,8 @@ impl Book {
             let answer = entry.answer()?;
             let devices = entry.devices.unwrap_or_default().into_iter();
             let devices = devices.map(|(node, ids)| (node, ids.unwrap_or_default())).collect();
-            book.of(&entry.pod, &entry.container).insert(entry.resource, Given { devices, answer });
+            book.of(&entry.pod, &entry.container)
+                .insert(entry.resource, AllocatedDevices { devices, answer });
         }
         for name in file.data.registered_devices.unwrap_or_default().into_keys() {
             let stopped = Some(now);

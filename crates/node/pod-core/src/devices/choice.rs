@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Book, DeviceError, Devices};
+use super::{Allocations, DeviceError, Devices};
 use crate::topology::Mask;
 
 /// The devices that a container gets.
@@ -46,7 +46,7 @@ impl Question {
     }
 }
 
-impl Book {
+impl Allocations {
     /// Chooses devices for a container of a Pod, near these NUMA nodes if possible.
     pub fn choose(
         &self,

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::{Book, Devices, Given};
+use super::{AllocatedDevices, Allocations, Devices};
 use crate::topology::{Hints, Mask, at_once, hints};
 
-impl Book {
+impl Allocations {
     /// Returns a hint for each resource that a container requests, on a machine with these NUMA nodes.
     pub fn hints(&self, pod: &Pod, container: &Container, nodes: &[i64]) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let name = container.name.as_str();
         let hint = |(resource, wanted): (String, usize)| {
             let given = self.given((uid, name)).and_then(|given| given.get(&resource));
-            let given = given.map(Given::ids).unwrap_or_default();
+            let given = given.map(AllocatedDevices::ids).unwrap_or_default();
             let reusable = self.reusable(pod, name, &resource);
             self.of_resource(&resource, wanted, &given, &reusable, nodes)
         };
@@ -29,7 +29,8 @@ impl Book {
             let amount_of =
                 |container: &Container| self.asked(container).remove(resource).unwrap_or(0);
             let wanted = Some(at_once(pod, amount_of)).filter(|wanted| *wanted > 0)?;
-            let given = of_pod().filter_map(|given| given.get(resource)).flat_map(Given::ids);
+            let given =
+                of_pod().filter_map(|given| given.get(resource)).flat_map(AllocatedDevices::ids);
             self.of_resource(resource, wanted, &given.collect(), &BTreeSet::new(), nodes)
         };
         self.names().map(hint).collect()

@@ -28,8 +28,8 @@ fn devices(of: &[(&str, bool, &[i64])]) -> Devices {
     of.iter().map(device).collect()
 }
 
-fn book(of: &[(&str, bool, &[i64])]) -> Book {
-    let mut book = Book::default();
+fn book(of: &[(&str, bool, &[i64])]) -> Allocations {
+    let mut book = Allocations::default();
     book.connect(R).unwrap();
     book.list(R, devices(of));
     book
@@ -41,7 +41,7 @@ fn at(second: i64) -> Timestamp {
 
 /// Allocates what the book chooses, without a plugin's preference.
 fn allot(
-    book: &mut Book,
+    book: &mut Allocations,
     pod: &Pod,
     name: &str,
     wanted: usize,
@@ -75,7 +75,7 @@ fn gives_device_to_one_holder_and_reports_shortage() {
 fn allocates_only_devices_listed_as_healthy() {
     let mut book = book(&[("a", false, &[])]);
     let pod = pod("one", &[], &[("x", 1)]);
-    let refused = |book: &Book| book.choose(&pod, "x", (R, 1), None).unwrap_err();
+    let refused = |book: &Allocations| book.choose(&pod, "x", (R, 1), None).unwrap_err();
     assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
     book.list(R, devices(&[("a", true, &[])]));
     book.disconnect(R, at(10));
@@ -86,20 +86,21 @@ fn allocates_only_devices_listed_as_healthy() {
     book.disconnect(R, at(10));
     assert!(!book.count(at(310)).1 && book.count(at(311)).1);
     assert_eq!(refused(&book), DeviceError::Unregistered(R.to_owned()));
-    assert_eq!(Book::default().asked(&pod.spec.unwrap().containers[0]), BTreeMap::new());
+    assert_eq!(Allocations::default().asked(&pod.spec.unwrap().containers[0]), BTreeMap::new());
 }
 
 #[test]
 fn counts_unhealthy_devices_and_disconnected_plugins() {
     let mut book = book(&[("a", true, &[]), ("b", false, &[])]);
-    let count = |book: &mut Book, second| book.count(at(second)).0.get(R).copied();
+    let count = |book: &mut Allocations, second| book.count(at(second)).0.get(R).copied();
     let counted = |capacity, allocatable| Some(Count { capacity, allocatable });
     assert_eq!(count(&mut book, 0), counted(2, 1));
     book.disconnect(R, at(0));
     assert_eq!(count(&mut book, 300), counted(2, 0));
     assert_eq!(count(&mut book, 301), counted(0, 0), "it is told that there are none");
     // After a restart the plugin has the same time to reconnect.
-    let mut book = Book::restore(&self::book(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
+    let mut book =
+        Allocations::restore(&self::book(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
     assert_eq!(count(&mut book, 350), counted(0, 0));
     assert!(book.count(at(351)).1);
 }
@@ -120,7 +121,7 @@ fn validates_names_and_number_of_resources() {
         assert!(!is_resource_name(wrong), "{wrong}");
     }
     assert!(is_resource_name(R) && !is_resource_name(&format!("a/{}", "b".repeat(64))));
-    let mut book = Book::default();
+    let mut book = Allocations::default();
     for n in 0..MOST_RESOURCES {
         book.connect(&format!("example.com/{n}")).unwrap();
     }
@@ -179,16 +180,17 @@ fn reads_and_writes_upstream_checkpoints() {
         r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}"#;
     let nulls =
         r#"{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a/b":null}},"Checksum":686998363}"#;
-    let restored = [whole, empty, nulls].map(|text| Book::restore(text.as_bytes(), at(0)).unwrap());
+    let restored =
+        [whole, empty, nulls].map(|text| Allocations::restore(text.as_bytes(), at(0)).unwrap());
     assert_eq!(restored[1].checkpoint(), empty.as_bytes());
     let given = &restored[0].given(("u1", "c")).unwrap()["example.com/a"];
     assert_eq!((given.ids().len(), &given.answer[..]), (3, &[10, 2, 255][..]));
     assert!(restored[2].knows("a/b"));
     let damaged = whole.replace("d2", "d4");
-    let error = Book::restore(damaged.as_bytes(), at(0)).unwrap_err();
+    let error = Allocations::restore(damaged.as_bytes(), at(0)).unwrap_err();
     assert!(matches!(error, CheckpointError::Checksum { stated: 3846681417, .. }), "{error}");
     for broken in ["", "{}", "[]", "null", &whole[..90], &whole.replace("CgL/", "*")] {
-        assert!(Book::restore(broken.as_bytes(), at(0)).is_err(), "{broken}");
+        assert!(Allocations::restore(broken.as_bytes(), at(0)).is_err(), "{broken}");
     }
 }
 
@@ -222,7 +224,7 @@ fn hints_name_nodes_with_enough_devices() {
         };
         Some(of.iter().map(hint).collect())
     };
-    let told = |book: &Book, pod: &Pod| {
+    let told = |book: &Allocations, pod: &Pod| {
         let container = &pod.spec.as_ref().unwrap().containers[0];
         (
             book.hints(pod, container, &[0, 1, 2]).remove(0),
@@ -281,7 +283,7 @@ proptest! {
                 Step::Vanish => book.disconnect(R, at(1)),
                 Step::Restart => {
                     let given = book.given.clone();
-                    book = Book::restore(&book.checkpoint(), at(0)).unwrap();
+                    book = Allocations::restore(&book.checkpoint(), at(0)).unwrap();
                     prop_assert_eq!(&book.given, &given);
                 }
             }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::steps::{at, container, pod, running, sandbox};
 use crate::{
-    Inputs, Memory, Observed, StatusInputs, Step, Verdicts, Why, plan,
+    Inputs, KillReason, Memory, Observed, StatusInputs, Step, Verdicts, plan,
     resize::{Pending, asked, consider, loosest, recovered, with},
     status,
 };
@@ -59,7 +59,7 @@ fn resizes_in_place_or_restarts_by_policy() {
         let name = match steps.as_slice() {
             [] => None,
             [Step::Resize { .. }] => Some("resize"),
-            [Step::Kill { why: Why::Resized, .. }] => Some("kill"),
+            [Step::Kill { why: KillReason::Resized, .. }] => Some("kill"),
             other => panic!("{other:?}"),
         };
         assert_eq!(name, step, "{has:?} to {wants:?}, {policy}");

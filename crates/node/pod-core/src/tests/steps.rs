@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::json;
 
 use crate::{
-    Container, Ending, Inputs, Memory, Observed, Phase, Role, Run, Sandbox, StatusInputs, Step,
-    Timestamp, Verdicts, Why, after, container_hash, members, plan,
+    Container, Ending, Inputs, KillReason, Memory, Observed, Phase, Role, Run, Sandbox,
+    StatusInputs, Step, Timestamp, Verdicts, after, container_hash, members, plan,
     probe::{ProbeKind, Timing, Track},
     status,
 };
@@ -238,9 +238,10 @@ fn restarts_on_failed_probe_or_changed_image() {
     let pod = pod(json!({ "containers": [probed] }));
     let app = container(&pod, "app", 0, running());
     let observed = Observed::new(vec![sandbox(true)], vec![app.clone()]);
-    for (kind, why) in
-        [(ProbeKind::Startup, Why::StartupFailed), (ProbeKind::Liveness, Why::LivenessFailed)]
-    {
+    for (kind, why) in [
+        (ProbeKind::Startup, KillReason::StartupFailed),
+        (ProbeKind::Liveness, KillReason::LivenessFailed),
+    ] {
         let mut verdicts = Verdicts::default();
         verdicts.set("app-0", ProbeKind::Startup, true);
         verdicts.set("app-0", kind, false);
@@ -257,7 +258,7 @@ fn restarts_on_failed_probe_or_changed_image() {
         &verdicts,
         3,
     );
-    assert!(matches!(plan.steps[0], Step::Kill { why: Why::SpecChanged, .. }));
+    assert!(matches!(plan.steps[0], Step::Kill { why: KillReason::SpecChanged, .. }));
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn matches_operations_resources_and_scope() {
 
 #[test]
 fn matches_equivalent_resource_if_own_one_does_not_match() {
-    let shown = |text: &str| Shown {
+    let shown = |text: &str| MatchedResource {
         resource: resource(text),
         kind: GroupVersionKind::new("g", text.split('/').nth(1).unwrap().to_owned(), "K"),
     };

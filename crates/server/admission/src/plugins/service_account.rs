@@ -70,9 +70,10 @@ impl Plugin for ServiceAccount {
             return Ok(());
         }
         let checked = check_containers(pod, &account);
-        let checked = match creates {
-            true => checked.and_then(|()| check_volumes_and_pulls(pod, &account)),
-            false => checked,
+        let checked = if creates {
+            checked.and_then(|()| check_volumes_and_pulls(pod, &account))
+        } else {
+            checked
         };
         checked.map_err(|cause| request.forbidden(pod, cause))
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     Request,
-    matching::{MatchResources, Shown},
+    matching::{MatchResources, MatchedResource},
 };
 
 /// A binding: the requests to which a policy applies, its parameters, and the actions on a failure.
@@ -71,7 +71,7 @@ impl Binding {
         &self,
         request: &Request<'_>,
         object: &Value,
-        equivalents: &dyn Fn() -> Vec<Shown>,
+        equivalents: &dyn Fn() -> Vec<MatchedResource>,
     ) -> Result<bool, Status> {
         let Some(resources) = &self.resources else { return Ok(true) };
         Ok(resources.find(request, object, equivalents)?.is_some())

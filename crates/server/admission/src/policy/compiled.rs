@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use api_meta::Tree as _;
-use api_rules::expressions::{Gives, Scope};
+use api_rules::expressions::{ResultType, Scope};
 use cel::{Composition, Value as Cel};
 use serde_json::{Map, Value, json};
 
 use super::{
     Question,
-    decisions::{Annotation, Decision, Judged},
+    decisions::{Annotation, Decision, PolicyResult},
 };
 use crate::{
     conditions::Conditions,
@@ -59,7 +59,7 @@ impl Compiled {
         let mut composition = Composition::default();
         for variable in spec.items("variables").iter() {
             let scope = Scope { params, authorizer: true, composition: Some(&composition) };
-            let program = scope.compile(variable.text("expression"), Gives::Anything);
+            let program = scope.compile(variable.text("expression"), ResultType::Anything);
             composition.add(variable.text("name"), program);
         }
         let scope = Scope { params, authorizer: true, composition: Some(&composition) };
@@ -68,11 +68,11 @@ impl Compiled {
             text: text.to_owned(),
         };
         let message = |text: &str| Expression {
-            program: Scope { authorizer: false, ..scope }.compile(text, Gives::Text),
+            program: Scope { authorizer: false, ..scope }.compile(text, ResultType::Text),
             text: text.to_owned(),
         };
         let validation = |given: &Value| Validation {
-            expression: compiled(given.text("expression"), Gives::Bool),
+            expression: compiled(given.text("expression"), ResultType::Bool),
             message: given.text("message").trim().to_owned(),
             message_expression: Some(given.text("messageExpression"))
                 .filter(|text| !text.is_empty())
@@ -80,14 +80,15 @@ impl Compiled {
             reason: given.text("reason").to_owned(),
         };
         let annotation = |given: &Value| {
-            let expression = compiled(given.text("valueExpression"), Gives::Annotation);
+            let expression = compiled(given.text("valueExpression"), ResultType::Annotation);
             (given.text("key").to_owned(), expression)
         };
         let mutation = |given: &Value| {
             let patch = given.text("patchType") == "JSONPatch";
-            let (pointer, gives) = match patch {
-                true => ("jsonPatch.expression", Gives::Patch),
-                false => ("applyConfiguration.expression", Gives::Configuration),
+            let (pointer, gives) = if patch {
+                ("jsonPatch.expression", ResultType::Patch)
+            } else {
+                ("applyConfiguration.expression", ResultType::Configuration)
             };
             Mutation { expression: compiled(given.text(pointer), gives), patch }
         };
@@ -113,18 +114,19 @@ impl Compiled {
         question: &Question<'_>,
         fails_open: bool,
         elapsed: &dyn Fn() -> Duration,
-    ) -> Judged {
+    ) -> PolicyResult {
         let began = elapsed();
-        let failed = |error| Judged::failed(error, fails_open, elapsed().saturating_sub(began));
+        let failed =
+            |error| PolicyResult::failed(error, fails_open, elapsed().saturating_sub(began));
         match self.conditions_hold(question) {
             Ok(true) => {}
-            Ok(false) => return Judged::default(),
-            Err(_) if fails_open => return Judged::default(),
+            Ok(false) => return PolicyResult::default(),
+            Err(_) if fails_open => return PolicyResult::default(),
             Err(error) => return failed(error),
         }
         let input = question.expression_input_with_namespace();
         let judged = self.decide(&input, fails_open, elapsed).and_then(|decisions| {
-            Ok(Judged { decisions, annotations: self.annotate(&input, fails_open)? })
+            Ok(PolicyResult { decisions, annotations: self.annotate(&input, fails_open)? })
         });
         judged.unwrap_or_else(failed)
     }

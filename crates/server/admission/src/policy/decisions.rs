@@ -15,7 +15,7 @@ const MAX_ANNOTATION: usize = 10 * 1024;
 
 /// The result of a policy for one request and parameter.
 #[derive(Debug, Default, PartialEq)]
-pub struct Judged {
+pub struct PolicyResult {
     /// The decision of each validation, and the time that it took.
     pub(super) decisions: Vec<(Decision, Duration)>,
     pub(super) annotations: Vec<Annotation>,
@@ -53,7 +53,7 @@ impl Decision {
     }
 }
 
-impl Judged {
+impl PolicyResult {
     pub(super) fn failed(message: String, fails_open: bool, took: Duration) -> Self {
         let decision = Decision::error(message, fails_open);
         Self { decisions: vec![(decision, took)], annotations: Vec::new() }
@@ -118,7 +118,7 @@ impl Denials {
     pub fn take(
         &mut self,
         (policy, binding): (&Policy, &Binding),
-        judged: Judged,
+        judged: PolicyResult,
         outcome: &mut Outcome,
         kept: &mut Annotations,
     ) {

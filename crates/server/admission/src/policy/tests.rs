@@ -9,8 +9,8 @@ use crate::{
     testing::{Cluster, with_deployment},
 };
 
-fn shown() -> Shown {
-    Shown {
+fn shown() -> MatchedResource {
+    MatchedResource {
         resource: GroupVersionResource::new("apps", "v1", "deployments"),
         kind: GroupVersionKind::new("apps", "v1", "Deployment"),
     }

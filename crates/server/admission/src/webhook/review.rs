@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Failure, ReviewVersion, Webhook};
-use crate::{Request, matching::Shown};
+use crate::{Request, matching::MatchedResource};
 
 const KIND: &str = "AdmissionReview";
 
@@ -90,7 +90,7 @@ impl<'a> From<&'a GroupVersionResource> for Resource<'a> {
     }
 }
 
-pub(crate) fn head<'a>(request: &Request<'a>, shown: &'a Shown) -> Head<'a> {
+pub(crate) fn head<'a>(request: &Request<'a>, shown: &'a MatchedResource) -> Head<'a> {
     Head {
         kind: (&shown.kind).into(),
         resource: (&shown.resource).into(),
@@ -124,7 +124,7 @@ fn typed<'a>(object: &'a Value, kind: &GroupVersionKind) -> Cow<'a, Value> {
 
 /// A review to send to a webhook.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct WebhookReview {
     /// The AdmissionReview, as JSON.
     pub body: Vec<u8>,
     uid: String,
@@ -136,10 +136,10 @@ impl Webhook {
     pub fn question(
         &self,
         request: &Request<'_>,
-        shown: &Shown,
+        shown: &MatchedResource,
         (object, old): (&Value, &Value),
         uid: String,
-    ) -> Result<Asked, Failure> {
+    ) -> Result<WebhookReview, Failure> {
         if request.dry_run {
             self.allows_dry_run()?;
         }
@@ -159,7 +159,7 @@ impl Webhook {
             },
         };
         let body = serde_json::to_vec(&review).map_err(|e| Failure::call(e.to_string(), 400))?;
-        Ok(Asked { body, uid, version })
+        Ok(WebhookReview { body, uid, version })
     }
 }
 
@@ -234,7 +234,7 @@ impl Webhook {
     /// Validates the answer to a review. `mutating` is `true` if the webhook may change the object.
     pub fn verdict(
         &self,
-        asked: &Asked,
+        asked: &WebhookReview,
         answer: Answer,
         mutating: bool,
     ) -> Result<Verdict, Failure> {
@@ -302,7 +302,7 @@ impl Webhook {
 }
 
 /// Returns the response if it answers this review. v1beta1 does not require a matching `uid` and kind.
-fn verify_answer(asked: &Asked, answer: Answer) -> Result<Response, String> {
+fn verify_answer(asked: &WebhookReview, answer: Answer) -> Result<Response, String> {
     let response = answer.response.ok_or("webhook response was absent")?;
     if asked.version == ReviewVersion::V1beta1 {
         return Ok(response);

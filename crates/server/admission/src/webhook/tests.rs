@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Rounds, Side,
+    MutatorKind, Rounds,
     testing::{Cluster, with_deployment},
 };
 
@@ -32,14 +32,14 @@ fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>
     with_deployment(&Cluster::default(), &user, change, then)
 }
 
-fn shown() -> Shown {
-    Shown {
+fn shown() -> MatchedResource {
+    MatchedResource {
         resource: GroupVersionResource::new("apps", "v1beta1", "deployments"),
         kind: GroupVersionKind::new("apps", "v1beta1", "Deployment"),
     }
 }
 
-fn ask(hook: &Webhook, change: impl FnOnce(&mut Request<'_>)) -> Result<Asked, Failure> {
+fn ask(hook: &Webhook, change: impl FnOnce(&mut Request<'_>)) -> Result<WebhookReview, Failure> {
     let object = json!({"metadata": {"name": "web"}});
     with(change, |request| {
         hook.question(request, &shown(), (&object, &Value::Null), "u-1".to_owned())
@@ -379,9 +379,9 @@ fn play(names: &str, changes: &[&str]) -> String {
     let all: Vec<Webhook> = all.collect();
     let (mut rounds, mut object, mut log) = (Rounds::default(), json!(0), String::new());
     loop {
-        rounds.begin(Side::Webhooks, &object);
+        rounds.begin(MutatorKind::Webhooks, &object);
         for hook in &all {
-            if !rounds.includes(Side::Webhooks, &hook.id) {
+            if !rounds.includes(MutatorKind::Webhooks, &hook.id) {
                 continue;
             }
             log.push_str(&hook.name);
@@ -389,9 +389,9 @@ fn play(names: &str, changes: &[&str]) -> String {
             if changed {
                 object = json!(object.as_u64().unwrap() + 1);
             }
-            rounds.asked(Side::Webhooks, &hook.id, hook.reinvocable, changed);
+            rounds.asked(MutatorKind::Webhooks, &hook.id, hook.reinvocable, changed);
         }
-        rounds.end(Side::Webhooks, &object);
+        rounds.end(MutatorKind::Webhooks, &object);
         if rounds.is_over() {
             return log;
         }

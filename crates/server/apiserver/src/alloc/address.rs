@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use api_meta::Tree as _;
-use client::{Client, DeleteOptions, Error, IfThere as _, Preconditions, Resource};
+use client::{Client, DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource};
 use serde_json::{Value, json};
 
 use super::service::family;
@@ -96,7 +96,7 @@ pub(crate) async fn create(
 
 /// Returns the current object.
 pub(crate) async fn get(client: &Client, address: IpAddr) -> Result<Option<Value>, Error> {
-    client.get(&IP_ADDRESSES, "", &address.to_string()).await.if_there()
+    client.get(&IP_ADDRESSES, "", &address.to_string()).await.or_none()
 }
 
 /// Deletes the object, unless it is gone or has changed.
@@ -107,7 +107,7 @@ pub(crate) async fn delete(client: &Client, known: &AddressRevision) -> Result<(
     };
     let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
     let name = known.address.to_string();
-    match client.delete(&IP_ADDRESSES, "", &name, &options).await.if_there() {
+    match client.delete(&IP_ADDRESSES, "", &name, &options).await.or_none() {
         Err(error) if !error.is_conflict() => Err(error),
         _ => Ok(()),
     }

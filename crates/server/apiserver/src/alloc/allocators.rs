@@ -56,10 +56,8 @@ impl Allocators {
 
     /// Prepares the release of everything that a Service has, for a write that deletes it.
     pub(crate) fn ending(&self, last: &Value, held: Allocation) -> Allocation {
-        let mut held = match held.is_of_service() {
-            true => held,
-            false => Allocation::of(self.pool.clone(), last),
-        };
+        let mut held =
+            if held.is_of_service() { held } else { Allocation::of(self.pool.clone(), last) };
         held.release_after_delete(last);
         held
     }
@@ -190,9 +188,10 @@ impl Allocators {
         {
             return Ok(());
         }
-        let chosen = match dry_run {
-            true => self.pool.ports.try_out(|map| choose_ports(service, old, map)).await,
-            false => self.pool.ports.change(|map| choose_ports(service, old, map)).await,
+        let chosen = if dry_run {
+            self.pool.ports.try_out(|map| choose_ports(service, old, map)).await
+        } else {
+            self.pool.ports.change(|map| choose_ports(service, old, map)).await
         };
         let chosen = chosen.map_err(|error| error.status())?.map_err(|refused| match refused {
             PortsRefused::Field(error) => invalid(service, error),

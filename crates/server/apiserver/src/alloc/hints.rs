@@ -58,10 +58,11 @@ impl Hints {
 impl AddressHints {
     fn address_changed(&mut self, name: &str, taken: bool) {
         let Ok(address) = name.parse::<IpAddr>() else { return };
-        match taken {
-            true => self.taken.insert(address),
-            false => self.taken.remove(&address),
-        };
+        if taken {
+            self.taken.insert(address);
+        } else {
+            self.taken.remove(&address);
+        }
     }
 
     /// Adds the ranges of a ServiceCIDR. The ranges of a terminating one are removed, so that no address is allocated

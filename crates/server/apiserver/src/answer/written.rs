@@ -40,9 +40,10 @@ pub(crate) fn write_object(
     if served.conversion.is_some() || object.revision == 0 {
         return write_converted(out, served, object, typed);
     }
-    let form = match typed {
-        true => Form::Full { kind: &served.kind, api_version: &served.api_version },
-        false => Form::Item,
+    let form = if typed {
+        Form::Full { kind: &served.kind, api_version: &served.api_version }
+    } else {
+        Form::Item
     };
     api_codec::splice(out, &object.bytes, object.revision, form);
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use serve::{Body, Holding};
+use serve::{Body, BodyWithGuard};
 
 use super::sink::{Sinks, Submission};
 
@@ -62,9 +62,10 @@ impl RequestAudit {
 
     /// Submits the first event. Fails if the mode requires the event and it is lost.
     pub(crate) async fn received(&self) -> Result<(), Box<Status>> {
-        match self.processed(Stage::RequestReceived).await {
-            true => Ok(()),
-            false => Err(Box::new(Status::internal("failed to store audit event"))),
+        if self.processed(Stage::RequestReceived).await {
+            Ok(())
+        } else {
+            Err(Box::new(Status::internal("failed to store audit event")))
         }
     }
 
@@ -88,9 +89,10 @@ impl RequestAudit {
     /// Records the object, options or patch of the request.
     pub(crate) fn requested(&self, object: &Value) {
         let mut event = self.event();
-        match self.config.omit_managed_fields && event.level >= Level::Request {
-            true => event.requested(&self.config.shown(object.clone())),
-            false => event.requested(object),
+        if self.config.omit_managed_fields && event.level >= Level::Request {
+            event.requested(&self.config.shown(object.clone()));
+        } else {
+            event.requested(object);
         }
     }
 
@@ -107,9 +109,10 @@ impl RequestAudit {
         if certificate {
             attempted.push("x509");
         }
-        let message = match attempted.is_empty() {
-            true => "Authentication failed, no credentials provided".to_owned(),
-            false => format!("Authentication failed, attempted: {}", attempted.join(", ")),
+        let message = if attempted.is_empty() {
+            "Authentication failed, no credentials provided".to_owned()
+        } else {
+            format!("Authentication failed, attempted: {}", attempted.join(", "))
         };
         let mut status = ResponseStatus::of_code(StatusCode::UNAUTHORIZED.as_u16());
         status.message = message;
@@ -119,9 +122,10 @@ impl RequestAudit {
 
     /// Completes the record of a request that panicked or whose client disconnected, as upstream does.
     pub(crate) fn complete_unanswered(&self, panicked: bool) {
-        let (code, status, message) = match panicked {
-            true => (StatusCode::INTERNAL_SERVER_ERROR, "Failure", "APIServer panic'd"),
-            false => (StatusCode::OK, "Success", "Connection closed early"),
+        let (code, status, message) = if panicked {
+            (StatusCode::INTERNAL_SERVER_ERROR, "Failure", "APIServer panic'd")
+        } else {
+            (StatusCode::OK, "Success", "Connection closed early")
         };
         let mut told = ResponseStatus::of_code(code.as_u16());
         (told.status, told.message) = (status.to_owned(), message.to_owned());
@@ -138,12 +142,14 @@ impl RequestAudit {
         if self.long && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
             self.event().response_status = Some(ResponseStatus::of_code(code.as_u16()));
             self.processed(Stage::ResponseStarted).await;
-            return response.map(|body| Holding::new(body, CompleteOnDrop(self)).boxed_unsync());
+            return response
+                .map(|body| BodyWithGuard::new(body, CompleteOnDrop(self)).boxed_unsync());
         }
         let told = code.is_client_error() || code.is_server_error();
-        let (answer, response) = match told || self.config.level == Level::RequestResponse {
-            true => read(response).await,
-            false => (Value::Null, response),
+        let (answer, response) = if told || self.config.level == Level::RequestResponse {
+            read(response).await
+        } else {
+            (Value::Null, response)
         };
         self.event().response_status = Some(ResponseStatus::of_status(code.as_u16(), &answer));
         if self.long {
@@ -167,9 +173,10 @@ async fn read(response: Response<Body>) -> (Value, Response<Body>) {
         return (Value::Null, Response::from_parts(parts, serve::full(Bytes::new())));
     };
     let bytes = whole.to_bytes();
-    let object = match bytes.starts_with(api_codec::protobuf::MAGIC) {
-        true => opened(&bytes),
-        false => serde_json::from_slice(&bytes).ok().filter(Value::is_object),
+    let object = if bytes.starts_with(api_codec::protobuf::MAGIC) {
+        opened(&bytes)
+    } else {
+        serde_json::from_slice(&bytes).ok().filter(Value::is_object)
     };
     (object.unwrap_or_default(), Response::from_parts(parts, serve::full(bytes)))
 }

@@ -136,9 +136,10 @@ impl Sink {
             Log::open(path, options.rotation)
                 .map_err(|source| AuditError::Open { path: path.display().to_string(), source })
         };
-        let log = match options.path.as_os_str() == "-" {
-            true => None,
-            false => Some(Mutex::new(open(&options.path)?)),
+        let log = if options.path.as_os_str() == "-" {
+            None
+        } else {
+            Some(Mutex::new(open(&options.path)?))
         };
         let file = Arc::new(File { log, lost: lost.with_label_values(&["log"]) });
         let queue = match options.mode {

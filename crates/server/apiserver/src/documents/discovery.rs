@@ -149,9 +149,10 @@ fn aggregated(
     } else {
         "v2beta1"
     };
-    let items: Vec<Value> = match core {
-        true => vec![aggregated_group("", vec![own_version(kinds, "", "v1")])],
-        false => known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect(),
+    let items: Vec<Value> = if core {
+        vec![aggregated_group("", vec![own_version(kinds, "", "v1")])]
+    } else {
+        known.groups(kinds).iter().map(|group| shown_group(kinds, group)).collect()
     };
     let tree = json!({
         "kind": "APIGroupDiscoveryList",

@@ -36,9 +36,10 @@ pub(crate) fn answer(
         return Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", page));
     };
     let object = object(version, started, now);
-    let (encoding, body) = match yaml {
-        true => ("yaml", api_codec::to_yaml(&object).map_err(|e| Box::new(Status::internal(e)))?),
-        false => ("json", object.to_string()),
+    let (encoding, body) = if yaml {
+        ("yaml", api_codec::to_yaml(&object).map_err(|e| Box::new(Status::internal(e)))?)
+    } else {
+        ("json", object.to_string())
     };
     let mut response = answer::bytes(StatusCode::OK, "application/json", body);
     let kind = format!("application/{encoding};g=config.k8s.io;v={version};as=Statusz");

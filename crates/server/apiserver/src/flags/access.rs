@@ -136,14 +136,13 @@ impl AccessFlags {
         let policies = self.authorization_policy_file.clone();
         let file = self.authorization_config.clone();
         if file.is_some() {
-            return match older {
-                true => Err(wrong(
+            return if older {
+                Err(wrong(
                     "--authorization-config can not be specified when --authorization-mode or \
                      --authorization-webhook-* flags are defined",
-                )),
-                false => {
-                    Ok(AuthorizationOptions { file, policies, ..AuthorizationOptions::default() })
-                }
+                ))
+            } else {
+                Ok(AuthorizationOptions { file, policies, ..AuthorizationOptions::default() })
             };
         }
         let modes: Vec<&str> = match self.authorization_mode.as_slice() {
@@ -182,9 +181,10 @@ impl AccessFlags {
                 let twice = modes.iter().enumerate().any(|(i, mode)| modes[..i].contains(mode));
                 let shown: Vec<String> = modes.iter().map(|mode| format!("{mode:?}")).collect();
                 let words = "has mode specified more than once";
-                return match twice {
-                    true => Err(wrong(format!("authorization-mode [{}] {words}", shown.join(" ")))),
-                    false => Ok(()),
+                return if twice {
+                    Err(wrong(format!("authorization-mode [{}] {words}", shown.join(" "))))
+                } else {
+                    Ok(())
                 };
             }
         };

@@ -142,15 +142,13 @@ impl AuditWebhookFlags {
     fn batch(&self) -> Result<Batch, AuditFlagError> {
         let (qps, burst) =
             (self.audit_webhook_batch_throttle_qps, self.audit_webhook_batch_throttle_burst);
-        let throttle = match self.audit_webhook_batch_throttle_enable {
-            false => None,
-            true if qps.is_nan() || qps <= 0.0 => {
-                return refuse("audit-webhook-batch-throttle-qps", &qps.to_string(), POSITIVE);
-            }
-            true => {
-                let burst = number("audit-webhook-batch-throttle-burst", burst, 1)?;
-                Some(Throttle { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) })
-            }
+        let throttle = if !self.audit_webhook_batch_throttle_enable {
+            None
+        } else if qps.is_nan() || qps <= 0.0 {
+            return refuse("audit-webhook-batch-throttle-qps", &qps.to_string(), POSITIVE);
+        } else {
+            let burst = number("audit-webhook-batch-throttle-burst", burst, 1)?;
+            Some(Throttle { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) })
         };
         let buffer =
             number("audit-webhook-batch-buffer-size", self.audit_webhook_batch_buffer_size, 1)?;

@@ -148,9 +148,10 @@ async fn run_validating_plugins(
         let (policies, call) = (&state.policies, attributes.call);
         policies.validate(&state.cache, call, &request, object, outcome).await?;
     }
-    match state.chain.is_on("ValidatingAdmissionWebhook") {
-        true => state.webhooks.validate(attributes.call, &request, object, outcome).await,
-        false => Ok(()),
+    if state.chain.is_on("ValidatingAdmissionWebhook") {
+        state.webhooks.validate(attributes.call, &request, object, outcome).await
+    } else {
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Additional authorization checks in handlers. `auth::second` defines them.
 
 use api_meta::{Attributes, ErrorList, Status};
-use auth::second::{Asked, Moment};
+use auth::second::{AuthorizedRequest, Moment};
 use serde_json::Value;
 
 use super::call::Call;
@@ -48,8 +48,8 @@ fn second_authorization<'a>(
     request: &'a Attributes<'a>,
     new: &'a Value,
     old: Option<&'a Value>,
-) -> Asked<'a> {
-    Asked {
+) -> AuthorizedRequest<'a> {
+    AuthorizedRequest {
         request,
         old,
         new,

@@ -235,9 +235,10 @@ async fn store_changed(
         let object = definition.written(key, stored.revision, &value);
         return Ok(Attempt::Done(object));
     }
-    let op = match finished {
-        true => Op::Delete,
-        false => Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) },
+    let op = if finished {
+        Op::Delete
+    } else {
+        Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) }
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };

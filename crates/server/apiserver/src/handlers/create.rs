@@ -67,10 +67,11 @@ pub(super) async fn insert(
     }
     check_terminating(&*state.security.objects, call)?;
     meta::clear_server_fields(&mut tree);
-    match tracked {
+    if tracked {
         // The body was decoded with the schema's defaults already.
-        true => decode::own_defaults(call.served(), definition, &mut tree),
-        false => decode::defaults(call.served(), definition, &mut tree)?,
+        decode::own_defaults(call.served(), definition, &mut tree);
+    } else {
+        decode::defaults(call.served(), definition, &mut tree)?;
     }
     let attributes = Attributes::create(call);
     // The field manager owns the sent fields and their defaults, but not what the server sets later.

@@ -1,7 +1,9 @@
 //! Decodes bodies from JSON, YAML or protobuf to trees that match the schema.
 
 use api_codec::protobuf::ProtobufError;
-use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status, StatusReason, Tree as _};
+use api_meta::{
+    BudgetExceeded, ErrorList, FieldError, GroupKind, Path, Status, StatusReason, Tree as _,
+};
 use api_patch::FieldSet;
 use api_schema::{DecodeError, Fill, NodeId, Schema};
 use bytes::Bytes;
@@ -79,7 +81,7 @@ impl<'a> ExpectedType<'a> {
     /// Returns the Status for a body that cannot be decoded: 413 if it exceeds the memory budget, otherwise 400.
     fn undecodable(&self, error: &DecodeError) -> Box<Status> {
         match error {
-            DecodeError::Exceeded(Exceeded::Memory(_)) => {
+            DecodeError::Exceeded(BudgetExceeded::Memory(_)) => {
                 Box::new(Status::request_too_large(error))
             }
             error => self.unreadable(error),
@@ -331,7 +333,7 @@ fn given(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBod
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
             let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
             tree.map(RawBody::Tree).map_err(|error| match error {
-                ProtobufError::Exceeded(Exceeded::Memory(_)) => {
+                ProtobufError::Exceeded(BudgetExceeded::Memory(_)) => {
                     Box::new(Status::request_too_large(error))
                 }
                 error => expected.unrecognized(error),

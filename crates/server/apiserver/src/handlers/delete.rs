@@ -285,18 +285,18 @@ async fn store_deleted(
 ) -> Result<Result<DeleteOutcome, Option<Arc<Object>>>, Box<Status>> {
     let definition = &call.resource.definition;
     let key = object.key.clone();
-    let (op, value) = match at_once {
-        true => (Op::Delete, Bytes::new()),
-        false => {
-            let value = definition.to_store(call.version, tree.clone(), None).await?;
-            (Op::Put { value: value.clone(), ttl_seconds: None }, value)
-        }
+    let (op, value) = if at_once {
+        (Op::Delete, Bytes::new())
+    } else {
+        let value = definition.to_store(call.version, tree.clone(), None).await?;
+        (Op::Put { value: value.clone(), ttl_seconds: None }, value)
     };
     let expected = Expected::ModRevision(object.revision);
     let write = Write { key: key.clone(), expected, op };
-    let held = match at_once {
-        true => ending(state, definition, &tree, Allocation::nothing()),
-        false => Allocation::nothing(),
+    let held = if at_once {
+        ending(state, definition, &tree, Allocation::nothing())
+    } else {
+        Allocation::nothing()
     };
     match held.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } if at_once => {

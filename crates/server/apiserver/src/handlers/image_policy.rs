@@ -8,7 +8,7 @@ use admission::{
     image_policy::{self, Settings, Verdict},
 };
 use api_meta::Status;
-use auth::authn::Checked;
+use auth::authn::DigestCache;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(30);
 pub(crate) struct ImagePolicy {
     settings: Settings,
     reviewer: Reviewer,
-    remembered: Checked<(Instant, Verdict)>,
+    remembered: DigestCache<(Instant, Verdict)>,
 }
 
 impl ImagePolicy {
@@ -32,7 +32,7 @@ impl ImagePolicy {
         let settings = Settings::read(configuration)?;
         let reviewer = Reviewer::new(&settings.kubeconfig).map_err(|error| error.to_string())?;
         let reviewer = reviewer.waiting(settings.retry);
-        Ok(Self { settings, reviewer, remembered: Checked::new(REMEMBERED) })
+        Ok(Self { settings, reviewer, remembered: DigestCache::new(REMEMBERED) })
     }
 
     /// Rejects a Pod whose images the webhook denies.
@@ -51,12 +51,11 @@ impl ImagePolicy {
             Ok(verdict) => verdict.settle(outcome),
             Err(error) => {
                 tracing::warn!(error, "error contacting webhook backend");
-                match self.settings.default_allow {
-                    true => {
-                        image_policy::failed_open(outcome);
-                        Ok(())
-                    }
-                    false => Err(error),
+                if self.settings.default_allow {
+                    image_policy::failed_open(outcome);
+                    Ok(())
+                } else {
+                    Err(error)
                 }
             }
         };
@@ -64,7 +63,7 @@ impl ImagePolicy {
     }
 
     async fn verdict(&self, spec: &Value, deadline: Option<Instant>) -> Result<Verdict, String> {
-        let key = Checked::<()>::key(&spec.to_string());
+        let key = DigestCache::<()>::key(&spec.to_string());
         let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
         if let Some(known) = known {
             return Ok(known.1.clone());

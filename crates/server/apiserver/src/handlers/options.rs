@@ -91,8 +91,9 @@ pub(crate) fn dry_run_errors<'a>(stages: impl Iterator<Item = &'a str>) -> Error
 
 /// Returns the errors of options as a Status.
 pub(crate) fn refuse(kind: &'static str, errors: &ErrorList) -> Result<(), Box<Status>> {
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(Box::new(Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", errors))),
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Box::new(Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", errors)))
     }
 }

@@ -1,8 +1,8 @@
 //! The four patch types and their application.
 
 use api_meta::{
-    Budget, Exceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause, StatusDetails,
-    StatusReason, Tree as _,
+    Budget, BudgetExceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause,
+    StatusDetails, StatusReason, Tree as _,
 };
 use bytes::Bytes;
 use http::header;
@@ -35,7 +35,7 @@ impl Patch {
         let content_type = content_type.split(';').next().unwrap_or_default().trim();
         let tree = |body: &Bytes| {
             Budget::object().json(body).map_err(|error| match error {
-                JsonError::Exceeded(Exceeded::Memory(_)) => {
+                JsonError::Exceeded(BudgetExceeded::Memory(_)) => {
                     Box::new(Status::request_too_large(error))
                 }
                 error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api_meta::{GroupResource, Objects, Tree as _};
-use client::{Client, DeleteOptions, Error, IfThere as _};
+use client::{Client, DeleteOptions, Error, NotFoundExt as _};
 use serde_json::{Value, json};
 
 use super::{availability::API_SERVICES, ensure::ensure};
@@ -30,7 +30,7 @@ pub(crate) async fn follow(
             !old["metadata"]["labels"][MANAGED].is_null() && old["spec"]["service"].is_null();
         if ours && !wanted.contains_key(name) {
             let gone = client.delete(&API_SERVICES, "", name, &DeleteOptions::default()).await;
-            gone.if_there()?;
+            gone.or_none()?;
         }
     }
     for (name, object) in &wanted {
@@ -83,7 +83,7 @@ pub(crate) async fn first(cache: &WatchCache, objects: &dyn Objects, client: &Cl
             Ok(Err(error)) => {
                 tracing::warn!(%error, "failed to create the APIServices of the served APIs; retrying")
             }
-            Err(rt::Panicked { .. }) => {}
+            Err(rt::CaughtPanic { .. }) => {}
         }
         tokio::time::sleep(backoff.next(0.5)).await;
     }

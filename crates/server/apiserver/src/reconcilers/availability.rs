@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects};
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -145,7 +145,7 @@ async fn set(
     if !holds {
         aggregation.became_unavailable(name, reason);
     }
-    let at = Patched { namespace: "", name, subresource: "status" };
+    let at = PatchTarget { namespace: "", name, subresource: "status" };
     let patch = json!({"status": {"conditions": status["conditions"]}});
-    client.patch::<Value>(&API_SERVICES, at, PatchKind::Merge, &patch).await.if_there().map(drop)
+    client.patch::<Value>(&API_SERVICES, at, PatchKind::Merge, &patch).await.or_none().map(drop)
 }

@@ -4,7 +4,7 @@
 use api_meta::Tree as _;
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::ensure::ensure;
@@ -63,7 +63,7 @@ pub(crate) async fn run(config: &Config, client: &Client) -> Result<(), Error> {
 
 async fn publish(config: &Config, client: &Client) -> Result<(), Error> {
     let maps = &Resource::CONFIG_MAPS;
-    let found = client.get::<Value>(maps, NAMESPACE, AUTHENTICATION).await.if_there()?;
+    let found = client.get::<Value>(maps, NAMESPACE, AUTHENTICATION).await.or_none()?;
     let found = found.unwrap_or_default();
     let data = authentication(config, &found["data"]);
     if found["data"] != data {
@@ -71,7 +71,7 @@ async fn publish(config: &Config, client: &Client) -> Result<(), Error> {
             "apiVersion": "v1", "kind": "ConfigMap", "data": data,
             "metadata": {"name": AUTHENTICATION, "namespace": NAMESPACE},
         });
-        let at = Patched { namespace: NAMESPACE, name: AUTHENTICATION, subresource: "" };
+        let at = PatchTarget { namespace: NAMESPACE, name: AUTHENTICATION, subresource: "" };
         let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
         client.patch::<Value>(maps, at, apply, &map).await?;
     }

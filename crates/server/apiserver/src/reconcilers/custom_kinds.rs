@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects as _, Status, Tree as _, UserInfo};
 use api_rules::CLEANUP;
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::{api_services, custom_names};
@@ -148,7 +148,7 @@ async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
 }
 
 async fn set_status(client: &Client, name: &str, status: &Value) -> Result<(), Error> {
-    let at = Patched { namespace: "", name, subresource: "status" };
+    let at = PatchTarget { namespace: "", name, subresource: "status" };
     let patch = json!({"status": status});
     client
         .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
@@ -196,12 +196,12 @@ async fn finalize(
         set_status(client, name, &status).await?;
     }
     let kept: Vec<&str> = finalizers.into_iter().filter(|f| *f != CLEANUP).collect();
-    let at = Patched { namespace: "", name, subresource: "" };
+    let at = PatchTarget { namespace: "", name, subresource: "" };
     let patch = json!({"metadata": {"finalizers": kept}});
     let done = client
         .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
         .await;
-    done.if_there()?;
+    done.or_none()?;
     Ok(true)
 }
 
@@ -247,9 +247,10 @@ fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value 
         Some((reason, message)) => (*reason, message.clone()),
     };
     set_condition(&mut status, "NamesAccepted", names.conflict.is_none(), reason, &message);
-    let (reason, message) = match established {
-        true => ("InitialNamesAccepted", "the initial names have been accepted"),
-        false => ("NotAccepted", "not all names are accepted"),
+    let (reason, message) = if established {
+        ("InitialNamesAccepted", "the initial names have been accepted")
+    } else {
+        ("NotAccepted", "not all names are accepted")
     };
     set_condition(&mut status, "Established", established, reason, message);
     if let Some((approved, reason, message)) = api_rules::api_approval(crd) {

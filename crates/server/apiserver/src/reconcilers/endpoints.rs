@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use api_codec::protobuf;
 use api_schema::Schema;
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 use store::{Expected, KeyRange, Op, Store, Write};
 
@@ -121,8 +121,8 @@ impl EndpointReconciler {
     }
 
     async fn put(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
-        let at = Patched { namespace: "default", name: "kubernetes", subresource: "" };
-        let known = self.client.get::<Value>(resource, at.namespace, at.name).await.if_there()?;
+        let at = PatchTarget { namespace: "default", name: "kubernetes", subresource: "" };
+        let known = self.client.get::<Value>(resource, at.namespace, at.name).await.or_none()?;
         let parts = ["subsets", "addressType", "endpoints", "ports"];
         if known.is_some_and(|known| parts.iter().all(|part| known[*part] == object[*part])) {
             return Ok(());

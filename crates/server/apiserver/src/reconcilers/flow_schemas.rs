@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{GroupResource, Objects, Tree as _};
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -50,10 +50,8 @@ async fn reconcile(objects: &dyn Objects, client: &Client) -> Result<(), Error> 
         let wanted = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();
         let wanted = wanted.unwrap_or_default();
         let found = levels.iter().any(|level| level["metadata"]["name"] == wanted);
-        let (reason, fact) = match found {
-            true => ("Found", "it exists"),
-            false => ("NotFound", "there is no such object"),
-        };
+        let (reason, fact) =
+            if found { ("Found", "it exists") } else { ("NotFound", "there is no such object") };
         let joint = if found { "and" } else { "but" };
         let message = format!(
             "This FlowSchema references the PriorityLevelConfiguration object named {wanted:?} {joint} {fact}"
@@ -63,10 +61,10 @@ async fn reconcile(objects: &dyn Objects, client: &Client) -> Result<(), Error> 
             continue;
         }
         let name = schema.name();
-        let at = Patched { namespace: "", name, subresource: "status" };
+        let at = PatchTarget { namespace: "", name, subresource: "status" };
         let patch = json!({"status": {"conditions": status["conditions"]}});
         let done = client.patch::<Value>(&FLOW_SCHEMAS, at, PatchKind::Merge, &patch).await;
-        done.if_there()?;
+        done.or_none()?;
     }
     Ok(())
 }

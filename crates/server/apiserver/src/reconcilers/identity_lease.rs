@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects, Timestamp};
-use client::{Client, DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
+use client::{Client, DeleteOptions, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -42,7 +42,7 @@ async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Res
             "labels": {IDENTITY: "kube-apiserver", HOSTNAME: hostname}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": LIFE, "renewTime": now},
     });
-    let at = Patched { namespace: NAMESPACE, name, subresource: "" };
+    let at = PatchTarget { namespace: NAMESPACE, name, subresource: "" };
     let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
     client.patch::<Value>(&Resource::LEASES, at, apply, &lease).await.map(drop)
 }
@@ -58,7 +58,7 @@ async fn clean(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
         if over && let Some(name) = lease["metadata"]["name"].as_str() {
             let gone =
                 client.delete(&Resource::LEASES, NAMESPACE, name, &DeleteOptions::default()).await;
-            gone.if_there()?;
+            gone.or_none()?;
         }
     }
     Ok(())

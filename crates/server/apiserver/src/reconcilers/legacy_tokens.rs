@@ -1,7 +1,7 @@
 //! Records the date of the last use of a legacy service account token as a label of its Secret.
 
 use auth::authn::legacy_token::{LAST_USED, date};
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -21,8 +21,8 @@ pub(crate) fn follow(client: Client, used: &WorkQueue<(String, String)>, tasks: 
 }
 
 async fn write(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
-    let at = Patched { namespace, name, subresource: "" };
+    let at = PatchTarget { namespace, name, subresource: "" };
     let patch = json!({"metadata": {"labels": {LAST_USED: date(clock::now())}}});
     let done = client.patch::<Value>(&Resource::SECRETS, at, PatchKind::Merge, &patch).await;
-    done.if_there().map(drop)
+    done.or_none().map(drop)
 }

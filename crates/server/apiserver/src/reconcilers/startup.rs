@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use api_meta::{GroupResource, Objects, Tree as _};
 use auth::rbac::Ensure;
-use client::{Client, Error, PatchKind, Patched, Resource};
+use client::{Client, Error, PatchKind, PatchTarget, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
@@ -227,7 +227,7 @@ async fn add_family(
     if ranges.len() != 2 || known["spec"]["cidrs"] != json!([ranges[0]]) {
         return Ok(());
     }
-    let at = Patched { namespace: "", name: "kubernetes", subresource: "" };
+    let at = PatchTarget { namespace: "", name: "kubernetes", subresource: "" };
     let patch = json!({"spec": {"cidrs": ranges}});
     client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }
@@ -243,7 +243,7 @@ async fn ensure_ready(objects: &dyn Objects, client: &Client) -> Result<(), Erro
     }
     let message = "Kubernetes default Service CIDR is ready";
     set_condition(&mut status, "Ready", true, "", message);
-    let at = Patched { namespace: "", name: "kubernetes", subresource: "status" };
+    let at = PatchTarget { namespace: "", name: "kubernetes", subresource: "status" };
     let patch = json!({ "status": status });
     client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }

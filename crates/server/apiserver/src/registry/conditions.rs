@@ -19,9 +19,10 @@ pub(crate) fn set_condition(
         return false;
     }
     // The time of the last change of the status, not of the reason.
-    let since = match before["status"] == truth {
-        true => before["lastTransitionTime"].clone(),
-        false => json!(crate::clock::now().to_string()),
+    let since = if before["status"] == truth {
+        before["lastTransitionTime"].clone()
+    } else {
+        json!(crate::clock::now().to_string())
     };
     let condition = json!({
         "type": kind,

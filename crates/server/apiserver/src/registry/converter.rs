@@ -75,10 +75,11 @@ impl Converter {
     pub(crate) fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
         let kept = self.kept();
         let shown = kept.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
-        match shown.revision == object.revision {
-            true => Some(shown.clone()),
+        if shown.revision == object.revision {
+            Some(shown.clone())
+        } else {
             // A deletion has another revision than the object.
-            false => Some(Arc::new(Object { revision: object.revision, ..Object::clone(shown) })),
+            Some(Arc::new(Object { revision: object.revision, ..Object::clone(shown) }))
         }
     }
 
@@ -152,10 +153,10 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
     if result["status"] != "Success" {
         let (message, status) =
             (result.text("message").to_owned(), result.text("status").to_owned());
-        return Err(match message.is_empty() {
-            true => format!("response.result.status was '{status}', not 'Success'"),
-            false => message,
-        });
+        if message.is_empty() {
+            return Err(format!("response.result.status was '{status}', not 'Success'"));
+        }
+        return Err(message);
     }
     match response.take_at(&["convertedObjects"]) {
         Value::Array(objects) => Ok(objects),

@@ -54,9 +54,10 @@ impl<'de> DeserializeSeed<'de> for &Projection {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self.0.is_empty() {
-            true => serde::Deserialize::deserialize(deserializer),
-            false => deserializer.deserialize_any(self),
+        if self.0.is_empty() {
+            serde::Deserialize::deserialize(deserializer)
+        } else {
+            deserializer.deserialize_any(self)
         }
     }
 }

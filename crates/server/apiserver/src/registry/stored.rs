@@ -70,9 +70,10 @@ impl Definition {
         version: u8,
     ) -> (Object, Value) {
         let unreadable = store::why_unreadable(&bytes).map(Arc::from);
-        let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
-            true => self.projection.read(&bytes).map_err(|e| e.to_string()),
-            false => Err("the value is not in the stored form of objects".to_owned()),
+        let readable = if bytes.starts_with(api_codec::STORED_PREFIX) {
+            self.projection.read(&bytes).map_err(|e| e.to_string())
+        } else {
+            Err("the value is not in the stored form of objects".to_owned())
         };
         let tree = readable.unwrap_or_else(|error| {
             // A failed decryption has already been logged.

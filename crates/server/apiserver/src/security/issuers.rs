@@ -196,10 +196,10 @@ impl Issuer {
                 issuer.url, found.issuer
             ));
         }
-        match found.jwks_uri.is_empty() {
-            true => Err("provider did not return JWKS URL".to_owned()),
-            false => Ok(found.jwks_uri),
+        if found.jwks_uri.is_empty() {
+            return Err("provider did not return JWKS URL".to_owned());
         }
+        Ok(found.jwks_uri)
     }
 
     async fn verify(&self, token: &str, algorithms: &[String]) -> Result<UserInfo, TokenError> {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
     authn::{
-        Authenticated, Authentication, Found, PeerCertificate, Presented, TokenAuthenticator,
-        TokenError,
+        Authenticated, Authentication, AuthenticationResult, PeerCertificate, RequestCredentials,
+        TokenAuthenticator, TokenError,
         bootstrap_token::BootstrapTokens,
         certificate::ClientCa,
         front_proxy::FrontProxy,
@@ -179,10 +179,10 @@ impl Security {
             })
         });
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
-        let presented = Presented { peer, headers, path, now };
+        let presented = RequestCredentials { peer, headers, path, now };
         let found = match self.authentication.authenticate(&presented, &*self.objects) {
-            Ok(Found::Known(found)) => Ok(found),
-            Ok(Found::Elsewhere(unknown)) => {
+            Ok(AuthenticationResult::Authenticated(found)) => Ok(found),
+            Ok(AuthenticationResult::UnknownToken(unknown)) => {
                 let audiences = &self.authentication.api_audiences;
                 let found = self.external.authenticate(&unknown.token, audiences).await;
                 unknown.settle(found)

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use api_config::authorization::WebhookConfiguration;
 use api_meta::{Attributes, Decision};
 use auth::{
-    authn::Checked,
+    authn::DigestCache,
     authz::{
         validation,
         webhook::{self, Answer, Conditions},
@@ -37,7 +37,7 @@ pub(super) struct WebhookAuthorizer {
     denies: bool,
     /// The time that allowing and other responses are cached.
     ttl: (Duration, Duration),
-    remembered: Checked<(Instant, Answer)>,
+    remembered: DigestCache<(Instant, Answer)>,
     waiting: Semaphore,
     figures: Arc<Figures>,
 }
@@ -52,9 +52,8 @@ impl WebhookAuthorizer {
         let kubeconfig = config.connection_info.kube_config_file.as_deref().unwrap_or_default();
         let reviewer = Reviewer::new(Path::new(kubeconfig)).map_err(|e| e.to_string())?;
         let conditions = validation::conditions(config, &"".into());
-        let remembered = |remember, ttl: api_config::GoDuration| match remember {
-            true => ttl.to_std(),
-            false => Duration::ZERO,
+        let remembered = |remember, ttl: api_config::GoDuration| {
+            if remember { ttl.to_std() } else { Duration::ZERO }
         };
         Ok(Self {
             name: name.to_owned(),
@@ -67,7 +66,7 @@ impl WebhookAuthorizer {
                 remembered(config.cache_authorized_requests, config.authorized_ttl),
                 remembered(config.cache_unauthorized_requests, config.unauthorized_ttl),
             ),
-            remembered: Checked::new(REMEMBERED),
+            remembered: DigestCache::new(REMEMBERED),
             waiting: Semaphore::new(WAITING),
             figures: figures.clone(),
         })
@@ -90,7 +89,7 @@ impl WebhookAuthorizer {
                 Err(error) => return Ok(self.failed(error)),
             }
         }
-        let known = self.remembered.get(&Checked::<()>::key(&spec.to_string()));
+        let known = self.remembered.get(&DigestCache::<()>::key(&spec.to_string()));
         match known.filter(|known| Instant::now() < known.0) {
             Some(known) => Ok(known.1.decision()),
             None => Err(spec),
@@ -151,7 +150,7 @@ impl WebhookAuthorizer {
         let ttl = if answer.allowed { self.ttl.0 } else { self.ttl.1 };
         let decision = answer.decision();
         if !ttl.is_zero() && webhook::may_remember(request) {
-            let key = Checked::<()>::key(&spec.to_string());
+            let key = DigestCache::<()>::key(&spec.to_string());
             self.remembered.insert(key, Arc::new((Instant::now() + ttl, answer)));
         }
         decision

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
-use auth::authn::{Authenticated, Checked, TokenError};
+use auth::authn::{Authenticated, DigestCache, TokenError};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::Instant};
@@ -24,7 +24,7 @@ pub(super) struct WebhookTokens {
     /// The audiences of a token if the webhook returns none.
     api_audiences: Vec<String>,
     ttl: Duration,
-    remembered: Checked<(Instant, Option<Authenticated>)>,
+    remembered: DigestCache<(Instant, Option<Authenticated>)>,
     asked: Semaphore,
 }
 
@@ -57,7 +57,7 @@ impl WebhookTokens {
             version: options.version.clone(),
             api_audiences: api_audiences.to_vec(),
             ttl: options.ttl,
-            remembered: Checked::new(REMEMBERED),
+            remembered: DigestCache::new(REMEMBERED),
             asked: Semaphore::new(ASKED),
         })
     }
@@ -69,7 +69,7 @@ impl WebhookTokens {
         audiences: &[String],
     ) -> Result<Option<Authenticated>, TokenError> {
         // Encoded as JSON, so that different parts cannot form the same key.
-        let key = Checked::<()>::key(&json!([token, audiences]).to_string());
+        let key = DigestCache::<()>::key(&json!([token, audiences]).to_string());
         let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
         if let Some(known) = known {
             return Ok(known.1.clone());
@@ -103,12 +103,13 @@ impl WebhookTokens {
             .map_err(|e| format!("couldn't read the answer as a TokenReview: {e}"))?;
         let wanted = format!("authentication.k8s.io/{}", self.version);
         let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
-        match is(&review.kind, "TokenReview") && is(&review.api_version, &wanted) {
-            true => Ok(review.status),
-            false => Err(format!(
+        if is(&review.kind, "TokenReview") && is(&review.api_version, &wanted) {
+            Ok(review.status)
+        } else {
+            Err(format!(
                 "expected a TokenReview of {wanted}, got {} of {}",
                 review.kind, review.api_version
-            )),
+            ))
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{Status, steps::Ended};
+use api_meta::{Status, steps::BudgetUsedUp};
 use http::Response;
 use rt::{ComputePool, PoolError};
 use serve::Body;
@@ -91,8 +91,8 @@ impl Compute {
             report(call, &meter, most);
             match done {
                 Ok(answer) => return answer,
-                Err(Ended) if apart && !meter.is_late() => call.begin_again(),
-                Err(Ended) => return Err(meter.refusal(call)),
+                Err(BudgetUsedUp) if apart && !meter.is_late() => call.begin_again(),
+                Err(BudgetUsedUp) => return Err(meter.refusal(call)),
             }
         }
         Box::pin(self.answer_on_pool(state, call)).await
@@ -119,7 +119,7 @@ impl Compute {
         };
         let answer = self.pool.run(work).await.map_err(stopped)?;
         report(call, &meter, meter.most);
-        answer.map_err(|Ended| meter.refusal(call))
+        answer.map_err(|BudgetUsedUp| meter.refusal(call))
     }
 
     /// Returns the processor time of a call. Lists receive more for every [`OBJECTS`] objects.

@@ -134,10 +134,10 @@ fn health(
     if let Some(one) = one.filter(|one| !one.is_empty()) {
         let check = checks.iter().find(|check| *check.name == *one)?;
         own.slis.record(page, one, check.passed);
-        return Some(match check.passed {
-            true => ok_text("ok"),
-            false => failed(format!("internal server error: {one} check failed\n")),
-        });
+        if check.passed {
+            return Some(ok_text("ok"));
+        }
+        return Some(failed(format!("internal server error: {one} check failed\n")));
     }
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut text = String::new();

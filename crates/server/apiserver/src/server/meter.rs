@@ -13,7 +13,7 @@ use std::{
 
 use api_meta::{
     Status,
-    steps::{self, Ended},
+    steps::{self, BudgetUsedUp},
 };
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
@@ -143,7 +143,7 @@ impl Meter {
 }
 
 impl steps::Meter for Meter {
-    fn goes_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         if self.committed.load(Ordering::Relaxed) {
             return true;
         }
@@ -198,12 +198,12 @@ pin_project! {
 pub(super) fn metered<F: Future>(
     meter: &Arc<Meter>,
     work: F,
-) -> impl Future<Output = Result<F::Output, Ended>> {
+) -> impl Future<Output = Result<F::Output, BudgetUsedUp>> {
     Metered { meter: meter.clone(), work }
 }
 
 impl<F: Future> Future for Metered<F> {
-    type Output = Result<F::Output, Ended>;
+    type Output = Result<F::Output, BudgetUsedUp>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -222,7 +222,7 @@ pub(super) async fn unmetered<F: Future>(work: F) -> F::Output {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {
         let polled = steps::metered(None, || work.as_mut().poll(context));
-        polled.unwrap_or_else(|Ended| unreachable!("nothing ends what has no meter"))
+        polled.unwrap_or_else(|BudgetUsedUp| unreachable!("nothing ends what has no meter"))
     })
     .await
 }
@@ -242,7 +242,7 @@ mod tests {
         let meter = Arc::new(Meter::new(Duration::from_millis(5), None));
         let caught =
             rt::catch("a metered test", "x", metered(&meter, async { spin(|| false) })).await;
-        assert_eq!(caught, Ok(Err(Ended)));
+        assert_eq!(caught, Ok(Err(BudgetUsedUp)));
         assert!(!rt::panics().contains_key("a metered test"));
         assert!(!meter.is_late());
         let meter = Arc::new(Meter::new(Duration::from_secs(60), None));
@@ -259,7 +259,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        assert_eq!(metered(&meter, work).await, Err::<(), _>(Ended));
+        assert_eq!(metered(&meter, work).await, Err::<(), _>(BudgetUsedUp));
     }
 
     #[tokio::test]
@@ -278,11 +278,11 @@ mod tests {
     #[tokio::test]
     async fn ends_work_after_its_deadline_or_its_client() {
         let meter = Arc::new(Meter::new(Duration::from_secs(60), Some(Instant::now())));
-        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(Ended));
+        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(BudgetUsedUp));
         assert!(meter.is_late());
         let meter = Arc::new(Meter::new(Duration::from_secs(60), None));
         drop(AbandonOnDrop(meter.clone()));
-        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(Ended));
+        assert_eq!(metered(&meter, async { spin(|| false) }).await, Err(BudgetUsedUp));
     }
 
     #[tokio::test]

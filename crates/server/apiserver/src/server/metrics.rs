@@ -7,7 +7,7 @@ use std::{
 
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use serve::{Body, Holding};
+use serve::{Body, BodyWithGuard};
 use telemetry::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics};
 use tokio::time::Instant;
 
@@ -183,7 +183,7 @@ impl InFlight<'_> {
         let of = [verb, group, version, resource, subresource, scope, component];
         let open = self.metrics.lasting.with_label_values(&of);
         open.inc();
-        response.map(|body| Holding::new(body, OpenRequest(open)).boxed_unsync())
+        response.map(|body| BodyWithGuard::new(body, OpenRequest(open)).boxed_unsync())
     }
 
     pub(crate) fn answered(self, code: StatusCode) {

@@ -90,9 +90,10 @@ impl Server {
             || remote.is_some()
             || info.path == statusz::PATH
             || discovery::is_aggregated(&info.path, request.headers());
-        let negotiated = match own_forms {
-            true => Ok(ResponseFormat::JSON),
-            false => ResponseFormat::negotiate(request.headers(), &info.query),
+        let negotiated = if own_forms {
+            Ok(ResponseFormat::JSON)
+        } else {
+            ResponseFormat::negotiate(request.headers(), &info.query)
         };
         // An aggregated server compresses its responses itself and completes short ones.
         let zip =
@@ -163,15 +164,14 @@ impl Server {
         }
         Security::permit(&attributes, &decision)?;
         // Connections (exec, logs) hold no seat. A watch holds its seat until it has sent its initial events.
-        let entered = match info.is_connection() {
-            true => None,
-            false => {
-                let came = Instant::now();
-                let seats = self.seats(info, request.body());
-                let entered = self.gate.enter(&attributes, seats).await;
-                waited.add(came.elapsed());
-                Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
-            }
+        let entered = if info.is_connection() {
+            None
+        } else {
+            let came = Instant::now();
+            let seats = self.seats(info, request.body());
+            let entered = self.gate.enter(&attributes, seats).await;
+            waited.add(came.elapsed());
+            Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
         };
         let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match (remote, info.resource.clone()) {
@@ -280,10 +280,12 @@ impl Server {
         let spans = definition.namespaced && matches!(info.verb, "list" | "watch");
         if scope_is_wrong && !spans && !definition.strategy.scope {
             let is_read = definition.namespaced && path.name.is_empty();
-            return Err(Box::new(match is_read && definition.custom.is_none() {
-                true => Status::method_not_allowed(),
-                false => Status::no_such_resource(),
-            }));
+            let status = if is_read && definition.custom.is_none() {
+                Status::method_not_allowed()
+            } else {
+                Status::no_such_resource()
+            };
+            return Err(Box::new(status));
         }
         let mut path = path;
         if !definition.namespaced {

@@ -196,9 +196,10 @@ impl Cache {
         let event = Arc::new(event);
         inner.remember(event.clone());
         // A watcher must not mistake the object for an empty one. The watches end, and new ones fail with the cause.
-        match event.object.unreadable.is_some() {
-            true => inner.watchers.clear(),
-            false => inner.watchers.deliver(&self.definition.prefix, &event),
+        if event.object.unreadable.is_some() {
+            inner.watchers.clear();
+        } else {
+            inner.watchers.deliver(&self.definition.prefix, &event);
         }
         (event, read)
     }

@@ -72,12 +72,11 @@ impl Watchers {
             let before = watching.len();
             watching.retain(|w| {
                 let concerns = w.filter.as_ref().is_none_or(|f| f.kind_of(event).is_some());
-                match concerns {
-                    true => {
-                        let made = || Arc::new(Delivery::new(event.clone()));
-                        w.sender.send(delivery.get_or_insert_with(made))
-                    }
-                    false => !w.sender.is_closed(),
+                if concerns {
+                    let made = || Arc::new(Delivery::new(event.clone()));
+                    w.sender.send(delivery.get_or_insert_with(made))
+                } else {
+                    !w.sender.is_closed()
                 }
             });
             self.count -= before - watching.len();

@@ -152,9 +152,10 @@ async fn fails_requests_only_in_strict_mode() {
             || async {
                 let page = server.user("other", &["system:masters"]).get("/metrics").await;
                 let page = String::from_utf8(page.body.to_vec()).unwrap();
-                match page.contains("apiserver_audit_error_total{plugin=\"log\"} 0") {
-                    true => Err(()),
-                    false => Ok(()),
+                if page.contains("apiserver_audit_error_total{plugin=\"log\"} 0") {
+                    Err(())
+                } else {
+                    Ok(())
                 }
             },
         );

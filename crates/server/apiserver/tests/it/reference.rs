@@ -110,9 +110,10 @@ async fn collection(api: &Api, object: &Value, namespace: &str) -> String {
         resources.iter().find(|r| r["kind"] == kind && !r["name"].as_str().unwrap().contains('/'));
     let found = found.unwrap_or_else(|| panic!("{kind} is not served"));
     let plural = found["name"].as_str().unwrap();
-    match found["namespaced"] == true {
-        true => format!("{base}/namespaces/{namespace}/{plural}"),
-        false => format!("{base}/{plural}"),
+    if found["namespaced"] == true {
+        format!("{base}/namespaces/{namespace}/{plural}")
+    } else {
+        format!("{base}/{plural}")
     }
 }
 

@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn rejects_certificate_with_two_common_names() {
         use crate::{
-            authn::{Anonymous, Authentication, Presented, Unauthenticated},
+            authn::{Anonymous, Authentication, RequestCredentials, Unauthenticated},
             testing::Cluster,
         };
         let ours = authority("ours");
@@ -153,7 +153,7 @@ mod tests {
             api_audiences: Vec::new(),
             anonymous: Anonymous::On,
         };
-        let presented = Presented {
+        let presented = RequestCredentials {
             peer: &authentication.peer(&[two], now),
             headers: &http::HeaderMap::new(),
             path: "/api",

@@ -58,14 +58,14 @@ pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
 /// The SHA-256 hash of a token.
 pub type Hash = [u8; 32];
 
-/// A cache that is keyed by the token's hash. Memory dumps contain no tokens, and lookup times reveal nothing about
-/// them.
-pub struct Checked<T> {
+/// A cache that is keyed by the SHA-256 digest of a token or of a review. Memory dumps contain no tokens, and lookup
+/// times reveal nothing about them.
+pub struct DigestCache<T> {
     generations: Mutex<[HashMap<Hash, Arc<T>>; 2]>,
     capacity: usize,
 }
 
-impl<T> Checked<T> {
+impl<T> DigestCache<T> {
     /// Creates a cache of `capacity` to twice `capacity` entries.
     pub fn new(capacity: usize) -> Self {
         Self { generations: Mutex::default(), capacity }
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn bounds_number_of_cached_tokens() {
-        let checked = Checked::new(10);
+        let checked = DigestCache::new(10);
         for i in 0..100 {
-            checked.insert(Checked::<u32>::key(&i.to_string()), Arc::new(i));
+            checked.insert(DigestCache::<u32>::key(&i.to_string()), Arc::new(i));
         }
         let held = (0..100)
-            .filter(|i: &u32| checked.get(&Checked::<u32>::key(&i.to_string())).is_some())
+            .filter(|i: &u32| checked.get(&DigestCache::<u32>::key(&i.to_string())).is_some())
             .count();
         assert!((10..=20).contains(&held), "{held}");
-        assert_eq!(checked.get(&Checked::<u32>::key("99")).as_deref(), Some(&99));
+        assert_eq!(checked.get(&DigestCache::<u32>::key("99")).as_deref(), Some(&99));
     }
 }

@@ -27,7 +27,7 @@ use api_meta::{
 use certificate::{CertificateError, ClientCa, VerifiedCertificate};
 use front_proxy::FrontProxy;
 use http::{HeaderMap, header};
-pub use jwt::{Checked, Hash};
+pub use jwt::{DigestCache, Hash};
 use rustls::pki_types::CertificateDer;
 
 /// An authenticated user, and the requested audiences for which the credential is valid.
@@ -46,11 +46,11 @@ pub struct TokenError(pub String);
 
 /// The result of authentication without calls to other servers.
 #[derive(Debug)]
-pub enum Found {
+pub enum AuthenticationResult {
     /// The authenticated user.
-    Known(Authenticated),
+    Authenticated(Authenticated),
     /// A token that no local method recognizes.
-    Elsewhere(UnknownToken),
+    UnknownToken(UnknownToken),
 }
 
 /// A token that no local method recognizes, and the error of other credentials in the request.
@@ -112,7 +112,7 @@ pub struct PeerCertificate {
 }
 
 /// The credentials and context of a request.
-pub struct Presented<'a> {
+pub struct RequestCredentials<'a> {
     /// The connection's client certificate.
     pub peer: &'a PeerCertificate,
     /// The request's headers.
@@ -161,12 +161,12 @@ impl Authentication {
     /// Authenticates a request. `objects` has the Secrets, Pods and service accounts that tokens depend on.
     pub fn authenticate(
         &self,
-        presented: &Presented<'_>,
+        presented: &RequestCredentials<'_>,
         objects: &dyn Objects,
-    ) -> Result<Found, Unauthenticated> {
+    ) -> Result<AuthenticationResult, Unauthenticated> {
         let mut refused: Option<Unauthenticated> = None;
         match self.by_certificate(presented) {
-            Ok(Some(user)) => return Ok(Found::Known(self.accepted(user))),
+            Ok(Some(user)) => return Ok(AuthenticationResult::Authenticated(self.accepted(user))),
             Ok(None) => {}
             Err(error) => refused = Some(error.into()),
         }
@@ -176,12 +176,12 @@ impl Authentication {
                 match self.by_token(&token, &self.api_audiences, now, objects) {
                     Ok(Some(mut found)) => {
                         add_implied_group(&mut found.user);
-                        return Ok(Found::Known(found));
+                        return Ok(AuthenticationResult::Authenticated(found));
                     }
                     Ok(None) => {}
                     Err(error) => refused = refused.or(Some(error.into())),
                 }
-                return Ok(Found::Elsewhere(UnknownToken { token, refused }));
+                return Ok(AuthenticationResult::UnknownToken(UnknownToken { token, refused }));
             }
             Ok(None) => {}
             Err(error) => refused = refused.or(Some(error)),
@@ -195,7 +195,7 @@ impl Authentication {
             Anonymous::Paths(paths) => paths.iter().any(|path| path == presented.path),
         };
         if anonymous {
-            Ok(Found::Known(self.accepted(UserInfo::anonymous())))
+            Ok(AuthenticationResult::Authenticated(self.accepted(UserInfo::anonymous())))
         } else {
             Err(Unauthenticated::NoCredentials)
         }
@@ -222,7 +222,7 @@ impl Authentication {
 
     fn by_certificate(
         &self,
-        presented: &Presented<'_>,
+        presented: &RequestCredentials<'_>,
     ) -> Result<Option<UserInfo>, CertificateError> {
         let in_force = |certificate: &VerifiedCertificate| {
             if certificate.not_after < presented.now {

@@ -57,10 +57,8 @@ fn escape(key: &str) -> String {
 
 fn is_identity(name: &str, front_proxy: Option<&FrontProxy>) -> bool {
     // CGI-like backends read an underscore in a header name as a hyphen.
-    let name = match name.contains('_') {
-        true => Cow::Owned(name.replace('_', "-")),
-        false => Cow::Borrowed(name),
-    };
+    let name =
+        if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) };
     name == header::AUTHORIZATION.as_str()
         || STANDARD.iter().any(|standard| *standard == *name)
         || name.starts_with(STANDARD_EXTRA)

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::{Authenticated, Authentication, TokenError};
 
 /// The question of a TokenReview.
-pub struct Asked {
+pub struct TokenReviewRequest {
     /// The token to validate.
     pub token: String,
     /// The requested audiences; the API's own if the review names none.
     pub audiences: Vec<String>,
 }
 
-impl Asked {
+impl TokenReviewRequest {
     /// Reads the `spec`.
     pub fn of(review: &Value, authentication: &Authentication) -> Self {
         let named = review.items("spec.audiences").iter();
@@ -25,7 +25,11 @@ impl Asked {
 }
 
 /// Sets the `status`.
-pub fn answer(review: &mut Value, asked: &Asked, found: Result<Option<Authenticated>, TokenError>) {
+pub fn answer(
+    review: &mut Value,
+    asked: &TokenReviewRequest,
+    found: Result<Option<Authenticated>, TokenError>,
+) {
     let status = match found {
         Ok(Some(found)) => {
             json!({"authenticated": true, "user": found.user, "audiences": found.audiences})

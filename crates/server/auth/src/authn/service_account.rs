@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     Authenticated, TokenAuthenticator, TokenError,
     certificate::CREDENTIAL_ID,
-    jwt::{self, Checked},
+    jwt::{self, DigestCache},
     keys::{KeyError, SigningKey, VerifyingKey},
 };
 
@@ -108,7 +108,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 pub struct ServiceAccountTokens {
     issuers: Vec<String>,
     keys: Vec<VerifyingKey>,
-    checked: Checked<Claims>,
+    checked: DigestCache<Claims>,
 }
 
 /// The number of cached tokens, enough for every Pod of a large cluster.
@@ -118,7 +118,7 @@ impl ServiceAccountTokens {
     /// Creates the authenticator. The first issuer also issues tokens. All are accepted, so that an issuer can be
     /// replaced without a gap.
     pub fn new(issuers: Vec<String>, keys: Vec<VerifyingKey>) -> Self {
-        Self { issuers, keys, checked: Checked::new(REMEMBERED) }
+        Self { issuers, keys, checked: DigestCache::new(REMEMBERED) }
     }
 
     /// Returns the keys that verify tokens, for `/openid/v1/jwks`.
@@ -128,7 +128,7 @@ impl ServiceAccountTokens {
 
     /// Returns the verified claims, or `None` if the token has another issuer.
     fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, TokenError> {
-        let key = Checked::<Claims>::key(token);
+        let key = DigestCache::<Claims>::key(token);
         if let Some(claims) = self.checked.get(&key) {
             return Ok(Some(claims));
         }

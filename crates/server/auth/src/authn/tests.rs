@@ -26,10 +26,10 @@ fn ask(
         headers.insert(name, HeaderValue::from_static(value));
     }
     let now = UNIX_EPOCH + Duration::from_secs(100);
-    let presented = Presented { peer, headers: &headers, path: "/livez", now };
+    let presented = RequestCredentials { peer, headers: &headers, path: "/livez", now };
     let found = match authentication.authenticate(&presented, &Cluster::default())? {
-        Found::Known(found) => Ok(found),
-        Found::Elsewhere(unknown) => unknown.settle(Ok(None)),
+        AuthenticationResult::Authenticated(found) => Ok(found),
+        AuthenticationResult::UnknownToken(unknown) => unknown.settle(Ok(None)),
     };
     found.map(|found| found.user)
 }
@@ -40,10 +40,10 @@ fn returns_unknown_token_for_remote_authentication() {
     let mut headers = HeaderMap::new();
     headers.insert("authorization", HeaderValue::from_static("Bearer other"));
     let (peer, now) = (&PeerCertificate::default(), UNIX_EPOCH);
-    let presented = Presented { peer, headers: &headers, path: "/", now };
+    let presented = RequestCredentials { peer, headers: &headers, path: "/", now };
     let unknown = || match all.authenticate(&presented, &Cluster::default()).unwrap() {
-        Found::Elsewhere(unknown) => unknown,
-        Found::Known(found) => panic!("{found:?}"),
+        AuthenticationResult::UnknownToken(unknown) => unknown,
+        AuthenticationResult::Authenticated(found) => panic!("{found:?}"),
     };
     assert_eq!(unknown().token, "other");
     let user = UserInfo::new("carol", &[]);
@@ -110,7 +110,7 @@ fn answers_token_reviews() {
     let all = authentication(Anonymous::On);
     let ask = |token: &str| {
         let mut review = json!({"spec": {"token": token}});
-        let asked = review::Asked::of(&review, &all);
+        let asked = review::TokenReviewRequest::of(&review, &all);
         let found =
             all.by_token(&asked.token, &asked.audiences, Timestamp::default(), &Cluster::default());
         review::answer(&mut review, &asked, found);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api_meta::{Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
 
-use super::{Authenticated, TokenAuthenticator, TokenError, jwt::Checked};
+use super::{Authenticated, TokenAuthenticator, TokenError, jwt::DigestCache};
 
 /// An invalid line, counted from 1.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,7 @@ impl TokenFile {
             let groups = groups.chain([GROUP_AUTHENTICATED]).map(str::to_owned).collect();
             let user =
                 UserInfo { name: name.clone(), uid: uid.clone(), groups, ..UserInfo::default() };
-            users.insert(Checked::<()>::key(token), user);
+            users.insert(DigestCache::<()>::key(token), user);
         }
         Ok(Self(users))
     }
@@ -71,7 +71,7 @@ impl TokenAuthenticator for TokenFile {
         _now: Timestamp,
         _objects: &dyn Objects,
     ) -> Result<Option<Authenticated>, TokenError> {
-        let user = self.0.get(&Checked::<()>::key(token));
+        let user = self.0.get(&DigestCache::<()>::key(token));
         Ok(user.map(|user| Authenticated { user: user.clone(), audiences: audiences.to_vec() }))
     }
 }

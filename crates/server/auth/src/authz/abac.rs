@@ -62,10 +62,14 @@ impl Policy {
             }
         };
         let everybody = policy.user == "*" || policy.group == "*";
-        Ok(match everybody {
-            true => Self { user: String::new(), group: GROUP_AUTHENTICATED.to_owned(), ..policy },
-            false => policy,
-        })
+        if everybody {
+            return Ok(Self {
+                user: String::new(),
+                group: GROUP_AUTHENTICATED.to_owned(),
+                ..policy
+            });
+        }
+        Ok(policy)
     }
 
     fn first_form(self) -> Self {
@@ -90,16 +94,13 @@ impl Policy {
             && (self.group.is_empty() || user.in_group(&self.group));
         let reads = matches!(request.verb, "get" | "list" | "watch");
         let is = |wanted: &str, given: &str| wanted == "*" || wanted == given;
-        let what = match request.is_resource {
-            true => {
-                is(&self.namespace, request.namespace)
-                    && is(&self.resource, request.resource)
-                    && is(&self.api_group, request.group)
-            }
-            false => {
-                let below = self.path.strip_suffix('*');
-                self.path == request.path || below.is_some_and(|p| request.path.starts_with(p))
-            }
+        let what = if request.is_resource {
+            is(&self.namespace, request.namespace)
+                && is(&self.resource, request.resource)
+                && is(&self.api_group, request.group)
+        } else {
+            let below = self.path.strip_suffix('*');
+            self.path == request.path || below.is_some_and(|p| request.path.starts_with(p))
         };
         who && (reads || !self.readonly) && what
     }
@@ -107,9 +108,10 @@ impl Policy {
 
 impl Authorizer for Abac {
     fn authorize(&self, request: &Attributes<'_>) -> Decision {
-        match self.0.iter().any(|policy| policy.allows(request)) {
-            true => Decision::Allow(None),
-            false => Decision::NoOpinion(Some("No policy matched.".into())),
+        if self.0.iter().any(|policy| policy.allows(request)) {
+            Decision::Allow(None)
+        } else {
+            Decision::NoOpinion(Some("No policy matched.".into()))
         }
     }
 }

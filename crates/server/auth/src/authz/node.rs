@@ -229,9 +229,10 @@ impl Authorizer for NodeAuthorizer {
                 ("", "persistentvolumeclaims") if request.subresource == "status" => {
                     let writes = ["update", "patch"].contains(&request.verb);
                     let plain = Attributes { verb: "get", subresource: "", ..*request };
-                    return match writes || request.verb == "get" {
-                        true => self.authorize_read(node, &plain, &["get"], Object::claim),
-                        false => no_opinion("can only get/update/patch status"),
+                    return if writes || request.verb == "get" {
+                        self.authorize_read(node, &plain, &["get"], Object::claim)
+                    } else {
+                        no_opinion("can only get/update/patch status")
                     };
                 }
                 ("", "persistentvolumeclaims") => {

@@ -188,9 +188,10 @@ fn check(spec: &Spec, named: &UserInfo, subject: Subject<'_>) -> Result<(), Stat
             errors.push(FieldError::invalid(&other, shown(asked), detail));
         }
     }
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(Status::invalid(&GroupKind::new("authorization.k8s.io", ""), "", &errors)),
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(&GroupKind::new("authorization.k8s.io", ""), "", &errors))
     }
 }
 

@@ -145,12 +145,13 @@ impl Answer {
             .map_err(|e| format!("couldn't read the answer as a SubjectAccessReview: {e}"))?;
         let wanted = format!("authorization.k8s.io/{version}");
         let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
-        match is(&review.kind, "SubjectAccessReview") && is(&review.api_version, &wanted) {
-            true => Ok(review.status),
-            false => Err(format!(
+        if is(&review.kind, "SubjectAccessReview") && is(&review.api_version, &wanted) {
+            Ok(review.status)
+        } else {
+            Err(format!(
                 "expected a SubjectAccessReview of {wanted}, got {} of {}",
                 review.kind, review.api_version
-            )),
+            ))
         }
     }
 

@@ -8,17 +8,17 @@ use api_meta::{
 use serde_json::Value;
 
 use super::{PolicyRule, Rbac, RoleRef, quoted_list, uncovered};
-use crate::second::Asked;
+use crate::second::AuthorizedRequest;
 
 /// Reports whether a write needs no check: the user is in `system:masters`, or only changes fields that the garbage
 /// collector changes. Label changes are checked, because an `aggregationRule` selects by labels.
-fn is_free(asked: &Asked<'_>) -> bool {
+fn is_free(asked: &AuthorizedRequest<'_>) -> bool {
     asked.request.user.in_group(GROUP_MASTERS)
         || asked.old.is_some_and(|old| garbage_collection_only(old, asked.new))
 }
 
 /// Rejects a write of a Role or ClusterRole with permissions that the user does not hold.
-pub(crate) fn may_write_role(asked: &Asked<'_>) -> Result<(), Status> {
+pub(crate) fn may_write_role(asked: &AuthorizedRequest<'_>) -> Result<(), Status> {
     let request = asked.request;
     let escalate = Attributes { verb: "escalate", version: "*", ..*request };
     if is_free(asked) || asked.allows(&escalate) {
@@ -42,7 +42,7 @@ fn aggregates(role: &Value) -> bool {
 }
 
 /// Rejects a write of a binding to a role whose permissions the user does not hold and may not bind.
-pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
+pub(crate) fn may_write_binding(asked: &AuthorizedRequest<'_>) -> Result<(), Status> {
     let request = asked.request;
     let role = RoleRef::of_binding(
         asked.new.text("roleRef.kind"),
@@ -63,7 +63,7 @@ pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
         .map_err(|cause| forbidden_write(asked, cause))
 }
 
-fn forbidden_write(asked: &Asked<'_>, cause: String) -> Status {
+fn forbidden_write(asked: &AuthorizedRequest<'_>, cause: String) -> Status {
     let request = asked.request;
     let resource = GroupResource::new(request.group.to_owned(), request.resource.to_owned());
     let name = asked.new.name();

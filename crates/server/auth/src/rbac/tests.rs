@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    second::{Asked, Moment},
+    second::{AuthorizedRequest, Moment},
     testing::Cluster,
 };
 
@@ -150,8 +150,15 @@ fn rejects_grant_of_permissions_not_held() {
         let request = request.in_namespace(namespace);
         let objects = Cluster::default();
         let (authorizer, objects) = (&rbac, &objects);
-        Asked { request: &request, old: old.as_ref(), new: &new, authorizer, rbac: &rbac, objects }
-            .at(Moment::Write)
+        AuthorizedRequest {
+            request: &request,
+            old: old.as_ref(),
+            new: &new,
+            authorizer,
+            rbac: &rbac,
+            objects,
+        }
+        .at(Moment::Write)
     };
     let role = |verb: &str| json!({"metadata": {"name": "new"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]});
     let create = |user, new| held(user, "create", "roles", "ns", None, new);
@@ -203,8 +210,15 @@ fn requires_cluster_admin_to_aggregate() {
                 Attributes::resource(user, "update", "rbac.authorization.k8s.io", "clusterroles");
             let objects = Cluster::default();
             let (old, objects) = (old.as_ref(), &objects);
-            Asked { request: &request, old, new: &new, authorizer: &rbac, rbac: &rbac, objects }
-                .at(Moment::Write)
+            AuthorizedRequest {
+                request: &request,
+                old,
+                new: &new,
+                authorizer: &rbac,
+                rbac: &rbac,
+                objects,
+            }
+            .at(Moment::Write)
         };
         let refused = write(&UserInfo::new("eve", &[])).unwrap_err();
         assert_eq!(

@@ -7,7 +7,7 @@ use api_meta::{
 };
 use serde_json::Value;
 
-use super::Asked;
+use super::AuthorizedRequest;
 use crate::{authn::service_account::NODE_NAME, forbidden};
 
 const ADMIN_NAMESPACE: &str = "resource.kubernetes.io/admin-access";
@@ -25,7 +25,7 @@ fn same(a: &Value, b: &Value) -> bool {
 
 /// Validates that a new claim or template with `adminAccess` is in an admin namespace. The spec of an existing one is
 /// immutable.
-pub(super) fn admin_access(asked: &Asked<'_>, errors: &mut ErrorList) {
+pub(super) fn admin_access(asked: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let template = asked.request.resource == "resourceclaimtemplates";
     let requests = if template { "spec.spec.devices.requests" } else { "spec.devices.requests" };
     let wants = |request: &Value| request["exactly"]["adminAccess"] == true;
@@ -35,7 +35,7 @@ pub(super) fn admin_access(asked: &Asked<'_>, errors: &mut ErrorList) {
     }
 }
 
-fn in_admin_namespace(asked: &Asked<'_>, path: &Path, errors: &mut ErrorList) {
+fn in_admin_namespace(asked: &AuthorizedRequest<'_>, path: &Path, errors: &mut ErrorList) {
     let name = asked.request.namespace;
     let namespace = asked.objects.get(&GroupResource::NAMESPACES, "", name);
     if namespace.is_some_and(|n| n["metadata"]["labels"][ADMIN_NAMESPACE] == "true") {
@@ -49,7 +49,7 @@ fn in_admin_namespace(asked: &Asked<'_>, path: &Path, errors: &mut ErrorList) {
 
 /// Validates a status update: `adminAccess` as in the spec, the permission to bind for the allocation, and a permission
 /// per driver for its devices.
-pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
+pub(super) fn status(asked: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let mut found = ErrorList::new();
     let old = asked.old.map_or(&Value::Null, |old| &old["status"]);
     let new = &asked.new["status"];
@@ -79,7 +79,7 @@ pub(super) fn status(asked: &Asked<'_>, errors: &mut ErrorList) {
     errors.prepend(found);
 }
 
-fn devices(asked: &Asked<'_>, old: &Value, new: &Value, errors: &mut ErrorList) {
+fn devices(asked: &AuthorizedRequest<'_>, old: &Value, new: &Value, errors: &mut ErrorList) {
     let request = asked.request;
     let mut verbs = vec![format!("arbitrary-node:{}", request.verb)];
     if is_on_node(request.user, allocated_node(new)) {
@@ -104,7 +104,7 @@ fn devices(asked: &Asked<'_>, old: &Value, new: &Value, errors: &mut ErrorList) 
 }
 
 /// Returns the message of the rejection if the authorizers do not allow the request.
-fn check(asked: &Asked<'_>, question: &Attributes<'_>) -> Result<(), String> {
+fn check(asked: &AuthorizedRequest<'_>, question: &Attributes<'_>) -> Result<(), String> {
     let decision = asked.authorizer.authorize(question);
     if decision.is_allowed() {
         return Ok(());

@@ -1,13 +1,13 @@
 use api_meta::{Attributes, Status};
 
-use super::Asked;
+use super::AuthorizedRequest;
 use crate::forbidden;
 
 /// Checks the verb `create` if the request has another verb.
 ///
 /// An upgrade by GET acts like a POST, and an apply may create an object. The effect of a request needs the permission,
 /// whatever its verb is.
-pub(super) fn as_create(asked: &Asked<'_>) -> Result<(), Status> {
+pub(super) fn as_create(asked: &AuthorizedRequest<'_>) -> Result<(), Status> {
     if asked.request.verb == "create" {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use api_meta::{
 };
 use serde_json::Value;
 
-use super::Asked;
+use super::AuthorizedRequest;
 
 /// The resource of parameters; `*` if unknown.
 struct Parameters {
@@ -18,7 +18,7 @@ struct Parameters {
 
 impl Parameters {
     /// Resolves a `paramKind`. Also returns the step that failed, if any.
-    fn of(asked: &Asked<'_>, kind: &Value) -> (Self, Option<&'static str>) {
+    fn of(asked: &AuthorizedRequest<'_>, kind: &Value) -> (Self, Option<&'static str>) {
         let all = || "*".to_owned();
         let api_version = kind.text("apiVersion");
         let (group, version) = match api_version.split_once('/') {
@@ -41,7 +41,7 @@ impl Parameters {
 }
 
 /// Checks that the author of a policy may `get` all objects of its `paramKind`.
-pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
+pub(super) fn param_kind(asked: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let kind = &asked.new["spec"]["paramKind"];
     let same = asked.old.is_some_and(|old| old["spec"]["paramKind"] == *kind);
     // Upstream checks only valid objects.
@@ -64,7 +64,7 @@ pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
 }
 
 /// Checks that the author of a binding may read the objects of its `paramRef`.
-pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
+pub(super) fn param_ref(asked: &AuthorizedRequest<'_>, errors: &mut ErrorList) {
     let spec = &asked.new["spec"];
     let (reference, policy) = (&spec["paramRef"], &spec["policyName"]);
     let same = asked.old.is_some_and(|old| {

@@ -11,9 +11,10 @@ impl Authorizer for AllowList {
     fn authorize(&self, a: &Attributes<'_>) -> Decision {
         let (resource, subresource) = (a.resource, a.subresource);
         let asked = format!("{} {resource}/{subresource} {}/{}", a.verb, a.namespace, a.name);
-        match self.0.contains(&asked.as_str()) {
-            true => Decision::Allow(None),
-            false => Decision::NoOpinion(None),
+        if self.0.contains(&asked.as_str()) {
+            Decision::Allow(None)
+        } else {
+            Decision::NoOpinion(None)
         }
     }
 }
@@ -35,9 +36,16 @@ fn connections_require_create() {
     let ask = |moment, request: &Attributes<'_>, allowed: &[&'static str]| {
         let (authorizer, objects) = (AllowList(allowed.to_vec()), Cluster::default());
         let (new, rbac) = (&Value::Null, Rbac::new());
-        Asked { request, old: None, new, authorizer: &authorizer, rbac: &rbac, objects: &objects }
-            .at(moment)
-            .map_err(|status| status.message)
+        AuthorizedRequest {
+            request,
+            old: None,
+            new,
+            authorizer: &authorizer,
+            rbac: &rbac,
+            objects: &objects,
+        }
+        .at(moment)
+        .map_err(|status| status.message)
     };
     for subresource in ["exec", "attach", "portforward"] {
         assert_eq!(
@@ -71,8 +79,15 @@ fn errors(
     let request = request.with_subresource(subresource).named("c");
     let (authorizer, rbac) = (AllowList(allowed.to_vec()), Rbac::new());
     let mut errors = ErrorList::new();
-    Asked { request: &request, old, new, authorizer: &authorizer, rbac: &rbac, objects }
-        .in_validation(&mut errors);
+    AuthorizedRequest {
+        request: &request,
+        old,
+        new,
+        authorizer: &authorizer,
+        rbac: &rbac,
+        objects,
+    }
+    .in_validation(&mut errors);
     errors.iter().map(ToString::to_string).collect()
 }
 

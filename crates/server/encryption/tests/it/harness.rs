@@ -57,10 +57,11 @@ impl Bench {
 fn kind(key: &str) -> Option<GroupResource> {
     let mut parts = key.strip_prefix("/registry/")?.split('/');
     let first = parts.next()?.to_owned();
-    Some(match first.contains('.') {
-        true => GroupResource::new(first, parts.next()?.to_owned()),
-        false => GroupResource::new("", first),
-    })
+    if first.contains('.') {
+        Some(GroupResource::new(first, parts.next()?.to_owned()))
+    } else {
+        Some(GroupResource::new("", first))
+    }
 }
 
 pub(crate) async fn put(

@@ -31,12 +31,12 @@ fn rows() -> Vec<Row> {
 }
 
 fn entries(row: &Row, bench: &Bench) -> String {
-    secrets(&match row.provider.starts_with("kms") {
-        true => bench.kms("plugin"),
-        false => {
-            format!("{{{}: {{keys: [{{name: key1, secret: {}}}]}}}}", row.provider, row.key)
-        }
-    })
+    let provider = if row.provider.starts_with("kms") {
+        bench.kms("plugin")
+    } else {
+        format!("{{{}: {{keys: [{{name: key1, secret: {}}}]}}}}", row.provider, row.key)
+    };
+    secrets(&provider)
 }
 
 #[tokio::test]

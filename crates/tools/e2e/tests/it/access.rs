@@ -1,9 +1,9 @@
-//! Authorisation, and nodes that take no more Pods.
+//! Authorisation, and cordoned and drained nodes.
 
 use e2e::{shared, shared_alone};
 
 #[test]
-fn the_administrator_may_do_everything() {
+fn administrator_has_all_rights() {
     let s = shared("access-admin");
     assert_eq!(s.kubectl("auth can-i delete nodes").ok().trim(), "yes");
     s.kubectl("auth can-i --list").ok();
@@ -12,7 +12,7 @@ fn the_administrator_may_do_everything() {
 }
 
 #[test]
-fn a_service_account_may_do_what_its_roles_say() {
+fn service_account_has_the_rights_of_its_roles() {
     let s = shared("access-roles");
     s.kubectl("create serviceaccount reader").ok();
     let user = "system:serviceaccount:access-roles:reader";
@@ -30,7 +30,7 @@ fn a_service_account_may_do_what_its_roles_say() {
 }
 
 #[test]
-fn a_token_is_made_and_believed() {
+fn requested_token_authenticates_its_service_account() {
     let s = shared("access-token");
     s.kubectl("create serviceaccount reader").ok();
     let token = s.kubectl("create token reader").ok();
@@ -41,7 +41,7 @@ fn a_token_is_made_and_believed() {
 }
 
 #[test]
-fn a_role_cannot_give_more_than_its_maker_has() {
+fn rejects_role_with_more_rights_than_its_creator_has() {
     let s = shared("access-escalate");
     s.kubectl("create serviceaccount maker").ok();
     let user = "system:serviceaccount:access-escalate:maker";

@@ -1,10 +1,10 @@
-//! The Pod network as an add-on of a cluster of `init`: a DaemonSet that an administrator applies.
+//! The Pod network as an add-on: an administrator applies the DaemonSet of `network print` to a cluster of `init`.
 
 use std::path::Path;
 
-use e2e::{Host, Machines, alone, asking, init, is_etcd_there, ready, until};
+use e2e::{Host, Machines, fetch_script, init, is_etcd_installed, lock_machine, ready, until};
 
-/// As kube-flannel.yml has it, and what flanneld leaves on a node.
+/// The CNI configuration in kube-flannel.yml.
 const FLANNEL: &str = r#"{
   "name": "cbr0",
   "cniVersion": "0.3.1",
@@ -25,12 +25,13 @@ const FLANNEL: &str = r#"{
   ]
 }
 "#;
+/// The file that flanneld writes on a node.
 const SUBNET: &str = "FLANNEL_NETWORK=10.244.0.0/16
 FLANNEL_SUBNET=10.244.77.1/24
 FLANNEL_MTU=1450
 FLANNEL_IPMASQ=true
 ";
-/// In the place of Flannel's plugin, which Debian does not have: it reads that file, and hands on to the bridge's.
+/// A replacement of Flannel's CNI plugin, which Debian does not package. It reads [`SUBNET`] and calls `bridge`.
 const PLUGIN: &str = r#"#!/bin/sh
 . /run/flannel/subnet.env
 exec /opt/cni/bin/bridge <<END
@@ -66,7 +67,7 @@ fn web(admin: &Host<'_>, host: &Host<'_>) -> String {
 
 /// Fetches the page at an address from the Pod of one machine.
 fn get(admin: &Host<'_>, from: &Host<'_>, address: &str) -> Result<(), String> {
-    let script = asking(address, "8080");
+    let script = fetch_script(address, "8080");
     let ran = admin.kubectl_with(&["exec", &from.name, "--", "sh", "-c", &script], "");
     if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
 }
@@ -78,15 +79,15 @@ fn routes(host: &Host<'_>) -> String {
 #[test]
 #[ignore = "takes minutes: three machines with etcd"]
 fn add_on_tunnels_pods_and_keeps_a_foreign_network() {
-    let _turn = alone();
-    if !is_etcd_there() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("addon");
     let [alpha, beta, gamma] =
         [("alpha", 1), ("beta", 2), ("gamma", 3)].map(|(name, n)| machines.start(name, n));
     let join = init(&alpha, "nodeBalancer: {port: 7445}").worker;
-    // Somebody put another network on this one before.
+    // The administrator installed another network on this machine before.
     install_flannel(&gamma);
     beta.windlass(&join).ok();
     gamma.windlass(&join).ok();
@@ -105,21 +106,21 @@ fn add_on_tunnels_pods_and_keeps_a_foreign_network() {
     let policy = r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "none"},
         "spec": {"podSelector": {"matchLabels": {"app": "beta"}}, "policyTypes": ["Ingress"]}}"#;
     alpha.kubectl_with(&["apply", "-f", "-"], policy).ok();
-    until("silence", || match get(&alpha, &alpha, &there) {
+    until("no answer", || match get(&alpha, &alpha, &there) {
         Ok(()) => Err("it still answers".to_owned()),
         Err(_) => Ok(()),
     });
     alpha.kubectl("delete networkpolicy none").ok();
     until("an answer without the policy", || get(&alpha, &alpha, &there));
 
-    // The machine that had a network has it still, and nothing of ours.
+    // The machine with the other network keeps it, and the add-on configures nothing there.
     let own = web(&alpha, &gamma);
     assert!(own.starts_with("10.244.77."), "{own}");
     let configured = gamma.run("ls", &["/etc/cni/net.d"]).ok();
     assert_eq!(configured.trim(), "10-flannel.conflist");
     assert_eq!(routes(&gamma), "");
     gamma.run("ip", &["link", "show", "wx0"]).refused();
-    // When that goes, ours comes.
+    // Once the other network is removed, the add-on configures the machine.
     gamma.run("rm", &["/etc/cni/net.d/10-flannel.conflist"]).ok();
     alpha.kubectl("delete pod gamma --force").ok();
     until("the add-on's configuration", || {

@@ -1,14 +1,15 @@
-//! Services created through two API servers at once: no two have one cluster IP or node port.
+//! Concurrent creation of Services through two API servers: every cluster IP and node port is allocated once.
 
 use std::collections::BTreeSet;
 
-use e2e::{Cluster, Machine, Session, alone, is_etcd_there, until};
+use e2e::{Cluster, MachineSnapshot, Session, is_etcd_installed, lock_machine, until};
 
 use crate::nodes::ready;
 
+/// The number of Services that are created through each API server.
 const EACH: usize = 50;
 
-/// `EACH` Services of type NodePort, as one document.
+/// Returns `EACH` Services of type NodePort as one YAML text.
 fn services(prefix: &str) -> String {
     let one = |i: usize| {
         format!(
@@ -21,17 +22,17 @@ fn services(prefix: &str) -> String {
 
 #[test]
 #[ignore = "takes minutes: two control planes with etcd"]
-fn two_api_servers_give_no_address_and_no_node_port_twice() {
-    let _turn = alone();
-    if !is_etcd_there() {
+fn two_api_servers_allocate_no_address_or_node_port_twice() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let cluster = Cluster::new("attack-alloc");
-    let before = Machine::look(&cluster);
+    let before = MachineSnapshot::take(&cluster);
     cluster.up_with(&["--nodes", "2", "--control-planes", "2"]).ok();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     ready(&s, "control-plane2", "True");
-    // Each of them by its own address: the kubeconfig's goes to either.
+    // Address each API server directly, because the kubeconfig's address reaches either one.
     let path = "{.endpoints[*].addresses[0]}";
     let mut servers = Vec::new();
     until("two API servers as endpoints", || {
@@ -60,13 +61,13 @@ fn two_api_servers_give_no_address_and_no_node_port_twice() {
     let addresses: BTreeSet<&str> = pairs.iter().map(|(address, _)| *address).collect();
     let ports: BTreeSet<&str> = pairs.iter().map(|(_, port)| *port).collect();
     assert_eq!((pairs.len(), addresses.len(), ports.len()), (2 * EACH, 2 * EACH, 2 * EACH));
-    // Each address is recorded as its Service's.
+    // Every address has an IPAddress object.
     let recorded = s.kubectl("get ipaddresses -o name").ok();
     for address in &addresses {
         let name = format!("ipaddress.networking.k8s.io/{address}");
         assert!(recorded.lines().any(|line| line == name), "{address} is not recorded: {recorded}");
     }
     cluster.down(&[]).ok();
-    let left = Machine::look(&cluster).since(&before);
+    let left = MachineSnapshot::take(&cluster).since(&before);
     assert!(left.is_empty(), "{left:#?}");
 }

@@ -1,8 +1,8 @@
-//! Attacks on authorisation with kubectl: somebody with a limited right does what needs another one.
+//! Attacks on authorisation: a user with limited rights tries actions that need other rights.
 
-use e2e::{Ran, Session, shared};
+use e2e::{Output, Session, shared};
 
-/// A service account of the session's namespace with these rules in the cluster, and nothing else.
+/// A service account of the session's namespace that has a ClusterRole with given rules and no other role.
 struct Attacker<'s> {
     s: &'s Session<'s>,
     name: String,
@@ -31,17 +31,17 @@ impl<'s> Attacker<'s> {
     }
 
     #[track_caller]
-    fn kubectl(&self, line: &str) -> Ran {
+    fn kubectl(&self, line: &str) -> Output {
         self.s.with_token(&self.token, line)
     }
 
-    /// Waits until the API server knows of the right.
+    /// Waits until the API server grants the right.
     fn may(&self, what: &str) {
         let user = self.user();
         self.s.until(&format!("auth can-i {what} --as={user}"), |answer| answer.trim() == "yes");
     }
 
-    /// A manifest in a file, since words of a command line hold no blanks.
+    /// Writes a manifest to a file and returns the path, because [`Attacker::kubectl`] splits its line at white space.
     fn file(&self, name: &str, manifest: &str) -> String {
         let path = self.s.cluster.directory.join(format!("{}-{name}", self.s.namespace));
         std::fs::write(&path, manifest).unwrap();
@@ -76,7 +76,7 @@ fn patch_permission_creates_nothing_by_apply() {
     assert!(refused.contains("cannot create resource \"limitranges\""), "{refused}");
     s.kubectl("get limitrange planted").refused();
 
-    // What is there he may change, and with create he may make it.
+    // The attacker may change an existing object, and create one once it has the verb `create`.
     s.kubectl("create configmap planted --from-literal=c=d").ok();
     attacker.kubectl(&apply).ok();
     s.kubectl("delete configmap planted").ok();
@@ -122,7 +122,7 @@ fn rejects_aggregation_of_all_roles_by_a_role_editor() {
     );
     attacker.may("update clusterroles");
     let own = &attacker.name;
-    // It selects every role there is.
+    // The selector matches every role.
     let everything = r#"{"aggregationRule":{"clusterRoleSelectors":[{"matchExpressions":[{"key":"x","operator":"DoesNotExist"}]}]}}"#;
     let refused = attacker
         .kubectl(&format!("patch clusterrole {own} --type=merge -p {everything}"))
@@ -137,7 +137,7 @@ fn rejects_aggregation_of_all_roles_by_a_role_editor() {
     let apply = format!("apply --server-side --force-conflicts --validate=false -f {file}");
     let refused = attacker.kubectl(&apply).refused();
     assert!(refused.contains(wanted), "{refused}");
-    // Nor does he hand a mighty role to those who aggregate by a label.
+    // The attacker cannot add cluster-admin to an aggregated role with a label either.
     let label = "rbac.authorization.k8s.io/aggregate-to-view=true";
     let refused = attacker.kubectl(&format!("label clusterrole cluster-admin {label}")).refused();
     assert!(

@@ -1,4 +1,5 @@
-//! Small requests that cost much to read, by people who may do little: each is refused, and the same process serves on.
+//! Small requests that are expensive to decode, sent by users with few rights. The API server rejects each one and
+//! keeps running.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -34,7 +35,7 @@ impl<'a> Attacker<'a> {
         path
     }
 
-    /// Sends requests over one connection; the code of each, and how many connections each opened.
+    /// Sends requests over one connection. Returns the status code of each and the number of connections it opened.
     fn send(&self, requests: &[(&str, &str, &str, &[u8])]) -> Vec<(u16, u32)> {
         let config = self.session.json("config view --minify -o json");
         let server = config["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default();
@@ -70,7 +71,7 @@ impl<'a> Attacker<'a> {
     }
 }
 
-/// The process that serves the API, by the port it listens on, and the most memory that it has had, in kB.
+/// Returns the pid of the API server and its peak resident memory in kB.
 fn server(session: &Session<'_>) -> (u32, u64) {
     let pid = session.cluster.pid("control-plane");
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -79,7 +80,7 @@ fn server(session: &Session<'_>) -> (u32, u64) {
 }
 
 #[test]
-fn a_json_patch_of_copies_takes_no_memory() {
+fn json_patch_of_nested_copies_uses_little_memory() {
     let s = shared("attack-copies");
     let attacker = Attacker::new(&s, "patch,get", "configmaps");
     s.kubectl("create configmap victim --from-literal=k=v").ok();
@@ -100,11 +101,11 @@ fn a_json_patch_of_copies_takes_no_memory() {
     assert_eq!(seen[2], (200, 0));
     assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
     let (same, after) = server(&s);
-    assert_eq!(same, pid, "the server is the same process");
+    assert_eq!(same, pid, "the API server was restarted");
     assert!(after < before + 300_000, "from {before} to {after} kB");
 }
 
-/// A field of a protobuf message that holds bytes.
+/// Encodes a length-delimited field of a protobuf message.
 fn field(tag: &[u8], inner: &[u8]) -> Vec<u8> {
     let mut out = tag.to_vec();
     let mut length = inner.len();
@@ -123,10 +124,10 @@ fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nested_envelopes_do_not_end_the_server() {
+fn nested_protobuf_envelopes_do_not_crash_the_server() {
     let s = shared("attack-envelopes");
     let attacker = Attacker::new(&s, "create,list", "configmaps");
-    // In the fields that a manager owns, and in an object of a free form.
+    // Nest envelopes in managedFields and in the raw object of a ControllerRevision.
     let fields = (0..1500).fold(b"{}".to_vec(), |inner, _| {
         let entry = field(b"\x3a", &field(b"\x0a", &inner));
         envelope("v1", "ConfigMap", &field(b"\x0a", &field(b"\x8a\x01", &entry)))
@@ -137,7 +138,7 @@ fn nested_envelopes_do_not_end_the_server() {
     let (pid, _) = server(&s);
     let path = "/api/v1/namespaces/attack-envelopes/configmaps";
     let kind = "application/vnd.kubernetes.protobuf";
-    // Whoever has a token may ask what he may do himself, and the body is read for that.
+    // Every user may create a SelfSubjectAccessReview, and the API server decodes its body.
     let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let seen = attacker.send(&[
         ("POST", path, kind, &fields),
@@ -146,11 +147,11 @@ fn nested_envelopes_do_not_end_the_server() {
         ("GET", path, "", b""),
     ]);
     assert_eq!(seen, [(400, 1), (400, 0), (400, 0), (200, 0)]);
-    assert_eq!(server(&s).0, pid, "the server is the same process");
+    assert_eq!(server(&s).0, pid, "the API server was restarted");
 }
 
 #[test]
-fn a_scale_across_a_string_leaves_the_connection_be() {
+fn scale_through_a_string_field_keeps_the_connection_open() {
     let s = shared("attack-scale");
     s.apply(
         r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -179,5 +180,5 @@ fn a_scale_across_a_string_leaves_the_connection_be() {
         ("GET", one, "", b""),
     ]);
     assert_eq!(seen, [(500, 1), (500, 0), (200, 0)]);
-    assert_eq!(server(&s).0, pid, "the server is the same process");
+    assert_eq!(server(&s).0, pid, "the API server was restarted");
 }

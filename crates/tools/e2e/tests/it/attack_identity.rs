@@ -1,6 +1,6 @@
-//! Attacks by certificate requests: whoever has a node's kubeconfig stays that node.
+//! Attacks with certificate requests: a node's kubeconfig gives no other identity than that node's.
 
-use e2e::{Host, Machines, Ran, beside_others, init, is_etcd_there, until};
+use e2e::{Host, Machines, Output, init, is_etcd_installed, share_machine, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 /// The credentials that an intruder on a machine finds.
@@ -9,12 +9,12 @@ const NODE_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const MANAGER: &str = "system:kube-controller-manager";
 
-/// A request for a subject with this group and these common names, each in a set of its own.
+/// Returns a PEM certificate request whose subject has this group and these common names, each in its own RDN.
 fn request(key: &KeyPair, group: &str, names: &[&str]) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, group);
-    // A name is kept once for each type: the second is told by its identifier.
+    // rcgen keeps one name per type, so the second common name is given by its OID.
     let types = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
     for (kind, name) in types.into_iter().zip(names) {
         params.distinguished_name.push(kind, *name);
@@ -22,8 +22,8 @@ fn request(key: &KeyPair, group: &str, names: &[&str]) -> String {
     params.serialize_request(key).expect("a request").pem().expect("PEM")
 }
 
-/// Sends the request as whoever the kubeconfig is for.
-fn post(host: &Host<'_>, kubeconfig: &str, name: &str, signer: &str, pem: &str) -> Ran {
+/// Creates a CertificateSigningRequest as the user of a kubeconfig.
+fn post(host: &Host<'_>, kubeconfig: &str, name: &str, signer: &str, pem: &str) -> Output {
     let file = host.write(&format!("{name}.csr"), pem);
     let encoded = host.run("base64", &["-w0", &file]).ok();
     let object = format!(
@@ -34,17 +34,17 @@ fn post(host: &Host<'_>, kubeconfig: &str, name: &str, signer: &str, pem: &str) 
     host.kubectl_with(&["--kubeconfig", kubeconfig, "create", "-f", "-"], &object)
 }
 
-/// kubectl with the certificate that a request got.
-fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> Ran {
+/// Runs kubectl with the certificate that was issued for a request.
+fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> Output {
     let path = "-o jsonpath={.status.certificate}";
     let certificate = until(&format!("the certificate of {name}"), || {
-        host.kubectl(&format!("get csr {name} {path}")).when(|text| !text.is_empty())
+        host.kubectl(&format!("get csr {name} {path}")).ok_if(|text| !text.is_empty())
     });
     let encoded = host.write(&format!("{name}.b64"), &certificate);
     let certificate = host.run("base64", &["-d", &encoded]).ok();
     let certificate = host.write(&format!("{name}.crt"), &certificate);
     let key = host.write(&format!("{name}.key"), &key.serialize_pem());
-    // The administrator's file with this user in the place of the administrator.
+    // Replace the user in the administrator's kubeconfig.
     let mut config: serde_json::Value =
         serde_json::from_str(&host.kubectl("config view --raw --minify -o json").ok()).unwrap();
     config["users"][0]["user"] =
@@ -55,8 +55,8 @@ fn with_certificate(host: &Host<'_>, name: &str, key: &KeyPair, line: &str) -> R
 
 #[test]
 fn signs_certificate_requests_of_a_node_for_itself_only() {
-    let _turn = beside_others();
-    if !is_etcd_there() {
+    let _turn = share_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("attack-identity");
@@ -65,7 +65,7 @@ fn signs_certificate_requests_of_a_node_for_itself_only() {
     let key = KeyPair::generate().expect("a key");
     let (node, group) = ("system:node:alpha", "system:nodes");
 
-    // The node's own request is approved and signed by itself, and opens no Secrets: so the way is there to be misused.
+    // The node's own request is approved and signed automatically. Its certificate gives no access to Secrets.
     let honest = request(&key, group, &[node]);
     post(&host, KUBELET_CONF, "honest", NODE_SIGNER, &honest).ok();
     let who = with_certificate(&host, "honest", &key, "auth whoami").ok();
@@ -100,11 +100,11 @@ fn signs_certificate_requests_of_a_node_for_itself_only() {
         ("another-node", other, "can only create a node CSR with CN=system:node:alpha"),
         ("the-manager", manager.clone(), "can only create a node CSR with CN=system:node:alpha"),
     ] {
-        let said = post(&host, KUBELET_CONF, name, NODE_SIGNER, &pem).refused();
-        assert!(said.contains(wanted), "{name}: {wanted:?} is wanted of {said}");
+        let output = post(&host, KUBELET_CONF, name, NODE_SIGNER, &pem).refused();
+        assert!(output.contains(wanted), "{name}: {wanted:?} is not in {output}");
     }
 
-    // Somebody whose requests an administrator approves hides a group from admission.
+    // A user whose requests an administrator approves tries to hide the group system:masters from admission.
     let masters = request(&key, "system:masters", &["eve"]);
     let harmless = request(&key, "dev", &["eve"]);
     for pem in [format!("{harmless}{masters}"), format!("{masters}{harmless}"), masters.clone()] {

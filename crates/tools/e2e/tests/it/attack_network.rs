@@ -1,17 +1,17 @@
-//! Attacks on a node's network by those who may write Services.
+//! Attacks on a node's network by users who may write Services.
 
 use e2e::shared;
 
-/// CVE-2020-8554: a Service that answers at the address of the node's API server cuts the node off.
+/// CVE-2020-8554: a Service with the address of the API server would disconnect the node.
 #[test]
 fn cve_2020_8554_services_take_no_address_of_the_node() {
     let s = shared("attack-network");
     let external = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"external"},
         "spec":{"externalIPs":["203.0.113.7"],"ports":[{"port":80}]}}"#;
-    let told = s.kubectl_with(&["create", "-f", "-"], external).refused();
-    assert!(told.contains("Use of external IPs is denied by admission control"), "{told}");
+    let refused = s.kubectl_with(&["create", "-f", "-"], external).refused();
+    assert!(refused.contains("Use of external IPs is denied by admission control"), "{refused}");
 
-    // The addresses that load balancers are given come by another field, which admission does not look at.
+    // The addresses of load balancers are in the status, which admission does not check.
     let server = s.kubectl("config view --raw -o jsonpath={.clusters[0].cluster.server}").ok();
     let port = server.trim().rsplit(':').next().unwrap_or_default();
     let node = s.field("nodes", "{.items[0].status.addresses[?(@.type=='InternalIP')].address}");
@@ -30,8 +30,8 @@ fn cve_2020_8554_services_take_no_address_of_the_node() {
     }
     let reasons = "get events --field-selector=reason=AddressInUse -o jsonpath={.items[*].involvedObject.name}";
     s.until(reasons, |names| names.contains("api") && names.contains("kubelet"));
-    assert!(!s.kubectl(reasons).ok().contains("free"), "a port that the node does not use");
-    // Each is a connection of its own; a Service without endpoints would refuse it.
+    assert!(!s.kubectl(reasons).ok().contains("free"), "the port is not in use on the node");
+    // These connections would be refused if the Services, which have no endpoints, received them.
     s.kubectl("get --raw /readyz").ok();
     let name = s.field("nodes", "{.items[0].metadata.name}");
     s.kubectl(&format!("get --raw /api/v1/nodes/{name}/proxy/healthz")).ok();

@@ -1,17 +1,17 @@
-//! Attacks by way of the API server's proxies: it connects to nobody whom a name, a status or an EndpointSlice of the
-//! attacker's names.
+//! Attacks through the API server's proxies: it does not connect to an address that an attacker puts into a name, a
+//! status or an EndpointSlice.
 
 use std::net::TcpListener;
 
-use e2e::{Session, inside, shared_alone};
+use e2e::{Session, in_network, shared_alone};
 
-/// A listener on the loopback of the machine that the API server runs on, to which nothing may connect.
+/// A listener on the loopback interface of the API server's machine. It must receive no connection.
 struct Trap(TcpListener);
 
 impl Trap {
     fn set(s: &Session<'_>) -> Self {
         let network = s.cluster.namespace.path();
-        let listener = inside(&network, || TcpListener::bind("127.0.0.1:0"));
+        let listener = in_network(&network, || TcpListener::bind("127.0.0.1:0"));
         let listener = listener.unwrap_or_else(|e| panic!("listening: {e}"));
         listener.set_nonblocking(true).unwrap();
         Self(listener)
@@ -27,7 +27,7 @@ impl Trap {
     }
 }
 
-/// A Pod that nobody schedules, so that its status stays what the attacker writes.
+/// Returns a Pod that is never scheduled, so that only the attacker writes its status.
 fn pod(name: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  schedulerName: nobody\n  \
@@ -37,7 +37,7 @@ fn pod(name: &str) -> String {
 
 #[test]
 fn proxies_reject_addresses_that_an_attacker_names() {
-    // A Node that is never Ready would disturb others.
+    // The Node created below is never Ready, which would disturb other tests.
     let s = shared_alone("attack-proxy");
     let trap = Trap::set(&s);
     let (namespace, port) = (&s.namespace, trap.port());
@@ -57,17 +57,17 @@ fn proxies_reject_addresses_that_an_attacker_names() {
         format!("p:{port}@127.0.0.1"),
         format!("http:p:80%40127.0.0.1%3A{port}"),
     ] {
-        let told = s.kubectl(&format!("get --raw {pods}/{name}/proxy/")).refused();
+        let refused = s.kubectl(&format!("get --raw {pods}/{name}/proxy/")).refused();
         trap.is_untouched(&name);
-        assert!(told.contains("invalid pod request"), "{name}: {told}");
+        assert!(refused.contains("invalid pod request"), "{name}: {refused}");
     }
     for ip in ["127.0.0.1", "169.254.169.254", "::1"] {
         status("p", ip);
-        let told = s.kubectl(&format!("get --raw {pods}/http:p:{port}/proxy/")).refused();
+        let refused = s.kubectl(&format!("get --raw {pods}/http:p:{port}/proxy/")).refused();
         trap.is_untouched(ip);
-        assert!(told.contains("address not allowed"), "{ip}: {told}");
+        assert!(refused.contains("address not allowed"), "{ip}: {refused}");
     }
-    // A node says itself where its kubelet is.
+    // A node itself reports the address and port of its kubelet.
     let node = format!("{namespace}-node");
     s.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {node}}}\n"));
     let patch = format!(
@@ -77,12 +77,12 @@ fn proxies_reject_addresses_that_an_attacker_names() {
     let patch = ["patch", "node", &node, "--subresource=status", "--type=merge", "-p", &patch];
     s.kubectl_with(&patch, "").ok();
     for name in [node.clone(), format!("{node}:{port}"), format!("https:{node}:{port}")] {
-        let told = s.kubectl(&format!("get --raw /api/v1/nodes/{name}/proxy/pods")).refused();
+        let refused = s.kubectl(&format!("get --raw /api/v1/nodes/{name}/proxy/pods")).refused();
         trap.is_untouched(&name);
-        assert!(told.contains("address not allowed"), "{name}: {told}");
+        assert!(refused.contains("address not allowed"), "{name}: {refused}");
     }
     s.kubectl(&format!("delete node {node}")).ok();
-    // An EndpointSlice may name any address, and leads to Pods of its namespace only.
+    // An EndpointSlice may contain any address, but the proxy only connects to Pods of its namespace.
     s.kubectl("create service clusterip s --tcp=80:80").ok();
     let address =
         s.json("get nodes -o json")["items"][0]["status"]["addresses"][0]["address"].clone();
@@ -94,6 +94,6 @@ fn proxies_reject_addresses_that_an_attacker_names() {
          endpoints: [{{addresses: [{address}], targetRef: {{kind: Pod, namespace: {namespace}, name: p}}}}]\n"
     ));
     let services = format!("/api/v1/namespaces/{namespace}/services");
-    let told = s.kubectl(&format!("get --raw {services}/https:s:80/proxy/")).refused();
-    assert!(told.contains("no endpoints available for service"), "{told}");
+    let refused = s.kubectl(&format!("get --raw {services}/https:s:80/proxy/")).refused();
+    assert!(refused.contains("no endpoints available for service"), "{refused}");
 }

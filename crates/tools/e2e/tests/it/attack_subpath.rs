@@ -1,10 +1,9 @@
-//! CVE-2021-25741: containers that share a volume with one that mounts a part of it put a link to the host's root
-//! there.
+//! CVE-2021-25741: a container replaces the directory of another container's subPath with a link to the host's root.
 
 use e2e::shared;
 
-/// The number of victims that must see their own directory. With a kubelet that passes a path to the runtime, one start
-/// in a few shows the host.
+/// The number of starts that must see their own directory. With a vulnerable kubelet, which passes a path to the
+/// runtime, one of a few starts sees the host.
 const STARTS: usize = 24;
 
 #[test]
@@ -17,7 +16,7 @@ fn swapped_subpath_never_mounts_the_hosts_root() {
                 way.replace("SPARE", "spare$n").replace("LINK", "link$n").replace("DATA", "data$n")
         )
     };
-    // Two containers: one puts the link in the directory's place, the other the directory in the link's.
+    // One container replaces the directory by the link, the other one the link by the directory.
     let there = swap("busybox mv -T DATA SPARE; busybox mv -T LINK DATA;");
     let back = swap("busybox mv -T DATA LINK; busybox mv -T SPARE DATA;");
     let plant = "cd /v; for n in 0 1 2 3 4 5 6 7; do mkdir data$n; touch data$n/own; busybox ln -s / link$n; done";
@@ -56,10 +55,10 @@ spec:
         s.apply(&manifest(round));
         s.until(
             &format!("get pod attack{round} -o jsonpath={{.status.containerStatuses[*]}}"),
-            |told| {
-                // Half of the victims have ended once, or were refused their mounts.
-                told.matches("\"exitCode\":0").count()
-                    + told.matches("failed to prepare subPath").count()
+            |statuses| {
+                // Half of the victims have exited once, or their mounts failed.
+                statuses.matches("\"exitCode\":0").count()
+                    + statuses.matches("failed to prepare subPath").count()
                     >= 4
             },
         );

@@ -1,9 +1,9 @@
-//! A cluster as it is found: its node, its system Pods, its versions, every kind that it serves.
+//! A new cluster: its node, system Pods, versions and kinds.
 
 use e2e::shared;
 
 #[test]
-fn the_node_is_ready_and_says_what_it_runs() {
+fn node_is_ready_and_reports_its_versions() {
     let s = shared("basics-node");
     let table = s.kubectl("get nodes -o wide").ok();
     let row = table.lines().nth(1).unwrap_or_else(|| panic!("no node in {table}"));
@@ -22,7 +22,7 @@ fn cluster_dns_runs() {
 }
 
 #[test]
-fn versions_are_those_of_one_release() {
+fn api_server_reports_the_release_and_its_health() {
     let s = shared("basics-version");
     let versions = s.json("version -o json");
     assert_eq!(versions["serverVersion"]["gitVersion"], "v1.36.2");
@@ -33,7 +33,7 @@ fn versions_are_those_of_one_release() {
 }
 
 #[test]
-fn every_kind_that_can_be_listed_is_listed_wide() {
+fn lists_every_listable_kind_in_wide_format() {
     let s = shared("basics-kinds");
     let names = s.kubectl("api-resources --verbs=list -o name").ok();
     assert!(names.lines().count() > 50, "{names}");
@@ -43,7 +43,7 @@ fn every_kind_that_can_be_listed_is_listed_wide() {
 }
 
 #[test]
-fn short_names_and_categories_are_known() {
+fn resolves_short_names_and_categories() {
     let s = shared("basics-short");
     for name in ["po", "svc", "deploy", "rs", "no", "ns", "cm", "sa", "ep", "ev", "all"] {
         s.kubectl(&format!("get {name}")).ok();
@@ -53,15 +53,15 @@ fn short_names_and_categories_are_known() {
 }
 
 #[test]
-fn fields_are_explained() {
+fn explains_fields() {
     let s = shared("basics-explain");
     for (what, text) in [
         ("deployments.spec.strategy", "rollingUpdate"),
         ("pod.spec.containers.livenessProbe", "initialDelaySeconds"),
         ("service.spec.type", "ClusterIP"),
     ] {
-        let told = s.kubectl(&format!("explain {what}")).ok();
-        assert!(told.contains("DESCRIPTION:") && told.contains(text), "{told}");
+        let output = s.kubectl(&format!("explain {what}")).ok();
+        assert!(output.contains("DESCRIPTION:") && output.contains(text), "{output}");
     }
     s.kubectl("explain pods --recursive").ok();
     s.kubectl("explain pod.spec.nonsense").refused();

@@ -40,7 +40,7 @@ spec:
 "#;
 
 #[test]
-fn a_chart_is_installed_upgraded_rolled_back_and_removed() {
+fn installs_upgrades_rolls_back_and_removes_a_chart() {
     let s = shared("charts");
     let directory = tempfile::tempdir().unwrap();
     let chart = directory.path().join("web");

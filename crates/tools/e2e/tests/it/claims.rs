@@ -1,5 +1,5 @@
-//! ResourceClaims of devices that the test announces as a driver would: each device has one claim, and whoever waits
-//! for one gets it when it is given back. No driver makes them ready, so that Pods are placed and need not run.
+//! Allocation of ResourceClaims: each device is allocated to one claim, and to the next one after its release. The test
+//! publishes the ResourceSlices. There is no driver that prepares devices, so the Pods are scheduled but do not run.
 
 use e2e::shared;
 
@@ -69,10 +69,10 @@ fn pod(name: &str, claim: &str) -> String {
 }
 
 #[test]
-fn a_device_has_one_claim_and_the_next_gets_it_when_it_is_free() {
+fn device_is_allocated_to_the_next_claim_after_release() {
     let s = shared("claims");
     let node = s.kubectl("get node -o jsonpath={.items[0].metadata.name}").ok();
-    // The other node is not there, nor are its devices.
+    // The second slice belongs to a node that does not exist.
     for (name, node) in [("here", node.as_str()), ("elsewhere", "nowhere")] {
         s.apply(&DEVICES.replace("NAME", name).replace("NODE", node));
     }
@@ -87,7 +87,7 @@ fn a_device_has_one_claim_and_the_next_gets_it_when_it_is_free() {
         ))
         .ok()
     };
-    let made = |pod: &str| {
+    let generated_claim = |pod: &str| {
         let path = "{.status.resourceClaimStatuses[0].resourceClaimName}";
         s.until(&format!("get pod {pod} -o jsonpath={path}"), |name| !name.is_empty())
     };
@@ -97,19 +97,20 @@ fn a_device_has_one_claim_and_the_next_gets_it_when_it_is_free() {
     assert_eq!(s.field("resourceclaim large", "{.status.reservedFor[0].name}"), "first");
     s.apply(&pod("second", "resourceClaimTemplateName: any"));
     placed("second");
-    let second = made("second");
+    let second = generated_claim("second");
     assert!(second.starts_with("second-own-"), "{second}");
     assert_eq!(device(&second), "here/small");
-    // The third waits, and says for what.
+    // The third Pod stays pending, and its condition names the claims.
     s.apply(&pod("third", "resourceClaimTemplateName: any"));
-    let told = "get pod third -o jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}";
-    s.until(told, |message| message.contains("cannot allocate all claims"));
+    let command =
+        "get pod third -o jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}";
+    s.until(command, |message| message.contains("cannot allocate all claims"));
     assert_eq!(s.kubectl("get pod third -o jsonpath={.spec.nodeName}").ok(), "");
     s.kubectl("delete pod first").ok();
     placed("third");
-    assert_eq!(device(&made("third")), "here/large");
+    assert_eq!(device(&generated_claim("third")), "here/large");
     let left = "get resourceclaim large -o jsonpath={.status.allocation}{.metadata.finalizers}";
-    // The claim that the first used is free, and stays.
+    // The first Pod's claim is released, but not deleted.
     s.until(left, str::is_empty);
     s.kubectl("delete pod second third").ok();
     s.until("get resourceclaim -o name", |names| {

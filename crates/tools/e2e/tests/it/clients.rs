@@ -1,4 +1,4 @@
-//! Clients that other people wrote, each with a program of its own.
+//! Third-party client libraries.
 
 use std::process::Command;
 
@@ -6,11 +6,11 @@ use e2e::shared;
 
 mod kube_rs;
 
-/// A Python that has the client; Debian's own before any other.
+/// Returns a Python interpreter that has the Kubernetes client, preferably Debian's.
 fn python() -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(|python| {
-        let mut asked = Command::new(python);
-        asked.args(["-c", "import kubernetes"]).output().is_ok_and(|ran| ran.status.success())
+        let mut command = Command::new(python);
+        command.args(["-c", "import kubernetes"]).output().is_ok_and(|ran| ran.status.success())
     })
 }
 
@@ -23,8 +23,8 @@ fn the_python_client_works() {
     let s = shared("clients-python");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clients/client.py");
     let kubeconfig = s.cluster.kubeconfig().display().to_string();
-    let told = s.on_node(python, &[script, &kubeconfig, &s.namespace, "box:1"]).ok();
-    let done: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("ok: ")).collect();
+    let output = s.on_node(python, &[script, &kubeconfig, &s.namespace, "box:1"]).ok();
+    let done: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix("ok: ")).collect();
     let wanted = [
         "create, get, list",
         "watch",
@@ -34,5 +34,5 @@ fn the_python_client_works() {
         "exec",
         "logs",
     ];
-    assert_eq!(done, wanted, "{told}");
+    assert_eq!(done, wanted, "{output}");
 }

@@ -1,4 +1,4 @@
-//! Volumes of a storage driver, which the test is: one that has to be attached, and a Pod's own.
+//! Volumes of a CSI driver that the test implements: a PersistentVolume that must be attached, and an inline volume.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ spec:
 "#;
 
 #[test]
-fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
+fn csi_volume_is_attached_staged_published_and_unmounted() {
     let s = shared("csi");
     let kubelet = s.cluster.root().join("var/lib/kubelet");
     let place = kubelet.join("plugins").join(DRIVER);
@@ -67,17 +67,17 @@ fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
     let registrar = kubelet.join("plugins_registry/e2e.sock");
     driver.announce(&registrar, &tasks).unwrap();
     s.apply(OBJECTS);
-    s.until("get csinode -o jsonpath={.items[*].spec.drivers[*].nodeID}", |told| {
-        told.contains("e2e-node")
+    s.until("get csinode -o jsonpath={.items[*].spec.drivers[*].nodeID}", |text| {
+        text.contains("e2e-node")
     });
 
-    // The attacher is the test: nothing is asked of the driver before it has answered.
+    // The test is the attacher. The kubelet does not call the driver before the volume is attached.
     driver
         .set_fault("NodePublishVolume", Some(Fault::Refuse(Code::Internal, "no disk".to_owned())));
     s.apply(&POD.replace("NAME", "one"));
     let attachment = s
-        .until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |told| {
-            told.starts_with("csi-")
+        .until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |text| {
+            text.starts_with("csi-")
         });
     assert!(driver.stages().is_empty());
     let status =
@@ -85,9 +85,9 @@ fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
     let patch =
         ["patch", "volumeattachment", &attachment, "--subresource=status", "--type=merge", "-p"];
     s.kubectl_with(&[&patch[..], &[&status]].concat(), "").ok();
-    s.until("get events -o jsonpath={.items[*].message}", |told| {
-        told.contains("AttachVolume.Attach succeeded for volume \"e2e-disk\"")
-            && told.contains("MountVolume.SetUp failed for volume \"e2e-disk\" : rpc error: code = Internal desc = no disk")
+    s.until("get events -o jsonpath={.items[*].message}", |text| {
+        text.contains("AttachVolume.Attach succeeded for volume \"e2e-disk\"")
+            && text.contains("MountVolume.SetUp failed for volume \"e2e-disk\" : rpc error: code = Internal desc = no disk")
     });
     driver.set_fault("NodePublishVolume", None);
     let running = "get pod one -o jsonpath={.status.phase}";
@@ -95,28 +95,28 @@ fn a_drivers_volume_is_attached_staged_published_and_taken_back() {
     assert_eq!(driver.stages()[0].publish_context["slot"], "7");
     let rows = driver.volume("vol-1").join("rows");
     assert_eq!(std::fs::read_to_string(&rows).unwrap(), "one\n", "the Pod's group may write there");
-    let own = driver.publishes().into_iter().find(|asked| asked.volume_id.starts_with("csi-"));
+    let own = driver.publishes().into_iter().find(|request| request.volume_id.starts_with("csi-"));
     assert_eq!(own.unwrap().volume_context["csi.storage.k8s.io/pod.name"], "one");
-    s.until("get node -o jsonpath={.items[0].status.volumesInUse}", |told| told.contains("^vol-1"));
+    s.until("get node -o jsonpath={.items[0].status.volumesInUse}", |text| text.contains("^vol-1"));
 
-    // While the driver does not answer the Pod's volumes are not taken from under it.
+    // The kubelet does not unstage a volume while unpublishing fails.
     driver.set_fault(
         "NodeUnpublishVolume",
         Some(Fault::Refuse(Code::Unavailable, "later".to_owned())),
     );
     s.kubectl("delete pod one --wait=false").ok();
-    s.until("get events -o jsonpath={.items[*].message}", |told| told.contains("desc = later"));
+    s.until("get events -o jsonpath={.items[*].message}", |text| text.contains("desc = later"));
     assert!(!driver.calls().iter().any(|call| call.starts_with("NodeUnstageVolume")));
     driver.set_fault("NodeUnpublishVolume", None);
-    s.until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |told| {
-        !told.contains(&attachment)
+    s.until("get volumeattachments -o jsonpath={.items[*].metadata.name}", |text| {
+        !text.contains(&attachment)
     });
     assert!(driver.calls().iter().any(|call| call == "NodeUnstageVolume vol-1"));
-    assert_eq!(std::fs::read_to_string(&rows).unwrap(), "one\n", "what is on the volume stays");
+    assert_eq!(std::fs::read_to_string(&rows).unwrap(), "one\n", "the data on the volume is kept");
 
     std::fs::remove_file(&registrar).unwrap();
-    s.until("get csinode -o jsonpath={.items[*].spec.drivers[*].nodeID}", |told| {
-        !told.contains("e2e-node")
+    s.until("get csinode -o jsonpath={.items[*].spec.drivers[*].nodeID}", |text| {
+        !text.contains("e2e-node")
     });
     s.kubectl("delete pvc data --wait=false").ok();
     s.kubectl("delete pv e2e-disk").ok();

@@ -1,4 +1,4 @@
-//! Kinds that users define.
+//! Custom resources.
 
 use e2e::shared;
 
@@ -17,7 +17,7 @@ fn definition(plural: &str, kind: &str) -> String {
 }
 
 #[test]
-fn a_kind_is_defined_used_and_removed() {
+fn defines_uses_and_removes_a_custom_kind() {
     let s = shared("custom-kind");
     s.apply(&definition("boats", "Boat"));
     s.kubectl("wait crd/boats.example.com --for=condition=Established --timeout=60s").ok();
@@ -50,14 +50,14 @@ fn a_kind_is_defined_used_and_removed() {
             s.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &mistake).refused();
         assert!(refused.contains(message), "{message:?} is not in {refused}");
     }
-    let told = s.until("explain boats.spec", |text| text.contains("replicas"));
-    assert!(told.contains("What is wanted."), "{told}");
+    let output = s.until("explain boats.spec", |text| text.contains("replicas"));
+    assert!(output.contains("What is wanted."), "{output}");
     s.kubectl("delete crd boats.example.com --wait=true").ok();
     s.until("api-resources --api-group=example.com -o name", |names| !names.contains("boats"));
 }
 
 #[test]
-fn objects_go_with_their_definition() {
+fn deleting_a_definition_deletes_its_objects() {
     let s = shared("custom-gone");
     s.apply(&definition("rafts", "Raft"));
     s.kubectl("wait crd/rafts.example.com --for=condition=Established --timeout=60s").ok();

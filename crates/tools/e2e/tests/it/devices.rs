@@ -1,4 +1,4 @@
-//! Devices of a plugin, which the test is: each has one Pod, also when the kubelet dies.
+//! Devices of a device plugin that the test implements: a device keeps its Pod when the kubelet is killed.
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
@@ -25,7 +25,7 @@ fn pod(name: &str, more: &str) -> String {
     POD.replace("NAME", name).replace("MORE", more)
 }
 
-/// Registers with the kubelet whose socket is not as old as that of `before`, and returns when its own was made.
+/// Registers the plugin with a kubelet whose socket's modification time is not `before`. Returns the socket's time.
 fn register(
     runtime: &tokio::runtime::Runtime,
     plugin: &DevicePlugin,
@@ -37,7 +37,7 @@ fn register(
         let own = fs::metadata(&socket).and_then(|meta| meta.modified());
         let own = own.map_err(|error| error.to_string())?;
         if own == before {
-            return Err("the socket is that of the kubelet before".to_owned());
+            return Err("the socket is the previous kubelet's".to_owned());
         }
         let done = runtime.block_on(plugin.register(directory, "fpga/plugin.sock"));
         done.map(|()| own).map_err(|status| status.to_string())
@@ -56,8 +56,8 @@ fn device_keeps_its_pod_across_kubelet_restarts() {
     let plugin = Arc::new(DevicePlugin::new(RESOURCE, &["left"]));
     plugin.serve(&directory.join("fpga/plugin.sock"), &tasks).unwrap();
     let first = register(&runtime, &plugin, &directory, SystemTime::UNIX_EPOCH);
-    let told = "get node -o jsonpath={.items[0].status['capacity','allocatable'].e2e\\.example\\.com/fpga}";
-    s.until(told, |counts| counts == "1 1");
+    let resources = "get node -o jsonpath={.items[0].status['capacity','allocatable'].e2e\\.example\\.com/fpga}";
+    s.until(resources, |counts| counts == "1 1");
 
     s.apply(&pod("one", ""));
     let running = |name: &str| {
@@ -68,16 +68,16 @@ fn device_keeps_its_pod_across_kubelet_restarts() {
     running("one");
     assert!(s.kubectl("exec one -- env").ok().lines().any(|line| line == "DEVICES=left"));
     let health = "get pod one -o jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0]['resourceID','health']}";
-    s.until(health, |told| told == "left Healthy");
+    s.until(health, |text| text == "left Healthy");
     s.apply(&pod("two", ""));
     let why = "get pod two -o jsonpath={.status.conditions[?(@.type=='PodScheduled')].message}";
-    s.until(why, |told| told.contains("Insufficient e2e.example.com/fpga"));
-    // Nobody asks the scheduler about this one.
+    s.until(why, |text| text.contains("Insufficient e2e.example.com/fpga"));
+    // This Pod bypasses the scheduler.
     let node = s.kubectl("get node -o jsonpath={.items[0].metadata.name}").ok();
     s.apply(&pod("three", &format!("nodeName: {node}")));
     let refused = "get pod three -o jsonpath={.status.reason}:{.status.message}";
-    s.until(refused, |told| {
-        told == "UnexpectedAdmissionError:Pod was rejected: Allocate failed due to requested number of devices unavailable for e2e.example.com/fpga. Requested: 1, Available: 0, which is unexpected"
+    s.until(refused, |text| {
+        text == "UnexpectedAdmissionError:Pod was rejected: Allocate failed due to requested number of devices unavailable for e2e.example.com/fpga. Requested: 1, Available: 0, which is unexpected"
     });
 
     let status =
@@ -85,23 +85,24 @@ fn device_keeps_its_pod_across_kubelet_restarts() {
     let before = s.kubectl(status).ok();
     s.cluster.kill("agent");
     register(&runtime, &plugin, &directory, first);
-    s.until(told, |counts| counts == "1 1");
+    s.until(resources, |counts| counts == "1 1");
     s.apply(&pod("four", &format!("nodeName: {node}")));
-    s.until("get pod four -o jsonpath={.status.reason}", |told| told == "UnexpectedAdmissionError");
-    assert_eq!(s.kubectl(status).ok(), before, "the Pod was disturbed");
+    s.until("get pod four -o jsonpath={.status.reason}", |text| text == "UnexpectedAdmissionError");
+    assert_eq!(s.kubectl(status).ok(), before, "the Pod was restarted");
     assert_eq!(s.kubectl("get pod two -o jsonpath={.status.phase}").ok(), "Pending");
 
     s.kubectl("delete pod one --wait=false").ok();
     running("two");
     let calls = plugin.calls();
-    let given: Vec<&String> = calls.iter().filter(|call| call.starts_with("Allocate")).collect();
-    assert_eq!(given, ["Allocate left", "Allocate left"], "{calls:?}");
+    let allocations: Vec<&String> =
+        calls.iter().filter(|call| call.starts_with("Allocate")).collect();
+    assert_eq!(allocations, ["Allocate left", "Allocate left"], "{calls:?}");
 
     plugin.set_devices(vec![device("left", "Unhealthy", None)]);
-    s.until(told, |counts| counts == "1 0");
-    s.until(&health.replace("pod one", "pod two"), |told| told == "left Unhealthy");
+    s.until(resources, |counts| counts == "1 0");
+    s.until(&health.replace("pod one", "pod two"), |text| text == "left Unhealthy");
     plugin.set_devices(vec![device("left", "Healthy", None)]);
-    s.until(told, |counts| counts == "1 1");
+    s.until(resources, |counts| counts == "1 1");
     tasks.shutdown().stop();
-    s.until(told, |counts| counts == "1 0");
+    s.until(resources, |counts| counts == "1 0");
 }

@@ -1,5 +1,5 @@
-//! Claims for devices of a driver, which the test is. What the scheduler would do is done by hand: a claim is allocated
-//! and reserved, and the Pod is sent to the node.
+//! ResourceClaims for devices of a DRA driver that the test implements. The test also does the scheduler's work: it
+//! allocates and reserves the claim and binds the Pod to the node.
 
 use std::{fs, sync::Arc};
 
@@ -49,7 +49,7 @@ fn pod(s: &Session<'_>, name: &str, node: &str, claim: &str) {
     s.apply(&POD.replace("NAME", name).replace("NODE", node).replace("CLAIM", claim));
 }
 
-/// Does the scheduler's work.
+/// Allocates a claim and reserves it for Pods, as the scheduler does.
 fn allocate(s: &Session<'_>, claim: &str, pods: &[&str]) {
     let user = |pod: &&str| {
         let uid = s.kubectl(&format!("get pod {pod} -o jsonpath={{.metadata.uid}}")).ok();
@@ -68,8 +68,8 @@ fn running(s: &Session<'_>, pod: &str) {
     s.until(&format!("get pod {pod} -o jsonpath={{.status.phase}}"), |phase| phase == "Running");
 }
 
-/// Waits for the Event that says why a Pod does not start.
-fn told(s: &Session<'_>, pod: &str, why: &str) {
+/// Waits for the Event with the reason why a Pod does not start.
+fn wait_for_event(s: &Session<'_>, pod: &str, why: &str) {
     let events = format!(
         "get events --field-selector involvedObject.name={pod},reason=FailedPrepareDynamicResources -o jsonpath={{.items[*].message}}"
     );
@@ -86,7 +86,7 @@ fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     let _inside = runtime.enter();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let mut driver = DraDriver::new(DRIVER, &place);
-    // What the container runtime makes of CDI is not looked at here: Debian's knows nothing of it.
+    // The test does not cover CDI, which Debian's container runtime does not support.
     driver.kind = None;
     let driver = Arc::new(driver);
     driver.serve(&tasks).unwrap();
@@ -103,32 +103,32 @@ fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     registered(1);
     let node = s.kubectl("get node -o jsonpath={.items[0].metadata.name}").ok();
 
-    // Nothing of the driver is asked for a Pod for which the claim is not.
+    // The kubelet does not call the driver for a Pod for which the claim is not reserved.
     s.apply(&CLAIM.replace("NAME", "shared"));
     pod(&s, "one", &node, "shared");
     pod(&s, "stranger", &node, "shared");
-    told(&s, "one", "is not allowed to use ResourceClaim shared");
+    wait_for_event(&s, "one", "is not allowed to use ResourceClaim shared");
     assert!(driver.calls().is_empty(), "{:?}", driver.calls());
     driver.set_answer(Some(Default::default()));
     allocate(&s, "shared", &["one"]);
-    told(&s, "one", "NodePrepareResources skipped 1 ResourceClaims");
+    wait_for_event(&s, "one", "NodePrepareResources skipped 1 ResourceClaims");
     driver.set_answer(None);
     driver
         .set_fault("NodePrepareResources", Some(Fault::Refuse(Code::Internal, "no power".into())));
-    told(&s, "one", "NodePrepareResources: rpc error: code = Internal desc = no power");
+    wait_for_event(&s, "one", "NodePrepareResources: rpc error: code = Internal desc = no power");
     driver.set_fault("NodePrepareResources", None);
     running(&s, "one");
     let health_of_one = "get pod one -o jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0]['name','resources']}";
-    s.until(health_of_one, |told| {
-        told.starts_with("claim:fpga") && told.contains("fpga.e2e.example.com/node/shared")
+    s.until(health_of_one, |text| {
+        text.starts_with("claim:fpga") && text.contains("fpga.e2e.example.com/node/shared")
     });
     driver.set_healths(vec![health("shared", HealthStatus::Unhealthy, "too hot")]);
-    s.until(health_of_one, |told| told.contains("Unhealthy") && told.contains("too hot"));
+    s.until(health_of_one, |text| text.contains("Unhealthy") && text.contains("too hot"));
 
-    // The kubelet forgets nothing, and deletes what drivers said of its node before they have registered.
+    // A restarted kubelet remembers prepared claims, and deletes its node's ResourceSlices before the drivers register.
     s.apply(&SLICE.replace("NAME", "own").replace("NODE", &node));
     s.apply(&SLICE.replace("NAME", "others").replace("NODE", "elsewhere"));
-    let asked = driver.calls().len();
+    let calls = driver.calls().len();
     let status =
         "get pod one -o jsonpath={.status.containerStatuses[0]['containerID','restartCount']}";
     let before = s.kubectl(status).ok();
@@ -136,8 +136,8 @@ fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     registered(2);
     s.until("get resourceslices -o name", |all| all.contains("/others") && !all.contains("/own"));
     s.kubectl("delete resourceslice others").ok();
-    assert_eq!(s.kubectl(status).ok(), before, "the Pod was disturbed");
-    assert_eq!(driver.calls().len(), asked, "{:?}", driver.calls());
+    assert_eq!(s.kubectl(status).ok(), before, "the Pod was restarted");
+    assert_eq!(driver.calls().len(), calls, "{:?}", driver.calls());
     let phase = s.kubectl("get pod stranger -o jsonpath={.status.phase}").ok();
     assert_eq!(phase, "Pending", "the claim is not reserved for it");
 
@@ -145,7 +145,7 @@ fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     pod(&s, "two", &node, "shared");
     allocate(&s, "shared", &["one", "two"]);
     running(&s, "two");
-    // A Pod that the API has forgotten still gives its part back; the claim is the other's.
+    // The kubelet releases the reservation of a Pod that was force-deleted. The other Pod keeps the claim.
     s.kubectl("delete pod one --force --grace-period=0").ok();
     let state = kubelet.join("dra_manager_state");
     until("one Pod uses the claim", || {
@@ -159,13 +159,13 @@ fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     driver.set_fault("NodeUnprepareResources", Some(stuck));
     s.kubectl("delete pod two --wait=false").ok();
     let events = "get events --field-selector involvedObject.name=two,reason=FailedUnprepareDynamicResources -o jsonpath={.items[*].message}";
-    s.until(events, |told| told.contains("desc = stuck"));
+    s.until(events, |text| text.contains("desc = stuck"));
     assert_eq!(driver.ready().len(), 1);
     s.kubectl("get pod two").ok();
     driver.set_fault("NodeUnprepareResources", None);
     s.kubectl("wait --for=delete pod/two --timeout=60s").ok();
     assert!(driver.ready().is_empty(), "{:?}", driver.calls());
-    until("nobody uses the claim", || {
+    until("no Pod uses the claim", || {
         let state = fs::read_to_string(&state).map_err(|error| error.to_string())?;
         state.contains(r#"ClaimInfoStateList\":null"#).then_some(()).ok_or(state)
     });

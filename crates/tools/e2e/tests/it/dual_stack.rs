@@ -1,11 +1,14 @@
-//! A cluster of one address family that gets the other one later, by a changed configuration.
+//! Conversion of a single-stack cluster to dual-stack by a changed configuration.
 
-use e2e::{Host, Machines, alone, asking, configuration, init, is_etcd_there, ready, until};
+use e2e::{
+    Host, Machines, configuration, fetch_script, init, is_etcd_installed, lock_machine, ready,
+    until,
+};
 
 const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
     "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}}"#;
 
-/// A web server, and what it has been given of something.
+/// Starts the Pod `web`, a web server.
 fn serve(host: &Host<'_>) {
     let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
         "spec": {"nodeName": "alpha", "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "app:1"}]}}"#;
@@ -13,21 +16,22 @@ fn serve(host: &Host<'_>) {
     host.kubectl("wait pod/web --for=condition=Ready --timeout=60s").ok();
 }
 
+/// Returns the values of a JSONPath of an object.
 fn field(host: &Host<'_>, what: &str, path: &str) -> Vec<String> {
     let text = host.kubectl(&format!("get {what} -o jsonpath={{{path}}}")).ok();
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Puts the Pod network's objects in place, as the cluster's configuration is now.
+/// Applies the Pod network's objects for the current configuration of the cluster.
 fn network(host: &Host<'_>) {
     let objects = host.windlass("network print").ok();
     host.kubectl_with(&["apply", "-f", "-"], &objects).ok();
 }
 
-/// Asks the Pod's own Service, from inside of it.
-fn answers(host: &Host<'_>, address: &str) {
+/// Waits until the Pod `web` gets an answer from its own Service.
+fn wait_for_answer(host: &Host<'_>, address: &str) {
     until(&format!("an answer at {address}"), || {
-        let script = asking(address, "80");
+        let script = fetch_script(address, "80");
         let ran = host.kubectl_with(&["exec", "web", "--", "sh", "-c", &script], "");
         if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
     });
@@ -35,9 +39,9 @@ fn answers(host: &Host<'_>, address: &str) {
 
 #[test]
 #[ignore = "takes minutes: a control plane with etcd that changes its configuration"]
-fn a_cluster_of_one_family_gets_the_other() {
-    let _turn = alone();
-    if !is_etcd_there() {
+fn single_stack_cluster_becomes_dual_stack() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("dual");
@@ -49,9 +53,9 @@ fn a_cluster_of_one_family_gets_the_other() {
     serve(&alpha);
     alpha.kubectl_with(&["apply", "-f", "-"], SERVICE).ok();
     assert_eq!(field(&alpha, "pod web", ".status.podIPs[*].ip").len(), 1);
-    answers(&alpha, &field(&alpha, "service web", ".spec.clusterIPs[*]")[0]);
+    wait_for_answer(&alpha, &field(&alpha, "service web", ".spec.clusterIPs[*]")[0]);
 
-    // The ranges of both families are given to all that ask for them: control plane, proxy, network, other nodes.
+    // Configure the ranges of both families for the control plane, kube-proxy, the network and other nodes.
     let both = configuration("").replace(
         "networking: {podSubnet: 10.244.0.0/16}",
         r#"networking: {podSubnet: "10.244.0.0/16,fd44::/56", serviceSubnet: "10.96.0.0/12,fd96::/108"}"#,
@@ -66,7 +70,7 @@ fn a_cluster_of_one_family_gets_the_other() {
     });
     network(&alpha);
     alpha.kubectl("-n kube-system rollout restart daemonset/kube-proxy").ok();
-    // A Node keeps the ranges that it has: one that registers anew gets both.
+    // A Node keeps its Pod ranges. It gets both families when it is deleted and registers again.
     alpha.kubectl("delete pod web --force").ok();
     alpha.kubectl("delete node alpha").ok();
     alpha.run("sh", &["-c", "kill -9 $(cut -d' ' -f1 /run/windlass/kubelet.pid)"]).ok();
@@ -82,11 +86,11 @@ fn a_cluster_of_one_family_gets_the_other() {
         let ips = field(&alpha, "pod web", ".status.podIPs[*].ip");
         if ips.len() == 2 { Ok(()) } else { Err(format!("{ips:?}")) }
     });
-    // The Service stays as it is until somebody wants it otherwise.
+    // The Service stays single-stack until its ipFamilyPolicy changes.
     assert_eq!(field(&alpha, "service web", ".spec.clusterIPs[*]").len(), 1);
     let wanted = r#"{"spec":{"ipFamilyPolicy":"PreferDualStack"}}"#;
     alpha.kubectl(&format!("patch service web --type merge -p {wanted}")).ok();
     let addresses = field(&alpha, "service web", ".spec.clusterIPs[*]");
     assert!(addresses.len() == 2 && addresses[1].starts_with("fd96::"), "{addresses:?}");
-    addresses.iter().for_each(|address| answers(&alpha, address));
+    addresses.iter().for_each(|address| wait_for_answer(&alpha, address));
 }

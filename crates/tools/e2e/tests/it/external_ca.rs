@@ -1,12 +1,12 @@
-//! A cluster whose authorities' keys are kept elsewhere: only certificates are given, and nothing is signed here.
+//! A cluster with external certificate authorities: the machines have no CA keys and sign nothing.
 
 use std::time::{Duration, SystemTime};
 
-use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, ready, until};
+use e2e::{Host, Machines, configuration, is_etcd_installed, ready, share_machine, until};
 use pki::{Authority, KeyAlgorithm, SigningRequest, Usage, Validity};
 
 const DIRECTORY: &str = "/etc/kubernetes";
-/// The certificates of a control plane: file, authority, use.
+/// The certificates of a control plane: file, index of the authority, usage.
 const LEAVES: [(&str, usize, Usage); 7] = [
     ("apiserver", 0, Usage::Server),
     ("apiserver-kubelet-client", 0, Usage::Client),
@@ -16,6 +16,7 @@ const LEAVES: [(&str, usize, Usage); 7] = [
     ("etcd/healthcheck-client", 2, Usage::Client),
     ("apiserver-etcd-client", 2, Usage::Client),
 ];
+/// The kubeconfigs of a control plane: file and user.
 const FILES: [(&str, &str); 5] = [
     ("admin", "kubernetes-admin"),
     ("super-admin", "kubernetes-super-admin"),
@@ -24,7 +25,7 @@ const FILES: [(&str, &str); 5] = [
     ("scheduler", "system:kube-scheduler"),
 ];
 
-/// The signing authorities, whose keys no machine has.
+/// The external authorities. No machine has their keys.
 struct Signer([Authority; 3]);
 
 impl Signer {
@@ -34,7 +35,7 @@ impl Signer {
         }))
     }
 
-    /// The certificate that a request on the machine asks for.
+    /// Signs a request in a file on the machine and returns the certificate.
     fn sign(&self, host: &Host<'_>, request: &str, ca: usize, usage: Usage) -> String {
         let pem = host.run("cat", &[request]).ok();
         let request = SigningRequest::from_pem(&pem).expect("a request");
@@ -48,7 +49,7 @@ impl Signer {
         }
     }
 
-    /// Brings a kubeconfig of `certs generate-csr` its certificate, as an administrator does.
+    /// Signs the request of a kubeconfig that `certs generate-csr` wrote, and adds the certificate to the kubeconfig.
     fn complete(&self, host: &Host<'_>, file: &str, user: &str) {
         let path = format!("{DIRECTORY}/{file}.conf");
         let signed = self.sign(host, &format!("{path}.csr"), 0, Usage::Client);
@@ -67,20 +68,20 @@ fn validity(days: u64) -> Validity {
 }
 
 fn put(host: &Host<'_>, path: &str, text: &str) {
-    let from = host.write("given", text);
+    let from = host.write("file", text);
     host.run("sh", &["-c", "mkdir -p $(dirname $1) && cp $0 $1", &from, path]).ok();
 }
 
-/// Every file that was given and what is in it.
-fn given(host: &Host<'_>) -> String {
+/// Returns the checksums of all certificates, keys and kubeconfigs on the machine.
+fn checksums(host: &Host<'_>) -> String {
     let script = "cd $0 && find . -name '*.conf' -o -name '*.crt' -o -name '*.key' | grep -v sa.key | sort | xargs sha256sum";
     host.run("sh", &["-c", script, DIRECTORY]).ok()
 }
 
 #[test]
 fn init_and_join_work_with_external_authorities() {
-    let _turn = beside_others();
-    if !is_etcd_there() {
+    let _turn = share_machine();
+    if !is_etcd_installed() {
         return;
     }
     let (machines, signer) = (Machines::new("external"), Signer::new());
@@ -90,16 +91,16 @@ fn init_and_join_work_with_external_authorities() {
         (format!("init --config {file}"), format!("certs generate-csr --config {file}"));
 
     first.windlass(&requests).ok();
-    let said = first.windlass(&requests).refused();
-    assert!(said.contains("a key is never overwritten"), "{said}");
+    let output = first.windlass(&requests).refused();
+    assert!(output.contains("a key is never overwritten"), "{output}");
     signer.trust(&first);
-    // Everything that is missing is told at once, before anything is done.
-    let said = first.windlass(&init).refused();
+    // `init` reports all missing files at once, before it changes anything.
+    let output = first.windlass(&init).refused();
     for (file, ..) in LEAVES {
-        assert!(said.contains(&format!("{file}.crt is missing")), "{said}");
+        assert!(output.contains(&format!("{file}.crt is missing")), "{output}");
     }
-    assert!(said.contains("scheduler.conf exists but cannot be used"), "{said}");
-    assert!(!said.contains("preflight"), "{said}");
+    assert!(output.contains("scheduler.conf exists but cannot be used"), "{output}");
+    assert!(!output.contains("preflight"), "{output}");
 
     for (file, ca, usage) in LEAVES {
         let path = format!("{DIRECTORY}/pki/{file}");
@@ -110,33 +111,33 @@ fn init_and_join_work_with_external_authorities() {
         let own = if file == "kubelet" { "system:node:alpha" } else { user };
         signer.complete(&first, file, own);
     }
-    // A certificate of another authority's is refused, and left as it was given.
+    // `init` rejects a certificate of another authority and does not overwrite it.
     let path = format!("{DIRECTORY}/pki/apiserver");
     let right = first.run("cat", &[&format!("{path}.crt")]).ok();
     let wrong = signer.sign(&first, &format!("{path}.csr"), 1, Usage::Server);
     put(&first, &format!("{path}.crt"), &wrong);
-    let said = first.windlass(&init).refused();
-    assert!(said.contains("is not signed by \"CN=kubernetes\""), "{said}");
+    let output = first.windlass(&init).refused();
+    assert!(output.contains("is not signed by \"CN=kubernetes\""), "{output}");
     assert_eq!(first.run("cat", &[&format!("{path}.crt")]).ok(), wrong);
     put(&first, &format!("{path}.crt"), &right);
-    let said = first.windlass(&format!("{init} --upload-certs")).refused();
-    assert!(said.contains("can't use upload-certs with an external CA"), "{said}");
+    let output = first.windlass(&format!("{init} --upload-certs")).refused();
+    assert!(output.contains("can't use upload-certs with an external CA"), "{output}");
 
-    let before = given(&first);
+    let before = checksums(&first);
     first.windlass(&init).ok();
-    assert_eq!(given(&first), before);
+    assert_eq!(checksums(&first), before);
     first.kubectl("wait --for=create node/alpha --timeout=30s").ok();
-    let told = first.windlass(&format!("certs check-expiration --config {file}")).ok();
-    let rows = told.lines().filter(|line| line.contains(" UTC "));
-    assert!(rows.clone().count() == 14 && rows.into_iter().all(|l| l.ends_with("yes")), "{told}");
-    let told = first.windlass(&format!("certs renew all --config {file}")).ok();
+    let output = first.windlass(&format!("certs check-expiration --config {file}")).ok();
+    let rows = output.lines().filter(|line| line.contains(" UTC "));
+    assert!(rows.clone().count() == 14 && rows.into_iter().all(|l| l.ends_with("yes")), "{output}");
+    let output = first.windlass(&format!("certs renew all --config {file}")).ok();
     let words = "Detected external ca, certificate for serving the Kubernetes API can't be renewed";
-    let count = |end: &str| told.lines().filter(|line| line.ends_with(end)).count();
-    assert!(told.contains(words) && count(" can't be renewed") == 11, "{told}");
-    assert_eq!(count(" renewed"), 11, "{told}");
-    assert_eq!(given(&first), before);
+    let count = |end: &str| output.lines().filter(|line| line.ends_with(end)).count();
+    assert!(output.contains(words) && count(" can't be renewed") == 11, "{output}");
+    assert_eq!(count(" renewed"), 11, "{output}");
+    assert_eq!(checksums(&first), before);
 
-    // A kubelet's request is approved, and nobody signs it: that is what a machine is told that joins by a token.
+    // A join by token fails: the kubelet's request is approved, but no controller signs it.
     let token = first.windlass("token create").ok();
     let pin = signer.0[0].cert().pin().expect("a pin");
     let join = format!(
@@ -146,13 +147,13 @@ fn init_and_join_work_with_external_authorities() {
         token.trim()
     );
     let join = format!("join --config {}", worker.write("join.yaml", &join));
-    let said = worker.windlass(&join).refused();
-    assert!(said.contains("is approved and nobody signs it"), "{said}");
+    let output = worker.windlass(&join).refused();
+    assert!(output.contains("is approved and nobody signs it"), "{output}");
     let signed = first.kubectl("get csr -o jsonpath={.items[*].status.certificate}").ok();
     assert_eq!(signed, "");
     worker.windlass("reset --force").ok();
 
-    // With a certificate of its own, made where the key is, it joins.
+    // The worker joins with a kubeconfig whose certificate was signed externally.
     worker.windlass(&requests.replace("alpha", "beta")).ok();
     signer.complete(&worker, "kubelet", "system:node:beta");
     worker.run("sh", &["-c", "cd $0 && rm -r pki *.csr [!k]*.conf", DIRECTORY]).ok();

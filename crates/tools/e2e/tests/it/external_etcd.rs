@@ -1,29 +1,29 @@
-//! A cluster whose etcd is run by somebody else: it is used, shared by the control planes, and never cleaned away.
+//! A cluster with an external etcd, which the control planes share and `reset` does not delete.
 
 use std::{
     process::{Child, Command, Stdio},
     time::{Duration, SystemTime},
 };
 
-use e2e::{Host, Machines, beside_others, configuration, is_etcd_there, join_by, until};
+use e2e::{Host, Machines, configuration, is_etcd_installed, join_commands, share_machine, until};
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 
 use crate::kubeadm::traces;
 
 const ADDRESS: &str = "192.0.2.254";
-/// The directory of the certificates for that etcd on the control planes.
+/// The directory on the control planes with the certificates for the external etcd.
 const DIRECTORY: &str = "/etc/kubernetes/pki/outside";
-/// The oldest that a cluster of this release may be given.
+/// The oldest external etcd version that kubeadm supports for this release.
 const OLDEST: [u32; 3] = [3, 5, 24];
 
-/// An etcd on the network between the machines, and what its clients need.
-struct Outside {
+/// An etcd on the network between the machines, and the certificates of its clients.
+struct ExternalEtcd {
     child: Child,
     /// The client's files: name and text.
     files: Vec<(&'static str, String)>,
 }
 
-impl Outside {
+impl ExternalEtcd {
     fn start(machines: &Machines) -> Self {
         let validity = Validity::starting(SystemTime::now(), Duration::from_secs(86_400));
         let ca = Authority::create("outside", KeyAlgorithm::EcdsaP256, validity).expect("a CA");
@@ -42,7 +42,7 @@ impl Outside {
         };
         let at = format!("https://{ADDRESS}:2379");
         let peer = "http://127.0.0.1:2380";
-        let mut etcd = machines.between("etcd", &["--name=outside", "--client-cert-auth"]);
+        let mut etcd = machines.bridge_command("etcd", &["--name=outside", "--client-cert-auth"]);
         etcd.arg("--data-dir").arg(machines.path("outside"));
         for (flag, value) in [
             ("listen-client-urls", at.as_str()),
@@ -63,7 +63,8 @@ impl Outside {
         }
     }
 
-    fn give(&self, host: &Host<'_>) {
+    /// Copies the client's files to a machine.
+    fn install_client_files(&self, host: &Host<'_>) {
         host.run("mkdir", &["-p", DIRECTORY]).ok();
         for (name, text) in &self.files {
             let from = host.write(name, text);
@@ -72,7 +73,7 @@ impl Outside {
     }
 }
 
-impl Drop for Outside {
+impl Drop for ExternalEtcd {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -90,13 +91,13 @@ fn is_too_old() -> bool {
 
 #[test]
 fn control_planes_share_an_external_etcd() {
-    let _turn = beside_others();
-    if !is_etcd_there() {
+    let _turn = share_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("outside");
     let (first, second) = (machines.start("alpha", 1), machines.start("beta", 2));
-    let outside = Outside::start(&machines);
+    let outside = ExternalEtcd::start(&machines);
     let clean = traces(&first);
     let external = format!(
         "controlPlaneEndpoint: 192.0.2.1:6443\netcd: {{external: {{endpoints: ['https://{ADDRESS}:2379'], \
@@ -105,20 +106,20 @@ fn control_planes_share_an_external_etcd() {
     let text = configuration(&external);
     let init =
         |text: &str| format!("init --config {} --upload-certs", first.write("kubeadm.yaml", text));
-    let said = first.windlass(&init(&text)).refused();
-    assert!(said.contains("[ERROR ExternalEtcdClientCertificates]"), "{said}");
+    let output = first.windlass(&init(&text)).refused();
+    assert!(output.contains("[ERROR ExternalEtcdClientCertificates]"), "{output}");
     assert_eq!(traces(&first), clean);
-    outside.give(&first);
+    outside.install_client_files(&first);
     if is_too_old() {
-        let said = first.windlass(&init(&text)).refused();
-        assert!(said.contains("[ERROR ExternalEtcdVersion]"), "{said}");
-        assert!(said.contains("only supports external etcd version >= 3.5.24"), "{said}");
+        let output = first.windlass(&init(&text)).refused();
+        assert!(output.contains("[ERROR ExternalEtcdVersion]"), "{output}");
+        assert!(output.contains("only supports external etcd version >= 3.5.24"), "{output}");
     }
     let text = text.replace("[SystemVerification]", "[SystemVerification, ExternalEtcdVersion]");
-    let said = first.windlass(&init(&text)).ok();
+    let output = first.windlass(&init(&text)).ok();
     first.kubectl("create configmap kept --from-literal=by=alpha").ok();
-    // The second one is given nothing but the key of what the first has uploaded.
-    let line = join_by(&first, &said).control_plane;
+    // The second control plane only gets the key of the certificates that the first one uploaded.
+    let line = join_commands(&first, &output).control_plane;
     second.windlass(&line).ok();
     assert!(second.run("cat", &[&format!("{DIRECTORY}/client.key")]).ok().contains("PRIVATE KEY"));
     for host in [&first, &second] {
@@ -135,10 +136,10 @@ fn control_planes_share_an_external_etcd() {
         if ran.stdout.split_whitespace().count() == 2 { Ok(()) } else { Err(ran.to_string()) }
     });
 
-    // What others keep is not reset's to clean: a cluster that is made on it again has what it had.
+    // `reset` does not clean an external etcd: a new cluster on it finds the old objects.
     second.windlass("reset --force").ok();
     first.windlass("reset --force").ok();
-    outside.give(&first);
+    outside.install_client_files(&first);
     first.windlass(&init(&text)).ok();
     assert_eq!(first.kubectl("get configmap kept -o jsonpath={.data.by}").ok(), "alpha");
 }

@@ -1,5 +1,5 @@
-//! Three control planes with real etcd and a virtual address, and two workers that reach the API by a balancer of their
-//! own: each component and each machine dies in turn, everywhere.
+//! A highly available cluster: three control planes with real etcd and a virtual address, and two workers that reach
+//! the API through their own balancer. The test kills each component and each machine in turn.
 
 mod admin;
 mod components;
@@ -13,13 +13,14 @@ use std::{
 
 use admin::Admin;
 use components::{COMPONENTS, kill};
-use e2e::{Host, Machines, alone, init, is_etcd_there, join_by, ready, until};
+use e2e::{Host, Machines, init, is_etcd_installed, join_commands, lock_machine, ready, until};
 
-/// Losses are noticed sooner than by default, so that the test need not wait for minutes.
+/// Fields of the ClusterConfiguration. The short grace period of nodes makes the test faster.
 const CONFIGURATION: &str = "virtualAddress: {address: 192.0.2.100}
 nodeBalancer: {port: 7445}
 controllerManager: {extraArgs: [{name: node-monitor-grace-period, value: 20s}]}";
 
+/// The addresses of the API servers.
 const ALL: [&str; 3] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
 
 /// The static Pods of a control plane.
@@ -31,7 +32,7 @@ const STATIC: [&str; 5] = [
     "windlass-virtual-address",
 ];
 
-/// Replicas that leave a node that is gone at once, and a Pod with a Service on each node.
+/// A Deployment whose Pods are evicted one second after their node is lost, and a DaemonSet with a Service.
 const WORKLOADS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5,
         "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
@@ -47,13 +48,13 @@ const WORKLOADS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "each"}, "spec": {
         "selector": {"app": "each"}, "ports": [{"port": 80, "targetPort": 8080}]}}]}"#;
 
-/// Asks that Service by its address over and over, and tells of each time that nobody answers.
-const ASKING: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asking"}, "spec": {"nodeName": "delta",
+/// A Pod that sends requests to the Service `each` in a loop, and logs `yes` or `no` for each answer.
+const CLIENT: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asking"}, "spec": {"nodeName": "delta",
     "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "app:1", "command": ["sh", "-c",
     "while :; do if printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 $EACH_SERVICE_HOST 80 | grep -q version; then echo yes; else echo no; fi; sleep 0.2; done"]}]}}"#;
 
-/// Waits until one of these machines, and no other, has the virtual address.
-fn holder(hosts: &[&Host<'_>]) {
+/// Waits until exactly one of these machines has the virtual address.
+fn wait_for_one_holder(hosts: &[&Host<'_>]) {
     until("one holder of the virtual address", || {
         let has = |host: &&&Host<'_>| {
             host.run("ip", &["-o", "address", "show"]).stdout.contains(" 192.0.2.100/32 ")
@@ -63,8 +64,8 @@ fn holder(hosts: &[&Host<'_>]) {
     });
 }
 
-/// Each node's Pods and where they run, as `kubectl get pods -A -o wide` shows them.
-fn everything_is_listed(admin: &Admin<'_>, planes: &[&Host<'_>], all: &[&Host<'_>]) {
+/// Waits until `kubectl get pods -A -o wide` lists all system Pods on their nodes, Running and ready.
+fn wait_for_system_pods(admin: &Admin<'_>, planes: &[&Host<'_>], all: &[&Host<'_>]) {
     admin.until("the Pods of each node", "get pods -A -o wide", |shown| {
         let header = shown.lines().next().unwrap_or_default();
         let column = |line: &str, name: &str| {
@@ -98,12 +99,12 @@ fn everything_is_listed(admin: &Admin<'_>, planes: &[&Host<'_>], all: &[&Host<'_
     });
 }
 
-/// The Pod of a DaemonSet on each node, with its container and how often that was restarted.
-fn on_each(admin: &Admin<'_>) -> BTreeMap<String, (String, String)> {
+/// Returns the DaemonSet's Pods: node name to Pod name, and container id with restart count.
+fn daemon_pods(admin: &Admin<'_>) -> BTreeMap<String, (String, String)> {
     let path = "{range .items[*]}{.spec.nodeName} {.metadata.name} {.status.containerStatuses[0].containerID} \
                 {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}";
     let line = ["get", "pods", "-l", "app=each", "-o"];
-    until("the Pods that stay", || {
+    until("a Pod of the DaemonSet on each node", || {
         let ran = admin.run(&[&line[..], &[&format!("jsonpath={path}")]].concat(), "");
         let parsed = ran.stdout.lines().filter_map(|line| {
             let (node, rest) = line.split_once(' ')?;
@@ -115,15 +116,15 @@ fn on_each(admin: &Admin<'_>) -> BTreeMap<String, (String, String)> {
     })
 }
 
-/// Logs of and commands in a Pod on each node, and logs of the control planes, asked for on every other node.
-fn everyone_reaches_everyone(admins: &[Admin<'_>], planes: &[&Host<'_>]) {
-    let pods = on_each(&admins[0]);
+/// Runs `logs` and `exec` for a Pod on each node, and `logs` for the static Pods, from every other node.
+fn check_logs_and_exec(admins: &[Admin<'_>], planes: &[&Host<'_>]) {
+    let pods = daemon_pods(&admins[0]);
     for admin in admins {
         let own = &admin.host.name;
         for (node, (pod, _)) in pods.iter().filter(|(node, _)| *node != own) {
             let what = format!("{own} reaches the Pod on {node}");
-            admin.until(&what, &format!("logs {pod}"), |said| said.contains(pod.as_str()));
-            admin.until(&what, &format!("exec {pod} -- hostname"), |said| said.trim() == pod);
+            admin.until(&what, &format!("logs {pod}"), |output| output.contains(pod.as_str()));
+            admin.until(&what, &format!("exec {pod} -- hostname"), |output| output.trim() == pod);
         }
         for plane in planes.iter().filter(|plane| plane.name != *own) {
             for component in STATIC {
@@ -134,87 +135,95 @@ fn everyone_reaches_everyone(admins: &[Admin<'_>], planes: &[&Host<'_>]) {
     }
 }
 
-/// Kills each component on every machine where it runs; what runs in Pods does not notice.
-fn components_die(admin: &Admin<'_>, all: &[&Host<'_>], written: &AtomicU32) {
-    let before = on_each(admin);
-    let asked = || {
-        let said = admin.until("the questions", "logs asking", |said| !said.is_empty());
-        ["yes", "no"].map(|answer| said.lines().filter(|line| *line == answer).count())
+/// Kills each component on every machine where it runs, and asserts that Pods and Services are not affected.
+fn kill_components(admin: &Admin<'_>, all: &[&Host<'_>], written: &AtomicU32) {
+    let before = daemon_pods(admin);
+    let count_answers = || {
+        let output = admin.until("the log of requests", "logs asking", |output| !output.is_empty());
+        ["yes", "no"].map(|answer| output.lines().filter(|line| *line == answer).count())
     };
-    let [answered, unanswered] = asked();
+    let [answered, unanswered] = count_answers();
     for (component, wanted) in COMPONENTS {
-        admin.writing(&format!("{} dies", component.trim_matches([' ', '-'])), written, |more| {
-            let mut count = 0;
-            for host in all {
-                if kill(host, component) {
-                    count += 1;
-                    more(2);
+        admin.while_writing(
+            &format!("{} dies", component.trim_matches([' ', '-'])),
+            written,
+            |more| {
+                let mut count = 0;
+                for host in all {
+                    if kill(host, component) {
+                        count += 1;
+                        more(2);
+                    }
                 }
-            }
-            assert!(wanted.contains(&count), "{component} runs on {count} machines");
-        });
+                assert!(wanted.contains(&count), "{component} runs on {count} machines");
+            },
+        );
     }
-    admin.servers(&ALL);
-    assert_eq!(before, on_each(admin), "what runs on a node does not notice");
-    let [yes, no] = asked();
-    println!("{} questions of a Pod to a Service were answered", yes - answered);
-    assert!(yes > answered + 100 && no == unanswered, "{} were not", no - unanswered);
+    admin.wait_for_servers(&ALL);
+    assert_eq!(before, daemon_pods(admin), "no Pod was restarted");
+    let [yes, no] = count_answers();
+    println!("{} requests of a Pod to a Service were answered", yes - answered);
+    assert!(
+        yes > answered + 100 && no == unanswered,
+        "{} requests were not answered",
+        no - unanswered
+    );
 }
 
 /// Waits until `wanted` accepts the nodes of the replicas that are not being deleted.
-fn replicas(admin: &Admin<'_>, wanted: impl Fn(&[&str]) -> bool) {
+fn wait_for_replicas(admin: &Admin<'_>, wanted: impl Fn(&[&str]) -> bool) {
     let line = "get pods -l app=web --field-selector=status.phase=Running \
                 -o jsonpath={range.items[*]}{.metadata.deletionTimestamp}{.spec.nodeName}/{end}";
     admin.until("the replicas' nodes", line, |nodes| {
-        // One that is to be deleted has a time before its node's name.
+        // A Pod that is being deleted has a timestamp, with colons, before its node's name.
         let alive = |at: &&str| !at.is_empty() && !at.contains(':');
         wanted(&nodes.split('/').filter(alive).collect::<Vec<_>>())
     });
 }
 
-/// Takes the power from a machine: it is noticed, its workloads move, and when the power is back it is a node again.
-fn machine_dies(admin: &Admin<'_>, machines: &Machines, host: &Host<'_>, written: &AtomicU32) {
+/// Cuts the power of a machine: its Node becomes Unknown and its Pods move. With power again, the node is Ready.
+fn power_cycle(admin: &Admin<'_>, machines: &Machines, host: &Host<'_>, written: &AtomicU32) {
     let node = &host.name;
     let is_ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
     let status = format!("get node {node} -o {is_ready}");
-    replicas(admin, |nodes| nodes.contains(&node.as_str()));
-    admin.writing(&format!("{node} dies"), written, |more| {
+    wait_for_replicas(admin, |nodes| nodes.contains(&node.as_str()));
+    admin.while_writing(&format!("{node} dies"), written, |more| {
         machines.lose_power(host);
         more(5);
-        admin.until("a node that is gone", &status, |now| now == "Unknown");
-        replicas(admin, |nodes| nodes.len() == 5 && !nodes.contains(&node.as_str()));
+        admin.until("the status Unknown of a lost node", &status, |now| now == "Unknown");
+        wait_for_replicas(admin, |nodes| nodes.len() == 5 && !nodes.contains(&node.as_str()));
         machines.power_on(host);
-        admin.until("a node that is back", &status, |now| now == "True");
+        admin.until("a Ready node", &status, |now| now == "True");
         more(2);
     });
-    admin.servers(&ALL);
+    admin.wait_for_servers(&ALL);
 }
 
-/// Two control planes of three are cut off for so long that kubelets lose patience with what needs a quorum.
-fn quorum_is_lost_and_found(admin: &Admin<'_>, hosts: [&Host<'_>; 3]) {
+/// Disconnects two of three control planes until liveness probes fail, and asserts that the cluster recovers.
+fn lose_and_restore_quorum(admin: &Admin<'_>, hosts: [&Host<'_>; 3]) {
     for host in &hosts[1..] {
         host.cut();
     }
-    until("nobody to hold the virtual address", || {
+    until("no holder of the virtual address", || {
         let ran = hosts.map(|h| h.run("ip", &["-o", "address", "show"]).stdout).concat();
         if ran.contains(" 192.0.2.100/32 ") { Err(ran) } else { Ok(()) }
     });
-    // Longer than eight failed probes in a row.
+    // Wait longer than eight consecutive probe failures.
     thread::sleep(Duration::from_secs(120));
     for host in &hosts[1..] {
         host.heal();
     }
     let healed = Instant::now();
-    holder(&hosts);
-    admin.written("after-the-quorum");
-    println!("{:?} after the quorum was back all was well", healed.elapsed());
+    wait_for_one_holder(&hosts);
+    admin.write("after-the-quorum");
+    println!("{:?} from the quorum's return to the next write", healed.elapsed());
 }
 
 #[test]
-#[ignore = "takes minutes: five machines, and the times after which dead ones are noticed"]
-fn the_api_outlives_any_of_three_control_planes() {
-    let _turn = alone();
-    if !is_etcd_there() {
+#[ignore = "takes minutes: five machines, and the timeouts that detect dead ones"]
+fn api_survives_the_loss_of_any_of_three_control_planes() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("ha");
@@ -223,7 +232,7 @@ fn the_api_outlives_any_of_three_control_planes() {
             .map(|(name, number)| machines.start(name, number));
     let join = init(&first, CONFIGURATION);
 
-    // etcd takes one learner at a time, so one of the two waits for its turn.
+    // Join in parallel. etcd accepts one learner at a time, so one of the two control planes waits.
     thread::scope(|scope| {
         let joins = [
             (&second, &join.control_plane),
@@ -244,60 +253,60 @@ fn the_api_outlives_any_of_three_control_planes() {
     let kubeconfig = worker.write("admin.conf", &credentials);
     let admins = all.map(|host| Admin { host, kubeconfig: kubeconfig.clone() });
     let (admin, other) = (&admins[3], &admins[4]);
-    admin.servers(&ALL);
+    admin.wait_for_servers(&ALL);
     until("the servers in the balancer's file", || {
         let ran = worker.run("cat", &["/var/lib/windlass/balancer/servers"]);
-        // The virtual address, by which it joined, may stay behind them as a last resort.
+        // The file may also contain the virtual address, as fallback.
         let known = |ip: &&str| ran.stdout.lines().any(|line| line == format!("{ip}:6443"));
         if ALL.iter().all(known) { Ok(()) } else { Err(ran.to_string()) }
     });
     all.iter().for_each(|host| host.build_app());
-    for manifest in [WORKLOADS, ASKING] {
+    for manifest in [WORKLOADS, CLIENT] {
         admin.kubectl_with("apply -f -", manifest).ok();
     }
     for workload in ["deployment/web", "daemonset/each"] {
         admin.kubectl(&format!("rollout status {workload} --timeout=60s --request-timeout=0")).ok();
     }
-    admin.until("the one who asks", "logs asking", |said| said.contains("yes"));
-    everything_is_listed(admin, &planes, &all);
+    admin.until("the first answer", "logs asking", |output| output.contains("yes"));
+    wait_for_system_pods(admin, &planes, &all);
     println!("{}", admin.kubectl("get pods -A -o wide").ok());
-    everyone_reaches_everyone(&admins, &planes);
+    check_logs_and_exec(&admins, &planes);
 
     let written = AtomicU32::new(0);
-    components_die(admin, &all, &written);
-    everyone_reaches_everyone(&admins, &planes);
+    kill_components(admin, &all, &written);
+    check_logs_and_exec(&admins, &planes);
     for host in all {
-        // Whoever writes is on another machine.
+        // Write from a machine that keeps running.
         let writer = if host.name == worker.name { other } else { admin };
-        machine_dies(writer, &machines, host, &written);
+        power_cycle(writer, &machines, host, &written);
     }
-    everything_is_listed(admin, &planes, &all);
-    everyone_reaches_everyone(&admins, &planes);
+    wait_for_system_pods(admin, &planes, &all);
+    check_logs_and_exec(&admins, &planes);
     drop(admins);
 
     let admin = Admin { host: &worker, kubeconfig };
-    admin.writing("a control plane is cut off, another one lost", &written, |more| {
+    admin.while_writing("a control plane is cut off, another one lost", &written, |more| {
         third.cut();
         more(10);
         third.heal();
-        admin.servers(&ALL);
+        admin.wait_for_servers(&ALL);
         first.lose();
         more(10);
     });
-    holder(&[&second, &third]);
-    admin.servers(&["192.0.2.2", "192.0.2.3"]);
-    admin.has_all(&written);
+    wait_for_one_holder(&[&second, &third]);
+    admin.wait_for_servers(&["192.0.2.2", "192.0.2.3"]);
+    admin.assert_has_all(&written);
     spare.lose();
     println!("{} writes in all", written.load(Ordering::Relaxed));
 
-    // A new machine takes the dead one's name and address: its Node goes, and it joins by the virtual address.
+    // A new machine with the dead one's name and address joins through the virtual address.
     admin.kubectl("delete node alpha epsilon").ok();
     let new = machines.start("alpha", 1);
-    let said = second.windlass("init phase upload-certs --upload-certs").ok();
-    new.windlass(&join_by(&second, &said).control_plane).ok();
+    let output = second.windlass("init phase upload-certs --upload-certs").ok();
+    new.windlass(&join_commands(&second, &output).control_plane).ok();
     ready(&second, &[&new]);
-    admin.servers(&ALL);
-    quorum_is_lost_and_found(&admin, [&new, &second, &third]);
+    admin.wait_for_servers(&ALL);
+    lose_and_restore_quorum(&admin, [&new, &second, &third]);
     third.lose();
-    admin.written("last");
+    admin.write("last");
 }

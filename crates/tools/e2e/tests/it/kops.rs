@@ -1,201 +1,197 @@
-//! kOps' cloud local: from flags to a validated cluster, whose machines come back and are rolled, and of which deletion
-//! leaves nothing.
+//! kOps with the cloud `local`: creates, validates, repairs, rolls, restores and deletes clusters.
 
 use std::fs;
 
-use e2e::{Kops, Ran, alone, binary, until};
+use e2e::{Kops, Output, binary, lock_machine, until};
 
-/// It takes minutes: a control plane and a worker, each with a container runtime, and a replacement.
 #[test]
-#[ignore = "it takes minutes"]
-fn a_cluster_is_made_by_flags_mends_itself_and_leaves_nothing() {
-    let _turn = alone();
-    let place = Kops::new("kops");
-    place.run(&["create", "cluster", "--cloud", "local"]).ok();
-    let preview = place.run(&["update", "cluster"]).ok();
+#[ignore = "takes minutes: a control plane, a worker, and a rolling update"]
+fn creates_repairs_rolls_and_deletes_a_cluster() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops");
+    kops.run(&["create", "cluster", "--cloud", "local"]).ok();
+    let preview = kops.run(&["update", "cluster"]).ok();
     assert!(
         preview.contains("Must specify --yes") && preview.contains("InstanceGroup/nodes-local"),
         "{preview}"
     );
-    assert!(!place.instances().exists(), "a preview made something");
-    let made = place.run(&["update", "cluster", "--yes"]).ok();
+    assert!(!kops.instances().exists(), "the preview created machines");
+    let made = kops.run(&["update", "cluster", "--yes"]).ok();
     assert!(made.contains("is ready"), "{made}");
-    // Nothing is left to do.
-    let again = place.run(&["update", "cluster"]).ok();
+    // A second update has no changes.
+    let again = kops.run(&["update", "cluster"]).ok();
     assert!(again.contains("No changes need to be applied"), "{again}");
 
-    // Whoever keeps the machines is kept, too.
-    place.kill_and_wait("keeper.pid");
-    place.kill_and_wait("guard.pid");
-    place.kill_and_wait("machines/nodes-local-1/machine.pid");
-    place.is_valid();
+    // The keeper, its guard and the machines are restarted.
+    kops.kill_and_wait("keeper.pid");
+    kops.kill_and_wait("guard.pid");
+    kops.kill_and_wait("machines/nodes-local-1/machine.pid");
+    kops.wait_until_valid();
 
-    let none = place.run(&["rolling-update", "cluster"]).ok();
+    let none = kops.run(&["rolling-update", "cluster"]).ok();
     assert!(none.contains("No rolling-update required"), "{none}");
-    let before = ["nodes-local-1", "control-plane-local-1"].map(|name| place.machine(name));
+    let before = ["nodes-local-1", "control-plane-local-1"].map(|name| kops.machine_id(name));
     let roll = ["rolling-update", "cluster", "--force", "--instance-group-roles", "node"];
-    let preview = place.run(&roll).ok();
+    let preview = kops.run(&roll).ok();
     assert!(
         preview.contains("Must specify --yes") && !preview.contains("control-plane"),
         "{preview}"
     );
-    let rolled = place.run(&[&roll[..], &["--yes", "--post-drain-delay", "0s"]].concat()).ok();
+    let rolled = kops.run(&[&roll[..], &["--yes", "--post-drain-delay", "0s"]].concat()).ok();
     assert!(rolled.contains("Rolling update completed"), "{rolled}");
-    let after = ["nodes-local-1", "control-plane-local-1"].map(|name| place.machine(name));
+    let after = ["nodes-local-1", "control-plane-local-1"].map(|name| kops.machine_id(name));
     assert!(before[0] != after[0] && before[1] == after[1], "{before:?} {after:?}");
-    let unknown = place.run(&["rolling-update", "cluster", "--yes", "--instance-group", "x"]);
+    let unknown = kops.run(&["rolling-update", "cluster", "--yes", "--instance-group", "x"]);
     assert!(unknown.refused().contains("\"x\" not found"));
 
-    place.run(&["delete", "cluster", "--yes"]).ok();
-    assert!(!place.instances().exists() && !place.state().join(&place.name).exists());
-    let links = place.cluster.run("ip", &["-o", "link"]).ok();
+    kops.run(&["delete", "cluster", "--yes"]).ok();
+    assert!(!kops.instances().exists() && !kops.state().join(&kops.name).exists());
+    let links = kops.cluster.run("ip", &["-o", "link"]).ok();
     assert!(!links.contains("kops-"), "{links}");
 }
 
-/// Three control planes outlive the end of one of them and the loss of its volume.
+/// Kills one of three control planes, and then deletes its volume too.
 #[test]
-#[ignore = "it takes minutes"]
+#[ignore = "takes minutes: cargo xtask test --full"]
 fn replaces_a_control_plane_with_and_without_its_volume() {
-    let _turn = alone();
-    let place = Kops::new("kops");
-    place
-        .run(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3", "--yes"])
+    let _turn = lock_machine();
+    let kops = Kops::new("kops");
+    kops.run(&["create", "cluster", "--cloud", "local", "--control-plane-count", "3", "--yes"])
         .ok();
-    place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
+    kops.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
     let machine = "control-plane-local-1-1";
 
-    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
-    // The balancer leads to the others meanwhile.
-    until("the API without one of its servers", || {
-        place
-            .cluster
+    kops.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    // The balancer uses the other API servers meanwhile.
+    until("an answer of the remaining API servers", || {
+        kops.cluster
             .kubectl(&["get", "configmap", "kept", "--request-timeout", "5s"])
-            .when(|_| true)
+            .ok_if(|_| true)
     });
-    place.is_valid();
+    kops.wait_until_valid();
 
-    // Its volume is lost: it joins the others as a new member.
-    let lost = place.instances().join("volumes").join(machine);
+    // A control plane without its volume joins etcd as a new member.
+    let lost = kops.instances().join("volumes").join(machine);
     // etcd writes to it until it ends.
-    until("a volume that is gone", || fs::remove_dir_all(&lost).map_err(|e| e.to_string()));
-    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
-    place.is_valid();
+    until("the deletion of the volume", || fs::remove_dir_all(&lost).map_err(|e| e.to_string()));
+    kops.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    kops.wait_until_valid();
     let volume =
-        place.instances().join("volumes").join(machine).join(format!("{}--main--0", place.name));
+        kops.instances().join("volumes").join(machine).join(format!("{}--main--0", kops.name));
     assert!(volume.join("data/member").exists(), "no data on the new volume");
-    place.cluster.kubectl(&["get", "configmap", "kept"]).ok();
+    kops.cluster.kubectl(&["get", "configmap", "kept"]).ok();
 }
 
-/// Makes a cluster whose etcd is backed up every few seconds.
-fn backed_up(place: &Kops, control_planes: &str) {
-    place
-        .run(&["create", "cluster", "--cloud", "local", "--control-plane-count", control_planes])
+/// Creates a cluster whose etcd is backed up every three seconds.
+fn create_with_backups(kops: &Kops, control_planes: &str) {
+    kops.run(&["create", "cluster", "--cloud", "local", "--control-plane-count", control_planes])
         .ok();
-    let spec = place.run(&["get", "cluster", "-o", "yaml"]).ok();
+    let spec = kops.run(&["get", "cluster", "-o", "yaml"]).ok();
     let often = "backupInterval: 3s\n      backupRetentionDays: 90";
-    let file = place.cluster.directory.join("spec.yaml");
+    let file = kops.cluster.directory.join("spec.yaml");
     fs::write(&file, spec.replace("backupRetentionDays: 90", often)).expect("a spec");
-    place.run(&["replace", "-f", &file.display().to_string()]).ok();
-    place.run(&["update", "cluster", "--yes"]).ok();
+    kops.run(&["replace", "-f", &file.display().to_string()]).ok();
+    kops.run(&["update", "cluster", "--yes"]).ok();
 }
 
-fn ctl(place: &Kops, args: &[&str]) -> Ran {
-    let store = place.state().join(&place.name).join("backups/etcd/main");
+fn ctl(kops: &Kops, args: &[&str]) -> Output {
+    let store = kops.state().join(&kops.name).join("backups/etcd/main");
     let store = format!("--backup-store=file://{}", store.display());
     let all = [&["etcd-manager-ctl", store.as_str()], args].concat();
-    place.cluster.run(&binary().display().to_string(), &all)
+    kops.cluster.run(&binary().display().to_string(), &all)
 }
 
-/// The name of a backup that was begun after this was called.
-fn later_backup(place: &Kops) -> String {
+/// Returns the name of a backup that was started after this call.
+fn wait_for_backup(kops: &Kops) -> String {
     let list = || -> Vec<String> {
-        ctl(place, &["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
+        ctl(kops, &["list-backups"]).ok().lines().skip(1).map(str::to_owned).collect()
     };
-    // One may have begun before; the next one is after.
+    // The next backup may have started before this call, so wait for the one after it.
     let before = list().len();
-    let backups = until("two backups more", || {
+    let backups = until("two more backups", || {
         let backups = list();
         if backups.len() > before + 1 { Ok(backups) } else { Err(format!("{backups:?}")) }
     });
     backups.last().expect("a backup").clone()
 }
 
-/// A worker that knows a later revision than the restored store learns that the store is older.
+/// A restored store has a lower revision than a running worker has seen. The worker must list again.
 #[test]
-#[ignore = "it takes minutes"]
-fn workers_that_live_on_follow_a_restored_store() {
-    let _turn = alone();
-    let place = Kops::new("kops-back");
-    backed_up(&place, "1");
-    let backup = later_backup(&place);
-    // So many that the restored store needs minutes until it has come as far by itself.
+#[ignore = "takes minutes: cargo xtask test --full"]
+fn running_workers_follow_a_restored_store() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops-back");
+    create_with_backups(&kops, "1");
+    let backup = wait_for_backup(&kops);
+    // Write so much that the restored store does not reach the old revision during the test.
     let map = |n| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: lost-{n}}}}}\n");
-    let file = place.cluster.directory.join("lost.yaml");
+    let file = kops.cluster.directory.join("lost.yaml");
     fs::write(&file, (0..1500).map(map).collect::<Vec<_>>().join("---\n")).expect("objects");
-    place.cluster.kubectl(&["create", "-f", &file.display().to_string()]).ok();
-    ctl(&place, &["restore-backup", &backup]).ok();
-    until("what came after the backup to be gone", || {
-        let found = place.cluster.kubectl(&["get", "configmap", "lost-0"]);
+    kops.cluster.kubectl(&["create", "-f", &file.display().to_string()]).ok();
+    ctl(&kops, &["restore-backup", &backup]).ok();
+    until("the removal of objects newer than the backup", || {
+        let found = kops.cluster.kubectl(&["get", "configmap", "lost-0"]);
         if found.stderr.contains("NotFound") { Ok(()) } else { Err(found.to_string()) }
     });
-    place.is_valid();
-    // The worker hears of Pods that are made now.
+    kops.wait_until_valid();
+    // The worker's kubelet starts new Pods.
     let proxies = ["--namespace", "kube-system"];
-    let of_proxies = |args: &[&str]| place.cluster.kubectl(&[&proxies, args].concat()).ok();
-    of_proxies(&["delete", "pod", "--selector", "k8s-app=kube-proxy", "--wait=false"]);
-    of_proxies(&["rollout", "status", "daemonset/kube-proxy", "--timeout=60s"]);
+    let kubectl = |args: &[&str]| kops.cluster.kubectl(&[&proxies, args].concat()).ok();
+    kubectl(&["delete", "pod", "--selector", "k8s-app=kube-proxy", "--wait=false"]);
+    kubectl(&["rollout", "status", "daemonset/kube-proxy", "--timeout=60s"]);
 }
 
-/// All machines and all volumes are gone, and the store with its backups is left.
+/// Deletes all machines and volumes, and restores the cluster from a backup in the state store.
 #[test]
-#[ignore = "it takes minutes"]
-fn a_backup_brings_back_what_no_machine_has_any_more() {
-    let _turn = alone();
-    let place = Kops::new("kops");
-    backed_up(&place, "3");
-    place.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
-    let newest = later_backup(&place);
-    let unknown = ctl(&place, &["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
+#[ignore = "takes minutes: cargo xtask test --full"]
+fn restores_a_cluster_from_its_backup_alone() {
+    let _turn = lock_machine();
+    let kops = Kops::new("kops");
+    create_with_backups(&kops, "3");
+    kops.cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "a=b"]).ok();
+    let newest = wait_for_backup(&kops);
+    let unknown = ctl(&kops, &["restore-backup", "2026-01-01T00:00:00Z-000000"]).refused();
     assert!(unknown.contains("does not exist"), "{unknown}");
 
     let control_planes = [1, 2, 3].map(|n| format!("control-plane-local-{n}-1"));
     let worker = "nodes-local-1".to_owned();
     for machine in &control_planes {
-        let volume = place.instances().join("volumes").join(machine);
+        let volume = kops.instances().join("volumes").join(machine);
         // etcd writes to it until it ends.
-        until("a volume that is gone", || fs::remove_dir_all(&volume).map_err(|e| e.to_string()));
+        until("the deletion of the volume", || {
+            fs::remove_dir_all(&volume).map_err(|e| e.to_string())
+        });
     }
     for machine in control_planes.iter().chain([&worker]) {
-        place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+        kops.kill_and_wait(&format!("machines/{machine}/machine.pid"));
     }
-    // Nothing begins anew by itself.
+    // No member starts a new etcd cluster by itself.
     let log = |machine: &String| {
-        let log = place.instances().join("machines").join(machine).join("disk/var/log/nodeup.log");
+        let log = kops.instances().join("machines").join(machine).join("disk/var/log/nodeup.log");
         fs::read_to_string(log).unwrap_or_default()
     };
     for machine in &control_planes {
-        until("a member that waits", || {
+        until("a member that waits for a restore", || {
             let log = log(machine);
             if log.contains("no quorum of its members answers") { Ok(()) } else { Err(log) }
         });
     }
-    let added = ctl(&place, &["restore-backup", &newest]).ok();
+    let added = ctl(&kops, &["restore-backup", &newest]).ok();
     assert!(added.contains("added restore-backup command"), "{added}");
-    place.is_valid();
-    let kept =
-        place.cluster.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.a}"]).ok();
+    kops.wait_until_valid();
+    let kept = kops.cluster.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.a}"]).ok();
     assert_eq!(kept, "b");
     assert_eq!(
-        ctl(&place, &["list-commands"]).ok().lines().count(),
+        ctl(&kops, &["list-commands"]).ok().lines().count(),
         1,
-        "the command is carried out once"
+        "the restore command was not removed"
     );
 
-    // A member that comes later, with nothing, gets all of it.
+    // A member without data joins later and receives all data.
     let machine = &control_planes[0];
-    let volume = place.instances().join("volumes").join(machine);
-    until("a volume that is gone", || fs::remove_dir_all(&volume).map_err(|e| e.to_string()));
-    place.kill_and_wait(&format!("machines/{machine}/machine.pid"));
-    place.is_valid();
-    place.cluster.kubectl(&["get", "configmap", "kept"]).ok();
+    let volume = kops.instances().join("volumes").join(machine);
+    until("the deletion of the volume", || fs::remove_dir_all(&volume).map_err(|e| e.to_string()));
+    kops.kill_and_wait(&format!("machines/{machine}/machine.pid"));
+    kops.wait_until_valid();
+    kops.cluster.kubectl(&["get", "configmap", "kept"]).ok();
 }

@@ -1,20 +1,20 @@
-//! kubeadm's chain on several machines: `init` and `join`, the kubelet as a service, static Pods, real etcd.
+//! kubeadm's workflow on several machines: `init`, `join` and `reset`, with the kubelet, static Pods and real etcd.
 
 use std::thread;
 
-use e2e::{Host, Machines, beside_others, connect, init, is_etcd_there, ready, until};
+use e2e::{Host, Machines, connect, init, is_etcd_installed, ready, share_machine, until};
 
 #[test]
 fn machines_become_a_cluster_and_reset_leaves_nothing() {
-    let _turn = beside_others();
-    if !is_etcd_there() {
+    let _turn = share_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("kubeadm");
     let [first, worker, second] =
         [("alpha", 1), ("beta", 2), ("gamma", 3)].map(|(name, n)| machines.start(name, n));
     let before = [traces(&first), traces(&worker)];
-    // As a machine is prepared beforehand: no registry is asked, because our images are in none.
+    // Prepare the machine. No registry is contacted, because no registry has our images.
     let pulled = first.windlass("config images pull").ok();
     assert!(
         pulled.contains("[config/images] Pulled windlass.local/kube-apiserver:v1.36.2"),
@@ -22,7 +22,7 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     );
     let join =
         init(&first, "controlPlaneEndpoint: 192.0.2.1:6443\nsnapshots: {interval: 5s, keep: 2}");
-    // The others run what init prints.
+    // The other machines run the commands that init prints.
     thread::scope(|scope| {
         for (host, line) in [(&worker, &join.worker), (&second, &join.control_plane)] {
             scope.spawn(move || host.windlass(line).ok());
@@ -33,7 +33,7 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     first.kubectl("-n kube-system rollout status deployment/coredns --timeout=60s").ok();
     first.kubectl("-n kube-system rollout status daemonset/kube-proxy --timeout=60s").ok();
 
-    // A Pod on the worker finds the API by cluster DNS, and is heard across machines.
+    // A Pod on the worker finds the API by cluster DNS, and its log is readable from another machine.
     worker.build_box();
     first.kubectl("run box --image=box:1 --restart=Never").ok();
     first.kubectl("wait pod/box --for=condition=Ready --timeout=60s").ok();
@@ -44,9 +44,9 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     });
 
     // The kubelet reports its static Pods a moment after its Node is Ready.
-    until("two members of etcd, seen by the second one's own files", || {
+    until("two etcd Pods, listed by the second control plane", || {
         let ran = second.kubectl("-n kube-system get pods -l component=etcd -o name");
-        ran.when(|text| text.lines().count() == 2)
+        ran.ok_if(|text| text.lines().count() == 2)
     });
     assert_eq!(members(&second), ["alpha", "gamma"]);
     snapshots_are_taken(&first);
@@ -57,11 +57,11 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     assert_eq!(members(&first), ["alpha"]);
     first.kubectl("create configmap written-by-one --from-literal=a=b").ok();
 
-    // The kubelet comes back by itself; Pods do not notice.
+    // The kubelet is restarted, and Pods are not.
     let started =
         first.kubectl("get pod box -o jsonpath={.status.containerStatuses[0].containerID}").ok();
     worker.run("sh", &["-c", "kill -9 $(cut -d' ' -f1 /run/windlass/kubelet.pid)"]).ok();
-    until("a kubelet again", || {
+    until("a log through the restarted kubelet", || {
         let ran = first.kubectl("logs box");
         if ran.stdout.contains("here is box") { Ok(()) } else { Err(ran.to_string()) }
     });
@@ -70,9 +70,9 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     assert_eq!(started, after);
 
     for (host, before) in [&worker, &first].into_iter().zip(before.into_iter().rev()) {
-        let said = host.windlass("reset --force").ok();
+        let output = host.windlass("reset --force").ok();
         if host.name == first.name {
-            snapshots_are_kept(&first, &said);
+            snapshots_are_kept(&first, &output);
         }
         let now = traces(host);
         let left: Vec<&str> =
@@ -81,7 +81,7 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     }
 }
 
-/// The names of etcd's members as the etcd on a machine lists them.
+/// Returns the names of etcd's members, from the etcd on this machine.
 fn members(host: &Host<'_>) -> Vec<String> {
     let script = "cd /etc/kubernetes/pki/etcd && exec curl -sS --fail --max-time 10 --cacert ca.crt \
                   --cert healthcheck-client.crt --key healthcheck-client.key -d '{}' \
@@ -96,7 +96,7 @@ fn members(host: &Host<'_>) -> Vec<String> {
     names
 }
 
-/// Two at most are kept, and what they hold can be read.
+/// Asserts that two snapshots are kept and that the newest one is readable.
 fn snapshots_are_taken(host: &Host<'_>) {
     let directory = "/var/lib/windlass/snapshots";
     let newest = until("a second snapshot", || {
@@ -106,26 +106,25 @@ fn snapshots_are_taken(host: &Host<'_>) {
             _ => Err(ran.to_string()),
         }
     });
-    let told = host.windlass(&format!("snapshot status {directory}/{newest}"));
-    // It may have been replaced by a newer one meanwhile.
+    let status = host.windlass(&format!("snapshot status {directory}/{newest}"));
+    // A newer snapshot may have replaced this one meanwhile.
     assert!(
-        told.stdout.contains("keys at revision") || told.stderr.contains("o such file"),
-        "{told}"
+        status.stdout.contains("keys at revision") || status.stderr.contains("o such file"),
+        "{status}"
     );
 }
 
-/// A cluster's snapshots outlive it, because a new one is made from them; `reset` says how to be rid of them.
-fn snapshots_are_kept(host: &Host<'_>, said: &str) {
+/// Asserts that `reset` keeps the snapshots, from which a cluster can be restored, and prints how to delete them.
+fn snapshots_are_kept(host: &Host<'_>, output: &str) {
     let command = "rm -r /var/lib/windlass/snapshots";
-    assert!(said.contains(command), "{said}");
+    assert!(output.contains(command), "{output}");
     assert_ne!(host.run("ls", &["/var/lib/windlass/snapshots"]).ok(), "");
     host.run("sh", &["-c", command]).ok();
 }
 
-/// Lists what a machine could keep: interfaces, rules, mounts, control groups, files and processes.
+/// Lists objects that a cluster may leave on a machine: interfaces, rules, mounts, cgroups, files and processes.
 pub(crate) fn traces(host: &Host<'_>) -> String {
-    // The administrator's links to the plugin and the routes of `connect` are not ours, xtables' lock is everybody's,
-    // and the cluster that other tests share goes on meanwhile.
+    // Exclude the CNI links and routes of `connect`, the lock of xtables, and the cluster that other tests share.
     let script = "ip -o link | cut -d: -f2; nft list ruleset; cut -d' ' -f5 /proc/self/mountinfo | grep -v '^/tmp/windlass-e2e-'; \
                   find /sys/fs/cgroup -type d; \
                   find /etc/kubernetes /etc/cni /var/lib/kubelet /var/lib/etcd /var/lib/cni /var/lib/windlass /var/log/pods \

@@ -1,38 +1,40 @@
-//! Clusters that come and go.
+//! Creation and removal of clusters by `up` and `down`.
 
-use e2e::{Cluster, Machine, Session, beside_others, until};
+use e2e::{Cluster, MachineSnapshot, Session, share_machine, until};
 
 #[track_caller]
-fn nothing_is_left(cluster: &Cluster, before: &Machine) {
+fn nothing_is_left(cluster: &Cluster, before: &MachineSnapshot) {
     assert!(!cluster.root().exists());
     let left = std::fs::read_to_string(cluster.kubeconfig()).unwrap_or_default();
     assert!(!left.contains(&cluster.name), "{left}");
-    until("a machine as it was before", || match Machine::look(cluster).since(before) {
-        left if left.is_empty() => Ok(()),
-        left => Err(left.join("\n")),
+    until("a machine without traces of the cluster", || {
+        match MachineSnapshot::take(cluster).since(before) {
+            left if left.is_empty() => Ok(()),
+            left => Err(left.join("\n")),
+        }
     });
 }
 
 #[test]
 fn up_and_down_twice_leave_nothing_behind() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("life");
-    let before = Machine::look(&cluster);
+    let before = MachineSnapshot::take(&cluster);
     cluster.up().ok();
     cluster.up().ok();
-    assert!(!Machine::look(&cluster).since(&before).is_empty());
+    assert!(!MachineSnapshot::take(&cluster).since(&before).is_empty());
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.deploy("web", "app:1", 2);
     s.kubectl("expose deployment web --port=80 --target-port=8080 --type=NodePort").ok();
     let status = cluster.windlass(&["status"]).ok();
     assert!(status.contains("control-plane"), "{status}");
-    the_timeline_tells(&cluster);
+    check_timeline(&cluster);
     cluster.down(&[]).ok();
     nothing_is_left(&cluster, &before);
     cluster.down(&[]).ok();
 
-    // Not even where everything that could have tidied up was killed before.
+    // `down` also cleans up after all processes of the cluster were killed.
     cluster.up().ok();
     for role in ["supervisor", "agent", "control-plane", "containerd"] {
         cluster.kill(role);
@@ -42,14 +44,14 @@ fn up_and_down_twice_leave_nothing_behind() {
 }
 
 /// Asserts that the timeline shows starts, waits and the files that were read and written.
-fn the_timeline_tells(cluster: &Cluster) {
+fn check_timeline(cluster: &Cluster) {
     let timeline = cluster.windlass(&["timeline"]).ok();
     assert!(timeline.contains("wait for the node"), "{timeline}");
     let page = cluster.directory.join("timeline.html");
     cluster.windlass(&["timeline", "--html", &page.display().to_string()]).ok();
     let page = std::fs::read_to_string(page).unwrap();
     let root = cluster.root().display().to_string();
-    for told in [
+    for part in [
         "control-plane",
         "start the API server",
         "waited for <code>the node's Pod range</code>",
@@ -59,17 +61,20 @@ fn the_timeline_tells(cluster: &Cluster) {
         &format!("read <code>{root}/etc/kubernetes/pki/apiserver.crt</code>"),
         &format!("read <code>{root}/var/lib/kubelet/config.yaml</code>"),
     ] {
-        assert!(page.contains(told), "{told} is not in {page}");
+        assert!(page.contains(part), "{part} is not in {page}");
     }
-    assert!(!page.contains("http://") && !page.contains("https://"), "it is one page by itself");
+    assert!(
+        !page.contains("http://") && !page.contains("https://"),
+        "the page loads no other resources"
+    );
 }
 
 #[test]
-fn up_finds_the_store_that_down_has_kept() {
-    let _turn = beside_others();
+fn up_uses_the_store_kept_by_down_keep_data() {
+    let _turn = share_machine();
     let cluster = Cluster::new("kept");
     cluster.up().ok();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.kubectl("create configmap kept --from-literal=a=1").ok();
     cluster.down(&["--keep-data"]).ok();
     cluster.up().ok();

@@ -1,6 +1,6 @@
-//! The real binary, driven by real kubectl and helm. One file for each subject.
+//! End-to-end tests of the real binary with the real kubectl and helm, one file for each subject.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
+#![allow(clippy::unwrap_used)] // Tests and their helpers fail by panicking.
 
 mod access;
 mod addon;

@@ -1,4 +1,4 @@
-//! From power-on to a Ready node: machines with an empty disk that nobody touches but to switch them on.
+//! Network boot, from power-on to a Ready node, of virtual machines with empty disks.
 
 use std::{
     fs,
@@ -7,18 +7,22 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use e2e::{Boots, Host, Machines, Rack, alone, configuration, is_etcd_there, until, until_within};
+use e2e::{
+    BootMethod, Host, Machines, Rack, configuration, is_etcd_installed, lock_machine, until,
+    until_within,
+};
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::Value;
 
 pub(crate) const MAC: &str = "52:54:00:a1:9c:ae";
 const NODE: &str = "rack-525400a19cae";
-/// From power-on to Ready, twice through the firmware, on a machine without acceleration that does other work besides.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1500);
-/// From power-on to the first request of its boot loader by BIOS iPXE.
+/// The limit of a boot from power-on to Ready, with two passes through the firmware and without acceleration.
+pub(crate) const BOOT_TIMEOUT: Duration = Duration::from_secs(1500);
+/// The budget from power-on to the first request of iPXE with BIOS.
 const BUDGET: Duration = Duration::from_secs(8);
-/// The files that tests of machines need, by BIOS and by UEFI.
+/// The files that tests with BIOS need.
 pub(crate) const BIOS: &[&str] = &["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"];
+/// The files that tests with UEFI need.
 const UEFI: &[&str] = &[
     "/usr/bin/qemu-system-x86_64",
     "/usr/bin/mmdebstrap",
@@ -47,7 +51,7 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 ";
 
-/// A cluster on the rack's network, of one control plane.
+/// Creates a cluster with one control plane on the rack's network.
 fn cluster<'a>(machines: &'a Machines) -> Host<'a> {
     let first = machines.start("alpha", 1);
     let file = first.write("kubeadm.yaml", &configuration("controlPlaneEndpoint: 192.0.2.1:6443"));
@@ -59,7 +63,7 @@ fn cluster<'a>(machines: &'a Machines) -> Host<'a> {
     first
 }
 
-/// A certificate for the server that the image trusts, as secrets are served to nobody without TLS.
+/// Writes a certificate for the server and its CA, because the server requires TLS for secrets.
 pub(crate) fn certificates(rack: &Rack<'_>) {
     let validity = Validity::starting(SystemTime::now(), Duration::from_secs(86_400));
     let authority = Authority::create("boot", KeyAlgorithm::EcdsaP256, validity).unwrap();
@@ -75,7 +79,7 @@ pub(crate) fn certificates(rack: &Rack<'_>) {
     pki::write_key(&rack.path("server.key"), &key).unwrap();
 }
 
-/// The node image, with these of applications. A root that `WINDLASS_TREE` names saves its installation.
+/// Builds the node image with these application images. `WINDLASS_TREE` can name an installed root to save time.
 pub(crate) fn image(rack: &Rack<'_>, applications: &[&Path]) {
     let name = |path: &Path| path.display().to_string();
     let (ca, output) = (name(&rack.path("ca.crt")), name(&rack.path("store/assets")));
@@ -86,7 +90,7 @@ pub(crate) fn image(rack: &Rack<'_>, applications: &[&Path]) {
     args.extend(tree.iter().flat_map(|tree| ["--tree", tree]));
     let start = Instant::now();
     rack.metal_outside(&args).ok();
-    println!("the image is made in {:?}", start.elapsed());
+    println!("built the image in {:?}", start.elapsed());
 }
 
 fn enroll(rack: &Rack<'_>) {
@@ -100,19 +104,16 @@ fn enroll(rack: &Rack<'_>) {
     rack.metal(&["check", "--data-path", &store]).ok();
 }
 
-/// Waits for a stage of the machine's boot, after a time in milliseconds since the epoch.
-fn stage(rack: &Rack<'_>, since: u64, stage: &str) {
-    until_within(PATIENCE, stage, || {
-        let machine = rack.known(MAC)?;
+/// Waits until a boot stage has succeeded after `since`, in milliseconds since the epoch.
+fn wait_for_stage(rack: &Rack<'_>, since: u64, stage: &str) {
+    until_within(BOOT_TIMEOUT, stage, || {
+        let machine = rack.record(MAC)?;
         let there = |entry: &Value| {
             entry["stage"] == stage
                 && entry["outcome"] == "succeeded"
                 && entry["at"].as_u64() > Some(since)
         };
-        match entries(&machine).iter().any(there) {
-            true => Ok(()),
-            false => Err(rack.told(MAC)),
-        }
+        if entries(&machine).iter().any(there) { Ok(()) } else { Err(rack.diagnosis(MAC)) }
     });
 }
 
@@ -125,89 +126,92 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap()
 }
 
-/// Prints how long after power-on each stage was.
+/// Prints the time of each stage after power-on.
 fn print_stages(rack: &Rack<'_>, what: &str, since: u64) {
     println!("{what}:");
-    for entry in entries(&rack.known(MAC).unwrap()) {
+    for entry in entries(&rack.record(MAC).unwrap()) {
         let after = entry["at"].as_u64().unwrap_or_default().saturating_sub(since) as f64 / 1000.0;
         let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         println!("  {after:8.1} s  {} {} {}", text("stage"), text("outcome"), text("detail"));
     }
 }
 
-/// Boots, installs, boots from the disk, and is Ready.
-fn becomes_a_node(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) -> e2e::Powered {
+/// Boots and installs a machine, which reboots from its disk, and waits until the node is Ready.
+fn boot_and_install(rack: &Rack<'_>, first: &Host<'_>, boots: BootMethod) -> e2e::RunningMachine {
     let start = now();
     let power = rack.power_on(MAC, boots);
-    stage(rack, start, "ipxe");
-    let asked = entries(&rack.known(MAC).unwrap());
-    let asked = asked.iter().find(|entry| entry["stage"] == "ipxe").unwrap();
-    let took = Duration::from_millis(asked["at"].as_u64().unwrap() - start);
-    let judged = if took < BUDGET { "within" } else { "over" };
+    wait_for_stage(rack, start, "ipxe");
+    let timeline = entries(&rack.record(MAC).unwrap());
+    let request = timeline.iter().find(|entry| entry["stage"] == "ipxe").unwrap();
+    let took = Duration::from_millis(request["at"].as_u64().unwrap() - start);
+    let verdict = if took < BUDGET { "within" } else { "over" };
     println!(
-        "{boots:?}: power-on to the first request: {took:?}, {judged} the budget of {BUDGET:?}"
+        "{boots:?}: power-on to the first request: {took:?}, {verdict} the budget of {BUDGET:?}"
     );
-    stage(rack, start, "installed");
+    wait_for_stage(rack, start, "installed");
     print_stages(rack, "from power-on to installed", start);
-    stage(rack, start, "ready");
+    wait_for_stage(rack, start, "ready");
     print_stages(rack, "from power-on to Ready", start);
     first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=60s")).ok();
     power
 }
 
-/// The Pod on that node answers through its Service, to the control plane's machine.
-fn answers(first: &Host<'_>) {
+/// Waits until the Pod on the node answers the control plane's machine through its Service.
+fn wait_for_answer(first: &Host<'_>) {
     let address = first.kubectl("get service site -o jsonpath={.spec.clusterIP}").ok();
-    until_within(PATIENCE, "an answer of the Pod through its Service", || {
+    until_within(BOOT_TIMEOUT, "an answer of the Pod through its Service", || {
         let ran = first.run("curl", &["-sS", "--max-time", "5", &format!("http://{address}/")]);
-        match ran.stdout.contains("here is site") {
-            true => Ok(()),
-            false => Err(format!("{ran}\n{}", first.kubectl("describe pods"))),
+        if ran.stdout.contains("here is site") {
+            Ok(())
+        } else {
+            Err(format!("{ran}\n{}", first.kubectl("describe pods")))
         }
     });
 }
 
-pub(crate) fn needed(files: &[&str]) -> bool {
+pub(crate) fn are_installed(files: &[&str]) -> bool {
     let there = files.iter().all(|file| Path::new(file).exists());
     if !there {
-        eprintln!("skipped: it needs {files:?}; `cargo xtask test --full` installs them");
+        eprintln!(
+            "skipped: {files:?} are not all installed; `cargo xtask test --full` installs them"
+        );
     }
-    there && is_etcd_there()
+    there && is_etcd_installed()
 }
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn a_machine_becomes_a_node_again_and_again() {
-    let _turn = alone();
-    if !needed(BIOS) {
+fn installs_and_reinstalls_a_node_by_bios() {
+    let _turn = lock_machine();
+    if !are_installed(BIOS) {
         return;
     }
     let machines = Machines::new("metal");
-    let (first, mut rack) = prepared(&machines);
+    let (first, mut rack) = prepare(&machines);
     rack.serve(RANGE);
 
     rack.wipe(8);
-    let power = becomes_a_node(&rack, &first, Boots::Bios);
+    let power = boot_and_install(&rack, &first, BootMethod::Bios);
     first.kubectl_with(&["apply", "-f", "-"], SITE).ok();
-    answers(&first);
+    wait_for_answer(&first);
     drop(power);
 
-    // Its disk is gone, and so it is the same node with the same work to do.
+    // With a new disk the machine is reinstalled as the same Node, with the same Pods.
     let field = |path: &str| first.kubectl(&format!("get node {NODE} -o jsonpath={{{path}}}")).ok();
     let before = (field(".metadata.uid"), field(".status.nodeInfo.bootID"));
     rack.wipe(8);
-    again(&rack);
-    let power = becomes_a_node(&rack, &first, Boots::Bios);
-    answers(&first);
+    reinstall(&rack);
+    let power = boot_and_install(&rack, &first, BootMethod::Bios);
+    wait_for_answer(&first);
     let after = (field(".metadata.uid"), field(".status.nodeInfo.bootID"));
     assert!(before.0 == after.0 && before.1 != after.1, "{before:?} {after:?}");
     drop(power);
 
-    broken(&rack);
+    fail_with_broken_config(&rack);
 }
 
-/// A cluster, and all that a machine needs to join it.
-fn prepared<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
+/// Creates a cluster and enrolls a machine on the rack.
+fn prepare<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
     let rack = Rack::new(machines);
     let first = cluster(machines);
     certificates(&rack);
@@ -218,7 +222,7 @@ fn prepared<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
     (first, rack)
 }
 
-/// Adds to the storage section of the machines' config.
+/// Appends to the storage section of the machines' Ignition template.
 fn configure(rack: &Rack<'_>, more: &str) {
     let template = rack.path("store/ignition/windlass-rack.yaml");
     let text = fs::read_to_string(&template).unwrap();
@@ -262,19 +266,19 @@ spec:
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn by_uefi_with_an_encrypted_array() {
-    let _turn = alone();
-    if !needed(UEFI) {
+fn installs_a_node_with_an_encrypted_array_by_uefi() {
+    let _turn = lock_machine();
+    if !are_installed(UEFI) {
         return;
     }
     let machines = Machines::new("uefi");
-    let (first, mut rack) = prepared(&machines);
+    let (first, mut rack) = prepare(&machines);
     configure(&rack, ENCRYPTED_ARRAY);
     rack.serve(RANGE);
     rack.wipe(8);
-    let _power = becomes_a_node(&rack, &first, Boots::Uefi);
+    let _power = boot_and_install(&rack, &first, BootMethod::Uefi);
     first.kubectl_with(&["apply", "-f", "-"], LOOK).ok();
-    until_within(PATIENCE, "what the Pod has seen", || {
+    until_within(BOOT_TIMEOUT, "the mounts in the Pod's log", || {
         let seen = first.kubectl("logs look");
         let there =
             seen.stdout.contains("/dev/mapper/data /data ext4") && seen.stdout.contains("raid1");
@@ -282,7 +286,7 @@ fn by_uefi_with_an_encrypted_array() {
     });
 }
 
-/// Butane's configuration of a boot disk: both disks boot, and the root takes TPM and Tang server to open.
+/// Returns Butane's `boot_device`: a mirror of two disks whose encrypted root needs the TPM and the Tang server.
 fn boot_device(tang: (String, String)) -> String {
     let (url, thumbprint) = tang;
     format!(
@@ -293,39 +297,39 @@ fn boot_device(tang: (String, String)) -> String {
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn a_root_on_an_encrypted_mirror() {
-    let _turn = alone();
+fn node_with_encrypted_mirror_survives_the_loss_of_a_disk() {
+    let _turn = lock_machine();
     let more = ["/usr/bin/swtpm", "/usr/bin/socat", "/usr/libexec/tangd"];
-    if !needed(&[BIOS, &more].concat()) {
+    if !are_installed(&[BIOS, &more].concat()) {
         return;
     }
     let machines = Machines::new("mirror");
-    let (first, mut rack) = prepared(&machines);
+    let (first, mut rack) = prepare(&machines);
     let tang = rack.tang();
     configure(&rack, &boot_device(tang));
     rack.serve(RANGE);
     rack.wipe(8);
     rack.second_disk(8);
     rack.tpm();
-    drop(becomes_a_node(&rack, &first, Boots::Bios));
+    drop(boot_and_install(&rack, &first, BootMethod::Bios));
 
-    // The first disk is lost: the machine boots from the other, and what is left of the root opens.
+    // Without the first disk the machine boots from the second one, and its half of the mirror opens.
     rack.wipe(8);
-    comes_back(&rack, &first, Boots::Bios);
+    boot_from_disk(&rack, &first, BootMethod::Bios);
 }
 
-/// Boots an installed machine, which is Ready again without being installed anew.
-fn comes_back(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) {
+/// Boots an installed machine and asserts that the node is Ready again without another installation.
+fn boot_from_disk(rack: &Rack<'_>, first: &Host<'_>, boots: BootMethod) {
     let boot =
         || first.kubectl(&format!("get node {NODE} -o jsonpath={{.status.nodeInfo.bootID}}")).ok();
     let (before, start) = (boot(), now());
     let _power = rack.power_on(MAC, boots);
-    until_within(PATIENCE, "the node that has booted from the disk that is left", || {
-        if boot() == before { Err(rack.told(MAC)) } else { Ok(()) }
+    until_within(BOOT_TIMEOUT, "a new boot id after a boot from the remaining disk", || {
+        if boot() == before { Err(rack.diagnosis(MAC)) } else { Ok(()) }
     });
     first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=300s")).ok();
     print_stages(rack, &format!("{boots:?}: from power-on to Ready, from the disk"), start);
-    let entries = entries(&rack.known(MAC).unwrap());
+    let entries = entries(&rack.record(MAC).unwrap());
     let since = entries.iter().filter(|entry| entry["at"].as_u64() > Some(start));
     let stages: Vec<&str> = since.filter_map(|entry| entry["stage"].as_str()).collect();
     assert!(stages.contains(&"local-disk") && !stages.contains(&"kernel"), "{stages:?}");
@@ -333,61 +337,61 @@ fn comes_back(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) {
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn by_uefi_http_boot() {
-    let _turn = alone();
-    if !needed(UEFI) {
+fn installs_a_node_by_uefi_http_boot() {
+    let _turn = lock_machine();
+    if !are_installed(UEFI) {
         return;
     }
     let machines = Machines::new("http");
-    let (first, mut rack) = prepared(&machines);
+    let (first, mut rack) = prepare(&machines);
     rack.serve(RANGE);
     rack.wipe(8);
-    let _power = becomes_a_node(&rack, &first, Boots::UefiHttp);
-    let fetched = entries(&rack.known(MAC).unwrap());
+    let _power = boot_and_install(&rack, &first, BootMethod::UefiHttp);
+    let fetched = entries(&rack.record(MAC).unwrap());
     assert!(fetched.iter().any(|entry| entry["detail"] == "UEFI HTTP x64"), "{fetched:?}");
 }
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn beside_another_dhcp_server() {
-    let _turn = alone();
-    if !needed(BIOS) || !needed(&["/usr/sbin/dnsmasq"]) {
+fn installs_a_node_with_another_dhcp_server() {
+    let _turn = lock_machine();
+    if !are_installed(BIOS) || !are_installed(&["/usr/sbin/dnsmasq"]) {
         return;
     }
     let machines = Machines::new("proxy");
-    let (first, mut rack) = prepared(&machines);
-    // The other one gives addresses, and knows nothing of booting.
+    let (first, mut rack) = prepare(&machines);
+    // The other server leases addresses, without boot options.
     let other = "--keep-in-foreground --conf-file=/dev/null --port=0 --user=root --pid-file= \
                  --dhcp-range=192.0.2.100,192.0.2.120 --dhcp-leasefile=/run/other.leases";
     let words: Vec<&str> = other.split_whitespace().collect();
     let mut other = first.command("dnsmasq", &words).spawn().unwrap();
     rack.serve(&["--dhcp-proxy"]);
     rack.wipe(8);
-    let power = becomes_a_node(&rack, &first, Boots::Bios);
+    let power = boot_and_install(&rack, &first, BootMethod::Bios);
     drop(power);
     let _ = (other.kill(), other.wait());
 }
 
-/// Has the machine be installed anew.
-fn again(rack: &Rack<'_>) {
+/// Requests a reinstallation of the machine.
+fn reinstall(rack: &Rack<'_>) {
     let file = rack.path("machines").display().to_string();
     rack.metal(&["reinstall", MAC, "--machines-file", &file]).ok();
 }
 
-/// A config that cannot be carried out stops the boot; console, page and `metal status` say why.
-fn broken(rack: &Rack<'_>) {
+/// Boots with a config that fails, and asserts that console, page and `metal status` show the cause.
+fn fail_with_broken_config(rack: &Rack<'_>) {
     configure(
         rack,
         "    - path: /etc/absent\n      contents: {source: \"http://192.0.2.254:8080/assets/absent\"}\n",
     );
     rack.wipe(8);
-    again(rack);
-    let _power = rack.power_on(MAC, Boots::Bios);
+    reinstall(rack);
+    let _power = rack.power_on(MAC, BootMethod::Bios);
     let why = |text: &str| text.contains("assets/absent") && text.contains("404");
     let file = rack.path("machines").display().to_string();
-    until_within(PATIENCE, "the cause in metal status", || {
-        let said = rack.metal(&["status", MAC, "--machines-file", &file]);
-        if why(&said.stdout) { Ok(()) } else { Err(rack.told(MAC)) }
+    until_within(BOOT_TIMEOUT, "the cause in metal status", || {
+        let output = rack.metal(&["status", MAC, "--machines-file", &file]);
+        if why(&output.stdout) { Ok(()) } else { Err(rack.diagnosis(MAC)) }
     });
     until("the cause on the console", || {
         let console = fs::read(rack.path("console.log")).unwrap();

@@ -1,4 +1,4 @@
-//! Input that is no good: it is refused with upstream's words, and everything goes on.
+//! Invalid input: it is rejected with upstream's messages, and the cluster keeps running.
 
 use std::{
     fs,
@@ -6,23 +6,25 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use e2e::{Answer, Background, Cluster, Session, beside_others, exchange, inside, shared, until};
+use e2e::{
+    Answer, Background, Cluster, Session, exchange, in_network, share_machine, shared, until,
+};
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-/// Requests as they are, through kubectl's proxy, which adds the administrator's certificate and nothing else.
-struct Raw<'a> {
+/// Sends raw HTTP requests through `kubectl proxy`, which only adds the administrator's certificate.
+struct RawClient<'a> {
     session: &'a Session<'a>,
     _proxy: Background,
     address: SocketAddr,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawClient<'a> {
     fn new(session: &'a Session<'a>) -> Self {
         let mut proxy = session.start("proxy --port=0");
-        let line = proxy.line(|line| line.contains("Starting to serve on"));
+        let line = proxy.wait_for_line(|line| line.contains("Starting to serve on"));
         let address = line.rsplit(' ').next().unwrap_or_default().parse();
         let address = address.unwrap_or_else(|e| panic!("{line}: {e}"));
         Self { session, _proxy: proxy, address }
@@ -31,11 +33,11 @@ impl<'a> Raw<'a> {
     #[track_caller]
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let (network, address) = (self.session.cluster.namespace.path(), self.address);
-        inside(&network, || exchange(address, method, path, headers, body))
+        in_network(&network, || exchange(address, method, path, headers, body))
             .unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// The message of an answer that must be a failure of this kind.
+    /// Asserts that the answer is a Status with this code and reason, and returns its message.
     #[track_caller]
     fn refused(&self, code: u16, reason: &str, answer: &Answer) -> String {
         let status: Value = serde_json::from_str(&answer.body)
@@ -50,9 +52,9 @@ impl<'a> Raw<'a> {
 }
 
 #[test]
-fn malformed_and_oversize_bodies_are_refused() {
+fn rejects_malformed_and_oversize_bodies() {
     let s = shared("mistakes-bodies");
-    let raw = Raw::new(&s);
+    let raw = RawClient::new(&s);
     let path = "/api/v1/namespaces/mistakes-bodies/configmaps";
     for body in ["{", "[]", "{\"kind\":1}", "\u{0}\u{1}\u{2}", "nonsense"] {
         raw.refused(400, "BadRequest", &raw.send("POST", path, &[JSON], body.as_bytes()));
@@ -66,7 +68,7 @@ fn malformed_and_oversize_bodies_are_refused() {
     let deep = format!("{{\"data\":{}1{}", "{\"a\":".repeat(50_000), "}".repeat(50_001));
     raw.refused(400, "BadRequest", &raw.send("POST", path, &[JSON], deep.as_bytes()));
 
-    // Three mebibytes are the limit of every kind of body.
+    // Every request body is limited to 3 MiB.
     let large =
         json!({"metadata": {"name": "large"}, "data": {"x": "x".repeat(3 << 20)}}).to_string();
     let answer = raw.send("POST", path, &[JSON], large.as_bytes());
@@ -92,9 +94,9 @@ fn malformed_and_oversize_bodies_are_refused() {
 }
 
 #[test]
-fn unknown_and_wrongly_typed_fields_are_refused_told_or_dropped() {
+fn field_validation_rejects_warns_or_drops_unknown_fields() {
     let s = shared("mistakes-fields");
-    let raw = Raw::new(&s);
+    let raw = RawClient::new(&s);
     let path = |how: &str| {
         format!("/api/v1/namespaces/mistakes-fields/configmaps?fieldValidation={how}&dryRun=All")
     };
@@ -122,7 +124,7 @@ fn unknown_and_wrongly_typed_fields_are_refused_told_or_dropped() {
     assert!(!answer.head.to_lowercase().contains("warning:"), "{}", answer.head);
     raw.refused(422, "Invalid", &raw.send("POST", &path("Loose"), &[JSON], body.as_bytes()));
 
-    // A wrong type cannot be dropped: whatever the validation, the object cannot be read.
+    // A field of the wrong type is an error at every level of validation.
     for how in ["Strict", "Warn", "Ignore"] {
         for wrong in [
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":1}}"#,
@@ -138,7 +140,7 @@ fn unknown_and_wrongly_typed_fields_are_refused_told_or_dropped() {
             assert!(message.contains("json: cannot unmarshal"), "{message}");
         }
     }
-    // kubectl's own words for the three.
+    // The same levels with kubectl's flag.
     let unknown = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"k"},"dta":{}}"#;
     let create =
         |how: &str| s.kubectl_with(&["create", &format!("--validate={how}"), "-f", "-"], unknown);
@@ -154,13 +156,13 @@ fn unknown_and_wrongly_typed_fields_are_refused_told_or_dropped() {
     assert!(ignored.code == Some(0) && ignored.stderr.is_empty(), "{ignored}");
 }
 
-/// kubectl as whoever a certificate and its key stand for.
+/// Runs `kubectl auth whoami` with a new certificate for a subject.
 fn with_certificate(
     s: &Session<'_>,
     authority: &Authority,
     subject: Subject,
     validity: Validity,
-) -> e2e::Ran {
+) -> e2e::Output {
     let directory = tempfile::tempdir().unwrap();
     let spec = LeafSpec { subject, alt_names: Vec::new(), usage: Usage::Client };
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
@@ -206,7 +208,7 @@ fn rejects_foreign_and_expired_tokens_and_certificates() {
     assert!(s.with_identity(&["--token", &token]).ok().contains("someone"));
     let other = s.kubectl("create token someone --audience=other").ok().trim().to_owned();
     let (signed, signature) = token.rsplit_once('.').unwrap();
-    // The signature of another key is as good as this one turned round.
+    // Reverse the signature to get an invalid one.
     let foreign: String = signature.chars().rev().collect();
     let altered = token.replacen('e', "f", 1);
     for (bad, what) in [
@@ -221,14 +223,14 @@ fn rejects_foreign_and_expired_tokens_and_certificates() {
         assert!(refused.contains("401") || refused.contains("Unauthorized"), "{what}: {refused}");
     }
     s.kubectl("delete serviceaccount someone").ok();
-    until("the end of a token whose account is gone", || {
+    until("the rejection of a deleted account's token", || {
         let ran = s.with_identity(&["--token", &token]);
         if ran.code == Some(0) { Err(ran.to_string()) } else { Ok(()) }
     });
 }
 
 #[test]
-fn a_static_pod_follows_its_file_even_after_half_of_one() {
+fn static_pod_follows_its_file_after_a_partial_write() {
     let s = shared("mistakes-static");
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let directory = s.cluster.root().join("etc/kubernetes/manifests");
@@ -236,26 +238,26 @@ fn a_static_pod_follows_its_file_even_after_half_of_one() {
     let manifest = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"fixed","namespace":"mistakes-static"},
         "spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"box:1"}]}}"#;
     let pod = format!("pod/fixed-{node}");
-    let told = |what: &str| {
-        until(&format!("the kubelet's word about {what}"), || {
+    let wait_for_error = |what: &str| {
+        until(&format!("a kubelet error about {what}"), || {
             let text = fs::read_to_string(&log).unwrap_or_default();
             let found = text.lines().any(|line| line.contains(what) && !line.contains(" INFO "));
-            if found { Ok(()) } else { Err("it says nothing".to_owned()) }
+            if found { Ok(()) } else { Err("the log has no such line".to_owned()) }
         });
     };
-    // Half of a manifest is no Pod, and the kubelet says which file it is; others are not kept waiting.
+    // The kubelet reports invalid files by name and still starts the Pods of valid ones.
     fs::write(directory.join("half.json"), &manifest[..60]).unwrap();
     fs::write(directory.join("junk.yaml"), "\u{0}: [").unwrap();
     fs::write(directory.join("fixed.json"), manifest).unwrap();
     s.until(&format!("get {pod} -o jsonpath={{.status.phase}}"), |phase| phase == "Running");
-    told("half.json");
-    told("junk.yaml");
-    // Half of a manifest where a whole one was leaves its Pod alone.
+    wait_for_error("half.json");
+    wait_for_error("junk.yaml");
+    // A partial write over a valid manifest does not change its Pod.
     let uid = s.field(&pod, "{.metadata.uid}");
     fs::write(directory.join("fixed.json"), &manifest[..manifest.len() / 2]).unwrap();
-    told("fixed.json");
+    wait_for_error("fixed.json");
     assert_eq!(s.field(&pod, "{.metadata.uid}{.status.phase}"), format!("{uid}Running"));
-    // Whole again, and changed: the Pod follows.
+    // A changed, complete manifest replaces the Pod.
     let changed = manifest.replace("\"namespace\"", "\"labels\":{\"v\":\"2\"},\"namespace\"");
     fs::write(directory.join("fixed.json"), changed).unwrap();
     s.until(&format!("get {pod} -o jsonpath={{.metadata.labels.v}}/{{.status.phase}}"), |seen| {
@@ -268,15 +270,15 @@ fn a_static_pod_follows_its_file_even_after_half_of_one() {
 }
 
 #[test]
-fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
-    let _turn = beside_others();
+fn full_store_disk_rejects_writes_and_serves_reads() {
+    let _turn = share_machine();
     let cluster = Cluster::new("full");
     let store = cluster.root().join("var/lib/store");
     fs::create_dir_all(&store).unwrap();
     let store = store.display().to_string();
     cluster.run("mount", &["-t", "tmpfs", "-o", "size=24m", "windlass-e2e", &store]).ok();
     cluster.up().ok();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.kubectl("create configmap before --from-literal=a=1").ok();
     let pids = || fs::read_to_string(cluster.root().join("run/control-plane.pid")).unwrap();
     let pid = pids();
@@ -284,8 +286,8 @@ fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
     let filler = fs::File::create(cluster.root().join("var/lib/store/filler")).unwrap();
     let filled = std::io::copy(&mut std::io::repeat(b'x'), &mut &filler);
     assert_eq!(filled.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-    // What is left of the last page is soon used up.
-    let refused = until("a write that is refused", || {
+    // The first writes may still fit into the last page.
+    let refused = until("a rejected write", || {
         let value = "x".repeat(4096);
         let ran = s.kubectl_with(
             &[
@@ -299,18 +301,18 @@ fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
         );
         if ran.code == Some(0) {
             s.kubectl("delete configmap full").ok();
-            return Err("it was written".to_owned());
+            return Err("the write succeeded".to_owned());
         }
         Ok(ran.stderr)
     });
-    // The first is what users of etcd search for.
+    // The first message is etcd's, for which users search.
     let both = ["database space exceeded", "No space left on device"];
     assert!(both.iter().all(|words| refused.contains(words)), "{refused}");
     assert_eq!(s.field("configmap before", "{.data.a}"), "1");
     s.kubectl("get pods -A").ok();
     let longer = format!("{{\"data\":{{\"a\":\"{}\"}}}}", "2".repeat(8192));
     s.kubectl_with(&["patch", "configmap", "before", "-p", &longer], "").refused();
-    assert_eq!(s.field("configmap before", "{.data.a}"), "1", "a refused write is not seen");
+    assert_eq!(s.field("configmap before", "{.data.a}"), "1", "a rejected write was applied");
     let status = cluster.windlass(&["status"]);
     assert!(status.code == Some(1) && status.stdout.contains("0 MiB free"), "{status}");
 
@@ -320,7 +322,7 @@ fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
     s.until("create configmap after", |_| true);
     assert_eq!(s.field("configmap before", "{.data.a}"), "3");
     assert_eq!(pids(), pid, "the control plane was restarted");
-    // What was acknowledged is there after a restart too.
+    // Acknowledged writes survive a restart.
     cluster.kill("control-plane");
     s.until("get configmap before -o jsonpath={.data.a}", |value| value == "3");
     s.kubectl("get configmap after").ok();

@@ -1,9 +1,9 @@
-//! Services by address, name and node port, and what cluster DNS answers.
+//! Services by address, name and node port, and cluster DNS.
 
 use e2e::{shared, until};
 
 #[test]
-fn a_service_is_reached_by_its_name_from_everywhere() {
+fn service_is_reachable_by_all_its_names_and_its_address() {
     let s = shared("network-names");
     s.deploy("web", "app:1", 2);
     s.kubectl("expose deployment web --port=80 --target-port=8080").ok();
@@ -20,7 +20,7 @@ fn a_service_is_reached_by_its_name_from_everywhere() {
 }
 
 #[test]
-fn a_service_spreads_over_its_pods() {
+fn service_spreads_connections_over_its_pods() {
     let s = shared("network-spread");
     s.deploy("web", "app:1", 2);
     s.kubectl("expose deployment web --port=80 --target-port=8080").ok();
@@ -33,7 +33,7 @@ fn a_service_spreads_over_its_pods() {
 }
 
 #[test]
-fn a_headless_service_names_its_pods() {
+fn headless_service_resolves_to_its_pods() {
     let s = shared("network-headless");
     s.deploy("web", "app:1", 2);
     s.kubectl("expose deployment web --port=80 --target-port=8080 --cluster-ip=None").ok();
@@ -67,7 +67,7 @@ fn endpoints_follow_readiness() {
 }
 
 #[test]
-fn a_pod_reaches_the_api_server_by_its_service() {
+fn pod_reaches_the_api_server_through_its_service() {
     let s = shared("network-api");
     s.toolbox();
     let answer = s.kubectl("exec box -- nslookup kubernetes.default.svc.cluster.local").ok();
@@ -76,7 +76,7 @@ fn a_pod_reaches_the_api_server_by_its_service() {
 }
 
 #[test]
-fn a_pod_on_the_nodes_network_has_the_nodes_address() {
+fn host_network_pod_has_the_nodes_address() {
     let s = shared("network-host");
     s.apply(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"host"},"spec":{"hostNetwork":true,

@@ -1,8 +1,8 @@
-//! Several nodes on one machine: Pods reach each other across them, and what befalls a node is seen and mended.
+//! Several nodes on one machine: connections between their Pods, loss and recovery of nodes, and isolation.
 
-use e2e::{Cluster, Machine, Session, asking, beside_others, until};
+use e2e::{Cluster, MachineSnapshot, Session, fetch_script, share_machine, until};
 
-/// A Pod on a given node that is removed soon after the node is lost.
+/// Returns a Pod that is bound to a node and has no grace period.
 fn pod(name: &str, node: &str, image: &str) -> String {
     format!(
         r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}", "labels": {{"app": "{name}"}}}},
@@ -18,15 +18,15 @@ pub(crate) fn ready(s: &Session<'_>, node: &str, wanted: &str) {
     );
 }
 
-/// The machine itself is the first node.
+/// Returns the name of the first node, which is the machine itself.
 fn first(s: &Session<'_>) -> String {
     let names = s.field("nodes", "{.items[*].metadata.name}");
     names.split_whitespace().find(|name| !name.starts_with("worker")).unwrap_or_default().to_owned()
 }
 
-/// Fetches the page of a web server from the box on a node.
+/// Fetches the page of a web server from the Pod `box-NODE`.
 fn get(s: &Session<'_>, from: &str, host: &str, port: &str) -> Result<(), String> {
-    let script = asking(host, port);
+    let script = fetch_script(host, port);
     let ran = s.kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
     if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
 }
@@ -35,7 +35,7 @@ const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"n
     "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web-worker2"},
     "ports": [{"port": 80, "targetPort": 8080}]}}"#;
 
-/// Pods on every node, and connections from each to each, by every address, Service and name.
+/// Creates Pods on every node and connects from each to each, by every address and through a Service.
 fn everything_reaches_everything(s: &Session<'_>) {
     let first = first(s);
     let nodes = [first.as_str(), "worker", "worker2"];
@@ -68,8 +68,8 @@ fn everything_reaches_everything(s: &Session<'_>) {
     });
 }
 
-/// A policy holds on the node of the Pods that it is about, for packets that come from other nodes.
-fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
+/// Asserts that a NetworkPolicy applies to packets from Pods on other nodes.
+fn policy_applies_to_pods_of_other_nodes(s: &Session<'_>) {
     s.apply(
         r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "worker-only"},
             "spec": {"podSelector": {"matchLabels": {"app": "web-worker2"}}, "policyTypes": ["Ingress"],
@@ -86,7 +86,7 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
         });
         get(s, "worker", address, "8080").unwrap_or_else(|e| panic!("{address} from worker: {e}"));
     };
-    // Side by side, because a closed address is silent for seconds.
+    // Run in parallel, because a connection to a closed address takes seconds to fail.
     std::thread::scope(|scope| {
         for address in addresses.split_whitespace() {
             scope.spawn(move || is_closed_to_first_alone(address));
@@ -98,20 +98,20 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
 
 #[test]
 fn three_nodes_reach_each_other_and_survive_a_lost_node() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("nodes");
-    let before = Machine::look(&cluster);
+    let before = MachineSnapshot::take(&cluster);
     cluster.up_with(&["--nodes", "3", "--dual-stack"]).ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     let listed = cluster.windlass(&["node", "list"]).ok();
     assert_eq!(listed.matches("running").count(), 3, "{listed}");
     everything_reaches_everything(&s);
-    a_policy_tells_apart_pods_of_other_nodes(&s);
+    policy_applies_to_pods_of_other_nodes(&s);
     // Logs, exec and port-forward go through the API server to a kubelet on another node.
     s.until("logs web-worker2", |text| text.contains("GET") || text.contains("response"));
     let mut forward = s.start("port-forward pod/web-worker 18080:8080");
-    forward.line(|line| line.contains("Forwarding from"));
+    forward.wait_for_line(|line| line.contains("Forwarding from"));
     let ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 127.0.0.1 18080";
     let page = s.on_node("sh", &["-c", ask]);
     assert!(page.stdout.contains("version 1 on web-worker"), "{page}");
@@ -131,7 +131,7 @@ fn three_nodes_reach_each_other_and_survive_a_lost_node() {
     let chosen: std::collections::BTreeSet<_> = chosen.split_whitespace().collect();
     assert_eq!(chosen.len(), 3, "one Pod on each node: {chosen:?}");
 
-    // A Deployment leaves a node that is lost, and another that is cut off answers again once it is healed.
+    // A Deployment's Pod leaves a lost node, and a disconnected node is Ready again once it is reconnected.
     s.apply(
         r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "moves"}, "spec": {
             "replicas": 1, "selector": {"matchLabels": {"app": "moves"}},
@@ -160,20 +160,20 @@ fn three_nodes_reach_each_other_and_survive_a_lost_node() {
         "get pod web-worker2 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}",
         |seen| seen == "True",
     );
-    let well = cluster.windlass(&["status"]);
-    assert!(well.stdout.contains("holder of worker2 runs"), "{well}");
+    let status = cluster.windlass(&["status"]);
+    assert!(status.stdout.contains("holder of worker2 runs"), "{status}");
     cluster.down(&[]).ok();
-    let left = Machine::look(&cluster).since(&before);
+    let left = MachineSnapshot::take(&cluster).since(&before);
     assert!(left.is_empty(), "{left:#?}");
 }
 
 #[test]
 fn tunnel_flag_sends_packets_between_nodes_through_vxlan() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("tunnel");
     cluster.up_with(&["--nodes", "3", "--tunnel"]).ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     everything_reaches_everything(&s);
     let routes = s.on_node("ip", &["route", "show", "proto", "87"]).ok();
     assert_eq!(routes.matches(" dev wx-").count(), 2, "{routes}");
@@ -181,12 +181,12 @@ fn tunnel_flag_sends_packets_between_nodes_through_vxlan() {
     assert!(link.contains("mtu 1450"), "{link}");
 }
 
-/// A Pod that may do on its node whatever root may, and sees the node's processes.
+/// A privileged Pod in the node's PID namespace.
 const ROOT: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": {
     "nodeName": "worker", "hostPID": true, "terminationGracePeriodSeconds": 0,
     "containers": [{"name": "c", "image": "box:1", "securityContext": {"privileged": true}}]}}"#;
 
-/// The processes that the Pod sees, by their command lines.
+/// Returns the command lines of the processes that the Pod sees.
 fn processes(s: &Session<'_>) -> String {
     let script = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null";
     s.kubectl_with(&["exec", "root", "--", "sh", "-c", script], "").ok()
@@ -194,11 +194,11 @@ fn processes(s: &Session<'_>) -> String {
 
 #[test]
 fn nodes_see_only_their_processes_and_cannot_write_the_binary() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("apart");
     cluster.up_with(&["--nodes", "2"]).ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.apply(ROOT);
     s.kubectl("wait pod/root --for=condition=Ready --timeout=60s").ok();
 
@@ -220,7 +220,7 @@ fn nodes_see_only_their_processes_and_cannot_write_the_binary() {
     let exit = cluster.windlass(&["node", "exec", "worker", "--", "sh", "-c", "exit 7"]);
     assert_eq!(exit.code, Some(7), "{exit}");
 
-    // The death of a process of Windlass restarts no container; that of the node's first process is the node's.
+    // Killing a Windlass process restarts no container. Killing the node's first process restarts the node.
     let container = "{.status.containerStatuses[0]['containerID','restartCount']}";
     let before = s.field("pod root", container);
     let kill = |root: &std::path::Path, role: &str| {

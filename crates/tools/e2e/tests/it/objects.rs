@@ -1,4 +1,4 @@
-//! Objects as kubectl's users handle them: apply, diff, patch, label, wait, delete.
+//! kubectl's commands for objects: apply, diff, patch, label, wait, delete.
 
 use e2e::shared;
 
@@ -25,7 +25,7 @@ fn client_side_apply_merges_three_ways() {
 }
 
 #[test]
-fn server_side_apply_knows_who_owns_what() {
+fn server_side_apply_tracks_field_owners() {
     let s = shared("objects-server-side");
     let apply = |manager: &str, more: &[&str], object: &str| {
         let manager = format!("--field-manager={manager}");
@@ -36,7 +36,7 @@ fn server_side_apply_knows_who_owns_what() {
     let refused = apply("two", &[], &other).refused();
     assert!(refused.contains("conflict with \"one\": .data.a"), "{refused}");
     apply("two", &["--force-conflicts"], &other).ok();
-    // What its manager no longer names goes away.
+    // A field that its manager no longer applies is removed.
     apply(
         "one",
         &[],
@@ -49,7 +49,7 @@ fn server_side_apply_knows_who_owns_what() {
 }
 
 #[test]
-fn all_kinds_of_patch_are_understood() {
+fn applies_merge_json_and_strategic_patches() {
     let s = shared("objects-patch");
     s.apply(CONFIG);
     s.kubectl_with(
@@ -82,7 +82,7 @@ fn all_kinds_of_patch_are_understood() {
 }
 
 #[test]
-fn labels_and_annotations_select() {
+fn selects_by_labels_and_fields() {
     let s = shared("objects-labels");
     s.apply(CONFIG);
     s.kubectl("label configmap c tier=front").ok();
@@ -100,7 +100,7 @@ fn labels_and_annotations_select() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn rejects_invalid_objects_with_upstreams_messages() {
     let s = shared("objects-mistakes");
     let unknown = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"dta":{}}"#;
     let refused = s.kubectl_with(&["apply", "-f", "-"], unknown).refused();
@@ -126,7 +126,7 @@ fn dry_runs_change_nothing() {
 }
 
 #[test]
-fn deletion_waits_for_finalizers_and_owners_take_theirs_along() {
+fn deletion_waits_for_finalizers_and_cascades() {
     let s = shared("objects-delete");
     let held =
         CONFIG.replace("\"name\":\"c\"", "\"name\":\"c\",\"finalizers\":[\"example.com/hold\"]");
@@ -150,7 +150,7 @@ fn deletion_waits_for_finalizers_and_owners_take_theirs_along() {
 }
 
 #[test]
-fn a_namespace_takes_everything_with_it() {
+fn deleting_a_namespace_deletes_its_objects() {
     let s = shared("objects-namespace");
     s.kubectl("create namespace objects-gone").ok();
     s.kubectl("create configmap c --from-literal=a=1 -n objects-gone").ok();

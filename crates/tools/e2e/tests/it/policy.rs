@@ -1,10 +1,10 @@
-//! NetworkPolicies, by connections between real Pods: those that are allowed, and those that are not.
+//! NetworkPolicies, tested with allowed and denied connections between Pods.
 
 use e2e::{Session, shared, until};
 
 /// Reports whether a Pod can open a connection.
 fn connects(s: &Session<'_>, from: &str, to: &str, port: &str) -> bool {
-    // Its input is at its end, so that both sides hang up as soon as there is a connection.
+    // The standard input is empty, so nc closes the connection as soon as it is open.
     s.kubectl_with(&["exec", from, "--", "nc", "-w", "1", to, port], "").code == Some(0)
 }
 
@@ -16,15 +16,15 @@ fn expect(s: &Session<'_>, from: &str, to: &str, port: &str, wanted: bool) {
     });
 }
 
-/// Two ports are open on the server, one of them by a name.
-fn cast(s: &Session<'_>) -> String {
+/// Creates a server with two open ports, one of them named, and two clients. Returns the server's address.
+fn create_pods(s: &Session<'_>) -> String {
     let listen = "httpd -p 8081; exec httpd -f -p 8080";
     for (name, labels, command) in [
         ("server", r#"{"app": "server"}"#, listen),
         ("friend", r#"{"role": "friend"}"#, "trap exit TERM; while :; do sleep 1; done"),
         ("stranger", r#"{"role": "stranger"}"#, "trap exit TERM; while :; do sleep 1; done"),
     ] {
-        // A server that its own node's kubelet probes stays ready whatever a policy says.
+        // A policy must not block the probes of the node's kubelet.
         let probe = if name == "server" {
             r#", "ports": [{"name": "web", "containerPort": 8080}],
                "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 1}"#
@@ -48,9 +48,9 @@ fn policy(s: &Session<'_>, name: &str, spec: &str) {
 }
 
 #[test]
-fn only_what_a_policy_allows_gets_in() {
+fn ingress_policy_denies_connections_it_does_not_allow() {
     let s = shared("policy-ingress");
-    let server = cast(&s);
+    let server = create_pods(&s);
     for from in ["friend", "stranger"] {
         expect(&s, from, &server, "8080", true);
     }
@@ -69,9 +69,9 @@ fn only_what_a_policy_allows_gets_in() {
             {"from": [{"podSelector": {"matchLabels": {"role": "friend"}}}], "ports": [{"port": "web"}]}]}"#,
     );
     expect(&s, "friend", &server, "8080", true);
-    assert!(!connects(&s, "friend", &server, "8081"), "the port with the name only");
+    assert!(!connects(&s, "friend", &server, "8081"), "only the named port is allowed");
     assert!(!connects(&s, "stranger", &server, "8080"));
-    // Whoever is in a namespace with the label, and a range of ports.
+    // Allow all Pods of a labelled namespace, on a range of ports.
     policy(
         &s,
         "friends",
@@ -84,16 +84,16 @@ fn only_what_a_policy_allows_gets_in() {
     assert_eq!(
         s.field("pod server", "{.status.conditions[?(@.type==\"Ready\")].status}"),
         "True",
-        "the node's probes get through"
+        "the probes of the kubelet are allowed"
     );
     s.kubectl("delete networkpolicy --all").ok();
     expect(&s, "stranger", &server, "8080", true);
 }
 
 #[test]
-fn only_what_a_policy_allows_gets_out() {
+fn egress_policy_denies_connections_it_does_not_allow() {
     let s = shared("policy-egress");
-    let server = cast(&s);
+    let server = create_pods(&s);
     policy(
         &s,
         "out",

@@ -1,6 +1,6 @@
-//! The authorities of a live cluster are replaced, and nobody is shut out meanwhile.
+//! Replacement of the certificate authorities of a running cluster without an outage.
 
-use e2e::{Host, Machines, alone, connect, init, is_etcd_there, ready, until};
+use e2e::{Host, Machines, connect, init, is_etcd_installed, lock_machine, ready, until};
 
 /// Counts the certificates in the files and objects that list trusted authorities.
 fn trusted(first: &Host<'_>, worker: &Host<'_>) -> Vec<usize> {
@@ -16,8 +16,8 @@ fn trusted(first: &Host<'_>, worker: &Host<'_>) -> Vec<usize> {
     found
 }
 
-/// Both machines are in use: their kubelets report and answer, Pods come to run, and reach the API by DNS.
-fn works(first: &Host<'_>, worker: &Host<'_>, round: &str) {
+/// Asserts that both nodes are Ready and that a new Pod, its log, cluster DNS and a new Service work.
+fn check_cluster(first: &Host<'_>, worker: &Host<'_>, round: &str) {
     ready(first, &[first, worker]);
     first.kubectl(&format!("run {round} --image=box:1 --restart=Never")).ok();
     first.kubectl(&format!("wait pod/{round} --for=condition=Ready --timeout=90s")).ok();
@@ -25,7 +25,7 @@ fn works(first: &Host<'_>, worker: &Host<'_>, round: &str) {
         let ran = first.kubectl(&format!("logs {round}"));
         if ran.stdout.contains(&format!("here is {round}")) { Ok(()) } else { Err(ran.to_string()) }
     });
-    // DNS and the service proxy still hear of what is new.
+    // Cluster DNS and kube-proxy still receive updates.
     first.kubectl(&format!("expose pod {round} --port=80")).ok();
     let address =
         first.kubectl(&format!("get service {round} -o jsonpath={{.spec.clusterIP}}")).ok();
@@ -43,8 +43,8 @@ fn works(first: &Host<'_>, worker: &Host<'_>, round: &str) {
 #[test]
 #[ignore = "takes minutes: cargo xtask test --full"]
 fn authorities_are_replaced_while_the_cluster_runs() {
-    let _turn = alone();
-    if !is_etcd_there() {
+    let _turn = lock_machine();
+    if !is_etcd_installed() {
         return;
     }
     let machines = Machines::new("rotate");
@@ -53,7 +53,7 @@ fn authorities_are_replaced_while_the_cluster_runs() {
     worker.windlass(&join.worker).ok();
     connect(&first, &[&first, &worker]);
     worker.build_box();
-    works(&first, &worker, "before");
+    check_cluster(&first, &worker, "before");
     let id = "get pod before -o jsonpath={.status.containerStatuses[0].containerID}";
     let started = first.kubectl(id).ok();
     let old = first.run("cat", &["/etc/kubernetes/pki/ca.crt"]).ok();
@@ -61,7 +61,7 @@ fn authorities_are_replaced_while_the_cluster_runs() {
     let old_admin = first.write("old-admin.conf", &old_admin);
     assert_eq!(trusted(&first, &worker), [1; 5]);
 
-    // Out of turn, a step is refused with the machine that it waits for, and a worker waits for the control plane.
+    // A step out of order is rejected, and the error names the machine that must run first.
     let early = worker.windlass("certs rotate-ca trust").refused();
     assert!(
         early.contains("run `windlass certs rotate-ca trust` on each of them first"),
@@ -71,43 +71,43 @@ fn authorities_are_replaced_while_the_cluster_runs() {
     let early = first.windlass("certs rotate-ca issue").refused();
     assert!(early.contains("cannot issue yet: beta does not trust"), "{early}");
     worker.windlass("certs rotate-ca trust").ok();
-    until("every place to trust both", || {
+    until("two trusted authorities everywhere", || {
         let found = trusted(&first, &worker);
         if found == [2; 5] { Ok(()) } else { Err(format!("{found:?}")) }
     });
-    works(&first, &worker, "trusting");
+    check_cluster(&first, &worker, "trusting");
 
     first.windlass("certs rotate-ca issue").ok();
-    works(&first, &worker, "between");
+    check_cluster(&first, &worker, "between");
     worker.windlass("certs rotate-ca issue").ok();
-    works(&first, &worker, "issued");
+    check_cluster(&first, &worker, "issued");
     let early = first.windlass("certs rotate-ca finish").refused();
     assert!(early.contains("tokens of the old key"), "{early}");
-    // Add-ons get new tokens by being started anew, so that the test need not wait for an hour.
+    // Restart the add-ons, which get new tokens then. Otherwise the test would wait for an hour.
     first.kubectl("-n kube-system rollout restart daemonset/kube-proxy deployment/coredns").ok();
     first.kubectl("-n kube-system rollout status daemonset/kube-proxy --timeout=90s").ok();
     first.kubectl("-n kube-system rollout status deployment/coredns --timeout=90s").ok();
 
     first.windlass("certs rotate-ca finish --force").ok();
     worker.windlass("certs rotate-ca finish").ok();
-    until("every place to trust the new one alone", || {
+    until("one trusted authority everywhere", || {
         let found = trusted(&first, &worker);
         if found == [1; 5] { Ok(()) } else { Err(format!("{found:?}")) }
     });
     let new = first.run("cat", &["/etc/kubernetes/pki/ca.crt"]).ok();
     assert_ne!(old, new);
     assert_eq!(new, worker.run("cat", &["/etc/kubernetes/pki/ca.crt"]).ok());
-    works(&first, &worker, "finished");
-    assert_eq!(started, first.kubectl(id).ok(), "no Pod was restarted for it");
+    check_cluster(&first, &worker, "finished");
+    assert_eq!(started, first.kubectl(id).ok(), "the Pod was restarted");
 
-    // What the old one signed is worth nothing.
+    // Certificates of the old authority are rejected.
     let args = ["--kubeconfig", &old_admin, "--insecure-skip-tls-verify", "get", "nodes"];
     let refused = first.kubectl_with(&args, "").refused();
     assert!(refused.contains("nauthorized") || refused.contains("logged in"), "{refused}");
 
-    // And who joins later learns of the new one.
+    // A machine that joins later trusts the new authority.
     let later = machines.start("gamma", 3);
     let line = first.windlass("token create --print-join-command").ok();
-    let line = line.trim().strip_prefix("windlass ").expect("a command of ours");
+    let line = line.trim().strip_prefix("windlass ").expect("a windlass command");
     later.windlass(&format!("{line} --ignore-preflight-errors=SystemVerification")).ok();
 }

@@ -1,22 +1,23 @@
-//! The complaints of `status` about a cluster that is not well.
+//! The problems that `status` reports.
 
 use std::fs;
 
-use e2e::{Cluster, Session, beside_others, until};
+use e2e::{Cluster, Session, share_machine, until};
 
-/// Waits until `status` fails and says all of this.
+/// Waits until `status` fails and prints all of `wanted`.
 #[track_caller]
-fn says(cluster: &Cluster, wanted: &[&str]) {
-    until("a complaint", || {
+fn wait_for_problems(cluster: &Cluster, wanted: &[&str]) {
+    until("a problem in status", || {
         let ran = cluster.windlass(&["status"]);
-        let told = ran.code == Some(1) && wanted.iter().all(|part| ran.stdout.contains(part));
-        if told { Ok(()) } else { Err(format!("{wanted:?} is not all in {ran}")) }
+        let found = ran.code == Some(1) && wanted.iter().all(|part| ran.stdout.contains(part));
+        if found { Ok(()) } else { Err(format!("{wanted:?} is not all in {ran}")) }
     });
 }
 
 #[track_caller]
-fn well(cluster: &Cluster) {
-    until("a cluster that is well", || {
+/// Waits until `status` succeeds.
+fn wait_until_healthy(cluster: &Cluster) {
+    until("a healthy cluster", || {
         let ran = cluster.windlass(&["status"]);
         if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
     });
@@ -24,36 +25,39 @@ fn well(cluster: &Cluster) {
 
 #[test]
 fn status_names_broken_parts_with_their_causes() {
-    // What other tests leave in a cluster that they share may not be well.
-    let _turn = beside_others();
+    // Use an own cluster, because other tests may leave problems in a shared one.
+    let _turn = share_machine();
     let cluster = &Cluster::new("status");
     cluster.up().ok();
-    let s = Session::own(cluster);
-    well(cluster);
+    let s = Session::in_default_namespace(cluster);
+    wait_until_healthy(cluster);
 
-    // Nobody starts again what dies while those are held that would.
+    // Stop the supervisor, so that it does not restart killed processes.
     cluster.signal("STOP", cluster.pid("supervisor"));
     cluster.kill("agent");
-    says(cluster, &["✗ agent does not run; its log", "✓ the API server answers"]);
+    wait_for_problems(cluster, &["✗ agent does not run; its log", "✓ the API server answers"]);
     cluster.kill("control-plane");
-    says(cluster, &["✗ control-plane does not run", "✗ the API server does not answer"]);
+    wait_for_problems(
+        cluster,
+        &["✗ control-plane does not run", "✗ the API server does not answer"],
+    );
     cluster.signal("CONT", cluster.pid("supervisor"));
-    well(cluster);
+    wait_until_healthy(cluster);
 
     let runtime = cluster.pid("containerd");
     cluster.signal("STOP", runtime);
-    says(cluster, &["✓ containerd runs", "runs and does not answer"]);
+    wait_for_problems(cluster, &["✓ containerd runs", "runs and does not answer"]);
     cluster.signal("CONT", runtime);
-    well(cluster);
+    wait_until_healthy(cluster);
 
     s.kubectl("run lost --image=lost:1 --image-pull-policy=Never").ok();
-    says(cluster, &["✗ Pod default/lost is not Ready", "ErrImageNeverPull"]);
+    wait_for_problems(cluster, &["✗ Pod default/lost is not Ready", "ErrImageNeverPull"]);
     s.kubectl("delete pod lost --now").ok();
     s.apply(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"big"},"spec":{"containers":[
             {"name":"c","image":"app:1","resources":{"requests":{"cpu":"1000"}}}]}}"#,
     );
-    says(cluster, &["✗ Pod default/big is not Ready", "1 Insufficient cpu"]);
+    wait_for_problems(cluster, &["✗ Pod default/big is not Ready", "1 Insufficient cpu"]);
     s.kubectl("delete pod big --now").ok();
 
     let settings = cluster.root().join("cluster.json");
@@ -62,6 +66,6 @@ fn status_names_broken_parts_with_their_causes() {
     let refused = cluster.windlass(&["status"]).refused();
     fs::write(&settings, &whole).unwrap();
     assert!(refused.contains("cluster.json"), "{refused}");
-    well(cluster);
+    wait_until_healthy(cluster);
     cluster.down(&[]).ok();
 }

@@ -1,4 +1,4 @@
-//! Claims of the default StorageClass: a database's rows outlive its Pods, and go with its claim.
+//! Claims of the default StorageClass: data outlives Pods and is deleted with the claim.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ spec:
       resources: {requests: {storage: 1Gi}}
 "#;
 
-/// A Pod of another user, which names the claim and the volume of the database.
+/// A claim and a Pod of another user, which refer to the database's volume.
 const THIEF: &str = r#"
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -50,7 +50,7 @@ spec:
 "#;
 
 #[test]
-fn rows_outlive_pods_and_go_with_their_claim() {
+fn data_outlives_pods_and_is_deleted_with_its_claim() {
     let s = shared("storage");
     s.apply(DATABASE);
     let running = "get pod db-0 -o jsonpath={.status.phase}";
@@ -63,21 +63,21 @@ fn rows_outlive_pods_and_go_with_their_claim() {
     assert_eq!(rows(&path), 1);
     s.kubectl("delete pod db-0 --wait=false").ok();
     let again = "get pod db-0 -o jsonpath={.metadata.uid}/{.status.phase}";
-    s.until(again, |told| told.ends_with("/Running") && !told.starts_with(&uid));
-    assert_eq!(rows(&path), 2, "the second Pod found what the first wrote");
+    s.until(again, |text| text.ends_with("/Running") && !text.starts_with(&uid));
+    assert_eq!(rows(&path), 2, "the second Pod lost the first one's data");
 
     s.kubectl("create namespace thief").ok();
     let stolen = THIEF.replace("VOLUME", &volume);
     s.kubectl_with(&["apply", "--namespace", "thief", "-f", "-"], &stolen).ok();
-    s.until("get events -n thief -o jsonpath={.items[*].message}", |told| {
-        told.contains("already bound to a different claim")
+    s.until("get events -n thief -o jsonpath={.items[*].message}", |text| {
+        text.contains("already bound to a different claim")
     });
     assert_eq!(s.kubectl("get pod thief -n thief -o jsonpath={.status.phase}").ok(), "Pending");
     s.kubectl("delete namespace thief --wait=false").ok();
 
-    // While the Pod has it, neither claim nor directory goes.
+    // The claim and the directory stay while the Pod uses them.
     s.kubectl("delete pvc data-db-0 --wait=false").ok();
     s.kubectl("delete statefulset db").ok();
-    s.until("get pv -o jsonpath={.items[*].metadata.name}", |told| !told.contains(&volume));
-    assert!(!path.exists(), "the directory went with the claim");
+    s.until("get pv -o jsonpath={.items[*].metadata.name}", |text| !text.contains(&volume));
+    assert!(!path.exists(), "the directory was not deleted with the claim");
 }

@@ -1,9 +1,9 @@
-//! Everything that streams: logs, exec, attach, port-forward, cp.
+//! Streaming commands: logs, exec, attach, port-forward, cp.
 
 use e2e::{shared, until};
 
 #[test]
-fn logs_are_shown_and_followed() {
+fn logs_shows_and_follows_output() {
     let s = shared("streams-logs");
     let script =
         "echo one; echo two; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo three; sleep 1000";
@@ -14,13 +14,13 @@ fn logs_are_shown_and_followed() {
     let stamped = s.kubectl("logs talker --timestamps --tail=1").ok();
     assert!(stamped.trim_end().ends_with("Z two"), "{stamped}");
     let mut follow = s.start("logs -f talker");
-    follow.line(|line| line == "two");
+    follow.wait_for_line(|line| line == "two");
     s.kubectl("exec talker -- touch /tmp/go").ok();
-    follow.line(|line| line == "three");
+    follow.wait_for_line(|line| line == "three");
 }
 
 #[test]
-fn logs_of_the_container_before_are_kept() {
+fn logs_shows_the_previous_container() {
     let s = shared("streams-previous");
     let script = "echo run; sleep 1; exit 1";
     s.kubectl_with(&["run", "again", "--image=box:1", "--command", "--", "sh", "-c", script], "")
@@ -29,14 +29,14 @@ fn logs_of_the_container_before_are_kept() {
 }
 
 #[test]
-fn logs_of_a_deployment_are_found() {
+fn logs_resolves_a_deployment() {
     let s = shared("streams-deployment");
     s.deploy("web", "app:1", 1);
     s.kubectl("logs deployment/web").ok();
 }
 
 #[test]
-fn a_command_is_executed_with_input_and_exit_code() {
+fn exec_passes_input_output_and_exit_code() {
     let s = shared("streams-exec");
     s.toolbox();
     assert_eq!(s.kubectl("exec box -- echo hello").ok(), "hello\n");
@@ -55,10 +55,10 @@ fn a_command_is_executed_with_input_and_exit_code() {
 }
 
 #[test]
-fn a_terminal_is_given() {
+fn exec_allocates_a_terminal() {
     let s = shared("streams-terminal");
     s.toolbox();
-    // script gives kubectl a terminal of its own.
+    // `in_terminal` gives kubectl a terminal with script(1).
     let line = "exec -it box -- test -t 0";
     until("a terminal", || {
         let ran = s.in_terminal(line);
@@ -67,11 +67,11 @@ fn a_terminal_is_given() {
 }
 
 #[test]
-fn a_port_is_forwarded() {
+fn forwards_a_port_to_a_deployment() {
     let s = shared("streams-forward");
     s.deploy("web", "app:1", 1);
     let mut forward = s.start("port-forward deployment/web 18080:8080");
-    forward.line(|line| line.contains("Forwarding from 127.0.0.1:18080 -> 8080"));
+    forward.wait_for_line(|line| line.contains("Forwarding from 127.0.0.1:18080 -> 8080"));
     for _ in 0..5 {
         let ask =
             "printf 'GET / HTTP/1.0\r\n\r\n' | busybox nc -w 5 127.0.0.1 18080 | grep version";
@@ -81,7 +81,7 @@ fn a_port_is_forwarded() {
 }
 
 #[test]
-fn files_are_copied_both_ways() {
+fn cp_copies_files_in_both_directions() {
     let s = shared("streams-copy");
     s.toolbox();
     let directory = tempfile::tempdir().unwrap();
@@ -98,11 +98,11 @@ fn files_are_copied_both_ways() {
 }
 
 #[test]
-fn attach_shows_what_a_container_says() {
+fn attach_shows_output_of_a_running_container() {
     let s = shared("streams-attach");
     let script = "while :; do echo tick; sleep 0.2; done";
     s.kubectl_with(&["run", "ticker", "--image=box:1", "--command", "--", "sh", "-c", script], "")
         .ok();
     s.kubectl("wait pod/ticker --for=condition=Ready --timeout=90s").ok();
-    s.start("attach ticker").line(|line| line == "tick");
+    s.start("attach ticker").wait_for_line(|line| line == "tick");
 }

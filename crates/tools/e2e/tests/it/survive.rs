@@ -1,4 +1,4 @@
-//! Clusters whose processes are killed or hang.
+//! Recovery of clusters whose processes are killed or hang.
 
 use std::{
     collections::BTreeMap,
@@ -9,11 +9,10 @@ use std::{
 };
 
 use e2e::{
-    Background, Cluster, Session, Steady, beside_others, parent, shared_alone, until, until_within,
+    Background, Cluster, Session, Traffic, parent, share_machine, shared_alone, until, until_within,
 };
 
-/// The processes that are killed in each rollout: one after another, and at last all at once, after which only `up`
-/// starts them again.
+/// The processes that are killed during each rollout. After the last turn, which kills all of them, `up` is needed.
 const TURNS: [&[&str]; 5] = [
     &["control-plane"],
     &["agent"],
@@ -22,13 +21,13 @@ const TURNS: [&[&str]; 5] = [
     &["supervisor", "agent", "control-plane", "containerd"],
 ];
 
-/// Goes on for some seconds, so that there is a middle to kill in.
+/// A Deployment whose rollout takes several seconds, so that processes can be killed during it.
 const WEB: &str = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":4,
     "minReadySeconds":1,"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}},
     "selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},
     "spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"app","image":"app:1"}]}}}}"#;
 
-/// A Pod that sends back what it is sent, and its Service.
+/// Creates a Pod with an echo server and its Service.
 fn echo(s: &Session<'_>) {
     let serve = ["nc", "-ll", "-p", "9000", "-e", "cat"];
     s.kubectl_with(
@@ -40,7 +39,7 @@ fn echo(s: &Session<'_>) {
     s.kubectl("wait pod/echo --for=condition=Ready --timeout=90s").ok();
 }
 
-/// The network namespace of a Pod, by the inode that its processes see.
+/// Returns the path of a Pod's network namespace. It is found by the inode that the Pod's processes see.
 fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let inode = s.kubectl(&format!("exec {pod} -- stat -L -c %i /proc/self/ns/net")).ok();
@@ -52,8 +51,8 @@ fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no network namespace with inode {inode}"))
 }
 
-/// Each container of the Pods that no rollout touches: its ID, when it started, how often it was restarted.
-fn untouched(s: &Session<'_>) -> BTreeMap<String, String> {
+/// Returns id, start time and restart count of the containers of all Pods that are not part of the rollout.
+fn other_containers(s: &Session<'_>) -> BTreeMap<String, String> {
     let pods = s.get("pods --all-namespaces -l app!=web");
     let mut found = BTreeMap::new();
     for pod in pods["items"].as_array().unwrap() {
@@ -72,21 +71,21 @@ fn untouched(s: &Session<'_>) -> BTreeMap<String, String> {
     found
 }
 
-/// kubectl's proxy, so that a writer need not speak TLS.
+/// Starts `kubectl proxy` and returns its address, so that the writer needs no TLS.
 fn proxy(s: &Session<'_>) -> (Background, SocketAddr) {
     let mut proxy = s.start("proxy --port=0");
-    let line = proxy.line(|line| line.contains("Starting to serve on"));
+    let line = proxy.wait_for_line(|line| line.contains("Starting to serve on"));
     let address = line.rsplit(' ').next().unwrap_or_default().parse();
     (proxy, address.unwrap_or_else(|e| panic!("{line}: {e}")))
 }
 
 #[test]
 fn killed_processes_lose_no_writes_and_no_connections() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("killed");
     cluster.up().ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     echo(&s);
     s.toolbox();
     s.apply(WEB);
@@ -102,12 +101,12 @@ fn killed_processes_lose_no_writes_and_no_connections() {
     let (_proxy, api) = proxy(&s);
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let steady = [
-        ("a stream to a Pod", Steady::stream(&node, to_pod)),
-        ("a stream from a Pod through a Service", Steady::stream(&pod, to_service)),
-        ("DNS questions of a Pod", Steady::questions(&pod, dns, "echo.default.svc.cluster.local")),
+        ("a stream to a Pod", Traffic::stream(&node, to_pod)),
+        ("a stream from a Pod through a Service", Traffic::stream(&pod, to_service)),
+        ("DNS queries of a Pod", Traffic::questions(&pod, dns, "echo.default.svc.cluster.local")),
     ];
-    let writer = Steady::writer(&node, api, acknowledged.clone());
-    let before = untouched(&s);
+    let writer = Traffic::writer(&node, api, acknowledged.clone());
+    let before = other_containers(&s);
     assert!(before.len() >= 3, "{before:?}");
 
     for (turn, killed) in TURNS.into_iter().enumerate() {
@@ -123,7 +122,7 @@ fn killed_processes_lose_no_writes_and_no_connections() {
             cluster.up().ok();
         }
         s.until("rollout status deployment/web --timeout=60s", |_| true);
-        // The old ones may still be ending.
+        // Old Pods may still be terminating.
         s.until("get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}", |images| {
             images.split_whitespace().all(|now| now == image)
         });
@@ -131,11 +130,8 @@ fn killed_processes_lose_no_writes_and_no_connections() {
             now if now > written + 10 => Ok(()),
             now => Err(format!("{written} before the death of {killed:?}, and {now} now")),
         });
-        assert_eq!(untouched(&s), before, "after the death of {killed:?}");
-        eprintln!(
-            "{killed:?}: the rollout ended {:.1} s after it began",
-            began.elapsed().as_secs_f64()
-        );
+        assert_eq!(other_containers(&s), before, "after the death of {killed:?}");
+        eprintln!("{killed:?}: the rollout took {:.1} s", began.elapsed().as_secs_f64());
     }
     let restarts =
         s.field("pods -l app=web", "{.items[*].status.containerStatuses[0].restartCount}");
@@ -154,22 +150,22 @@ fn killed_processes_lose_no_writes_and_no_connections() {
     let kept: std::collections::BTreeSet<&str> = kept.lines().collect();
     let lost =
         acknowledged.iter().filter(|name| !kept.contains(format!("configmap/{name}").as_str()));
-    assert_eq!(lost.collect::<Vec<_>>(), Vec::<&String>::new(), "acknowledged and lost");
-    until("a status without complaints", || {
+    assert_eq!(lost.collect::<Vec<_>>(), Vec::<&String>::new(), "acknowledged writes were lost");
+    until("a status without problems", || {
         let status = cluster.windlass(&["status"]);
         if status.code == Some(0) { Ok(()) } else { Err(status.to_string()) }
     });
     assert!(report.longest < Duration::from_secs(20), "{report:?}");
 }
 
-/// Processes inside Pods: cluster DNS and a shim of containerd. Their deaths are noticed, and they come back.
+/// Kills processes inside Pods: cluster DNS and a shim of containerd.
 #[test]
 fn restarts_cluster_dns_and_pods_whose_processes_are_killed() {
     let s = shared_alone("survive-pods");
     s.toolbox();
     s.deploy("web", "app:1", 1);
     let status = "{.items[0].status.containerStatuses[0]['containerID','restartCount']}";
-    let came_back = |what: &str, pods: &str, began: Instant, before: &str| {
+    let wait_for_restart = |what: &str, pods: &str, began: Instant, before: &str| {
         s.until(&format!("get pods {pods} -o jsonpath={status}"), |now| now != before);
         s.kubectl(&format!("wait pods {pods} --for=condition=Ready --timeout=90s")).ok();
         eprintln!("{what} came back within {:.1} s", began.elapsed().as_secs_f64());
@@ -183,7 +179,7 @@ fn restarts_cluster_dns_and_pods_whose_processes_are_killed() {
     s.until("exec box -- nslookup kubernetes.default.svc.cluster.local", |answer| {
         answer.contains("10.96.0.1")
     });
-    came_back("cluster DNS", dns, began, &before);
+    wait_for_restart("cluster DNS", dns, began, &before);
 
     let web = "-l app=web";
     let before = s.field(&format!("pods {web}"), status);
@@ -192,24 +188,28 @@ fn restarts_cluster_dns_and_pods_whose_processes_are_killed() {
     let shim = parents.into_iter().find(|parent| !processes.contains(parent)).unwrap();
     let began = Instant::now();
     s.cluster.signal("KILL", shim);
-    came_back("a Pod whose shim was killed", web, began, &before);
+    wait_for_restart("a Pod whose shim was killed", web, began, &before);
 }
 
-/// A process that hangs does not end, so that only its silence shows.
+/// Stops the control plane, which then hangs without exiting.
 #[test]
 fn restarts_a_control_plane_that_does_not_answer() {
-    // A cluster of its own, because no other test could use it meanwhile.
-    let _turn = beside_others();
+    // Use an own cluster, because no other test can use it during this one.
+    let _turn = share_machine();
     let cluster = Cluster::new("silence");
     cluster.up().ok();
-    let s = Session::own(&cluster);
-    let silent = cluster.pid("control-plane");
-    cluster.signal("STOP", silent);
+    let s = Session::in_default_namespace(&cluster);
+    let stopped = cluster.pid("control-plane");
+    cluster.signal("STOP", stopped);
     let began = Instant::now();
     until_within(Duration::from_secs(120), "another control plane", || {
-        if cluster.pid("control-plane") != silent { Ok(()) } else { Err("none".to_owned()) }
+        if cluster.pid("control-plane") != stopped {
+            Ok(())
+        } else {
+            Err("the process is the same".to_owned())
+        }
     });
-    eprintln!("restarted {:.1} s after it fell silent", began.elapsed().as_secs_f64());
+    eprintln!("restarted {:.1} s after it was stopped", began.elapsed().as_secs_f64());
     s.until("get --raw /readyz", |answer| answer == "ok");
     let log = std::fs::read_to_string(cluster.root().join("var/log/supervisor.log")).unwrap();
     assert!(log.contains("does not answer; ending it"), "{log}");

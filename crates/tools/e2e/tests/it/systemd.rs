@@ -1,17 +1,17 @@
-//! `windlass init` where systemd runs services and control groups are of version 2: on Debian in a machine of its own.
+//! `windlass init` on a virtual machine with Debian, systemd and cgroup v2.
 
 use std::{fs, time::Instant};
 
-use e2e::{Boots, Guest, Machines, Rack, alone, until_within};
+use e2e::{BootMethod, Guest, Machines, Rack, lock_machine, until_within};
 use serde_json::json;
 
-use crate::metal::{BIOS, MAC, PATIENCE, certificates, image, needed};
+use crate::metal::{BIOS, BOOT_TIMEOUT, MAC, are_installed, certificates, image};
 
 const ADDRESS: &str = "192.0.2.100";
 const NODE: &str = "guest";
 const SERVER: &str = "https://192.0.2.254:8443";
 
-/// The machine has no registry and no etcd. It passes all checks: none is ignored.
+/// The configuration of a machine without a registry and without etcd. No preflight check is ignored.
 const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -64,7 +64,7 @@ fn provision(rack: &Rack<'_>, key: &str) {
     let profile = json!({"id": "plane", "ignition_id": "plane.yaml", "boot": boot});
     let group = json!({"id": "plane", "profile": "plane", "selector": {"mac": MAC}});
     let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"inline": text}});
-    // JSON is YAML, of which Butane's configs are.
+    // Butane's configs are YAML, which includes JSON.
     let config = json!({
         "variant": "fcos",
         "version": "1.5.0",
@@ -84,23 +84,23 @@ fn provision(rack: &Rack<'_>, key: &str) {
     rack.metal(&["check", "--data-path", &rack.path("store").display().to_string()]).ok();
 }
 
-/// Properties of a unit, in the order of their names here.
+/// Returns the properties of a unit, in the order of `properties`.
 fn unit<const N: usize>(guest: &Guest<'_>, name: &str, properties: [&str; N]) -> [String; N] {
     let flags = properties.map(|property| format!("--property={property}")).join(" ");
-    let said = guest.say(&format!("systemctl show {flags} {name}"));
+    let output = guest.output(&format!("systemctl show {flags} {name}"));
     properties.map(|property| {
-        let value = said.lines().find_map(|line| line.strip_prefix(&format!("{property}=")));
-        value.unwrap_or_else(|| panic!("no {property} in {said}")).to_owned()
+        let value = output.lines().find_map(|line| line.strip_prefix(&format!("{property}=")));
+        value.unwrap_or_else(|| panic!("no {property} in {output}")).to_owned()
     })
 }
 
-/// Returns the pid and control group of the process in each static Pod's container.
+/// Returns the pid and cgroup of the process in each static Pod's container.
 fn processes(guest: &Guest<'_>) -> Vec<(String, String)> {
     STATIC
         .map(|name| {
             let script = format!("pid=$(pgrep -of ^{name}) && echo $pid && cat /proc/$pid/cgroup");
-            let said = guest.say(&script);
-            let (pid, group) = said.trim().split_once('\n').unwrap();
+            let output = guest.output(&script);
+            let (pid, group) = output.trim().split_once('\n').unwrap();
             (pid.to_owned(), group.to_owned())
         })
         .into()
@@ -108,9 +108,9 @@ fn processes(guest: &Guest<'_>) -> Vec<(String, String)> {
 
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
-fn a_control_plane_under_systemd() {
-    let _turn = alone();
-    if !needed(BIOS) || !needed(&["/usr/bin/ssh"]) {
+fn systemd_runs_a_control_plane() {
+    let _turn = lock_machine();
+    if !are_installed(BIOS) || !are_installed(&["/usr/bin/ssh"]) {
         return;
     }
     let machines = Machines::new("systemd");
@@ -123,50 +123,50 @@ fn a_control_plane_under_systemd() {
     provision(&rack, &guest.public_key());
     rack.wipe(1);
     let start = Instant::now();
-    let _power = rack.power_on(MAC, Boots::Bios);
+    let _power = rack.power_on(MAC, BootMethod::Bios);
 
-    until_within(PATIENCE, "windlass init on the machine", || {
+    until_within(BOOT_TIMEOUT, "windlass init on the machine", || {
         match guest.run("systemctl is-active plane.service").stdout.trim() {
             "active" => Ok(()),
-            _ => Err(rack.told(MAC)),
+            _ => Err(rack.diagnosis(MAC)),
         }
     });
     println!("power-on to the end of init: {:?}", start.elapsed());
-    let network = guest.say("windlass network print");
+    let network = guest.output("windlass network print");
     guest.kubectl("apply -f -", &network).ok();
-    is_ready(&guest, &rack);
+    wait_until_ready(&guest, &rack);
     println!("power-on to Ready: {:?}", start.elapsed());
 
-    the_kubelet_is_a_service(&guest);
-    systemd_has_the_groups(&guest);
-    systemd_brings_the_kubelet_back(&guest, &rack);
+    kubelet_is_a_service(&guest);
+    systemd_manages_pod_cgroups(&guest);
+    systemd_restarts_the_kubelet(&guest, &rack);
     println!("power-on to the end: {:?}", start.elapsed());
 }
 
-fn is_ready(guest: &Guest<'_>, rack: &Rack<'_>) {
-    until_within(PATIENCE, "the node to be Ready", || {
+fn wait_until_ready(guest: &Guest<'_>, rack: &Rack<'_>) {
+    until_within(BOOT_TIMEOUT, "the node to be Ready", || {
         let ran =
             guest.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=30s"), "");
         match ran.code {
             Some(0) => Ok(()),
             _ => {
                 let pods = guest.kubectl("get pods -A -o wide", "");
-                Err(format!("{ran}\n{pods}\n{}", rack.told(MAC)))
+                Err(format!("{ran}\n{pods}\n{}", rack.diagnosis(MAC)))
             }
         }
     });
 }
 
-/// By the unit and the drop-in of kubeadm's packages, with the two files that `init` writes.
-fn the_kubelet_is_a_service(guest: &Guest<'_>) {
+/// Asserts that the kubelet runs with the unit and drop-in of kubeadm's packages and the two files that `init` writes.
+fn kubelet_is_a_service(guest: &Guest<'_>) {
     let properties = ["ActiveState", "SubState", "DropInPaths", "ControlGroup", "Restart"];
     let found = unit(guest, "kubelet.service", properties);
     println!("kubelet.service: {found:?}");
     let drop_in = "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf";
     let wanted = ["active", "running", drop_in, "/system.slice/kubelet.service", "always"];
     assert_eq!(found, wanted);
-    let line = guest.say("tr '\\0' ' ' </proc/$(systemctl show -P MainPID kubelet)/cmdline");
-    println!("its command line: {line}");
+    let line = guest.output("tr '\\0' ' ' </proc/$(systemctl show -P MainPID kubelet)/cmdline");
+    println!("the kubelet's command line: {line}");
     for flag in [
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
@@ -174,16 +174,17 @@ fn the_kubelet_is_a_service(guest: &Guest<'_>) {
     ] {
         assert!(line.contains(flag), "{flag}: {line}");
     }
-    let flags = guest.say("cat /var/lib/kubelet/kubeadm-flags.env");
+    let flags = guest.output("cat /var/lib/kubelet/kubeadm-flags.env");
     println!("{flags}");
-    let given = flags.trim().strip_prefix("KUBELET_KUBEADM_ARGS=\"").unwrap().trim_matches('"');
-    assert!(line.contains(given), "{given}: {line}");
+    let kubeadm_flags =
+        flags.trim().strip_prefix("KUBELET_KUBEADM_ARGS=\"").unwrap().trim_matches('"');
+    assert!(line.contains(kubeadm_flags), "{kubeadm_flags}: {line}");
 }
 
-/// Control groups of version 2, made by systemd as the kubelet and the runtime ask for them.
-fn systemd_has_the_groups(guest: &Guest<'_>) {
-    assert_eq!(guest.say("stat -fc %T /sys/fs/cgroup").trim(), "cgroup2fs");
-    let config = guest.say("cat /var/lib/kubelet/config.yaml");
+/// Asserts that systemd manages the Pods' cgroups, which are of version 2.
+fn systemd_manages_pod_cgroups(guest: &Guest<'_>) {
+    assert_eq!(guest.output("stat -fc %T /sys/fs/cgroup").trim(), "cgroup2fs");
+    let config = guest.output("cat /var/lib/kubelet/config.yaml");
     for line in ["cgroupDriver: systemd", "resolvConf: /run/systemd/resolve/resolv.conf"] {
         assert!(config.lines().any(|found| found == line), "{line}: {config}");
     }
@@ -198,8 +199,8 @@ fn systemd_has_the_groups(guest: &Guest<'_>) {
     assert_eq!(unit(guest, "kubepods.slice", ["ActiveState"]), ["active"]);
 }
 
-/// It dies without a word; the Pods do not notice.
-fn systemd_brings_the_kubelet_back(guest: &Guest<'_>, rack: &Rack<'_>) {
+/// Kills the kubelet and asserts that systemd restarts it and that the Pods keep running.
+fn systemd_restarts_the_kubelet(guest: &Guest<'_>, rack: &Rack<'_>) {
     let before = processes(guest);
     let [pid, restarts] = unit(guest, "kubelet.service", ["MainPID", "NRestarts"]);
     let renewed = || {
@@ -210,22 +211,22 @@ fn systemd_brings_the_kubelet_back(guest: &Guest<'_>, rack: &Rack<'_>) {
             )
             .ok()
     };
-    guest.say(&format!("kill -9 {pid}; ! kill -0 {pid}"));
+    guest.output(&format!("kill -9 {pid}; ! kill -0 {pid}"));
     let killed = Instant::now();
     let last = renewed();
-    until_within(PATIENCE, "another kubelet", || {
+    until_within(BOOT_TIMEOUT, "another kubelet", || {
         let found = unit(guest, "kubelet.service", ["MainPID", "NRestarts", "ActiveState"]);
         let count = |text: &str| text.parse::<u32>().unwrap();
         let is_another = found[0] != pid && found[0] != "0" && found[2] == "active";
         if is_another && count(&found[1]) > count(&restarts) {
-            println!("kubelet {pid} was killed, and is {} after {:?}", found[0], killed.elapsed());
+            println!("kubelet {pid} was killed; {} runs after {:?}", found[0], killed.elapsed());
             return Ok(());
         }
         Err(format!("{found:?}"))
     });
-    until_within(PATIENCE, "the lease that it renews", || {
-        if renewed() > last { Ok(()) } else { Err(rack.told(MAC)) }
+    until_within(BOOT_TIMEOUT, "a renewed node lease", || {
+        if renewed() > last { Ok(()) } else { Err(rack.diagnosis(MAC)) }
     });
-    is_ready(guest, rack);
-    assert_eq!(processes(guest), before, "the Pods went on");
+    wait_until_ready(guest, rack);
+    assert_eq!(processes(guest), before, "the Pods were restarted");
 }

@@ -1,4 +1,4 @@
-//! The Metrics API: what `kubectl top` and autoscalers see, and who takes it over.
+//! The Metrics API: `kubectl top`, authorisation, autoscaling, and replacement by metrics-server.
 
 use e2e::{Cluster, Session, shared};
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn top_shows_nodes_pods_and_containers() {
         "{services}"
     );
     s.deploy("web", "app:1", 2);
-    // A Pod that has just begun has one point only.
+    // A new Pod appears once it has two samples.
     let pods = s.until("top pods --no-headers", |out| out.lines().count() == 2);
     assert!(pods.lines().all(|line| line.contains("m ") && line.contains("Mi")), "{pods}");
     let pod = s.field("pods -l app=web", "{.items[0].metadata.name}");
@@ -70,7 +70,7 @@ fn top_requires_permission_to_list_metrics() {
 }
 
 #[test]
-fn an_autoscaler_scales_by_what_pods_use() {
+fn autoscaler_reads_the_cpu_usage_of_pods() {
     let s = shared("top-autoscaler");
     s.deploy("busy", "app:1", 1);
     s.kubectl("set resources deployment busy --requests=cpu=10m").ok();
@@ -84,18 +84,18 @@ fn an_autoscaler_scales_by_what_pods_use() {
     );
 }
 
-/// The APIService of metrics-server's manifest, which decides which server answers.
-const TAKEN_OVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1beta1.metrics.k8s.io, labels: {k8s-app: metrics-server}}\n\
+/// The APIService of metrics-server's manifest, which selects the server of the Metrics API.
+const METRICS_SERVER: &str = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1beta1.metrics.k8s.io, labels: {k8s-app: metrics-server}}\n\
     spec:\n  group: metrics.k8s.io\n  groupPriorityMinimum: 100\n  insecureSkipTLSVerify: true\n  \
     service: {name: metrics-server, namespace: kube-system}\n  version: v1beta1\n  versionPriority: 100\n";
 
 #[test]
 fn up_keeps_the_metrics_api_of_metrics_server() {
-    let _turn = e2e::beside_others();
+    let _turn = e2e::share_machine();
     let cluster = Cluster::new("top-taken");
     cluster.up().ok();
-    let s = Session::own(&cluster);
-    s.apply(TAKEN_OVER);
+    let s = Session::in_default_namespace(&cluster);
+    s.apply(METRICS_SERVER);
     let service = "{.spec.service.name}";
     assert_eq!(s.field("apiservice v1beta1.metrics.k8s.io", service), "metrics-server");
     cluster.up().ok();

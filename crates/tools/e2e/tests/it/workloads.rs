@@ -3,7 +3,7 @@
 use e2e::shared;
 
 #[test]
-fn a_deployment_is_created_scaled_updated_and_undone() {
+fn creates_scales_updates_and_undoes_a_deployment() {
     let s = shared("workloads-deployment");
     s.deploy("web", "app:1", 3);
     let pods = s.kubectl("get pods -o wide").ok();
@@ -32,7 +32,7 @@ fn a_deployment_is_created_scaled_updated_and_undone() {
 }
 
 #[test]
-fn a_paused_deployment_waits() {
+fn paused_deployment_does_not_roll_out() {
     let s = shared("workloads-paused");
     s.deploy("web", "app:1", 1);
     s.kubectl("rollout pause deployment/web").ok();
@@ -54,7 +54,7 @@ fn a_paused_deployment_waits() {
 }
 
 #[test]
-fn a_pod_that_is_killed_comes_back() {
+fn deployment_replaces_a_deleted_pod() {
     let s = shared("workloads-killed");
     s.deploy("web", "app:1", 1);
     let first = s.field("pods -l app=web", "{.items[0].metadata.name}");
@@ -65,7 +65,7 @@ fn a_pod_that_is_killed_comes_back() {
 }
 
 #[test]
-fn a_container_that_ends_is_started_again() {
+fn restarts_a_container_that_exits() {
     let s = shared("workloads-restart");
     s.kubectl_with(
         &[
@@ -93,7 +93,7 @@ fn a_container_that_ends_is_started_again() {
 }
 
 #[test]
-fn a_pod_ends_as_its_container_did() {
+fn pod_phase_follows_its_containers_exit_code() {
     let s = shared("workloads-ends");
     for (name, code, phase) in [("good", "0", "Succeeded"), ("bad", "7", "Failed")] {
         let script = format!("exit {code}");
@@ -136,7 +136,7 @@ fn reports_an_image_that_does_not_exist() {
 }
 
 #[test]
-fn configuration_reaches_environment_and_files() {
+fn config_maps_and_secrets_reach_environment_and_files() {
     let s = shared("workloads-config");
     s.kubectl("create configmap settings --from-literal=colour=blue").ok();
     s.kubectl("create secret generic keys --from-literal=word=sesame").ok();
@@ -168,7 +168,8 @@ fn configuration_reaches_environment_and_files() {
 
     s.kubectl_with(&["patch", "configmap", "settings", "-p", r#"{"data":{"colour":"green"}}"#], "")
         .ok();
-    // The kubelet looks every minute or so; a change of what the Pod's volumes show of it makes it look at once.
+    // The kubelet refreshes volumes about every minute. A change of a label in a downward API volume triggers a
+    // refresh.
     s.kubectl("label pod reader tier=back --overwrite").ok();
     s.until("exec reader -- cat /settings/colour", |colour| colour == "green");
     assert_eq!(s.kubectl("exec reader -- cat /about/labels").ok().trim(), "tier=\"back\"");
@@ -193,7 +194,7 @@ fn init_containers_run_first_and_sidecars_stay() {
 }
 
 #[test]
-fn probes_decide_over_readiness_and_restarts() {
+fn probes_control_readiness_and_restarts() {
     let s = shared("workloads-probes");
     s.apply(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probed"},"spec":{"containers":[{"name":"c","image":"app:1",

@@ -120,9 +120,10 @@ impl World {
             .env("IGNITION_SYSTEM_CONFIG_DIR", at.join("image"))
             .output()
             .unwrap();
-        match ran.status.success() {
-            true => Ok(fs::read_to_string(cache).unwrap()),
-            false => Err(String::from_utf8_lossy(&ran.stderr).into_owned()),
+        if ran.status.success() {
+            Ok(fs::read_to_string(cache).unwrap())
+        } else {
+            Err(String::from_utf8_lossy(&ran.stderr).into_owned())
         }
     }
 }

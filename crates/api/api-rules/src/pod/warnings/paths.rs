@@ -13,9 +13,10 @@ struct File {
 
 impl File {
     fn words(&self) -> String {
-        match self.source.is_empty() {
-            true => format!("{:?}", self.path),
-            false => format!("{:?} ({})", self.path, self.source),
+        if self.source.is_empty() {
+            format!("{:?}", self.path)
+        } else {
+            format!("{:?} ({})", self.path, self.source)
         }
     }
 
@@ -176,9 +177,8 @@ fn projected(source: &Value) -> Vec<File> {
         let name = source.at(kind).text("name");
         files(source.at(kind), &format!("{word} {name:?}"))
     };
-    let one = |path: &str, of: &str| match source.blank(path) {
-        true => Vec::new(),
-        false => vec![file(source.text(path), of)],
+    let one = |path: &str, of: &str| {
+        if source.blank(path) { Vec::new() } else { vec![file(source.text(path), of)] }
     };
     let bundle = match source.text("clusterTrustBundle.name") {
         "" => source.text("clusterTrustBundle.signerName"),

@@ -37,16 +37,12 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     add_rules(context, model, &own, &bastions, internal);
     add_balancer(context, model, own, spec, internal);
     let name = spec.text("publicName");
-    match name.is_empty() {
-        true => Ok(()),
-        false => {
-            let target = Ref::new(
-                super::resource::Kind::NetworkBalancer,
-                format!("bastion.{}", context.name),
-            );
-            dns::add_records(context, model, name, &target)
-        }
+    if name.is_empty() {
+        return Ok(());
     }
+    let target =
+        Ref::new(super::resource::Kind::NetworkBalancer, format!("bastion.{}", context.name));
+    dns::add_records(context, model, name, &target)
 }
 
 fn add_group(context: &Context<'_>, model: &mut Model) -> Ref {

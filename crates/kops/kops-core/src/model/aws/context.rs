@@ -135,13 +135,13 @@ impl<'a> Context<'a> {
             })
         };
         let found = names.into_iter().map(find).collect::<Result<Vec<_>, _>>()?;
-        match found.is_empty() {
-            true => Err(Error::Missing {
+        if found.is_empty() {
+            return Err(Error::Missing {
                 field: format!("spec.subnets of instance group {}", group.name()),
                 hint: "",
-            }),
-            false => Ok(found),
+            });
         }
+        Ok(found)
     }
 
     pub(super) fn of_role(&self, role: &'a str) -> impl Iterator<Item = &'a Object> {

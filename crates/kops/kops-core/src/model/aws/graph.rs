@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::resource::{Body, Kind, Peer, Ref, Resource, Tags, Via};
+use super::resource::{Body, Kind, Peer, Ref, Resource, RouteTarget, Tags};
 use crate::Error;
 
 /// All resources of a cluster in AWS.
@@ -132,7 +132,7 @@ impl Body {
     }
 }
 
-impl Via {
+impl RouteTarget {
     /// Returns the reference, if the target is a resource of the model.
     pub fn made(&self) -> Option<&Ref> {
         match self {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     context::{Context, owned},
     graph::Model,
-    resource::{Body, Kind, Ref, Resource, SubnetBody, Tags, Via},
+    resource::{Body, Kind, Ref, Resource, RouteTarget, SubnetBody, Tags},
 };
 use crate::{Cluster as _, Error, Network};
 
@@ -80,14 +80,14 @@ fn gateway(
     let shared = Some(id.clone());
     let gateway = Resource { name: name.to_owned(), shared, tags: context.tags(name, true), body };
     let refers = !context.subnets().iter().all(|subnet| !subnet.text("id").is_empty());
-    match id.is_empty() && refers {
-        true => Err(Error::Unknown {
+    if id.is_empty() && refers {
+        return Err(Error::Unknown {
             what,
             name: vpc.to_owned(),
             remedy: "set its ID in the table of existing resources",
-        }),
-        false => Ok(model.put(gateway)),
+        });
     }
+    Ok(model.put(gateway))
 }
 
 /// Adds the internet gateway, and the route table of the subnets that use it.
@@ -103,7 +103,7 @@ fn add_internet(context: &Context<'_>, model: &mut Model) -> Result<Option<Ref>,
     }
     let table = add_table(context, model, context.name, "public".to_owned(), false);
     for to in [ANY_V4, ANY_V6] {
-        add_route(model, to, &table, to, Via::Internet(internet.clone()));
+        add_route(model, to, &table, to, RouteTarget::Internet(internet.clone()));
     }
     Ok(Some(internet))
 }
@@ -130,7 +130,7 @@ fn add_table(
     model.add(name, tags, Body::RouteTable { vpc: context.vpc(), role })
 }
 
-fn add_route(model: &mut Model, name: impl Into<String>, table: &Ref, to: &str, via: Via) {
+fn add_route(model: &mut Model, name: impl Into<String>, table: &Ref, to: &str, via: RouteTarget) {
     let body = Body::Route { table: table.clone(), to: to.to_owned(), via };
     model.add(name, Tags::new(), body);
 }
@@ -261,7 +261,7 @@ impl Zone<'_> {
             add_route(model, format!("{role}-{ANY_V4}"), &table, ANY_V4, nat.clone());
             if let Some(egress_only) = egress_only {
                 add_route(model, format!("{role}-{NAT64}"), &table, NAT64, nat.clone());
-                let via = Via::EgressOnly(egress_only.clone());
+                let via = RouteTarget::EgressOnly(egress_only.clone());
                 add_route(model, format!("{role}-{ANY_V6}"), &table, ANY_V6, via);
             }
             self.add_further(model, &table)?;
@@ -273,7 +273,7 @@ impl Zone<'_> {
             let role = format!("public-{}", self.name);
             let table = add_table(context, model, &name, role.clone(), shared);
             for to in [ANY_V4, ANY_V6] {
-                let via = Via::Internet(internet.clone());
+                let via = RouteTarget::Internet(internet.clone());
                 add_route(model, format!("{role}-{to}"), &table, to, via);
             }
             add_route(model, format!("{role}-{NAT64}"), &table, NAT64, nat);
@@ -287,14 +287,14 @@ impl Zone<'_> {
     }
 
     /// Returns the target of IPv4 routes: a new NAT gateway, or the one in the spec.
-    fn nat(&self, model: &mut Model, egress: &str, private: bool) -> Result<Via, Error> {
+    fn nat(&self, model: &mut Model, egress: &str, private: bool) -> Result<RouteTarget, Error> {
         let context = self.context;
         let name = format!("{}.{}", self.name, context.name);
         let prefix = egress.split_once('-').map_or(egress, |(prefix, _)| prefix);
         let address = match prefix {
-            "nat" => return Ok(Via::GivenNat(egress.to_owned())),
-            "i" => return Ok(Via::Instance(egress.to_owned())),
-            "tgw" => return Ok(Via::Transit(egress.to_owned())),
+            "nat" => return Ok(RouteTarget::GivenNat(egress.to_owned())),
+            "i" => return Ok(RouteTarget::Instance(egress.to_owned())),
+            "tgw" => return Ok(RouteTarget::Transit(egress.to_owned())),
             "eipalloc" => model.add_existing(name.clone(), egress, Body::ElasticIp),
             "" => model.add(name.clone(), context.tags(&name, false), Body::ElasticIp),
             _ => {
@@ -318,7 +318,7 @@ impl Zone<'_> {
         };
         let subnet = context.subnet(subnet.text("name"));
         let body = Body::NatGateway { address: Some(address), subnet };
-        Ok(Via::Nat(model.add(name.clone(), context.tags(&name, false), body)))
+        Ok(RouteTarget::Nat(model.add(name.clone(), context.tags(&name, false), body)))
     }
 
     /// Adds the additional routes of private subnets.
@@ -327,12 +327,12 @@ impl Zone<'_> {
             for route in subnet.list("additionalRoutes") {
                 let (to, target) = (route.text("cidr"), route.text("target").to_owned());
                 let via = match target.split('-').next() {
-                    Some("pcx") => Via::Peering(target),
-                    Some("i") => Via::Instance(target),
-                    Some("nat") => Via::GivenNat(target),
-                    Some("tgw") => Via::Transit(target),
-                    Some("igw") => Via::GivenInternet(target),
-                    Some("eigw") => Via::GivenEgressOnly(target),
+                    Some("pcx") => RouteTarget::Peering(target),
+                    Some("i") => RouteTarget::Instance(target),
+                    Some("nat") => RouteTarget::GivenNat(target),
+                    Some("tgw") => RouteTarget::Transit(target),
+                    Some("igw") => RouteTarget::GivenInternet(target),
+                    Some("eigw") => RouteTarget::GivenEgressOnly(target),
                     _ => {
                         let reason = "is not an ID with pcx-, i-, nat-, tgw-, igw- or eigw-";
                         let field = "spec.subnets[].additionalRoutes[].target";

@@ -112,7 +112,7 @@ pub enum Body {
     Route {
         table: Ref,
         to: String,
-        via: Via,
+        via: RouteTarget,
     },
     ElasticIp,
     NatGateway {
@@ -217,7 +217,7 @@ pub struct SubnetBody {
 
 /// The target of a route.
 #[derive(Clone, Debug)]
-pub enum Via {
+pub enum RouteTarget {
     Internet(Ref),
     EgressOnly(Ref),
     Nat(Ref),

@@ -123,9 +123,10 @@ impl Store<'_> {
             let path = addon.text("manifest");
             let content = addons.get(path).ok_or_else(|| missing(path))?;
             let (name, id) = (addon.text("name"), addon.text("id"));
-            let name = match id.is_empty() {
-                true => format!("{known}-{name}"),
-                false => format!("{known}-{name}-{id}"),
+            let name = if id.is_empty() {
+                format!("{known}-{name}")
+            } else {
+                format!("{known}-{name}-{id}")
             };
             self.put(&name, &format!("addons/{path}"), content.clone())?;
         }

@@ -57,11 +57,10 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
             lines.push(format!("echo {name}={value} >> /etc/environment"));
         }
     }
-    let document = match group.spec.is("compressUserData") {
-        true => format!("echo {} | base64 -d | gzip -d > conf/kube_env.yaml", packed(&document)?),
-        false => {
-            format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{document}\n__EOF_KUBE_ENV")
-        }
+    let document = if group.spec.is("compressUserData") {
+        format!("echo {} | base64 -d | gzip -d > conf/kube_env.yaml", packed(&document)?)
+    } else {
+        format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{document}\n__EOF_KUBE_ENV")
     };
     // A line that ends the document early would make the shell run the rest as root.
     if document.matches("\n__EOF_KUBE_ENV").count() > 1 {
@@ -77,9 +76,10 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
 /// Quotes a word for the shell, if needed.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || ":/._,-@%+=".contains(c);
-    match text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+    if text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

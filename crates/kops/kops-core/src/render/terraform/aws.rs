@@ -8,8 +8,8 @@ use super::{
 use crate::{
     Error,
     model::aws::{
-        Balancer, Body, Ebs, Kind, Listener, Peer, Ref, Resource, Rule, SubnetBody, TargetGroup,
-        Via,
+        Balancer, Body, Ebs, Kind, Listener, Peer, Ref, Resource, RouteTarget, Rule, SubnetBody,
+        TargetGroup,
     },
 };
 
@@ -285,20 +285,26 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn route(&self, block: &mut Block, table: &Ref, to: &str, via: &Via) -> Result<(), Error> {
+    fn route(
+        &self,
+        block: &mut Block,
+        table: &Ref,
+        to: &str,
+        via: &RouteTarget,
+    ) -> Result<(), Error> {
         let field =
             if to.contains(':') { "destination_ipv6_cidr_block" } else { "destination_cidr_block" };
         block.text(field, to).value("route_table_id", self.link(table));
         let (field, via) = match via {
-            Via::Internet(to) => ("gateway_id", self.link(to)),
-            Via::GivenInternet(id) => ("gateway_id", Expr::text(id)),
-            Via::EgressOnly(to) => ("egress_only_gateway_id", self.link(to)),
-            Via::GivenEgressOnly(id) => ("egress_only_gateway_id", Expr::text(id)),
-            Via::Nat(to) => ("nat_gateway_id", self.link(to)),
-            Via::GivenNat(id) => ("nat_gateway_id", Expr::text(id)),
-            Via::Transit(id) => ("transit_gateway_id", Expr::text(id)),
-            Via::Peering(id) => ("vpc_peering_connection_id", Expr::text(id)),
-            Via::Instance(id) => {
+            RouteTarget::Internet(to) => ("gateway_id", self.link(to)),
+            RouteTarget::GivenInternet(id) => ("gateway_id", Expr::text(id)),
+            RouteTarget::EgressOnly(to) => ("egress_only_gateway_id", self.link(to)),
+            RouteTarget::GivenEgressOnly(id) => ("egress_only_gateway_id", Expr::text(id)),
+            RouteTarget::Nat(to) => ("nat_gateway_id", self.link(to)),
+            RouteTarget::GivenNat(id) => ("nat_gateway_id", Expr::text(id)),
+            RouteTarget::Transit(id) => ("transit_gateway_id", Expr::text(id)),
+            RouteTarget::Peering(id) => ("vpc_peering_connection_id", Expr::text(id)),
+            RouteTarget::Instance(id) => {
                 return Err(Error::Unsupported {
                     what: format!("a route to {to} by machine {id} with Terraform"),
                     remedy: "since version 5 its provider supports only interfaces; use a NAT gateway",

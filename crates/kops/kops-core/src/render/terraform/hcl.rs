@@ -114,10 +114,7 @@ impl Block {
     }
 
     pub(super) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
-        match blocks.is_empty() {
-            true => self,
-            false => self.set(name, Item::Blocks(blocks)),
-        }
+        if blocks.is_empty() { self } else { self.set(name, Item::Blocks(blocks)) }
     }
 
     pub(super) fn block(&mut self, name: &str, block: Block) -> &mut Self {

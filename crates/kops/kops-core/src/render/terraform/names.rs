@@ -17,12 +17,11 @@ pub(super) fn label(name: &str) -> Result<String, Error> {
 pub(super) fn identifier(name: &str) -> Result<String, Error> {
     let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    match name.starts_with(first) && name.chars().all(rest) {
-        true => Ok(name.to_owned()),
-        false => {
-            let reason = "is not an identifier in Terraform: only letters, digits, - and _, starting with a letter";
-            Err(Error::value("the name", name, reason))
-        }
+    if name.starts_with(first) && name.chars().all(rest) {
+        Ok(name.to_owned())
+    } else {
+        let reason = "is not an identifier in Terraform: only letters, digits, - and _, starting with a letter";
+        Err(Error::value("the name", name, reason))
     }
 }
 

@@ -31,9 +31,10 @@ impl serve::Handler for SimulatedController {
             let is = |name: &str, wanted: &str| {
                 parts.headers.get(name).is_some_and(|value| value == wanted)
             };
-            let known = match self.sessions {
-                true => is(TOKEN, "t"),
-                false => is("authorization", "Basic cm9vdDpjYWx2aW4="),
+            let known = if self.sessions {
+                is(TOKEN, "t")
+            } else {
+                is("authorization", "Basic cm9vdDpjYWx2aW4=")
             };
             if !known && parts.uri.path() == SESSIONS && self.sessions {
                 assert!(!parts.headers.contains_key("authorization"));

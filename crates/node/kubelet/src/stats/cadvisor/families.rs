@@ -1,6 +1,6 @@
 //! Names, types and help texts of the metrics, each with a function that returns its value.
 
-use sys::cgroup::{Allowed, Disk, Pressure, Usage};
+use sys::cgroup::{CgroupLimits, Disk, Pressure, Usage};
 use telemetry::exposition::{Metric, counter, gauge};
 
 use super::super::host;
@@ -316,7 +316,7 @@ pub(super) const LINKS: &[(Metric, Of<host::Interface>)] = &[
 ];
 
 /// The limits of a cgroup. These metrics have no timestamp.
-pub(super) const ALLOWED: &[(Metric, Of<Allowed>)] = &[
+pub(super) const ALLOWED: &[(Metric, Of<CgroupLimits>)] = &[
     (gauge("container_spec_cpu_period", "CPU period of the container."), |a| a.cpu_period as f64),
     (gauge("container_spec_cpu_shares", "CPU share of the container."), |a| a.cpu_shares as f64),
     (gauge("container_spec_memory_limit_bytes", "Memory limit for the container."), |a| {

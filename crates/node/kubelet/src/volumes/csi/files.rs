@@ -130,9 +130,10 @@ impl Layout {
         let pod = self.root.join("pods").join(uid);
         let in_pod =
             pod.join(if block { "volumeDevices" } else { "volumes" }).join(IN_POD).join(&name);
-        let target = match block {
-            true => self.devices().join("publish").join(&name).join(uid),
-            false => in_pod.join("mount"),
+        let target = if block {
+            self.devices().join("publish").join(&name).join(uid)
+        } else {
+            in_pod.join("mount")
         };
         PodVolume { record, block, target, in_pod }
     }
@@ -161,9 +162,10 @@ impl Layout {
     pub(super) fn remember_staged(&self, held: &PodVolume) -> Result<PathBuf, Error> {
         let (at, data) = self.staging(&held.record, held.block);
         sys::make_directories(&at, DIRECTORY_MODE).map_err(Error::file("create directory", &at))?;
-        match held.block {
-            true => held.record.write(&data)?,
-            false => held.record.staged().write(&data)?,
+        if held.block {
+            held.record.write(&data)?;
+        } else {
+            held.record.staged().write(&data)?;
         }
         Ok(at)
     }

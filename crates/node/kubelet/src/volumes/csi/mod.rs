@@ -11,7 +11,7 @@ mod unmount;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use client::{IfThere as _, Resource};
+use client::{NotFoundExt as _, Resource};
 use k8s_openapi::api::{
     core::v1::{
         CSIPersistentVolumeSource, CSIVolumeSource, PersistentVolume, PersistentVolumeClaim,
@@ -269,9 +269,10 @@ impl CsiVolume {
             Layout::new(&ctx.settings.root).pod_volume(&uid, self.record.clone(), self.block);
         let republish = driver.as_ref().and_then(|driver| driver.requires_republish) == Some(true);
         let is_new = !ctx.csi.is_published(&name, &held.target);
-        let publish_context = match attachable && is_new {
-            true => attached(&request, &name, &self.record.attachment).await?,
-            false => Strings::new(),
+        let publish_context = if attachable && is_new {
+            attached(&request, &name, &self.record.attachment).await?
+        } else {
+            Strings::new()
         };
         let asking = if self.block { "blockMapper.MapPodDevice" } else { "mounter.SetUpAt" };
         let no_driver = || Cause::NoDriver { asking, driver: self.record.driver.clone() };
@@ -360,8 +361,7 @@ async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriv
     let Some(client) = &request.ctx.client else {
         return Err(ObjectsError::Standalone { kind: "CSIDriver", name: name.to_owned() }.into());
     };
-    let driver: Option<CSIDriver> =
-        client.get(&Resource::CSI_DRIVERS, "", name).await.if_there()?;
+    let driver: Option<CSIDriver> = client.get(&Resource::CSI_DRIVERS, "", name).await.or_none()?;
     Ok(driver.map(|driver| driver.spec))
 }
 
@@ -380,7 +380,7 @@ async fn attached(request: &Request<'_>, volume: &str, attachment: &str) -> Resu
     waited.map_err(|_| Cause::NotAttached(request.volume.name.clone()))?;
     let Some(client) = &ctx.client else { return Ok(Strings::new()) };
     let found: Option<VolumeAttachment> =
-        client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.if_there()?;
+        client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.or_none()?;
     let status = found.and_then(|found| found.status).filter(|status| status.attached);
     let status = status.ok_or_else(|| Cause::Attachment(attachment.to_owned()))?;
     Ok(status.attachment_metadata.unwrap_or_default())

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use client::{PatchKind, Patched, Resource};
+use client::{PatchKind, PatchTarget, Resource};
 use csi::{
     Capabilities,
     v1::{
@@ -173,9 +173,10 @@ impl Mount {
 
     fn capability(&self, can: &Capabilities) -> VolumeCapability {
         let mode = access_mode(self.access_modes.first(), can.single_node_multi_writer);
-        let access_type = match self.held.block {
-            true => AccessType::Block(BlockVolume {}),
-            false => AccessType::Mount(MountVolume {
+        let access_type = if self.held.block {
+            AccessType::Block(BlockVolume {})
+        } else {
+            AccessType::Mount(MountVolume {
                 fs_type: self.fs_type.clone(),
                 mount_flags: self.mount_flags.clone(),
                 volume_mount_group: self
@@ -183,7 +184,7 @@ impl Mount {
                     .filter(|_| can.mount_group)
                     .map(|group| group.to_string())
                     .unwrap_or_default(),
-            }),
+            })
         };
         VolumeCapability {
             access_mode: Some(AccessMode { mode: mode.into() }),
@@ -277,7 +278,8 @@ impl Mount {
             self.client.expand(request).await?;
         }
         let Some(api) = &self.api else { return Ok(()) };
-        let at = Patched { namespace: &grow.namespace, name: &grow.claim, subresource: "status" };
+        let at =
+            PatchTarget { namespace: &grow.namespace, name: &grow.claim, subresource: "status" };
         let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
         api.patch::<Value>(resource, at, PatchKind::Merge, &grow.patch()).await?;
         let volume = &self.held.record.spec_name;

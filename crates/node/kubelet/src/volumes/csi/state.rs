@@ -109,9 +109,12 @@ impl Csi {
     }
 
     pub(super) fn set_published(&self, volume: &str, target: PathBuf, is: bool) {
-        self.change(volume, |known| match is {
-            true => drop(known.published.insert(target)),
-            false => drop(known.published.remove(&target)),
+        self.change(volume, |known| {
+            if is {
+                known.published.insert(target);
+            } else {
+                known.published.remove(&target);
+            }
         });
     }
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use client::Patched;
+use client::PatchTarget;
 use serde_json::{Value, json};
 use sys::mount::{Mounts, RecordedMounts};
 use testkit::{CsiDriver, FakeApi, Fault};
@@ -172,7 +172,7 @@ async fn unmounts_volumes_of_an_earlier_kubelet() {
         assert!(scene.calls().is_empty(), "nothing is asked before it is attached");
         let status = json!({"status": {"volumesInUse": [name],
             "volumesAttached": [{"name": name, "devicePath": ""}]}});
-        let at = Patched { namespace: "", name: "node", subresource: "status" };
+        let at = PatchTarget { namespace: "", name: "node", subresource: "status" };
         scene.api.merge(&Resource::NODES, at, status).await;
     });
     mounted.unwrap();
@@ -409,7 +409,7 @@ async fn reads_volume_stats_without_waiting_for_hanging_driver() {
     scene.driver.serve(&scene.served).unwrap();
     scene.register();
     let said = stats::query_usage(&scene.ctx.csi, &many[..1]).await;
-    let of = |available| csi::Amounts { available, total: 100, used: 60 };
+    let of = |available| csi::Usage { available, total: 100, used: 60 };
     let figures = csi::VolumeStats { bytes: of(40), inodes: of(0) };
     assert_eq!(said, [stats::StatsAnswer::Figures(figures)]);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admission::policy::{Binding, Judged, Policy};
+use admission::policy::{Binding, Policy, PolicyResult};
 use telemetry::metrics::{HistogramVec, IntCounterVec, Metrics};
 
 const BUCKETS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
@@ -59,7 +59,12 @@ impl Figures {
     }
 
     /// Counts failed validations only, all with the same error type, as upstream does.
-    pub(super) fn record_validation(&self, policy: &Policy, binding: &Binding, judged: &Judged) {
+    pub(super) fn record_validation(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        judged: &PolicyResult,
+    ) {
         for (action, took) in judged.enforced(binding) {
             self.validating.record(&[&policy.name, &binding.name, FAILED, action], took);
         }

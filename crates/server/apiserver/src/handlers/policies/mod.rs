@@ -16,7 +16,7 @@ use std::{
 
 use admission::{
     Outcome, Request,
-    matching::Shown,
+    matching::MatchedResource,
     policy::{self, Annotations, Binding, Denials, Policy, Question},
 };
 use api_meta::{Changed, GroupResource, GroupVersionKind, Observer, Status};
@@ -223,7 +223,7 @@ struct Evaluation<'a> {
     call: &'a Call,
     request: &'a Request<'a>,
     object: &'a Value,
-    shown: &'a Shown,
+    shown: &'a MatchedResource,
     figures: &'a Figures,
 }
 

@@ -1,8 +1,8 @@
 //! Mutating admission policies. They run one after another, each on the result of the previous one.
 
 use admission::{
-    Request, Rounds, Side,
-    matching::Shown,
+    MutatorKind, Request, Rounds,
+    matching::MatchedResource,
     policy::{Binding, Change, Mutation, Policy, Question, Refusals},
 };
 use api_meta::{GroupVersionKind, Status, Tree as _};
@@ -27,7 +27,7 @@ use crate::{
 struct Invocation<'h> {
     policy: &'h Policy,
     binding: &'h Binding,
-    shown: Shown,
+    shown: MatchedResource,
     params: Value,
 }
 
@@ -65,11 +65,11 @@ impl Policies {
         }
         let mut changed = false;
         if !invocations.is_empty() {
-            rounds.begin(Side::Policies, object);
+            rounds.begin(MutatorKind::Policies, object);
             let (refusals, figures) = (&mut refusals, &self.figures);
             let mut round = Round { call, request, rounds, refusals, figures };
             changed = round.invoke(&invocations, object).await?;
-            rounds.end(Side::Policies, object);
+            rounds.end(MutatorKind::Policies, object);
         }
         refusals.settle(request, object)?;
         Ok(changed)
@@ -142,7 +142,7 @@ impl Round<'_> {
         }
         if done {
             // As upstream: the called policies run again, whether they changed the object or not.
-            self.rounds.touched(Side::Policies);
+            self.rounds.touched(MutatorKind::Policies);
         }
         Ok(done && *object != before)
     }
@@ -174,7 +174,7 @@ impl Round<'_> {
             }
         };
         let id = invocation.id();
-        if mutations.is_empty() || !self.rounds.includes(Side::Policies, &id) {
+        if mutations.is_empty() || !self.rounds.includes(MutatorKind::Policies, &id) {
             return Ok(false);
         }
         let (mut done, before) = (false, new.clone());
@@ -196,7 +196,7 @@ impl Round<'_> {
             keep_owners(self.call, object, &mut new);
             *object = new;
         }
-        self.rounds.asked(Side::Policies, &id, policy.reinvocable, changed);
+        self.rounds.asked(MutatorKind::Policies, &id, policy.reinvocable, changed);
         Ok(done)
     }
 }

@@ -228,11 +228,12 @@ fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
     let wanted = call.info.query.get("container").unwrap_or_default();
     if !wanted.is_empty() {
         let known = main.iter().chain(&init).chain(&ephemeral).any(|n| n == wanted);
-        return match known {
-            true => Ok(wanted.to_owned()),
-            false => Err(Box::new(Status::bad_request(format!(
+        return if known {
+            Ok(wanted.to_owned())
+        } else {
+            Err(Box::new(Status::bad_request(format!(
                 "container {wanted} is not valid for pod {pod_name}"
-            )))),
+            ))))
         };
     }
     let preferred =

@@ -45,7 +45,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
             // The service account of a token that was just issued must be in the cache.
             let fresh = state.cache.consistent().await;
             fresh.map_err(store_status)?;
-            let asked = review::Asked::of(&review, &security.authentication);
+            let asked = review::TokenReviewRequest::of(&review, &security.authentication);
             let found = security.by_token(&asked.token, &asked.audiences).await;
             review::answer(&mut review, &asked, found);
         }
@@ -68,9 +68,10 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
 pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
     let healthy = state.cache.is_following();
     let one = |name: &str| {
-        let (status, message) = match healthy {
-            true => ("True", "ok"),
-            false => ("False", "the watch cache does not follow the store"),
+        let (status, message) = if healthy {
+            ("True", "ok")
+        } else {
+            ("False", "the watch cache does not follow the store")
         };
         json!({
             "kind": "ComponentStatus",

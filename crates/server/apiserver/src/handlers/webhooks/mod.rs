@@ -16,8 +16,8 @@ use std::{
 use tokio::time::Instant;
 
 use admission::{
-    Outcome, Request, Rounds, Side as Caller,
-    matching::Shown,
+    MutatorKind, Outcome, Request, Rounds,
+    matching::MatchedResource,
     webhook::{self, Answer, Failure, Verdict},
 };
 use api_meta::{
@@ -140,7 +140,7 @@ impl Observer for Webhooks {
 /// A call of a webhook, with the object in the version of `shown`.
 struct WebhookCall<'a> {
     hook: &'a Hook,
-    shown: Shown,
+    shown: MatchedResource,
     request: &'a Request<'a>,
     deadline: Option<Instant>,
 }
@@ -168,7 +168,7 @@ impl WebhookCall<'_> {
 }
 
 /// Returns the other versions of a request's resource and kind.
-pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
+pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<MatchedResource> {
     let definition = &call.resource.definition;
     let of = |served: &ServedVersion| {
         let (group, version) = (served.group.to_string(), served.version.to_string());
@@ -181,7 +181,7 @@ pub(super) fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
             None => GroupVersionKind::new(group.clone(), version.clone(), served.kind.to_string()),
         };
         let plural = definition.plural.to_string();
-        Some(Shown { resource: GroupVersionResource::new(group, version, plural), kind })
+        Some(MatchedResource { resource: GroupVersionResource::new(group, version, plural), kind })
     };
     definition.served.iter().filter(|served| served.enabled).filter_map(of).collect()
 }
@@ -192,7 +192,7 @@ async fn matching_version(
     hook: &Hook,
     request: &Request<'_>,
     object: &Value,
-) -> Result<Option<Shown>, Box<Status>> {
+) -> Result<Option<MatchedResource>, Box<Status>> {
     let others = || equivalents(call, request.subresource);
     let found = hook.webhook.concerns(request, object, others)?;
     let Some(shown) = found else { return Ok(None) };
@@ -233,12 +233,12 @@ impl Webhooks {
     ) -> Result<bool, Box<Status>> {
         let Some(hooks) = self.of(&self.mutating, request) else { return Ok(false) };
         let mut changed = false;
-        rounds.begin(Caller::Webhooks, object);
+        rounds.begin(MutatorKind::Webhooks, object);
         for (index, hook) in hooks.iter().enumerate() {
             let Some(shown) = matching_version(call, hook, request, object).await? else {
                 continue;
             };
-            if !rounds.includes(Caller::Webhooks, &hook.webhook.id) {
+            if !rounds.includes(MutatorKind::Webhooks, &hook.webhook.id) {
                 continue;
             }
             let question = WebhookCall { hook, shown, request, deadline: call.deadline };
@@ -247,9 +247,9 @@ impl Webhooks {
             let touched = done.await?;
             changed |= touched;
             let (id, reinvocable) = (&hook.webhook.id, hook.webhook.reinvocable);
-            rounds.asked(Caller::Webhooks, id, reinvocable, touched);
+            rounds.asked(MutatorKind::Webhooks, id, reinvocable, touched);
         }
-        rounds.end(Caller::Webhooks, object);
+        rounds.end(MutatorKind::Webhooks, object);
         Ok(changed)
     }
 

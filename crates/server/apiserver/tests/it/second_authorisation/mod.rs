@@ -139,9 +139,10 @@ async fn write(user: &Api, row: &Row, at: &str, way: &str, name: &str, before: &
                     wanted[key] = value.clone();
                 }
             }
-            let operation = match wanted.is_null() {
-                true => json!([{"op": "remove", "path": row.field}]),
-                false => json!([{"op": "add", "path": row.field, "value": wanted}]),
+            let operation = if wanted.is_null() {
+                json!([{"op": "remove", "path": row.field}])
+            } else {
+                json!([{"op": "add", "path": row.field, "value": wanted}])
             };
             user.patch(&path, "json", &operation).await
         }

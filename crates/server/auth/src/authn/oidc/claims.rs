@@ -89,9 +89,10 @@ impl JwtAuthenticator {
             let name = expression.one(seen, "username");
             let name = name
                 .map_err(|e| failed(format!("error evaluating username claim expression: {e}")))?;
-            return match name.is_empty() {
-                true => Err(failed("empty username via CEL expression is not allowed")),
-                false => Ok(name),
+            return if name.is_empty() {
+                Err(failed("empty username via CEL expression is not allowed"))
+            } else {
+                Ok(name)
             };
         }
         let mapping = &self.config.claim_mappings.username;
@@ -107,10 +108,10 @@ impl JwtAuthenticator {
             }
         }
         let name = mapping.prefix.clone().unwrap_or_default() + &name;
-        match name.is_empty() {
-            true => Err(failed(format!("the username claim {:?} is empty", mapping.claim))),
-            false => Ok(name),
+        if name.is_empty() {
+            return Err(failed(format!("the username claim {:?} is empty", mapping.claim)));
         }
+        Ok(name)
     }
 
     fn groups(&self, claims: &Map<String, Value>, seen: &Value) -> Result<Vec<String>, TokenError> {

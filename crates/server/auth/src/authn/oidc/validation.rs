@@ -105,9 +105,10 @@ impl JwtAuthenticator {
 
 fn check_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut ErrorList) {
     let (url, document) = (&issuer.url, &issuer.discovery_url);
-    match url.is_empty() {
-        true => errors.push(FieldError::required(&at.child("url"), "")),
-        false => check_url(url, disallowed, &at.child("url"), errors),
+    if url.is_empty() {
+        errors.push(FieldError::required(&at.child("url"), ""));
+    } else {
+        check_url(url, disallowed, &at.child("url"), errors);
     }
     if !document.is_empty() {
         let at = at.child("discoveryURL");

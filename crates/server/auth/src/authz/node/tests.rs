@@ -15,9 +15,10 @@ fn shown(object: &Value, paths: &[&str]) -> Value {
     let member = |(name, value): (&String, &Value)| {
         let split = paths.iter().filter_map(|path| path.split_once('.'));
         let below: Vec<&str> = split.filter(|(first, _)| first == name).map(|(_, p)| p).collect();
-        match paths.contains(&name.as_str()) {
-            true => Some((name.clone(), value.clone())),
-            false => (!below.is_empty()).then(|| (name.clone(), shown(value, &below))),
+        if paths.contains(&name.as_str()) {
+            Some((name.clone(), value.clone()))
+        } else {
+            (!below.is_empty()).then(|| (name.clone(), shown(value, &below)))
         }
     };
     match object {

@@ -1,5 +1,4 @@
-"""What the Python client of Kubernetes does with a cluster. Arguments: a kubeconfig, a namespace, and an image
-that holds a shell."""
+"""Tests the Kubernetes client for Python. Arguments: a kubeconfig, a namespace, and an image with a shell."""
 
 import json
 import sys
@@ -17,7 +16,7 @@ def done(what):
     print("ok:", what, flush=True)
 
 
-# create, get, list with a selector and in chunks
+# Create, get, and list with a selector and in pages.
 for number in range(5):
     metadata = client.V1ObjectMeta(name=f"map-{number}", labels={"of": "python"})
     core.create_namespaced_config_map(namespace, client.V1ConfigMap(metadata=metadata, data={"n": str(number)}))
@@ -30,7 +29,7 @@ while token != "":
 assert names == [f"map-{number}" for number in range(5)], names
 done("create, get, list")
 
-# watch, from a list's revision to what changed since
+# Watch from the resourceVersion of a list.
 since = core.list_namespaced_config_map(namespace).metadata.resource_version
 core.patch_namespaced_config_map("map-0", namespace, {"data": {"n": "new"}})
 core.delete_namespaced_config_map("map-1", namespace)
@@ -44,7 +43,7 @@ for event in watch.Watch().stream(
 assert seen == [("MODIFIED", "map-0"), ("DELETED", "map-1")], seen
 done("watch")
 
-# a conflict is an error with a reason
+# A replacement by a stale object is a conflict.
 stale = core.read_namespaced_config_map("map-2", namespace)
 core.patch_namespaced_config_map("map-2", namespace, {"data": {"n": "newer"}})
 try:
@@ -54,9 +53,9 @@ except client.ApiException as error:
     assert error.status == 409 and "the object has been modified" in error.body, error
 done("conflict")
 
-# server-side apply, by two managers
+# Server-side apply with two field managers.
 def apply(manager, data, force=False):
-    """The status of an apply, and what came back: clients of several ages have this call in common."""
+    """Returns status code and body of an apply. Uses a call that old and new versions of the client have."""
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data}
     path = f"/api/v1/namespaces/{namespace}/configmaps/applied?fieldManager={manager}&force={str(force).lower()}"
     headers = {"Content-Type": "application/apply-patch+yaml", "Accept": "application/json"}
@@ -77,7 +76,7 @@ assert apply("two", {"b": "2"}, force=True)[0] == 200
 assert apply("one", {})[1]["data"] == {"b": "2"}
 done("apply")
 
-# any kind, found by discovery
+# The dynamic client, with discovery.
 kinds = dynamic.DynamicClient(client.ApiClient())
 deployments = kinds.resources.get(api_version="apps/v1", kind="Deployment")
 pod = {"metadata": {"labels": {"app": "py"}}, "spec": {"containers": [{"name": "c", "image": image}]}}
@@ -93,7 +92,7 @@ else:
     raise AssertionError("the deployment is not available after a minute")
 done("dynamic client and rollout")
 
-# exec over WebSocket, with input and an exit code
+# Exec over WebSocket, with input and an exit code.
 name = core.list_namespaced_pod(namespace, label_selector="app=py").items[0].metadata.name
 
 
@@ -112,7 +111,7 @@ assert talk.read_stdout().strip() == "got this" and talk.read_stderr().strip() =
 assert talk.returncode == 7, talk.returncode
 done("exec")
 
-# logs, whole and followed
+# Logs, complete and followed.
 execute("sh", "-c", "echo from within > /proc/1/fd/1")
 text = core.read_namespaced_pod_log(name, namespace, tail_lines=1)
 assert text == "from within\n", text

@@ -1,4 +1,4 @@
-//! kube-rs with a cluster: calls, watcher and reflector, server-side apply, exec and logs.
+//! kube-rs: calls, watcher and reflector, server-side apply, exec and logs.
 
 use std::{
     fs::File, os::fd::AsFd as _, panic::resume_unwind, path::Path, pin::pin, thread, time::Duration,
@@ -22,7 +22,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Far more than everything takes.
+/// The limit of the whole test.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[test]
@@ -30,7 +30,7 @@ fn kube_rs_works() {
     let s = shared("clients-kube-rs");
     let (network, kubeconfig) = (s.cluster.namespace.path(), s.cluster.kubeconfig());
     let namespace = s.namespace.clone();
-    // A thread of its own, because it moves to the cluster's network for good.
+    // Use a new thread, because it enters the cluster's network namespace and never leaves it.
     let ran = thread::spawn(move || on_network(&network, &kubeconfig, &namespace)).join();
     if let Err(panic) = ran {
         resume_unwind(panic);
@@ -43,7 +43,7 @@ fn on_network(network: &Path, kubeconfig: &Path, namespace: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ran =
         runtime.block_on(async { tokio::time::timeout(LIMIT, works(kubeconfig, namespace)).await });
-    ran.expect("kube-rs waits for what does not come");
+    ran.expect("kube-rs timed out");
 }
 
 async fn works(kubeconfig: &Path, namespace: &str) {
@@ -72,12 +72,12 @@ fn data(map: &ConfigMap) -> Value {
     json!(map.data)
 }
 
-/// The status of a call that was refused.
+/// Returns code, reason and message of a rejected call.
 fn refusal<T>(answer: Result<T, Error>) -> (u16, String, String) {
     match answer {
         Err(Error::Api(status)) => (status.code, status.reason.clone(), status.message.clone()),
-        Err(error) => panic!("no answer of the server: {error}"),
-        Ok(_) => panic!("it was not refused"),
+        Err(error) => panic!("the server did not answer: {error}"),
+        Ok(_) => panic!("the call was not rejected"),
     }
 }
 
@@ -109,7 +109,7 @@ async fn calls(maps: &Api<ConfigMap>) {
     assert!(conflict.2.contains("the object has been modified"), "{}", conflict.2);
 }
 
-/// A reflector's copy has what there is, and follows it.
+/// Asserts that a reflector's store receives existing objects, changes and deletions.
 async fn mirror(maps: &Api<ConfigMap>, namespace: &str, config: watcher::Config) {
     let (copy, writer) = reflector::store();
     let changes = watcher::watcher(maps.clone(), config.labels("of=kube-rs"));
@@ -156,9 +156,9 @@ async fn pods(pods: &Api<Pod>) {
     let mut talk = pods.exec("kube-rs", ["sh", "-c", line], &with_input).await.unwrap();
     let status = talk.take_status().unwrap();
     talk.stdin().unwrap().write_all(b"this\n").await.unwrap();
-    let mut said = String::new();
-    talk.stdout().unwrap().read_to_string(&mut said).await.unwrap();
-    assert_eq!(said, "got this\n");
+    let mut output = String::new();
+    talk.stdout().unwrap().read_to_string(&mut output).await.unwrap();
+    assert_eq!(output, "got this\n");
     let status = json!(status.await.unwrap());
     assert_eq!(status["reason"], "NonZeroExitCode");
     assert_eq!(status["details"]["causes"][0]["message"], "7");

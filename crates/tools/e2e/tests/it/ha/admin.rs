@@ -1,4 +1,4 @@
-//! An administrator who goes by a node's balancer, and writes without a pause.
+//! An administrator's client that uses a node's balancer, with a continuous writer.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -6,37 +6,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Host, Ran, until};
+use e2e::{Host, Output, until};
 
+/// Runs kubectl on a node, through the node's balancer.
 pub(super) struct Admin<'a> {
     pub(super) host: &'a Host<'a>,
     pub(super) kubeconfig: String,
 }
 
 impl Admin<'_> {
-    pub(super) fn kubectl(&self, line: &str) -> Ran {
+    pub(super) fn kubectl(&self, line: &str) -> Output {
         self.kubectl_with(line, "")
     }
 
-    pub(super) fn kubectl_with(&self, line: &str, input: &str) -> Ran {
+    pub(super) fn kubectl_with(&self, line: &str, input: &str) -> Output {
         self.run(&line.split_whitespace().collect::<Vec<_>>(), input)
     }
 
-    pub(super) fn run(&self, words: &[&str], input: &str) -> Ran {
+    pub(super) fn run(&self, words: &[&str], input: &str) -> Output {
         let mut args = vec!["--kubeconfig", &self.kubeconfig, "--request-timeout=10s"];
         args.extend(["--server=https://127.0.0.1:7445", "--tls-server-name=kubernetes"]);
         args.extend(words);
         self.host.kubectl_with(&args, input)
     }
 
-    /// Waits until a command says what is wanted.
+    /// Waits until a kubectl command succeeds and prints what `wanted` accepts.
     #[track_caller]
     pub(super) fn until(&self, what: &str, line: &str, wanted: impl Fn(&str) -> bool) -> String {
-        until(what, || self.kubectl(line).when(&wanted))
+        until(what, || self.kubectl(line).ok_if(&wanted))
     }
 
+    /// Waits until these API servers, and no others, are the endpoints.
     #[track_caller]
-    pub(super) fn servers(&self, wanted: &[&str]) {
+    pub(super) fn wait_for_servers(&self, wanted: &[&str]) {
         let line = "get endpoints kubernetes -o jsonpath={.subsets[*].addresses[*].ip}";
         self.until("the API servers as endpoints", line, |found| {
             let mut found: Vec<&str> = found.split_whitespace().collect();
@@ -45,30 +47,31 @@ impl Admin<'_> {
         });
     }
 
+    /// Creates a ConfigMap. Repeats until the write is acknowledged.
     #[track_caller]
-    pub(super) fn written(&self, name: &str) {
+    pub(super) fn write(&self, name: &str) {
         until("a write", || {
             let ran = self.kubectl(&format!("create configmap {name}"));
-            // One whose answer was lost is there.
+            // The answer of an earlier attempt may have been lost.
             let there = ran.code == Some(0) || ran.stderr.contains("already exists");
             if there { Ok(()) } else { Err(ran.to_string()) }
         });
     }
 
-    /// Writes one object after the other, each until it is acknowledged; tells how long the longest took.
-    fn write_on(&self, done: &AtomicBool, written: &AtomicU32) -> Duration {
+    /// Creates ConfigMaps one after the other until `done` is set. Returns the longest time until an acknowledgement.
+    fn write_until(&self, done: &AtomicBool, written: &AtomicU32) -> Duration {
         let mut longest = Duration::ZERO;
         while !done.load(Ordering::Relaxed) {
             let (started, n) = (Instant::now(), written.load(Ordering::Relaxed));
-            self.written(&format!("written-{n}"));
+            self.write(&format!("written-{n}"));
             written.store(n + 1, Ordering::Relaxed);
             longest = longest.max(started.elapsed());
         }
         longest
     }
 
-    /// Runs `during` beside a writer. `during` gets a function that waits for a number of further writes.
-    pub(super) fn writing(
+    /// Runs `during` while a thread writes. `during` gets a function that waits for a number of further writes.
+    pub(super) fn while_writing(
         &self,
         what: &str,
         written: &AtomicU32,
@@ -76,8 +79,8 @@ impl Admin<'_> {
     ) {
         let (done, before) = (AtomicBool::new(false), written.load(Ordering::Relaxed));
         let longest = thread::scope(|scope| {
-            let writer = scope.spawn(|| self.write_on(&done, written));
-            let end = Done(&done);
+            let writer = scope.spawn(|| self.write_until(&done, written));
+            let end = StopOnDrop(&done);
             during(&|n| {
                 let goal = written.load(Ordering::Relaxed) + n;
                 until("more writes", || {
@@ -92,9 +95,9 @@ impl Admin<'_> {
         println!("{what}: {count} writes, the longest {longest:?}");
     }
 
-    /// Nothing that was acknowledged is lost.
+    /// Asserts that no acknowledged write is lost.
     #[track_caller]
-    pub(super) fn has_all(&self, written: &AtomicU32) {
+    pub(super) fn assert_has_all(&self, written: &AtomicU32) {
         let kept = self.kubectl("get configmaps -o name").ok();
         for n in 0..written.load(Ordering::Relaxed) {
             let name = format!("configmap/written-{n}");
@@ -103,10 +106,10 @@ impl Admin<'_> {
     }
 }
 
-/// Has the writer stop, also where what is done meanwhile fails.
-struct Done<'a>(&'a AtomicBool);
+/// Stops the writer when it is dropped, also during a panic.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -20,7 +20,8 @@ pub(super) const COMPONENTS: [(&str, RangeInclusive<usize>); 11] = [
     ("coredns -conf ", 1..=2),
 ];
 
-/// The processes of a component on a machine, also those in Pods: its control groups tell them from other machines'.
+/// Returns the pids of a component on a machine, also in Pods. Processes of other machines are excluded by their
+/// cgroup.
 fn processes(host: &Host<'_>, component: &str) -> Vec<String> {
     let script = "for p in /proc/[0-9]*; do \
                     tr '\\0' ' ' <$p/cmdline | grep -q \"^[^ ]*$0\" && ! grep -q ':/[.][.]' $p/cgroup && echo ${p#/proc/}; \
@@ -29,8 +30,8 @@ fn processes(host: &Host<'_>, component: &str) -> Vec<String> {
     found.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Kills a component of a machine as the kernel does when memory is short, and waits until it is there again. Tells
-/// whether there was one.
+/// Kills a component of a machine with SIGKILL and waits until it is restarted. Returns `false` if it does not run
+/// there.
 #[track_caller]
 pub(super) fn kill(host: &Host<'_>, component: &str) -> bool {
     let killed = processes(host, component);
@@ -39,7 +40,7 @@ pub(super) fn kill(host: &Host<'_>, component: &str) -> bool {
     }
     let pids: Vec<&str> = killed.iter().map(String::as_str).collect();
     host.run("kill", &[&["-9"], &pids[..]].concat()).ok();
-    until(&format!("{component}again on {}", host.name), || {
+    until(&format!("a restart of {component:?} on {}", host.name), || {
         let now = processes(host, component);
         let again = now.len() >= killed.len() && !now.iter().any(|pid| killed.contains(pid));
         if again { Ok(()) } else { Err(format!("killed {killed:?}, and now {now:?} run")) }

@@ -1,6 +1,6 @@
-//! A cluster that upstream's kubeadm made of upstream's components, which ours take over and give back.
+//! A cluster of upstream's kubeadm and components, which ours replace one by one, and the way back.
 
-use e2e::{Machines, alone, connect, ready};
+use e2e::{Machines, connect, lock_machine, ready};
 
 use super::{
     peer,
@@ -8,20 +8,20 @@ use super::{
     site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
 };
 
-const MADE: &str = "upstream's kubeadm makes a cluster of upstream's components";
-const JOINS: &str = "our kubelet joins upstream's control plane by kubeadm's token";
-const WORKS: &str = "our kubelet runs Pods of upstream's control plane, and is heard and entered";
+const MADE: &str = "upstream's kubeadm creates a cluster of upstream's components";
+const JOINS: &str = "our kubelet joins upstream's control plane with kubeadm's token";
+const WORKS: &str = "our kubelet runs Pods of upstream's control plane, with logs and exec";
 const SCHEDULER: &str = "our scheduler in upstream's cluster";
 const MANAGER: &str = "our controller manager in upstream's cluster";
 const PROXY: &str = "our kube-proxy in upstream's cluster, after its mode iptables";
 const SERVER: &str = "our API server on the etcd data of upstream's";
-const TAKEN: &str = "the cluster is Windlass's: kubelet and phases of `init` too";
-const BACK: &str = "the cluster is given back to upstream's kubeadm, kubelet and components";
+const TAKEN: &str = "the whole cluster runs Windlass: also the kubelet and phases of `init`";
+const BACK: &str = "the cluster returns to upstream's kubeadm, kubelet and components";
 
 #[test]
-fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
+fn replaces_components_of_kubeadms_cluster_and_returns() {
     let Some(peer) = peer() else { return };
-    let _turn = alone();
+    let _turn = lock_machine();
     let claims = [MADE, JOINS, WORKS, SCHEDULER, MANAGER, PROXY, SERVER, TAKEN, BACK];
     let mut results = Results::new("adopted", &peer, &claims);
     let machines = Machines::new("adopted");
@@ -32,13 +32,14 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
 
     results.begin(MADE);
     let upstreams = site.upstreams_kubelet(&first);
-    let said = site.kubeadm(&first, &format!("init --config {file} --ignore-preflight-errors=all"));
-    assert!(said.contains("initialized successfully"), "{said}");
+    let output =
+        site.kubeadm(&first, &format!("init --config {file} --ignore-preflight-errors=all"));
+    assert!(output.contains("initialized successfully"), "{output}");
     first.kubectl("taint node alpha node-role.kubernetes.io/control-plane-").ok();
 
     results.begin(JOINS);
     let line = site.kubeadm(&first, "token create --print-join-command");
-    let join = line.trim().strip_prefix("kubeadm ").expect("a command of kubeadm's");
+    let join = line.trim().strip_prefix("kubeadm ").expect("a kubeadm command");
     worker.windlass(&format!("{join} --ignore-preflight-errors=SystemVerification")).ok();
     connect(&first, &[&first, &worker]);
     ready(&first, &[&first, &worker]);
@@ -69,7 +70,7 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
         let path = "-o jsonpath={.status.containerStatuses[0].containerID}";
         first.kubectl(&format!("-n kube-system get pod etcd-alpha {path}")).ok()
     };
-    let of_theirs = etcd();
+    let etcd_before = etcd();
     drop(upstreams);
     let ours = site.our_kubelet(&first);
     first.windlass(&format!("init phase control-plane all --config {file}")).ok();
@@ -77,7 +78,7 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
     first.kubectl("create configmap written-by-ours --from-literal=c=d").ok();
     first.windlass("token create").ok();
     site.works("taken");
-    assert_eq!(etcd(), of_theirs, "a static Pod restarted though its file is as it was");
+    assert_eq!(etcd(), etcd_before, "a static Pod with an unchanged manifest was restarted");
 
     results.begin(BACK);
     site.kubeadm(&first, &format!("init phase control-plane all --config {file}"));
@@ -89,6 +90,6 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
     assert_eq!(first.kubectl("get configmap written-by-ours -o jsonpath={.data.c}").ok(), "d");
     site.kubeadm(&first, "token create");
     site.works("back");
-    assert_eq!(site.containers("kept"), kept, "whoever took over restarted a workload");
+    assert_eq!(site.containers("kept"), kept, "the replacement restarted a workload");
     site.answers("kept");
 }

@@ -1,6 +1,6 @@
-//! A cluster of `init`, which upstream's kubeadm and kubelet join, and in which upstream's components take turns.
+//! A cluster of `init`: upstream's kubeadm and kubelet join it, and upstream's components replace ours one by one.
 
-use e2e::{Machines, alone, connect, is_etcd_there, ready};
+use e2e::{Machines, connect, is_etcd_installed, lock_machine, ready};
 
 use super::{
     peer,
@@ -8,8 +8,8 @@ use super::{
     site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
 };
 
-const JOINS: &str = "upstream's kubeadm and kubelet join our control plane by our token";
-const WORKS: &str = "upstream's kubelet runs Pods of our control plane, and is heard and entered";
+const JOINS: &str = "upstream's kubeadm and kubelet join our control plane with our token";
+const WORKS: &str = "upstream's kubelet runs Pods of our control plane, with logs and exec";
 const SCHEDULER: &str = "upstream's scheduler in our cluster";
 const MANAGER: &str = "upstream's controller manager in our cluster";
 const PROXY: &str = "upstream's kube-proxy in our cluster";
@@ -19,10 +19,10 @@ const BACK: &str = "our components again, on the etcd data of upstream's API ser
 #[test]
 fn upstreams_components_join_a_cluster_of_init() {
     let Some(peer) = peer() else { return };
-    if !is_etcd_there() {
+    if !is_etcd_installed() {
         return;
     }
-    let _turn = alone();
+    let _turn = lock_machine();
     let claims = [JOINS, WORKS, SCHEDULER, MANAGER, PROXY, SERVER, BACK];
     let mut results = Results::new("joined", &peer, &claims);
     let machines = Machines::new("joined");
@@ -36,10 +36,10 @@ fn upstreams_components_join_a_cluster_of_init() {
 
     results.begin(JOINS);
     let line = first.windlass("token create --print-join-command").ok();
-    let join = line.trim().strip_prefix("windlass ").expect("a command of ours");
+    let join = line.trim().strip_prefix("windlass ").expect("a windlass command");
     let _kubelet = site.upstreams_kubelet(&worker);
-    let said = site.kubeadm(&worker, &format!("{join} --ignore-preflight-errors=all"));
-    assert!(said.contains("This node has joined the cluster"), "{said}");
+    let output = site.kubeadm(&worker, &format!("{join} --ignore-preflight-errors=all"));
+    assert!(output.contains("This node has joined the cluster"), "{output}");
     connect(&first, &[&first, &worker]);
     ready(&first, &[&first, &worker]);
     site.proxies(OURS);
@@ -69,6 +69,6 @@ fn upstreams_components_join_a_cluster_of_init() {
     site.proxies(OURS);
     assert_eq!(first.kubectl("get configmap written-by-theirs -o jsonpath={.data.c}").ok(), "d");
     site.works("back");
-    assert_eq!(site.containers("kept"), kept, "whoever took over restarted a workload");
+    assert_eq!(site.containers("kept"), kept, "the replacement restarted a workload");
     site.answers("kept");
 }

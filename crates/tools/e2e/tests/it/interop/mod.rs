@@ -1,4 +1,4 @@
-//! Upstream's components in the place of ours and back, where `WINDLASS_PEER` names the directory that holds them.
+//! Replacement of our components by upstream's and back. Needs `WINDLASS_PEER`, the directory of upstream's binaries.
 
 mod adopted;
 mod joined;
@@ -8,11 +8,11 @@ mod takeover;
 
 use std::path::PathBuf;
 
-/// The directory of upstream's binaries; says so if there is none.
+/// Returns the directory of upstream's binaries. Prints a message if `WINDLASS_PEER` is not set.
 fn peer() -> Option<PathBuf> {
     let directory = std::env::var_os("WINDLASS_PEER").map(PathBuf::from);
     if directory.is_none() {
-        eprintln!("skipped: WINDLASS_PEER names no directory of upstream's binaries");
+        eprintln!("skipped: WINDLASS_PEER, the directory of upstream's binaries, is not set");
     }
     directory
 }

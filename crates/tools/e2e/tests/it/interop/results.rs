@@ -1,19 +1,20 @@
-//! A file that says what of a test ran: what did not run has not passed.
+//! A result file of a test, with the outcome of each claim: passed, failed or not run.
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
 use serde_json::{Value, json};
 
+/// The outcomes of a test's claims, written to `target/interop-TEST.json` after each one.
 pub(super) struct Results {
     test: &'static str,
-    /// The hash of each binary that takes part.
+    /// The SHA-256 hash of each binary of the test.
     binaries: Value,
     claims: Vec<(&'static str, Value)>,
     current: Option<(usize, Instant)>,
 }
 
 impl Results {
-    /// All that the test is to show, in order; none of it has run.
+    /// Writes the result file with all claims of the test, in order, as not run.
     pub(super) fn new(test: &'static str, peer: &Path, claims: &[&'static str]) -> Self {
         let claims = claims.iter().map(|claim| (*claim, json!({"state": "not run"}))).collect();
         let mut binaries = json!({"windlass": hash(&e2e::binary())});
@@ -25,12 +26,12 @@ impl Results {
         results
     }
 
-    /// Begins a claim. Those before it have passed.
+    /// Begins a claim and marks the current one as passed.
     #[track_caller]
     pub(super) fn begin(&mut self, claim: &'static str) {
         self.end("passed");
         println!("{}: {claim}", self.test);
-        let found = self.claims.iter().position(|(known, _)| *known == claim);
+        let found = self.claims.iter().position(|(listed, _)| *listed == claim);
         let index = found.unwrap_or_else(|| panic!("{claim} is not in the list"));
         self.current = Some((index, Instant::now()));
     }
@@ -68,6 +69,9 @@ impl Drop for Results {
 }
 
 fn hash(file: &Path) -> String {
-    let output = Command::new("sha256sum").arg(file).output().expect("sha256sum is of coreutils");
+    let output = Command::new("sha256sum")
+        .arg(file)
+        .output()
+        .expect("sha256sum, of coreutils, is installed");
     String::from_utf8_lossy(&output.stdout).split_whitespace().next().unwrap_or("absent").to_owned()
 }

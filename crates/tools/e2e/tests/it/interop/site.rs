@@ -1,8 +1,8 @@
-//! Machines on which upstream's components and ours stand in for each other.
+//! Two machines on which upstream's components and ours replace each other.
 
 use std::path::PathBuf;
 
-use e2e::{Background, Host, asking, until};
+use e2e::{Background, Host, fetch_script, until};
 
 const SOCKET: &str = "--cri-socket unix:///run/containerd/containerd.sock";
 /// The components of kubeadm's control plane besides etcd.
@@ -13,8 +13,8 @@ pub(super) const OURS: &str = "windlass.local";
 /// The repository of upstream's images.
 pub(super) const UPSTREAMS: &str = "registry.k8s.io";
 
-/// The machines share a kernel, which only the outer one may size. Of kube-proxy's modes it is iptables, because
-/// upstream's kube-proxy v1.36.2 with nft 1.0.6 loses what it has in its mode nftables when it is started again.
+/// The configuration. The conntrack limits are off, because the machines share a kernel. kube-proxy's mode is iptables:
+/// in the mode nftables, upstream's kube-proxy v1.36.2 with nft 1.0.6 loses its rules when it restarts.
 pub(super) const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -41,7 +41,7 @@ mode: iptables
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 ";
 
-/// Stands in for a service manager: runs the kubelet with what kubeadm writes, once it is there.
+/// The replacement of a service manager: runs the kubelet once kubeadm has written its configuration and flags.
 const KUBELET: &str = "
     until [ -s /var/lib/kubelet/config.yaml ] && [ -s /var/lib/kubelet/kubeadm-flags.env ]; do sleep 0.1; done
     . /var/lib/kubelet/kubeadm-flags.env
@@ -49,7 +49,7 @@ const KUBELET: &str = "
     exec \"$@\" --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
         --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>$log 2>&1";
 
-/// A DaemonSet whose Pods say who they are, and a Service of them.
+/// A DaemonSet of web servers whose pages show their names, and their Service.
 const WORKLOAD: &str = "
 apiVersion: apps/v1
 kind: DaemonSet
@@ -82,16 +82,16 @@ impl Site<'_> {
 
     fn program(&self, name: &str) -> String {
         let path = self.peer.join(name);
-        assert!(path.is_file(), "there is no {}", path.display());
+        assert!(path.is_file(), "{} does not exist", path.display());
         path.display().to_string()
     }
 
-    /// Our images, and upstream's from its binaries, so that no registry is needed.
+    /// Builds our images, and upstream's from its binaries, so that no registry is needed.
     pub(super) fn images(&self) {
         for host in self.hosts() {
             host.windlass(&format!("images build {SOCKET}")).ok();
             host.build_app();
-            // kube-proxy's own image brings what it calls; here that is the machine's.
+            // Upstream's image contains kube-proxy's tools; here the machine's tools are mounted.
             self.pack(host, "kube-proxy:v1.36.2", "kube-proxy", "/opt/kube-proxy");
             for tag in ["pause:3.6", "pause:3.10.2"] {
                 rename(host, "pause:3.10.2", tag);
@@ -102,7 +102,7 @@ impl Site<'_> {
             self.pack(self.first, &format!("{name}:v1.36.2"), name, &path);
         }
         self.pack(self.first, "etcd:3.6.8-0", "etcd", "/usr/local/bin/etcd");
-        // Cluster DNS is ours in either cluster.
+        // Both clusters use our cluster DNS.
         rename(self.first, "coredns:v1.14.2", "coredns/coredns:v1.14.2");
     }
 
@@ -113,7 +113,7 @@ impl Site<'_> {
             .ok();
     }
 
-    /// Upstream's kubeadm.
+    /// Runs upstream's kubeadm.
     #[track_caller]
     pub(super) fn kubeadm(&self, host: &Host<'_>, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -144,7 +144,7 @@ impl Site<'_> {
         }
     }
 
-    /// Has static Pods run from another repository's images.
+    /// Changes the images of static Pods to another repository and waits until they run.
     #[track_caller]
     pub(super) fn swap(&self, components: &[&str], from: &str, to: &str) {
         for component in components {
@@ -155,7 +155,7 @@ impl Site<'_> {
         self.running(components, to);
     }
 
-    /// Gives upstream's kube-proxy what its image would bring.
+    /// Switches kube-proxy to upstream's, with the machine's tools mounted in place of its image's.
     #[track_caller]
     pub(super) fn upstreams_proxy(&self) {
         let places = ["/usr", "/lib", "/lib64", "/sbin", "/etc/alternatives"];
@@ -193,7 +193,7 @@ impl Site<'_> {
         assert!(right && !images.is_empty(), "{images}");
     }
 
-    /// A workload comes up on every node, says what it should through each kubelet, is reached by its name, and goes.
+    /// Creates a workload on every node, checks it with [`Site::answers`], and deletes it.
     #[track_caller]
     pub(super) fn works(&self, name: &str) {
         let kubectl = |line: &str| self.first.kubectl(line);
@@ -214,7 +214,7 @@ impl Site<'_> {
         assert!(ran.code == Some(0), "{ran}\n{}", self.state());
     }
 
-    /// Every Pod of a workload is heard and looked into, and reaches the others by the Service's name.
+    /// Asserts that `logs` and `exec` work for every Pod of a workload and that each Pod reaches the Service by name.
     #[track_caller]
     pub(super) fn answers(&self, name: &str) {
         let pods = self.first.kubectl(&format!("get pods -l app={name} -o name")).ok();
@@ -223,7 +223,7 @@ impl Site<'_> {
             let own = pod.trim_start_matches("pod/");
             let logs = self.first.kubectl(&format!("logs {pod}")).ok();
             assert!(logs.contains(&format!("here is {own}")), "{pod} logged {logs}");
-            let script = asking(&format!("{name}.default.svc.cluster.local"), "80");
+            let script = fetch_script(&format!("{name}.default.svc.cluster.local"), "80");
             until(&format!("an answer of {name} to {pod}"), || {
                 let ran = self.first.kubectl_with(&["exec", pod, "--", "sh", "-c", &script], "");
                 if ran.stdout.starts_with("version 1 on ") { Ok(()) } else { Err(ran.to_string()) }
@@ -231,7 +231,7 @@ impl Site<'_> {
         }
     }
 
-    /// The containers of a workload: what other hands must leave running.
+    /// Returns the container ids of a workload, which a replacement of components must not change.
     pub(super) fn containers(&self, name: &str) -> String {
         let path = "{.items[*].status.containerStatuses[*].containerID}";
         self.first.kubectl(&format!("get pods -l app={name} -o jsonpath={path}")).ok()

@@ -1,17 +1,18 @@
-//! Upstream's components as processes in the place of those of `up`, and back.
+//! Replacement of the components of `up` by upstream's processes, and the way back.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use e2e::{Background, Cluster, Session, alone, binary, until};
+use e2e::{Background, Cluster, Session, binary, lock_machine, until};
 
 use super::{peer, results::Results};
 
 const TAKEN: &str =
-    "upstream's controller manager, scheduler, kubelet and kube-proxy take over from those of `up`";
-const WORKS: &str = "a workload comes up under them, and nothing of ours was restarted";
-const BACK: &str = "ours take over again, nothing is restarted, and what upstream's started ends";
+    "upstream's controller manager, scheduler, kubelet and kube-proxy replace those of `up`";
+const WORKS: &str = "a new workload runs, and no container of ours was restarted";
+const BACK: &str =
+    "ours replace upstream's again, no container is restarted, and upstream's workload is deleted";
 
-/// Each container that is not `except`'s: its ID and how often it was restarted.
+/// Returns id and restart count of the containers of all Pods whose names do not start with `except`.
 fn containers(s: &Session<'_>, except: &str) -> BTreeMap<String, String> {
     let pods = s.get("pods --all-namespaces");
     let mut found = BTreeMap::new();
@@ -26,15 +27,15 @@ fn containers(s: &Session<'_>, except: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The paths and addresses of a cluster that the components' flags name.
-struct Place<'a> {
+/// Starts components as processes on a cluster of `up`.
+struct Components<'a> {
     cluster: &'a Cluster,
     kubernetes: PathBuf,
     peer: PathBuf,
 }
 
-/// A test that fails shows what the components said last.
-impl Drop for Place<'_> {
+/// Prints the ends of the components' logs if the test failed.
+impl Drop for Components<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -51,12 +52,12 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl Components<'_> {
     fn file(&self, name: &str) -> String {
         self.kubernetes.join(name).display().to_string()
     }
 
-    /// Starts a component beside the test, its log in the cluster's directory.
+    /// Starts a component in the background. Its log is in the cluster's directory.
     fn start(&self, component: &str, program: &str, flags: &[String]) -> Background {
         let log = self.cluster.directory.join(format!("{component}.log")).display().to_string();
         let script = "log=$1; shift; exec \"$@\" >>\"$log\" 2>&1";
@@ -67,11 +68,11 @@ impl Place<'_> {
 
     fn upstream(&self, component: &str, flags: &[String]) -> Background {
         let program = self.peer.join(component);
-        assert!(program.is_file(), "there is no {}", program.display());
+        assert!(program.is_file(), "{} does not exist", program.display());
         self.start(component, &program.display().to_string(), flags)
     }
 
-    /// Our API server as a process of its own, on the store that the cluster had.
+    /// Starts our API server as a separate process on the cluster's store.
     fn api_server(&self, s: &Session<'_>) -> Background {
         let file = |name: &str| self.file(&format!("pki/{name}"));
         let flags = [
@@ -154,7 +155,8 @@ impl Place<'_> {
         )
     }
 
-    /// In its usual mode, whose rules are not where ours are. What it would size is the outer machine's.
+    /// Starts upstream's kube-proxy in the mode iptables, whose rules are separate from ours. The conntrack limits are
+    /// off, because they are the whole machine's.
     fn proxy(&self, node: &str) -> Background {
         let flags = [
             format!("--kubeconfig={}", self.file("kube-proxy.conf")),
@@ -172,24 +174,28 @@ impl Place<'_> {
 #[test]
 fn upstreams_components_take_over_and_hand_back() {
     let Some(peer) = peer() else { return };
-    let _turn = alone();
+    let _turn = lock_machine();
     let mut results = Results::new("takeover", &peer, &[TAKEN, WORKS, BACK]);
     let cluster = Cluster::new("interop");
     cluster.up().ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.toolbox();
     s.deploy("ours", "app:1", 2);
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let before = containers(&s, "theirs");
 
     let kubernetes = cluster.root().join("etc/kubernetes");
-    let place = Place { cluster: &cluster, kubernetes, peer };
+    let components = Components { cluster: &cluster, kubernetes, peer };
     results.begin(TAKEN);
     cluster.signal("STOP", cluster.pid("supervisor"));
-    let server = place.api_server(&s);
-    let others =
-        [place.controller_manager(), place.scheduler(), place.kubelet(&node), place.proxy(&node)];
+    let server = components.api_server(&s);
+    let others = [
+        components.controller_manager(),
+        components.scheduler(),
+        components.kubelet(&node),
+        components.proxy(&node),
+    ];
     let holder = "get lease -n kube-system kube-scheduler -o jsonpath={.spec.holderIdentity}";
     s.until(holder, |holder| !holder.is_empty());
     let rules = || cluster.run("nft", &["list", "ruleset"]).stdout;
@@ -205,11 +211,11 @@ fn upstreams_components_take_over_and_hand_back() {
     s.kubectl("scale deployment ours --replicas=3").ok();
     s.available("ours");
     assert!(s.kubectl("logs --prefix -l app=theirs").ok().contains("response:200"));
-    let kept = |now: &BTreeMap<String, String>, before: &BTreeMap<String, String>| {
+    let assert_unchanged = |now: &BTreeMap<String, String>, before: &BTreeMap<String, String>| {
         let lost = before.iter().filter(|(name, state)| now.get(*name) != Some(state));
         assert_eq!(lost.collect::<Vec<_>>(), Vec::new(), "{now:?}");
     };
-    kept(&containers(&s, "theirs"), &before);
+    assert_unchanged(&containers(&s, "theirs"), &before);
 
     results.begin(BACK);
     let before = containers(&s, "none");
@@ -220,7 +226,7 @@ fn upstreams_components_take_over_and_hand_back() {
     s.kubectl("scale deployment theirs --replicas=4").ok();
     s.available("theirs");
     assert!(s.fetch("theirs", "80").starts_with("version 2 on theirs-"));
-    kept(&containers(&s, "none"), &before);
+    assert_unchanged(&containers(&s, "none"), &before);
     until("our rules, and none of upstream's", || {
         let now = rules();
         let ours = !now.contains("chain KUBE-SERVICES") && now.contains("table ip kube-proxy");

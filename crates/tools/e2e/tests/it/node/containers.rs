@@ -1,10 +1,10 @@
-//! Containers: their order, their restarts, their probes, their end, and what they are told.
+//! Containers: order, restarts, probes, termination, images and environment.
 
 use std::time::{Duration, Instant};
 
 use e2e::shared;
 
-use super::{event, in_order, inside, ready};
+use super::{event, exec, in_order, ready};
 
 #[test]
 fn containers_start_and_stop_in_order() {
@@ -57,7 +57,7 @@ spec:
 }
 
 #[test]
-fn a_container_that_fails_is_started_again_ever_more_slowly() {
+fn restarts_a_failing_container_with_growing_backoff() {
     let s = shared("node-backoff");
     s.apply(
         r#"
@@ -94,7 +94,7 @@ spec:
 }
 
 #[test]
-fn probes_of_every_kind_decide_over_restarts() {
+fn probes_of_every_kind_control_readiness_and_restarts() {
     let s = shared("node-probes");
     s.apply(
         r#"
@@ -141,12 +141,12 @@ spec:
     let restarts = |pod: &str| {
         format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}")
     };
-    inside(&s, "probed", "touch /tmp/dead");
+    exec(&s, "probed", "touch /tmp/dead");
     s.until(&restarts("probed"), |count| count == "1");
     event(&s, "probed", "Unhealthy", "Liveness probe failed: ");
     event(&s, "probed", "Killing", "Container c failed liveness probe, will be restarted");
     ready(&s, "probed");
-    // Without a startup there is neither readiness nor a life.
+    // A container whose startup probe fails is never ready and is restarted.
     s.until(&restarts("silent"), |count| count != "0");
     event(&s, "silent", "Unhealthy", "Startup probe failed: dial tcp ");
     event(&s, "silent", "Killing", "Container c failed startup probe, will be restarted");
@@ -189,7 +189,7 @@ spec:
         "DeadlineExceeded",
         "Pod was active on the node longer than the specified deadline",
     );
-    // By force it is gone at once.
+    // A forced deletion takes effect at once.
     s.kubectl_with(
         &["run", "rude", "--image=box:1", "--", "sh", "-c", "trap '' TERM; sleep 1000"],
         "",
@@ -202,7 +202,7 @@ spec:
 }
 
 #[test]
-fn images_are_pulled_as_their_policy_says() {
+fn pulls_images_according_to_the_pull_policy() {
     let s = shared("node-pull");
     s.apply(
         r#"
@@ -292,7 +292,7 @@ spec: {containers: [{name: c, image: box:1, env: [{name: A, valueFrom: {configMa
 "#,
     );
     ready(&s, "told");
-    // No shell between: it would drop names that are none of its variables'.
+    // Run env without a shell, which would drop names that are not valid shell variables.
     let env = s.kubectl("exec told -- env").ok();
     let ip = s.field("pod told", "{.status.podIP}");
     for (name, value) in [
@@ -321,7 +321,7 @@ spec: {containers: [{name: c, image: box:1, env: [{name: A, valueFrom: {configMa
     }
     assert!(!env.contains("OPTIONAL="), "{env}");
     ready(&s, "curt");
-    let env = inside(&s, "curt", "env");
+    let env = exec(&s, "curt", "env");
     assert!(!env.contains("RED_IS") && env.contains("KUBERNETES_SERVICE_HOST"), "{env}");
     event(
         &s,
@@ -336,7 +336,7 @@ spec: {containers: [{name: c, image: box:1, env: [{name: A, valueFrom: {configMa
 }
 
 #[test]
-fn a_debugger_joins_a_running_pod() {
+fn debug_adds_an_ephemeral_container_to_a_running_pod() {
     let s = shared("node-debug");
     s.deploy("web", "app:1", 1);
     let pod = s.field("pods -l app=web", "{.items[0].metadata.name}");
@@ -351,6 +351,6 @@ fn a_debugger_joins_a_running_pod() {
         |state| !state.is_empty(),
     );
     let seen = s.kubectl(&format!("exec {pod} -c probe -- ps")).ok();
-    assert!(seen.contains("httpd"), "it sees the target's processes: {seen}");
+    assert!(seen.contains("httpd"), "the target's processes are not listed: {seen}");
     assert_eq!(s.field(&format!("pod {pod}"), "{.status.containerStatuses[0].restartCount}"), "0");
 }

@@ -1,13 +1,13 @@
-//! Limits: control groups, what a node refuses, what it evicts, and resources that change.
+//! Limits: cgroups, rejected Pods, evictions, and resizes.
 
 use std::path::{Path, PathBuf};
 
 use e2e::{Session, shared, until};
 use serde_json::Value;
 
-use super::{event, inside, ready};
+use super::{event, exec, ready};
 
-/// The path of a Pod's control group, in one hierarchy of version 1 or in the only one of version 2.
+/// Returns the path of a Pod's cgroup: in the controller's hierarchy for cgroup v1, in the only one for v2.
 fn group(s: &Session<'_>, controller: &str, class: &str, pod: &str) -> PathBuf {
     let uid = s.field(&format!("pod {pod}"), "{.metadata.uid}");
     let root = Path::new("/sys/fs/cgroup");
@@ -24,7 +24,7 @@ fn number(path: &Path) -> i64 {
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(-1)
 }
 
-/// A group's memory limit in bytes and its CPU quota in microseconds of 100 ms; -1 is none.
+/// Returns a cgroup's memory limit in bytes and its CPU quota in microseconds per 100 ms. -1 means no limit.
 fn limits(s: &Session<'_>, class: &str, pod: &str) -> (i64, i64) {
     let memory = group(s, "memory", class, pod);
     let memory = [memory.join("memory.limit_in_bytes"), memory.join("memory.max")];
@@ -36,7 +36,7 @@ fn limits(s: &Session<'_>, class: &str, pod: &str) -> (i64, i64) {
 }
 
 #[test]
-fn pods_are_held_to_their_limits_by_class() {
+fn pod_cgroups_have_limits_of_their_qos_class() {
     let s = shared("node-classes");
     s.apply(
         r#"
@@ -69,15 +69,15 @@ spec: {restartPolicy: Never, containers: [{name: c, image: box:1, command: [sh, 
         ready(&s, pod);
         assert_eq!(s.field(&format!("pod {pod}"), "{.status.qosClass}"), class);
         assert_eq!(limits(&s, directory, pod), wanted, "{pod}");
-        // The runtime's own group of the container is in the Pod's.
+        // The container's cgroup is inside the Pod's.
         let inner = std::fs::read_dir(group(&s, "memory", directory, pod)).unwrap();
         assert!(inner.flatten().filter(|e| e.path().is_dir()).count() >= 2, "{pod}");
     }
     let score =
-        |pod: &str| inside(&s, pod, "cat /proc/self/oom_score_adj").trim().parse::<i32>().unwrap();
+        |pod: &str| exec(&s, pod, "cat /proc/self/oom_score_adj").trim().parse::<i32>().unwrap();
     assert_eq!(score("none"), 1000);
     assert!((3..1000).contains(&score("some")));
-    // Classes share what is not enough for all: who asks for nothing gets least.
+    // BestEffort Pods get the smallest CPU share.
     let shares = |class: &str| {
         let parent = group(&s, "cpu", class, "none");
         let parent = parent.parent().unwrap();
@@ -102,7 +102,7 @@ spec: {restartPolicy: Never, containers: [{name: c, image: box:1, command: [sh, 
 }
 
 #[test]
-fn a_node_refuses_what_does_not_fit_it() {
+fn node_rejects_pods_that_do_not_fit() {
     let s = shared("node-refusals");
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let pod = |name: &str, more: &str| {
@@ -139,14 +139,14 @@ fn a_node_refuses_what_does_not_fit_it() {
             |seen| seen == format!("Failed/{reason}"),
         );
         event(&s, name, reason, message);
-        let said = s.field(&format!("pod {name}"), "{.status.message}");
-        assert!(said.starts_with(&format!("Pod was rejected: {message}")), "{said}");
+        let output = s.field(&format!("pod {name}"), "{.status.message}");
+        assert!(output.starts_with(&format!("Pod was rejected: {message}")), "{output}");
         assert!(s.kubectl(&format!("get pod {name}")).ok().contains(reason));
     }
 }
 
 #[test]
-fn a_pod_that_writes_more_than_it_may_is_evicted() {
+fn evicts_a_pod_that_exceeds_its_storage_limit() {
     let s = shared("node-storage");
     s.apply(
         r#"
@@ -170,7 +170,7 @@ spec:
         ("layer", "/x", "Container c exceeded its local ephemeral storage limit \"1Mi\". "),
     ] {
         ready(&s, pod);
-        inside(&s, pod, &format!("head -c 3000000 /dev/zero >{file}"));
+        exec(&s, pod, &format!("head -c 3000000 /dev/zero >{file}"));
         s.until(
             &format!("get pod {pod} -o jsonpath={{.status.phase}}/{{.status.reason}}"),
             |seen| seen == "Failed/Evicted",
@@ -183,7 +183,7 @@ spec:
 }
 
 #[test]
-fn a_running_container_is_given_other_resources() {
+fn resizes_a_running_container() {
     let s = shared("node-resize");
     s.apply(
         r#"
@@ -221,7 +221,7 @@ spec:
     });
     assert_eq!(limits(&s, "burstable", "sized"), (64 << 20, 20_000));
     assert_eq!(status()["containerStatuses"][0]["restartCount"], 0);
-    // Memory acts after a restart here, as the policy says.
+    // A memory resize restarts the container, as its resizePolicy demands.
     ask(r#"{"limits":{"memory":"96Mi"}}"#).ok();
     until("a restart", || {
         let status = status();
@@ -231,10 +231,10 @@ spec:
     });
     assert_eq!(limits(&s, "burstable", "sized").0, 96 << 20);
     event(&s, "sized", "Killing", "Container c resize requires restart");
-    // More than its node has the API refuses, and what was given stays.
+    // The API rejects a resize beyond the node's capacity, and the old resources stay.
     let refused = ask(r#"{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}"#).refused();
-    let told = "node didn't have enough allocatable resources: cpu, requested: 1000000";
-    assert!(refused.contains(told), "{refused}");
+    let cause = "node didn't have enough allocatable resources: cpu, requested: 1000000";
+    assert!(refused.contains(cause), "{refused}");
     let status = status();
     assert_eq!(status["containerStatuses"][0]["allocatedResources"]["cpu"], "100m");
     assert!(condition(&status, "PodResizePending").is_none(), "{status}");

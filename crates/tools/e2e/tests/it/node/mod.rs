@@ -1,4 +1,4 @@
-//! Behaviour of a node towards its Pods.
+//! Behaviour of a node: containers, limits, network, restarts, security, the kubelet's server, and volumes.
 
 mod containers;
 mod limits;
@@ -12,7 +12,7 @@ use e2e::Session;
 
 /// Runs a shell script in a Pod's first container.
 #[track_caller]
-fn inside(s: &Session<'_>, pod: &str, script: &str) -> String {
+fn exec(s: &Session<'_>, pod: &str, script: &str) -> String {
     s.kubectl_with(&["exec", pod, "--", "sh", "-c", script], "").ok()
 }
 
@@ -22,7 +22,7 @@ fn ready(s: &Session<'_>, pod: &str) {
     assert!(ran.code == Some(0), "{ran}\n{}", s.kubectl(&format!("describe pod {pod}")));
 }
 
-/// Waits for an Event about a Pod, by its reason, whose message has a part.
+/// Waits for an Event about a Pod with this reason whose message contains `part`.
 #[track_caller]
 fn event(s: &Session<'_>, pod: &str, reason: &str, part: &str) {
     let line = format!(
@@ -31,7 +31,7 @@ fn event(s: &Session<'_>, pod: &str, reason: &str, part: &str) {
     s.until(&line, |text| text.contains(part));
 }
 
-/// The lines of a text that come in the order in which they are wanted.
+/// Asserts that a text has these lines in this order. Other lines may be between them.
 #[track_caller]
 fn in_order(text: &str, wanted: &[&str]) {
     let mut lines = text.lines();

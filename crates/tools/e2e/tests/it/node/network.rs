@@ -1,11 +1,11 @@
 //! The network and the resolver of a Pod.
 
-use e2e::{asking, shared, until};
+use e2e::{fetch_script, shared, until};
 
-use super::{inside, ready};
+use super::{exec, ready};
 
 #[test]
-fn a_pods_resolver_is_as_its_policy_says() {
+fn resolv_conf_follows_the_dns_policy() {
     let s = shared("node-resolver");
     s.apply(
         r#"
@@ -33,7 +33,7 @@ spec: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet, containers: [{name
     let lines = |pod: &str| {
         ready(&s, pod);
         let mut lines: Vec<String> =
-            inside(&s, pod, "cat /etc/resolv.conf").lines().map(|l| l.trim().to_owned()).collect();
+            exec(&s, pod, "cat /etc/resolv.conf").lines().map(|l| l.trim().to_owned()).collect();
         lines.retain(|line| !line.is_empty());
         lines.sort();
         lines
@@ -54,7 +54,7 @@ spec: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet, containers: [{name
 }
 
 #[test]
-fn cluster_names_have_every_kind_of_record() {
+fn cluster_dns_serves_every_kind_of_record() {
     let s = shared("node-records");
     s.apply(
         r#"
@@ -106,14 +106,14 @@ spec: {type: ExternalName, externalName: plain.node-records.svc.cluster.local}
             if ran.stdout.contains(&answer) { Ok(()) } else { Err(ran.to_string()) }
         });
     }
-    // Short names go through the search path, up to five dots.
+    // Names with fewer than five dots use the search path.
     for name in ["plain", "plain.node-records", "plain.node-records.svc"] {
         assert!(s.fetch(name, "80").starts_with("version 1"), "{name}");
     }
 }
 
 #[test]
-fn a_host_port_leads_to_its_pod() {
+fn host_port_reaches_its_pod_until_deletion() {
     let s = shared("node-hostport");
     s.apply(
         r#"
@@ -159,7 +159,7 @@ spec: {type: NodePort, internalTrafficPolicy: Local, externalTrafficPolicy: Loca
     s.fetch("near", "80");
     let port = s.field("service near", "{.spec.ports[0].nodePort}");
     s.fetch("192.0.2.10", &port);
-    // A Pod reaches itself by its Service.
+    // A Pod reaches itself through its Service.
     s.apply(
         r#"
 apiVersion: v1
@@ -174,8 +174,8 @@ spec: {selector: {app: self}, ports: [{port: 80, targetPort: 8080}]}
 "#,
     );
     ready(&s, "self");
-    let ask = asking("mirror", "80");
-    until("an answer of itself", || {
+    let ask = fetch_script("mirror", "80");
+    until("an answer from the Pod itself", || {
         let ran = s.kubectl_with(&["exec", "self", "--", "sh", "-c", &ask], "");
         if ran.stdout.starts_with("version 1 on self") { Ok(()) } else { Err(ran.to_string()) }
     });

@@ -1,10 +1,10 @@
-//! Clusters of their own: what a kubelet that is killed, configured otherwise or left alone does.
+//! A kubelet that is killed, reconfigured, or without an API server. Each test has its own cluster.
 
 use std::fs;
 
-use e2e::{Cluster, Session, beside_others, until};
+use e2e::{Cluster, Session, share_machine, until};
 
-use super::{event, inside, ready};
+use super::{event, exec, ready};
 
 fn pods(s: &Session<'_>) -> String {
     let line = "{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{\"\\n\"}";
@@ -12,11 +12,11 @@ fn pods(s: &Session<'_>) -> String {
     s.kubectl_with(&["get", "pods", "-o", &path], "").ok()
 }
 
-/// Gives the kubelet other settings and starts it again.
+/// Replaces fields of the kubelet's configuration and restarts the kubelet.
 fn configure(cluster: &Cluster, lines: &str) {
     let path = cluster.root().join("var/lib/kubelet/config.yaml");
     let text = fs::read_to_string(&path).unwrap();
-    // The first line of what is replaced says which field it is.
+    // The unindented lines name the fields to replace.
     let fields: Vec<&str> =
         lines.lines().filter(|l| !l.starts_with(' ')).filter_map(|l| l.split(':').next()).collect();
     let mut kept = String::new();
@@ -36,11 +36,11 @@ fn configure(cluster: &Cluster, lines: &str) {
 
 #[test]
 fn restarted_kubelet_adopts_pods_evicts_and_runs_static_pods() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("node");
     cluster.up().ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     s.apply(
         r#"
 apiVersion: v1
@@ -58,16 +58,16 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
     ready(&s, "asked");
     let before = pods(&s);
     cluster.kill("agent");
-    // It has been back once it does something new.
+    // A new Pod shows that the kubelet runs again.
     s.kubectl("run fresh --image=box:1").ok();
     ready(&s, "fresh");
-    // It asks for no memory either, and could be evicted first.
+    // Delete the Pod: it requests no memory and could be evicted first.
     s.kubectl("delete pod fresh --now").ok();
     for line in before.lines() {
-        assert!(pods(&s).contains(line), "{line} is not as it was:\n{}", pods(&s));
+        assert!(pods(&s).contains(line), "{line} has changed:\n{}", pods(&s));
     }
 
-    // Without an API server, static Pods come all the same.
+    // Static Pods start without an API server.
     cluster.kill("control-plane");
     let place = cluster.directory.join("alone");
     let manifest = format!(
@@ -79,7 +79,7 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
     until("the static Pod", || fs::read_to_string(place.join("up")).map_err(|e| e.to_string()));
     fs::remove_file(&file).unwrap();
 
-    // A node that is short of memory says so, is tainted, and ends first who uses more than was asked for.
+    // A node under memory pressure reports it, is tainted, and first evicts Pods that exceed their requests.
     s.until("get pods", |rows| rows.contains("stays"));
     configure(
         &cluster,
@@ -121,7 +121,7 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
         |status| status == "False",
     );
 
-    // Unused images go when their disk is fuller than it may be.
+    // Unused images are deleted when their disk is too full.
     cluster.build_image("unused:1", &["sleep", "1"]);
     let images = || s.field("nodes", "{.items[0].status.images[*].names[*]}");
     until("the image", || if images().contains("unused:1") { Ok(()) } else { Err(images()) });
@@ -129,7 +129,9 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
         &cluster,
         "evictionHard:\n  imagefs.available: 99%\nevictionPressureTransitionPeriod: 5s\n",
     );
-    until("no image", || if images().contains("unused:1") { Err(images()) } else { Ok(()) });
+    until("the deletion of the image", || {
+        if images().contains("unused:1") { Err(images()) } else { Ok(()) }
+    });
     s.until(
         "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"DiskPressure\")].status}",
         |status| status == "True",
@@ -139,18 +141,18 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
 
 #[test]
 fn uses_another_cni_configuration_once_it_is_written() {
-    let _turn = beside_others();
+    let _turn = share_machine();
     let cluster = Cluster::new("cni");
     cluster.up().ok();
     cluster.build_images();
-    let s = Session::own(&cluster);
+    let s = Session::in_default_namespace(&cluster);
     let address = |pod: &str| {
         s.kubectl(&format!("run {pod} --image=app:1")).ok();
         ready(&s, pod);
         s.field(&format!("pod {pod}"), "{.status.podIP}")
     };
     assert!(address("before").starts_with("10.244."));
-    // Any plugin serves; this one is at hand. What is first by name counts.
+    // Use our plugin with another range. The runtime uses the configuration that is first by name.
     let place = cluster.root().join("etc/cni/net.d/00-other.conflist");
     let leases = cluster.directory.join("leases");
     let other = format!(
@@ -158,7 +160,7 @@ fn uses_another_cni_configuration_once_it_is_written() {
             "subnets": ["10.99.0.0/24"], "clusterCIDRs": ["10.99.0.0/24"], "dataDir": "{}"}}]}}"#,
         leases.display()
     );
-    // containerd looks when a file there is written to, and not when one is moved there.
+    // containerd reloads when a file is written in the directory, and not when one is moved there.
     fs::write(&place, other).unwrap();
     let mut count = 0;
     until("an address of the other network", || {
@@ -168,8 +170,8 @@ fn uses_another_cni_configuration_once_it_is_written() {
     });
     let pod = format!("other{count}");
     let lookup = "nslookup kubernetes.default.svc.cluster.local";
-    assert!(inside(&s, &pod, lookup).contains("10.96.0.1"));
-    // An agent that starts beside it leaves it in place.
+    assert!(exec(&s, &pod, lookup).contains("10.96.0.1"));
+    // A restarted agent keeps the other configuration.
     cluster.kill("agent");
     assert!(address("after").starts_with("10.99.0."));
     assert!(place.exists());

@@ -1,11 +1,11 @@
-//! Security contexts: what a container may do.
+//! Security contexts, namespaces and isolation of Pods.
 
 use e2e::shared;
 
-use super::{event, inside, ready};
+use super::{event, exec, ready};
 
 #[test]
-fn a_container_may_do_what_its_context_says_and_no_more() {
+fn container_has_exactly_the_rights_of_its_security_context() {
     let s = shared("node-security");
     s.apply(
         r#"
@@ -33,8 +33,8 @@ spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: "65536"}]}, cont
 "#,
     );
     ready(&s, "bound");
-    assert_eq!(inside(&s, "bound", "id").trim(), "uid=7 gid=8 groups=8");
-    let status = inside(&s, "bound", "cat /proc/self/status");
+    assert_eq!(exec(&s, "bound", "id").trim(), "uid=7 gid=8 groups=8");
+    let status = exec(&s, "bound", "cat /proc/self/status");
     for line in
         ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1", "Seccomp:\t2"]
     {
@@ -42,7 +42,7 @@ spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: "65536"}]}, cont
     }
     s.kubectl("exec bound -- touch /x").refused();
     assert_eq!(
-        inside(&s, "bound", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start").trim(),
+        exec(&s, "bound", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start").trim(),
         "1000"
     );
     let of = |container: &str, file: &str| {
@@ -53,20 +53,20 @@ spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: "65536"}]}, cont
         plain.contains("Seccomp:\t0") && plain.contains("CapBnd:\t00000000a80425fb"),
         "{plain}"
     );
-    assert!(of("plain", "/proc/mounts").contains("/proc/sys "), "it is read-only there");
+    assert!(of("plain", "/proc/mounts").contains("/proc/sys "), "/proc/sys is not read-only");
     let free = of("free", "/proc/self/status");
     assert!(
         !free.contains("CapEff:\t00000000a80425fb") && free.contains("NoNewPrivs:\t0"),
         "{free}"
     );
-    assert!(!of("free", "/proc/mounts").contains("/proc/sys "), "nothing is masked");
+    assert!(!of("free", "/proc/mounts").contains("/proc/sys "), "/proc/sys is masked");
     event(&s, "root", "Failed", "Error: container has runAsNonRoot and image will run as root");
     s.until("get pod unsafe", |row| row.contains("SysctlForbidden"));
     event(&s, "unsafe", "SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted");
 }
 
 #[test]
-fn a_pod_shares_the_hosts_namespaces_only_where_it_says_so() {
+fn pod_shares_only_the_namespaces_of_its_spec() {
     let s = shared("node-namespaces");
     s.apply(
         r#"
@@ -92,17 +92,17 @@ spec: {hostname: me, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip:
         ready(&s, pod);
     }
     let namespace = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
-    let seen = |pod: &str, kind: &str| inside(&s, pod, &format!("stat -c %N /proc/self/ns/{kind}"));
+    let seen = |pod: &str, kind: &str| exec(&s, pod, &format!("stat -c %N /proc/self/ns/{kind}"));
     for kind in ["pid", "ipc"] {
         let of_host = namespace(kind).display().to_string();
         assert!(seen("host", kind).contains(&of_host), "{kind}");
         assert!(!seen("own", kind).contains(&of_host), "{kind}");
     }
-    assert_eq!(inside(&s, "host", "hostname"), s.on_node("hostname", &[]).ok());
-    assert!(inside(&s, "shared", "ps").contains("httpd"));
-    assert!(!inside(&s, "own", "ps").contains("httpd"));
-    assert_eq!(inside(&s, "own", "hostname").trim(), "me.sub.node-namespaces.svc.cluster.local");
-    let hosts = inside(&s, "own", "cat /etc/hosts");
+    assert_eq!(exec(&s, "host", "hostname"), s.on_node("hostname", &[]).ok());
+    assert!(exec(&s, "shared", "ps").contains("httpd"));
+    assert!(!exec(&s, "own", "ps").contains("httpd"));
+    assert_eq!(exec(&s, "own", "hostname").trim(), "me.sub.node-namespaces.svc.cluster.local");
+    let hosts = exec(&s, "own", "cat /etc/hosts");
     assert!(
         hosts.contains("192.0.2.99\tother")
             && hosts.contains("me.sub.node-namespaces.svc.cluster.local\tme"),
@@ -110,10 +110,9 @@ spec: {hostname: me, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip:
     );
 }
 
-/// The namespace is `restricted`: what PodSecurity leaves to the API's validation and to the kubelet is refused by
-/// them.
+/// Covers a `restricted` namespace: validation and the kubelet reject what PodSecurity does not check.
 #[test]
-fn refuses_isolation_that_the_node_does_not_have() {
+fn rejects_isolation_that_the_node_does_not_support() {
     let s = shared("node-isolation");
     s.kubectl("label namespace node-isolation pod-security.kubernetes.io/enforce=restricted").ok();
     let pod = |name: &str, of_pod: &str, of_container: &str| {
@@ -162,8 +161,8 @@ spec:
         ),
     ] {
         let manifest = pod("bad", of_pod, &of_container);
-        let said = s.kubectl_with(&["apply", "-f", "-"], &manifest).refused();
-        assert!(said.contains(words), "{said}");
+        let output = s.kubectl_with(&["apply", "-f", "-"], &manifest).refused();
+        assert!(output.contains(words), "{output}");
     }
     let windows = "os: {name: windows}\n  securityContext: {runAsNonRoot: true}";
     s.apply(&pod("windows", windows, "imagePullPolicy: Never"));
@@ -179,7 +178,7 @@ spec:
     let node = s.get("nodes");
     let features = &node["items"][0]["status"]["features"];
     let handlers = &node["items"][0]["status"]["runtimeHandlers"];
-    eprintln!("the runtime's features: {features}; of its handlers: {handlers}");
+    eprintln!("the features of the runtime: {features}; the features of its handlers: {handlers}");
     if features["supplementalGroupsPolicy"] != true {
         s.until("get pod strict", |row| row.contains("SupplementalGroupsPolicyNotSupported"));
     }

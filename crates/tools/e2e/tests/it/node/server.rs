@@ -1,10 +1,10 @@
-//! The kubelet's own server, its logs, and what the node says of itself.
+//! The kubelet's server, container logs, the Node status, and static Pods.
 
 use std::fs;
 
 use e2e::{shared, until};
 
-use super::{inside, ready};
+use super::{exec, ready};
 
 #[test]
 fn kubelet_authorizes_requests_by_the_api_server() {
@@ -18,7 +18,7 @@ fn kubelet_authorizes_requests_by_the_api_server() {
     };
     s.kubectl("create serviceaccount reader").ok();
     let token = s.kubectl("create token reader").ok();
-    // kubectl's words for a 401.
+    // kubectl's message for status 401.
     let unknown = ask("nonsense", "/pods").refused();
     assert!(unknown.contains("the server has asked for the client to provide credentials"));
     let refused = ask(&token, "/pods").refused();
@@ -42,9 +42,9 @@ fn kubelet_authorizes_requests_by_the_api_server() {
 }
 
 #[test]
-fn logs_are_shown_as_asked_and_rotated() {
+fn logs_honours_its_flags_and_follows_rotation() {
     let s = shared("node-logs");
-    // The two streams are read side by side: what follows at once on the other may come first.
+    // stdout and stderr are read concurrently, so pause between lines to keep their order.
     let script = "echo one; sleep 0.5; echo two >&2; sleep 2; echo three; while [ ! -e /tmp/go ]; do sleep 0.1; done; seq 1 900000; while :; do echo tick; sleep 0.5; done";
     s.kubectl_with(&["run", "talker", "--image=box:1", "--command", "--", "sh", "-c", script], "")
         .ok();
@@ -57,7 +57,7 @@ fn logs_are_shown_as_asked_and_rotated() {
     assert_eq!(logs(&format!("--since-time={third}")), "three\n");
     assert_eq!(logs("--since=1h"), "one\ntwo\nthree\n");
     let mut follow = s.start("logs -f talker --tail=1");
-    inside(&s, "talker", "touch /tmp/go");
+    exec(&s, "talker", "touch /tmp/go");
     let uid = s.field("pod talker", "{.metadata.uid}");
     let place = s.cluster.root().join(format!("var/log/pods/node-logs_talker_{uid}/talker"));
     until("a rotated log", || {
@@ -65,13 +65,13 @@ fn logs_are_shown_as_asked_and_rotated() {
             fs::read_dir(&place).unwrap().flatten().map(|e| e.file_name()).collect();
         if names.len() > 1 { Ok(()) } else { Err(format!("{names:?}")) }
     });
-    // Who follows goes on with the new file.
-    follow.line(|line| line == "tick");
+    // `logs -f` continues with the new file.
+    follow.wait_for_line(|line| line == "tick");
     s.until("logs talker --tail=1", |text| text == "tick\n");
 }
 
 #[test]
-fn a_node_says_what_it_is_and_has() {
+fn node_reports_conditions_capacity_lease_and_events() {
     let s = shared("node-status");
     let node = &s.get("nodes")["items"][0].clone();
     let name = node["metadata"]["name"].as_str().unwrap();
@@ -146,7 +146,7 @@ fn a_node_says_what_it_is_and_has() {
 }
 
 #[test]
-fn a_static_pod_follows_its_file() {
+fn static_pod_follows_its_manifest_file() {
     let s = shared("node-static");
     let node = s.field("nodes", "{.items[0].metadata.name}");
     let file = s.cluster.root().join("etc/kubernetes/manifests/still.yaml");
@@ -165,7 +165,7 @@ fn a_static_pod_follows_its_file() {
     fs::write(&file, manifest("one")).unwrap();
     s.until(&format!("get pod {pod}"), |row| row.contains("Running"));
     let first = uid();
-    // A half of a file changes nothing.
+    // A partial manifest changes nothing.
     fs::write(&file, &manifest("two")[..70]).unwrap();
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(uid(), first);
@@ -175,7 +175,7 @@ fn a_static_pod_follows_its_file() {
         if ran.stdout == "two\n" { Ok(()) } else { Err(ran.to_string()) }
     });
     assert_ne!(uid(), first);
-    // A mirror that is deleted comes back, and its Pod never went.
+    // A deleted mirror Pod is created again, and its containers keep running.
     let started =
         s.field(&format!("pod {pod}"), "{.status.containerStatuses[0].state.running.startedAt}");
     s.kubectl(&format!("delete pod {pod} --wait=false")).ok();

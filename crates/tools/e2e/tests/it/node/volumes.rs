@@ -1,10 +1,10 @@
-//! Volumes: what is in them, who may read and write it, and how it changes.
+//! Volumes: contents, permissions, updates and errors.
 
 use std::time::{Duration, Instant};
 
 use e2e::shared;
 
-use super::{event, inside, ready};
+use super::{event, exec, ready};
 
 #[test]
 fn volumes_have_their_contents_modes_and_owners() {
@@ -50,22 +50,22 @@ spec:
         host.display()
     ));
     ready(&s, "full");
-    let see = |script: &str| inside(&s, "full", script);
+    let see = |script: &str| exec(&s, "full", script);
     assert_eq!(see("id").trim(), "uid=1000 gid=3000 groups=2000,3000,4000");
     assert_eq!(see("cat /c/sub/a /s/S /p/A /p/S /p/name /one/a"), "onehushonehushfullone");
     assert_eq!(see("cat /d/labels; echo; cat /d/cpu"), "l=\"v1\"\n50");
     assert_eq!(see("ls /o"), "");
-    // What is the Pod's to write, it may write, below a subPath too, with the Pod's group.
+    // Writable volumes, also below a subPath, belong to the Pod's fsGroup.
     assert_eq!(
         see("for d in e m below named; do touch /$d/x && stat -c %g /$d/x; done"),
         "2000\n".repeat(4)
     );
     assert_eq!(see("ls /e"), "full\nin\nx\n");
-    // What the API says, it may only read.
+    // Volumes with API objects, and the read-only hostPath, are not writable.
     for place in ["c", "s", "d", "p", "h", "one"] {
         let ran =
             s.kubectl_with(&["exec", "full", "--", "sh", "-c", &format!("echo >/{place}/a")], "");
-        assert_ne!(ran.code, Some(0), "{place} could be written to");
+        assert_ne!(ran.code, Some(0), "{place} is writable");
     }
     let modes = see("stat -L -c '%a %u %g' /c/sub/a /c/file /p/token /s/S");
     assert_eq!(modes, "440 0 2000\n444 0 2000\n640 1000 2000\n644 0 2000\n");
@@ -123,14 +123,11 @@ spec:
     ];
     e2e::until("the new content", || {
         let ran = s.kubectl_with(&line, "");
-        // What is mounted as a file stays as it was.
+        // A file mounted by subPath is not updated.
         if ran.stdout == "222l=\"2\"2A\nC\n1" { Ok(()) } else { Err(ran.to_string()) }
     });
     let took = started.elapsed();
-    assert!(
-        took < Duration::from_secs(30),
-        "it is followed, not looked for now and then: {took:?}"
-    );
+    assert!(took < Duration::from_secs(30), "the kubelet polls instead of watching: {took:?}");
 }
 
 #[test]
@@ -181,7 +178,7 @@ spec: {{volumes: [{{name: v, {volume}}}], containers: [{{name: c, image: box:1, 
     for name in ["file", "made", "device"] {
         ready(&s, name);
     }
-    assert_eq!(inside(&s, "file", "cat /v"), "text");
+    assert_eq!(exec(&s, "file", "cat /v"), "text");
     s.kubectl("create configmap missing --from-literal=a=b").ok();
     ready(&s, "map");
 }

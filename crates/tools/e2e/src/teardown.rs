@@ -1,5 +1,5 @@
-//! Takes clusters down when their test program ends, and those that an earlier one left because even its taker was
-//! killed.
+//! Takes clusters down when their test program ends, and cleans up after earlier test programs whose teardown process
+//! was killed too.
 
 use std::{
     fs::File,
@@ -12,8 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::cluster::binary;
 
-/// Waits for its standard input to be closed, which the kernel does even if the test program is killed. The cluster's
-/// own copy of the binary is the one that knows what that cluster made.
+/// The teardown script. It waits until its standard input is closed, which the kernel does even if the test program is
+/// killed. It prefers the cluster's own copy of the binary, because another version may not know all of its objects.
 const TAKE_DOWN: &str = r#"
 trap '' INT TERM HUP
 read -r _
@@ -26,14 +26,17 @@ ip netns delete "$name"
 rm -rf --one-file-system "$2"
 "#;
 
-/// Starts the process that takes the cluster of this directory down once its standard input is closed.
+/// Starts the process that takes the cluster of a directory down once its standard input is closed.
 pub(crate) fn start(directory: &Path) -> Child {
     let lock = lock(directory).unwrap_or_else(|e| panic!("locking {}: {e}", directory.display()));
-    take(directory, lock.unwrap_or_else(|| panic!("{} is another's", directory.display())))
+    spawn(
+        directory,
+        lock.unwrap_or_else(|| panic!("{} is locked by another process", directory.display())),
+    )
 }
 
-/// Takes down what is nobody's any more: its test program, whose pid is in its name, is gone, and so is its taker,
-/// which held the directory's lock.
+/// Takes down abandoned clusters: the test program, whose pid is in the directory's name, has ended, and no teardown
+/// process holds the directory's lock.
 pub(crate) fn sweep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -45,9 +48,9 @@ pub(crate) fn sweep() {
         for entry in all.filter(|entry| entry.file_name().to_str().is_some_and(left)) {
             let directory = entry.path();
             if let Ok(Some(lock)) = lock(&directory) {
-                let mut taker = take(&directory, lock);
-                drop(taker.stdin.take());
-                let _ = taker.wait();
+                let mut process = spawn(&directory, lock);
+                drop(process.stdin.take());
+                let _ = process.wait();
             }
         }
     });
@@ -62,10 +65,11 @@ fn lock(directory: &Path) -> std::io::Result<Option<File>> {
     }
 }
 
-/// The lock is the process's standard error: that keeps it for as long as the process lives, and not longer.
-fn take(directory: &Path, lock: File) -> Child {
-    let mut taker = Command::new("sh");
-    taker.args(["-c", TAKE_DOWN, "sh"]).arg(binary()).arg(directory);
-    taker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(lock);
-    taker.spawn().unwrap_or_else(|e| panic!("starting sh: {e}"))
+/// Starts the teardown script. The lock file is its standard error, so the lock is held exactly while the process
+/// lives.
+fn spawn(directory: &Path, lock: File) -> Child {
+    let mut process = Command::new("sh");
+    process.args(["-c", TAKE_DOWN, "sh"]).arg(binary()).arg(directory);
+    process.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(lock);
+    process.spawn().unwrap_or_else(|e| panic!("starting sh: {e}"))
 }
