@@ -16,11 +16,10 @@ use bootstrap_core::{
 use serde_json::Value;
 
 fn golden(name: &str) -> Option<String> {
-    let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../../shared/reference/golden/kubeadm");
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../../../shared/reference/golden/kubeadm");
-    let text = [dir, beside].iter().find_map(|d| fs::read_to_string(d.join(name)).ok());
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut above =
+        root.ancestors().map(|dir| dir.join("shared/reference/golden/kubeadm").join(name));
+    let text = above.find_map(|file| fs::read_to_string(file).ok());
     if text.is_none() {
         eprintln!("not compared: there is no golden {name}");
     }
