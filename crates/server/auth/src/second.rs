@@ -1,8 +1,9 @@
 //! Secondary authorization: the checks of upstream's API server besides the one in the filter chain.
 //!
 //! [`SECOND`] lists all of them. Handlers do not know the rows: at each [`Moment`] of a request they call
-//! [`AuthorizedRequest::at`], which runs the rows for the resource. Admission plugins and impersonation run their rows themselves,
-//! because a flag can disable a plugin and impersonation precedes the handler. These rows are listed for completeness.
+//! [`AuthorizedRequest::at`], which runs the rows for the resource. Admission plugins and impersonation run their rows
+//! themselves, because a flag can disable a plugin and impersonation precedes the handler. These rows are listed for
+//! completeness.
 
 mod claims;
 mod create;
