@@ -106,6 +106,7 @@ fn rejects_riddles_and_long_lines() {
         ("/// Whether it is so.\nfn f() {}\n".to_owned(), 1),
         ("//! What this is.\n".to_owned(), 1),
         ("/// Returns it.\n/// What else.\nfn f() {}\n".to_owned(), 0),
+        ("/// Returns it.\n///\n/// What else.\nfn f() {}\n".to_owned(), 1),
         ("// Whether a plain comment may.\n".to_owned(), 0),
         ("/// One-shot tasks.\n".to_owned(), 1),
         (format!("// {long}\n"), 1),

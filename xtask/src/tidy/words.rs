@@ -1,9 +1,9 @@
-//! Rules for comments: the summary of a doc comment begins with a verb or a noun, and no line is too long.
+//! Rules for comments: each paragraph of a doc comment begins with a verb or a noun, and no line is too long.
 
 use super::sources::{File, before_tests, is_test};
 
-/// Words that must not begin the summary of a doc comment. A summary that begins with one of them is a riddle until the
-/// end of the sentence.
+/// Words that must not begin a paragraph of a doc comment. A sentence that begins with one of them is a riddle until
+/// its end.
 const OPENINGS: [&str; 15] = [
     "What", "Who", "Whom", "Whose", "Whoever", "Whatever", "Whether", "How", "Where", "Of", "One",
     "Such", "Nobody", "Somebody", "That",
@@ -26,8 +26,8 @@ pub(super) fn problems(file: &File) -> Vec<String> {
         return Vec::new();
     }
     let shown = file.path.display();
-    let riddles = summaries(&file.text).filter_map(|(number, summary)| {
-        let word = summary.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    let riddles = openings(&file.text).filter_map(|(number, opening)| {
+        let word = opening.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         OPENINGS.contains(&word).then(|| {
             format!(
                 "{shown}:{number}: a doc comment begins with {word:?}; begin with a verb or a noun"
@@ -47,18 +47,15 @@ pub(super) fn problems(file: &File) -> Vec<String> {
     riddles.chain(long).collect()
 }
 
-/// Returns the first lines of doc comments, with their numbers.
-fn summaries(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let comment = |line: &'_ str| -> Option<usize> {
-        let line = line.trim_start();
-        ["///", "//!"].iter().any(|mark| line.starts_with(mark)).then_some(3)
-    };
-    let mut was_comment = false;
+/// Returns the first lines of the paragraphs of doc comments, with their numbers.
+fn openings(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_within = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
-        let is_first = !was_comment;
-        let mark = comment(line);
-        was_comment = mark.is_some();
-        mark.filter(|_| is_first).map(|mark| (at + 1, line.trim_start()[mark..].trim()))
+        let line = line.trim_start();
+        let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
+        let is_first = !is_within;
+        is_within = comment.is_some_and(|comment| !comment.is_empty());
+        comment.filter(|_| is_first).map(|comment| (at + 1, comment))
     })
 }
 

@@ -8,7 +8,7 @@
 //! dropped. With [`Fill::Zeroes`] and [`Fill::Defaults`], a `null` is dropped if its member is not nullable and has no
 //! default.
 //!
-//! One [`Budget`] bounds depth and memory, including filled-in values. The caller bounds the length of the text.
+//! A single [`Budget`] bounds depth and memory, including filled-in values. The caller bounds the length of the text.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

@@ -8,8 +8,8 @@
 //! Invariants: a template accesses nothing but its own text and data. [`Limits`] bounds its steps, output and depth, so
 //! that an untrusted template can neither block a thread nor fill the memory.
 //!
-//! One difference is inherent: Go strings contain arbitrary bytes, Rust strings Unicode, so that cutting a string
-//! within a character gives U+FFFD. Complex numbers and addresses (`%p`) are not supported.
+//! A difference that remains: Go strings contain arbitrary bytes, Rust strings Unicode, so that cutting a string within
+//! a character gives U+FFFD. Complex numbers and addresses (`%p`) are not supported.
 
 mod ast;
 mod compare;

@@ -128,8 +128,9 @@ pub(crate) fn list(kind: &str, answers: &[Answer], now: i64) -> Value {
 /// Returns the answers as a Table. The metrics-server names no columns if there are no rows.
 pub(crate) fn table(answers: &[Answer], now: i64) -> Value {
     let column = |name: &str, format: &str, about: &str| {
-        let (kind, priority) = ("string", 0);
-        json!({"name": name, "type": kind, "format": format, "description": about, "priority": priority})
+        json!({
+            "name": name, "type": "string", "format": format, "description": about, "priority": 0,
+        })
     };
     let columns = [
         column("Name", "name", "Name of the resource"),

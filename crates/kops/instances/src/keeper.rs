@@ -193,11 +193,7 @@ async fn ensure_running(
             let command = background(command, &root.join("machine.log"))?;
             let failed = not_started(&command);
             // Tokio reaps the process, because a zombie would look alive.
-            let runtime = tokio::runtime::Handle::current();
-            let start = || {
-                let _inside = runtime.enter();
-                tokio::process::Command::from(command).spawn()
-            };
+            let start = || tokio::process::Command::from(command).spawn();
             let child = space::among(Processes::New, start)?.map_err(failed)?;
             let pid = child.id().unwrap_or_default();
             record(&pid_file(&root), pid)?;

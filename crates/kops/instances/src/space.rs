@@ -20,7 +20,7 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, setns, unshare},
 };
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{Error, link::INSIDE};
 
@@ -62,9 +62,12 @@ pub enum Processes {
     Of(i32),
 }
 
-/// Calls `start` in a thread whose child processes are in the given PID namespace.
+/// Calls `start` in a thread whose child processes are in the given PID namespace. The thread is in the caller's Tokio
+/// runtime, if there is one.
 pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let runtime = Handle::try_current().ok();
     let work = || -> Result<T, Error> {
+        let _inside = runtime.as_ref().map(Handle::enter);
         match processes {
             Processes::New => unshare(CloneFlags::CLONE_NEWPID)
                 .map_err(|e| Error::Other(format!("creating a PID namespace: {e}")))?,
@@ -138,9 +141,8 @@ pub fn make(space: &Space) -> Result<(), Error> {
         if from.is_dir() {
             fs::create_dir_all(to).map_err(Error::file("creating", to))?;
         }
-        mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|e| {
-            Error::File { operation: "mounting over", path: to.clone(), source: e.into() }
-        })?;
+        mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(|e| Error::file("mounting over", to)(e.into()))?;
     }
     for directory in &space.read_only {
         protect(directory)?;
@@ -185,9 +187,8 @@ fn protect(directory: &Path) -> Result<(), Error> {
 
 fn mount_empty(directory: &Path) -> Result<(), Error> {
     fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
-    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755")).map_err(
-        |e| Error::File { operation: "mounting over", path: directory.into(), source: e.into() },
-    )
+    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
+        .map_err(|e| Error::file("mounting over", directory)(e.into()))
 }
 
 /// Enters the namespaces of a process, except its PID namespace, in which the caller was started.
@@ -200,11 +201,7 @@ pub fn enter(pid: i32) -> Result<(), Error> {
     };
     let opened = SPACES.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
     for (file, flag, path) in opened {
-        setns(file, flag).map_err(|e| Error::File {
-            operation: "entering",
-            path,
-            source: e.into(),
-        })?;
+        setns(file, flag).map_err(|e| Error::file("entering", &path)(e.into()))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! and written, `v1alpha3` is read and shown.
 //!
 //! Both versions are parsed into one tree, the hub, whose names are v1alpha3's except for fields that v1alpha3 lacks.
-//! One table, `facts/fields.tsv`, defines all fields; reading, converting and writing are walks over it. Completing a
+//! The table `facts/fields.tsv` defines all fields; reading, converting and writing are walks over it. Completing a
 //! spec is `kops-core`'s task. Read [`Object`] first.
 //!
 //! Invariants:

@@ -123,17 +123,6 @@ impl Background {
             }
         }
     }
-
-    /// Waits for the program's end and returns its exit code.
-    #[track_caller]
-    pub fn wait(&mut self) -> Option<i32> {
-        let child = &mut self.child;
-        until("the end of a program", || match child.try_wait() {
-            Ok(Some(status)) => Ok(status.code()),
-            Ok(None) => Err("the program still runs".to_owned()),
-            Err(error) => Err(error.to_string()),
-        })
-    }
 }
 
 impl Drop for Background {

@@ -122,12 +122,6 @@ impl<'a> Session<'a> {
         run(command.env("KUBECONFIG", "/dev/null"), b"")
     }
 
-    /// Starts a program on the node's network in the background.
-    #[track_caller]
-    pub fn start_on_node(&self, program: &str, args: &[&str]) -> Background {
-        Background::start(self.cluster.command(program, args))
-    }
-
     /// Parses the output of a kubectl command as JSON.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {

@@ -185,12 +185,7 @@ async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     let mut command = tokio::process::Command::from(enter);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let failed = |source| Error::Start { program: "windlass".to_owned(), source };
-    let runtime = tokio::runtime::Handle::current();
-    let start = || {
-        let _inside = runtime.enter();
-        command.spawn()
-    };
-    let mut child = space::among(node, start)?.map_err(failed)?;
+    let mut child = space::among(node, || command.spawn())?.map_err(failed)?;
     let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
     let notify = async {
         let Some(mut lines) = lines else { return };

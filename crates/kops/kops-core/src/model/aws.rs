@@ -1,7 +1,7 @@
 //! A cluster's resources in AWS, under upstream's names and tags, so that clusters created by upstream's kOps look the
 //! same.
 //!
-//! One [`Resource`] is one resource in AWS. A resource that already exists and that the cluster neither creates nor
+//! A [`Resource`] is one resource in AWS. A resource that already exists and that the cluster neither creates nor
 //! deletes is in the model with its ID. So references work the same for both. Each part of the model is built by one
 //! function of the complete cluster, which adds to the [`Model`]. `Model::check` then verifies that every reference has
 //! a target. Read [`aws`] first.

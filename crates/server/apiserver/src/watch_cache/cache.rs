@@ -225,7 +225,7 @@ impl Cache {
         inner.oldest = inner.oldest.max(revision);
     }
 
-    /// Ends all watches when a definition is removed or changes its schema.
+    /// Ends all watches: the definition is removed or changes its schema, or the server stops.
     pub(crate) fn end_watches(&self) {
         self.lock().watchers.clear();
     }
