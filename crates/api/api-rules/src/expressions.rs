@@ -56,7 +56,7 @@ impl Scope<'_> {
             _ => env,
         };
         let program =
-            env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
+            Program::compile(&env, text).map_err(|issues| format!("compilation failed: {issues}"))?;
         let got = program.result().declared();
         let wanted = match gives {
             ResultType::Bool => "bool",

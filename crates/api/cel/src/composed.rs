@@ -12,10 +12,9 @@ use std::{
 use crate::{
     env::Env,
     error::EvalError,
-    eval::{Limits, PER_CALL_LIMIT},
-    is_reserved,
+    limits::{Limits, PER_CALL_LIMIT},
     program::Program,
-    types::{Decl, Field, Object, Shape, Type},
+    types::{Decl, Field, Object, Shape, Type, is_reserved},
     value::{Eval, Record, Value},
 };
 

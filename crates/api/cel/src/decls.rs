@@ -1,92 +1,82 @@
-//! The declarations of functions of CEL and Kubernetes' libraries: overloads with upstream's names.
-//!
-//! A line of a table is `id: function(arguments) result`. A method has the receiver's type and `#` before its name.
+//! Reads the overloads of functions from the signatures in the tables of libraries.
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use crate::types::Type;
+use crate::{
+    function::{Function, Library},
+    natives::LIBRARIES,
+    types::Type,
+};
 
 /// An overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    pub(crate) id: &'static str,
-    pub(crate) name: &'static str,
+    pub(crate) function: &'static Function,
+    pub(crate) library: &'static Library,
     /// `true` for a method. The first argument is the receiver.
     pub(crate) member: bool,
     pub(crate) args: Vec<Type>,
     pub(crate) result: Type,
-    pub(crate) library: Library,
 }
 
-/// The library of a function, by the minor version of Kubernetes that introduced it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Library {
-    Since(u32),
-    /// Available only in mutating policies.
-    Mutation,
-}
-
-const TABLES: [(Library, &str); 14] = [
-    (Library::Since(0), include_str!("decls/standard.txt")),
-    (Library::Since(0), include_str!("decls/lists.txt")),
-    (Library::Since(0), include_str!("decls/kubernetes.txt")),
-    (Library::Since(27), include_str!("decls/authorizer.txt")),
-    (Library::Since(28), include_str!("decls/quantity.txt")),
-    (Library::Since(28), include_str!("decls/optionals.txt")),
-    (Library::Since(29), include_str!("decls/sets.txt")),
-    (Library::Since(0), include_str!("decls/strings.txt")),
-    (Library::Since(30), include_str!("decls/network.txt")),
-    (Library::Since(31), include_str!("decls/format.txt")),
-    (Library::Since(31), include_str!("decls/authorizer_selectors.txt")),
-    (Library::Since(33), include_str!("decls/semver.txt")),
-    (Library::Since(34), include_str!("decls/lists_ext.txt")),
-    (Library::Mutation, include_str!("decls/jsonpatch.txt")),
-];
+/// The types that `scalar` stands for.
+const SCALARS: [Type; 6] =
+    [Type::Int, Type::Uint, Type::Double, Type::Bool, Type::Duration, Type::Timestamp];
+/// The types that `text` stands for.
+const TEXTS: [Type; 2] = [Type::String, Type::Bytes];
 
 /// Returns all overloads of a function in all libraries.
 pub(crate) fn overloads(name: &str) -> &'static [Overload] {
-    all().get(name).map_or(&[], Vec::as_slice)
-}
-
-#[cfg(test)]
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    all().keys().copied()
-}
-
-fn all() -> &'static HashMap<&'static str, Vec<Overload>> {
     static ALL: OnceLock<HashMap<&'static str, Vec<Overload>>> = OnceLock::new();
-    ALL.get_or_init(|| {
+    let all = ALL.get_or_init(|| {
         let mut all: HashMap<&'static str, Vec<Overload>> = HashMap::new();
-        for (library, table) in TABLES {
-            for overload in table.lines().filter_map(|line| overload(library, line)) {
-                all.entry(overload.name).or_default().push(overload);
+        for library in LIBRARIES {
+            for function in library.functions {
+                all.entry(function.name).or_default().extend(read_overloads(library, function));
             }
         }
         all
-    })
+    });
+    all.get(name).map_or(&[], Vec::as_slice)
 }
 
-fn overload(library: Library, line: &'static str) -> Option<Overload> {
-    let (id, signature) = line.split_once(": ")?;
-    let (before, rest) = signature.split_once('#').map_or((None, signature), |(r, s)| (Some(r), s));
-    let open = rest.find('(')?;
-    let close = closing(rest, open)?;
-    let mut args: Vec<Type> = before.into_iter().map(read).collect();
-    args.extend(split(&rest[open + 1..close]).into_iter().map(read));
-    Some(Overload {
-        id,
-        name: &rest[..open],
-        member: before.is_some(),
-        args,
-        result: read(rest[close + 1..].trim()),
-        library,
-    })
+fn read_overloads(library: &'static Library, function: &'static Function) -> Vec<Overload> {
+    let mut overloads = Vec::new();
+    for signature in function.signatures.split(';').map(str::trim) {
+        let placeholders: &[Type] = match signature {
+            _ if signature.contains("scalar") => &SCALARS,
+            _ if signature.contains("text") => &TEXTS,
+            _ => &[Type::Dyn],
+        };
+        let read = |placeholder| read_overload(library, function, signature, placeholder);
+        overloads.extend(placeholders.iter().filter_map(read));
+    }
+    overloads
 }
 
-/// Returns the position of the parenthesis that closes the one at `open`.
-fn closing(text: &str, open: usize) -> Option<usize> {
+/// Reads a signature, where `scalar` and `text` stand for `placeholder`.
+fn read_overload(
+    library: &'static Library,
+    function: &'static Function,
+    signature: &'static str,
+    placeholder: &Type,
+) -> Option<Overload> {
+    let (receiver, rest) = match signature.split_once('#') {
+        Some((receiver, rest)) => (Some(receiver), rest),
+        None => (None, signature),
+    };
+    let close = closing(rest)?;
+    let read = |text| read_type(text, placeholder);
+    let mut args: Vec<Type> = receiver.into_iter().map(read).collect();
+    args.extend(split(&rest[1..close]).into_iter().map(read));
+    let result = read(rest[close + 1..].trim());
+    Some(Overload { function, library, member: receiver.is_some(), args, result })
+}
+
+/// Returns the position of the parenthesis that closes the one at the start.
+fn closing(text: &str) -> Option<usize> {
     let mut depth = 0;
-    text.char_indices().skip(open).find_map(|(at, c)| {
+    text.char_indices().find_map(|(at, c)| {
         depth += i32::from(c == '(') - i32::from(c == ')');
         (depth == 0).then_some(at)
     })
@@ -107,10 +97,10 @@ fn split(text: &'static str) -> Vec<&'static str> {
     parts
 }
 
-fn read(text: &'static str) -> Type {
+fn read_type(text: &'static str, placeholder: &Type) -> Type {
     if let Some((name, rest)) = text.split_once('(') {
-        let mut inner = split(rest.strip_suffix(')').unwrap_or(rest)).into_iter().map(read);
-        let mut next = || inner.next().unwrap_or(Type::Dyn);
+        let mut inner = split(rest.strip_suffix(')').unwrap_or(rest)).into_iter();
+        let mut next = || inner.next().map_or(Type::Dyn, |text| read_type(text, placeholder));
         return match name {
             "list" => Type::list(next()),
             "optional" => Type::optional(next()),
@@ -124,6 +114,7 @@ fn read(text: &'static str) -> Type {
     match text {
         "A" => Type::Param(0),
         "B" => Type::Param(1),
+        "scalar" | "text" => placeholder.clone(),
         _ => named(text).unwrap_or(Type::Opaque(text)),
     }
 }
@@ -149,29 +140,17 @@ pub(crate) fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// The opaque types that expressions can name, and the version that introduced them.
-pub(crate) const OPAQUE: [(&str, u32); 9] = [
-    ("kubernetes.URL", 0),
-    ("kubernetes.Quantity", 28),
-    ("kubernetes.authorization.Authorizer", 27),
-    ("net.IP", 30),
-    ("net.CIDR", 30),
-    ("kubernetes.NamedFormat", 31),
-    ("kubernetes.Semver", 33),
-    ("kubernetes.authorization.Decision", 27),
-    ("kubernetes.authorization.ResourceCheck", 27),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn parses_all_tables() {
-        for (library, table) in TABLES {
-            for line in table.lines() {
-                let read = overload(library, line);
-                assert!(read.is_some_and(|o| o.name == "!_" || !o.name.is_empty()), "{line}");
+    fn reads_all_signatures() {
+        for library in LIBRARIES {
+            for function in library.functions {
+                let overloads = read_overloads(library, function);
+                let signatures = function.signatures.split(';').count();
+                assert!(overloads.len() >= signatures, "{}", function.name);
             }
         }
         let [query] = overloads("getQuery") else { panic!("one overload") };

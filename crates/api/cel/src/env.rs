@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    cost::Cost,
-    decls::{self, Library, Overload},
-    error::Issues,
+    decls::{self, Overload},
+    function::{Availability, Library},
     macros::Macros,
-    parser,
-    program::Program,
+    natives::LIBRARIES,
     types::{Decl, Field, Object, Shape, Type},
 };
 
@@ -126,17 +124,6 @@ impl Env {
         &self.container
     }
 
-    /// Compiles an expression. [`Program::result`] is the type of its values.
-    pub fn compile(&self, text: &str) -> Result<Program, Issues> {
-        let parsed = parser::parse(text, self.macros())?;
-        Program::new(self, parsed)
-    }
-
-    /// Compiles an expression and returns its minimum and maximum cost for the bounds of the variables.
-    pub fn estimate(&self, text: &str) -> Result<Cost, Issues> {
-        Ok(self.compile(text)?.estimate)
-    }
-
     pub(crate) fn macros(&self) -> Macros {
         Macros {
             optionals: self.version >= 28,
@@ -148,11 +135,14 @@ impl Env {
 
     /// Returns the overloads of a function in this environment.
     pub(crate) fn overloads(&self, name: &str) -> Vec<&'static Overload> {
-        let has = |library| match library {
-            Library::Since(minor) => minor <= self.version,
-            Library::Mutation => self.mutation,
-        };
-        decls::overloads(name).iter().filter(|overload| has(overload.library)).collect()
+        decls::overloads(name).iter().filter(|overload| self.has(overload.library)).collect()
+    }
+
+    fn has(&self, library: &Library) -> bool {
+        match library.availability {
+            Availability::Since(minor) => minor <= self.version,
+            Availability::Mutation => self.mutation,
+        }
     }
 
     /// Returns the type of a message literal with these fields. Objects of mutating policies may have any fields.
@@ -179,11 +169,13 @@ impl Env {
         if matches!(name, "dyn" | "timestamp" | "duration") {
             return None;
         }
-        decls::named(name).or_else(|| self.object(name).cloned().map(Type::Object)).or_else(|| {
-            let known =
-                decls::OPAQUE.iter().find(|(n, since)| *n == name && *since <= self.version);
-            known.map(|(name, _)| Type::Opaque(name))
-        })
+        let opaque = || {
+            let libraries = LIBRARIES.iter().filter(|library| self.has(library));
+            let name = libraries.flat_map(|library| library.types).find(|ty| **ty == name)?;
+            Some(Type::Opaque(name))
+        };
+        let object = || self.object(name).cloned().map(Type::Object);
+        decls::named(name).or_else(object).or_else(opaque)
     }
 
     /// Returns the qualified names that a name may refer to, innermost first. A leading dot selects the outermost only.

@@ -1,6 +1,6 @@
 //! Robustness tests with malformed expressions: none panics, and none exceeds its cost limit by more than one step.
 
-use crate::{Decl, Env, Limits, Value};
+use crate::{Decl, Env, Limits, Program, Value};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -20,7 +20,7 @@ fn expressions() {
     let env = Env::default().variable("self", Decl::ANY);
     fuzz::fuzz(HERE, "expression", &seeds, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return };
-        match env.compile(text) {
+        match Program::compile(&env, text) {
             Ok(program) => {
                 let limits = Limits { cost: 10_000, ..Limits::default() };
                 let outcome = program.evaluate(&[Some(Value::dynamic(&tree))], limits);

@@ -1,28 +1,31 @@
 //! The Common Expression Language with Kubernetes' libraries, for validation rules of custom resources, admission
 //! policies, match conditions and claim mappings.
 //!
-//! An [`Env`] declares the variables and the functions of a version. It compiles a text to a type-checked [`Program`]
-//! with a cost estimate. A program is evaluated over borrowed JSON trees, without copies, within a cost limit. Names,
-//! costs and messages are upstream's, so that the same expressions are accepted and rejected. Read [`Env`] first.
+//! An [`Env`] declares the variables and the functions of a version. A text is compiled in it to a type-checked
+//! [`Program`] with a cost estimate. A program is evaluated over borrowed JSON trees, without copies, within a cost
+//! limit. Names, costs and messages are upstream's, so that the same expressions are accepted and rejected. Read
+//! [`Env`] first, then the tables of functions in `natives`.
 //!
 //! Invariants: no input causes a panic, whatever its length, depth or types. An evaluation ends within its limit, which
 //! also bounds the work in functions. Constant patterns are compiled with their expression. This crate uses no clock
 //! and no network; the caller passes an authorizer for authorization checks.
 
 mod ast;
-mod charges;
 mod checker;
 mod composed;
 mod cost;
 mod decls;
 mod env;
 mod error;
+mod estimator;
 mod eval;
 mod format;
 mod formats;
+mod function;
 #[cfg(test)]
 mod fuzzed;
 mod lexer;
+mod limits;
 mod macros;
 mod natives;
 mod opaque;
@@ -39,7 +42,8 @@ pub use composed::{Activation, Composition};
 pub use cost::Cost;
 pub use env::{Env, LATEST};
 pub use error::{EvalError, Issue, Issues};
-pub use eval::{Limits, Outcome, PER_CALL_LIMIT};
+pub use eval::Outcome;
+pub use limits::{Limits, PER_CALL_LIMIT};
 pub use opaque::{AuthorizationDecision, AuthorizerContext, Opaque, ResourceCheck};
 pub use program::Program;
 pub use types::{Decl, Field, ListKind, Object, Shape, Type, escape, is_reserved};

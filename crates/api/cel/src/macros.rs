@@ -3,7 +3,6 @@
 use crate::{
     ast::{Comprehension, Expr, Kind, Macro},
     error::Issue,
-    parser::Parser,
 };
 
 /// The macros of an environment besides the standard ones.
@@ -59,18 +58,17 @@ impl Macros {
 
 /// Builds `target.name(args)`, a macro or a method call.
 pub(crate) fn member(
-    parser: &mut Parser,
+    macros: Macros,
     at: u32,
     target: Expr,
     name: String,
     args: Vec<Expr>,
-) -> Result<Expr, Issue> {
-    if parser.macros().bind && args.len() == 3 && name == "bind" && target.is_named("cel") {
-        return bind(parser, at, args);
+) -> Result<Kind, Issue> {
+    if macros.bind && args.len() == 3 && name == "bind" && target.is_named("cel") {
+        return bind(at, args);
     }
-    let Some(layout) = parser.macros().layout(&name, args.len()) else {
-        return parser
-            .make(at, Kind::Call { function: name, target: Some(Box::new(target)), args });
+    let Some(layout) = macros.layout(&name, args.len()) else {
+        return Ok(Kind::Call { function: name, target: Some(Box::new(target)), args });
     };
     let mut args = args.into_iter();
     let mut names = Vec::new();
@@ -88,11 +86,11 @@ pub(crate) fn member(
     let second = names.next();
     let comprehension =
         Comprehension { what: layout.what, range: target, variable, second, filter, body };
-    parser.make(at, Kind::Comprehension(Box::new(comprehension)))
+    Ok(Kind::Comprehension(Box::new(comprehension)))
 }
 
 /// Builds `cel.bind(variable, value, body)`.
-fn bind(parser: &mut Parser, at: u32, args: Vec<Expr>) -> Result<Expr, Issue> {
+fn bind(at: u32, args: Vec<Expr>) -> Result<Kind, Issue> {
     let Ok([variable, range, body]) = <[Expr; 3]>::try_from(args) else {
         return Err(Issue::new(at, "cel.bind() takes a variable and two expressions"));
     };
@@ -105,7 +103,7 @@ fn bind(parser: &mut Parser, at: u32, args: Vec<Expr>) -> Result<Expr, Issue> {
     };
     let what = Macro::Bind;
     let comprehension = Comprehension { what, range, variable, second: None, filter: None, body };
-    parser.make(at, Kind::Comprehension(Box::new(comprehension)))
+    Ok(Kind::Comprehension(Box::new(comprehension)))
 }
 
 fn variable(layout: &Layout, name: &str, arg: &Expr) -> Result<String, Issue> {
@@ -129,19 +127,14 @@ fn variable(layout: &Layout, name: &str, arg: &Expr) -> Result<String, Issue> {
     }
 }
 
-/// Builds `name(args)`. Only `has` is a macro.
-pub(crate) fn global(
-    parser: &mut Parser,
-    at: u32,
-    name: String,
-    mut args: Vec<Expr>,
-) -> Result<Expr, Issue> {
+/// Builds `name(args)` and its position. Only `has` is a macro.
+pub(crate) fn global(at: u32, name: String, mut args: Vec<Expr>) -> Result<(u32, Kind), Issue> {
     if name != "has" || args.len() != 1 {
-        return parser.make(at, Kind::Call { function: name, target: None, args });
+        return Ok((at, Kind::Call { function: name, target: None, args }));
     }
     match args.pop() {
         Some(Expr { kind: Kind::Select { operand, field, test: false }, at, .. }) => {
-            parser.make(at, Kind::Select { operand, field, test: true })
+            Ok((at, Kind::Select { operand, field, test: true }))
         }
         other => {
             let at = other.map_or(at, |arg| arg.at);

@@ -7,7 +7,7 @@ use crate::{
     error::{Issue, Issues, Source},
     lexer::{Lexeme, Token, lex},
     macros::{self, Macros},
-    types::RESERVED,
+    types::is_reserved,
 };
 
 /// Upstream's recursion limit.
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str, macros: Macros) -> Result<ParsedExpr, Issues> {
     Ok(ParsedExpr { source, root, count: parser.heights.len() })
 }
 
-pub(crate) struct Parser {
+struct Parser {
     lexemes: Vec<Lexeme>,
     at: usize,
     nesting: u32,
@@ -120,7 +120,7 @@ impl Parser {
         Issue::new(*at, format!("Syntax error: mismatched input '{text}' expecting {expected}"))
     }
 
-    pub(crate) fn make(&mut self, at: u32, kind: Kind) -> Result_<Expr> {
+    fn make(&mut self, at: u32, kind: Kind) -> Result_<Expr> {
         let id = self.heights.len();
         let expr = Expr { id, at, kind };
         let mut below = 0;
@@ -245,7 +245,8 @@ impl Parser {
             None => self.make(at, Kind::Select { operand: Box::new(operand), field, test: false }),
             Some(open) => {
                 let args = self.arguments()?;
-                macros::member(self, open, operand, field, args)
+                let kind = macros::member(self.macros, open, operand, field, args)?;
+                self.make(open, kind)
             }
         }
     }
@@ -340,7 +341,7 @@ impl Parser {
             return self.message(message);
         }
         let (_, name) = self.field_name()?;
-        if RESERVED.contains(&name.as_str()) {
+        if is_reserved(&name) {
             return Err(Issue::new(at, format!("reserved identifier: {name}")));
         }
         let name = format!("{dot}{name}");
@@ -348,7 +349,8 @@ impl Parser {
             None => self.make(at, Kind::Ident(name)),
             Some(open) => {
                 let args = self.arguments()?;
-                macros::global(self, open, name, args)
+                let (at, kind) = macros::global(open, name, args)?;
+                self.make(at, kind)
             }
         }
     }
@@ -417,9 +419,5 @@ impl Parser {
             }
         }
         self.make(at, Kind::Map(entries))
-    }
-
-    pub(crate) fn macros(&self) -> Macros {
-        self.macros
     }
 }

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use crate::{
     ast::{Comprehension, Entry, Expr, Kind, Literal, Macro, StructField},
-    charges::{self, Charge},
     checker::{CheckResult, Reference, check},
-    cost::{Cost, estimate},
+    cost::{Cost, charges::Charge},
+    decls::Overload,
     env::Env,
     error::{Issue, Issues},
-    natives::{
-        self, Native,
-        regexes::{self, Search},
-    },
-    parser::ParsedExpr,
+    estimator::estimate,
+    function::Native,
+    natives::regexes::{self, Search},
+    parser::parse,
     types::{Object, Type},
     value::{Entries, List, Value, Work},
 };
@@ -22,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Program {
     pub(crate) root: Node,
-    pub(crate) estimate: Cost,
+    estimate: Cost,
     result: Type,
     uses: Vec<bool>,
     fields: Vec<(usize, Arc<str>)>,
@@ -122,7 +121,9 @@ pub(crate) struct Loop {
 }
 
 impl Program {
-    pub(crate) fn new(env: &Env, parsed: ParsedExpr) -> Result<Self, Issues> {
+    /// Compiles an expression in an environment. [`Program::result`] is the type of its values.
+    pub fn compile(env: &Env, text: &str) -> Result<Self, Issues> {
+        let parsed = parse(text, env.macros())?;
         let checked = check(env, &parsed)?;
         let mut planner = Planner {
             env,
@@ -158,7 +159,7 @@ impl Program {
         self.fields.iter().any(|(at, name)| *at == variable && **name == *field)
     }
 
-    /// Returns the minimum and maximum cost of an evaluation.
+    /// Returns the minimum and maximum cost of an evaluation for the bounds of the variables.
     pub fn estimate(&self) -> Cost {
         self.estimate
     }
@@ -289,23 +290,21 @@ impl Planner<'_> {
         };
         let target = target.filter(|_| !qualified);
         let nodes: Vec<Node> = target.into_iter().chain(args).map(|arg| self.node(arg)).collect();
-        let overload = match found.as_slice() {
-            [one] => Some(one.id),
-            _ => None,
-        };
-        let name = found.first().map_or(function, |overload| overload.name);
-        self.plan_call(expr, name, overload, nodes, args)
+        self.plan_call(expr, found, nodes, args)
     }
 
     fn plan_call(
         &mut self,
         expr: &Expr,
-        name: &str,
-        overload: Option<&str>,
+        overloads: &[&'static Overload],
         mut nodes: Vec<Node>,
         args: &[Expr],
     ) -> Node {
-        let charge = charges::charge(name, overload);
+        let [Overload { function, .. }, others @ ..] = overloads else {
+            return Node::Const(Value::Null);
+        };
+        let (name, unique) = (function.name, others.is_empty());
+        let (native, charge) = (function.native, function.charge(unique));
         if let ("or" | "orValue", 2) = (name, nodes.len())
             && let (Some(second), Some(first)) = (nodes.pop(), nodes.pop())
         {
@@ -323,16 +322,11 @@ impl Planner<'_> {
                 Err(_) => self.issue(at, format!("invalid {name} argument")),
             };
         }
-        if let ("@in", Some("in_list"), [_, Node::Const(Value::List(list))]) =
-            (name, overload, nodes.as_slice())
+        if let ("@in", true, [_, Node::Const(Value::List(list))]) = (name, unique, nodes.as_slice())
             && let Some(set) = set(list)
         {
             return Node::Within(Box::new((nodes.swap_remove(0), set)));
         }
-        let Some(native) = natives::native(name, overload) else {
-            // A test ensures that every declared function exists.
-            return self.issue(expr.at, format!("no such function: {name}"));
-        };
         if let (true, [Node::Const(value)]) = (converts(name), nodes.as_slice()) {
             return match native(&mut Work(1 << 20), std::slice::from_ref(value)) {
                 Ok(value) => Node::Const(value),
@@ -470,18 +464,4 @@ fn set(list: &List<'static>) -> Option<Entries<'static>> {
         }
     }
     Some(set)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{decls, natives};
-
-    #[test]
-    fn implements_every_declared_function() {
-        let planned =
-            |name| matches!(name, "_?_:_" | "_&&_" | "_||_" | "_[_]" | "_[?_]" | "or" | "orValue");
-        for name in decls::names() {
-            assert!(planned(name) || natives::native(name, None).is_some(), "{name}");
-        }
-    }
 }

@@ -281,8 +281,8 @@ impl Decl {
 /// The declaration of map keys. Upstream does not bound their size, and counts it as zero.
 static KEY: Decl = Decl { shape: Shape::String, max_size: 0, min_serialized: 2 };
 
-/// The reserved identifiers besides the lexer's keywords.
-pub(crate) const RESERVED: [&str; 17] = [
+/// The reserved identifiers. The last four are keywords.
+const RESERVED: [&str; 21] = [
     "as",
     "break",
     "const",
@@ -300,11 +300,15 @@ pub(crate) const RESERVED: [&str; 17] = [
     "var",
     "void",
     "while",
+    "true",
+    "false",
+    "null",
+    "in",
 ];
 
 /// Reports whether a name is reserved, so that no variable may have it.
 pub fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name) || matches!(name, "true" | "false" | "null" | "in")
+    RESERVED.contains(&name)
 }
 
 /// Escapes a property's name for expressions, such as `__namespace__` or `x__dash__y`. Returns `None` for a name that

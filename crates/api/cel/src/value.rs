@@ -1,17 +1,24 @@
-//! Values of expressions. Values from a JSON tree borrow it, and are converted lazily by their schema.
+//! Values of expressions. Values from a JSON tree borrow it, and are converted lazily by their schema. Read [`Value`]
+//! first.
 
-use std::{cmp::Ordering, collections::HashMap, fmt, ops::Deref, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map},
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
-use api_meta::{GoDuration, Timestamp};
-use base64::Engine as _;
+use api_meta::Timestamp;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::{
     error::EvalError,
     opaque::Opaque,
-    time,
-    types::{Decl, ListKind, Object, Shape, Type},
+    types::{Decl, ListKind, Object, Type},
 };
+
+pub(crate) mod compare;
+mod json;
 
 /// A value, which is cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,6 +55,16 @@ impl Deref for Text<'_> {
         match self {
             Self::Borrowed(text) => text,
             Self::Shared(text) => text,
+        }
+    }
+}
+
+impl<'a> Text<'a> {
+    /// Returns a part of a string, without a copy if the string is borrowed.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Borrowed(text) => Self::Borrowed(&text[range]),
+            Self::Shared(text) => Self::Shared(text[range].into()),
         }
     }
 }
@@ -115,50 +132,9 @@ pub enum Record<'a> {
 
 pub(crate) type Eval<'a> = Result<Value<'a>, EvalError>;
 
-static ANY: Decl = Decl::ANY;
 static ATOMIC: ListKind = ListKind::Atomic;
 
 impl<'a> Value<'a> {
-    /// Converts a JSON value by its schema. Without a schema, its JSON type decides.
-    pub fn from_json(json: &'a Json, decl: &'a Decl) -> Result<Self, EvalError> {
-        Ok(match (json, &decl.shape) {
-            (Json::Null, _) => Self::Null,
-            (Json::Bool(value), Shape::Any | Shape::Bool) => Self::Bool(*value),
-            (Json::Number(number), Shape::Double) => {
-                Self::Double(number.as_f64().unwrap_or(f64::NAN))
-            }
-            (Json::Number(number), Shape::Any | Shape::Int) => match number.as_i64() {
-                Some(value) => Self::Int(value),
-                None => match number.as_f64() {
-                    Some(value) if decl.shape == Shape::Int && value.fract() == 0.0 => {
-                        Self::Int(value as i64)
-                    }
-                    value => Self::Double(value.unwrap_or(f64::NAN)),
-                },
-            },
-            (Json::String(text), Shape::Any | Shape::String) => Self::String(Text::Borrowed(text)),
-            (Json::String(text), shape) => text_of(text, shape)?,
-            (Json::Array(items), Shape::List { item, kind }) => {
-                Self::List(List::Json { items, item, kind })
-            }
-            (Json::Array(items), Shape::Any) => {
-                Self::List(List::Json { items, item: &ANY, kind: &ATOMIC })
-            }
-            (Json::Object(members), Shape::Object(object)) => {
-                Self::Object(Record::Json { members, object })
-            }
-            (Json::Object(members), Shape::Map(value)) => Self::Map(Map::Json { members, value }),
-            (Json::Object(members), Shape::Any) => Self::Map(Map::Json { members, value: &ANY }),
-            (other, shape) => return Err(mistyped(other, shape)),
-        })
-    }
-
-    /// Converts data without a schema.
-    pub fn dynamic(json: &'a Json) -> Self {
-        // Without a schema no value is invalid.
-        Self::from_json(json, &ANY).unwrap_or(Self::Null)
-    }
-
     /// Creates a string.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Shared(text.into()))
@@ -254,43 +230,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Converts the value to JSON.
-    pub fn to_json(&self) -> Result<Json, EvalError> {
-        Ok(match self {
-            Self::Null | Self::Optional(None) => Json::Null,
-            Self::Bool(value) => Json::from(*value),
-            Self::Int(value) => Json::from(*value),
-            Self::Uint(value) => Json::from(*value),
-            Self::Double(value) => Json::from(*value),
-            Self::String(text) => Json::from(&**text),
-            Self::Bytes(bytes) => {
-                Json::from(base64::engine::general_purpose::STANDARD.encode(bytes))
-            }
-            Self::Timestamp(time) => Json::from(time.exact()),
-            Self::Duration(nanos) => Json::from(time::show_duration(*nanos)),
-            Self::List(list) => {
-                let items: Result<Vec<Json>, EvalError> =
-                    (0..list.len()).map(|at| list.get(at)?.to_json()).collect();
-                Json::from(items?)
-            }
-            Self::Map(map) => {
-                let mut members = JsonMap::new();
-                for at in 0..map.len() {
-                    let (key, value) = map.entry(at)?;
-                    let Self::String(key) = key else {
-                        return Err(EvalError::new("keys of JSON objects must be strings"));
-                    };
-                    members.insert(key.to_string(), value.to_json()?);
-                }
-                Json::Object(members)
-            }
-            Self::Object(record) => record.to_json()?,
-            Self::Optional(Some(value)) => value.to_json()?,
-            Self::Type(ty) => Json::from(ty.name()),
-            Self::Opaque(opaque) => Json::from(opaque.to_string()),
-        })
-    }
-
     /// Returns errors for built objects whose type name is not their field path: `Object.spec` is only valid for the
     /// field `spec` of `Object`.
     pub fn misnamed(&self) -> Vec<String> {
@@ -357,62 +296,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    pub(crate) fn as_opaque(&self) -> Result<&Opaque, EvalError> {
+        match self {
+            Self::Opaque(opaque) => Ok(opaque),
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
     pub(crate) fn as_list(&self) -> Result<&List<'a>, EvalError> {
         match self {
             Self::List(list) => Ok(list),
             _ => Err(EvalError::no_such_overload()),
         }
-    }
-}
-
-fn mistyped(json: &Json, shape: &Shape) -> EvalError {
-    let given = match json {
-        Json::Array(_) => "array",
-        Json::Object(_) => "object",
-        Json::String(_) => "string",
-        Json::Number(_) => "number",
-        Json::Bool(_) => "boolean",
-        Json::Null => "null",
-    };
-    EvalError::Failed(format!("invalid data, expected {} but got {given}", shape.word()))
-}
-
-impl Shape {
-    fn word(&self) -> &'static str {
-        match self {
-            Self::Any => "any value",
-            Self::Bool => "a boolean",
-            Self::Int => "an integer",
-            Self::Double => "a number",
-            Self::String => "a string",
-            Self::Bytes => "base64",
-            Self::Timestamp => "a date and time",
-            Self::Date => "a date",
-            Self::Duration => "a duration",
-            Self::List { .. } => "an array",
-            Self::Map(_) | Self::Object(_) => "an object",
-            Self::Computed(_) => "what is computed",
-        }
-    }
-}
-
-/// Converts a string by the format of its schema.
-fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
-    let invalid =
-        || EvalError::Failed(format!("invalid data, expected {} but got {text:?}", shape.word()));
-    match shape {
-        Shape::Bytes => {
-            let engine = base64::engine::general_purpose::STANDARD;
-            engine.decode(text).map(|bytes| Value::Bytes(bytes.into())).map_err(|_| invalid())
-        }
-        Shape::Timestamp => text.parse().map(Value::Timestamp).map_err(|_| invalid()),
-        Shape::Date => {
-            format!("{text}T00:00:00Z").parse().map(Value::Timestamp).map_err(|_| invalid())
-        }
-        Shape::Duration => {
-            text.parse::<GoDuration>().map(|d| Value::Duration(d.nanos())).map_err(|_| invalid())
-        }
-        _ => Err(invalid()),
     }
 }
 
@@ -450,7 +345,7 @@ impl<'a> List<'a> {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    fn kind(&self) -> &ListKind {
+    pub(crate) fn kind(&self) -> &ListKind {
         match self {
             Self::Json { kind, .. } => kind,
             Self::Kind(_, kind) => kind,
@@ -492,19 +387,10 @@ impl<'a> List<'a> {
         }
         Ok(Self::Kind(Arc::new(items), kind))
     }
-
-    pub(crate) fn contains(&self, wanted: &Value<'a>, work: &mut Work) -> Result<bool, EvalError> {
-        for item in self.iter() {
-            if equal(&item?, wanted, work)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
 /// Returns the identity of an item in a set or keyed list.
-fn identity(item: &Value<'_>, kind: &ListKind) -> Result<String, EvalError> {
+pub(crate) fn identity(item: &Value<'_>, kind: &ListKind) -> Result<String, EvalError> {
     match (kind, item) {
         (ListKind::Map(keys), Value::Object(Record::Json { members, .. })) => {
             let key =
@@ -592,6 +478,16 @@ impl Key {
     }
 }
 
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::String(text) => text.fmt(f),
+        }
+    }
+}
+
 impl<'a> Entries<'a> {
     pub(crate) fn get(&self, key: &Value<'_>) -> Option<&Value<'a>> {
         let at = self.index.get(&Key::of(key)?)?;
@@ -606,12 +502,17 @@ impl<'a> Entries<'a> {
                 key.type_of().name()
             )));
         };
-        if self.index.insert(at, self.items.len()).is_some() {
-            let shown = crate::format::show(&key);
-            return Err(EvalError::Failed(format!("insert failed: key {shown} already exists")));
+        match self.index.entry(at) {
+            hash_map::Entry::Occupied(entry) => {
+                let key = entry.key();
+                Err(EvalError::Failed(format!("insert failed: key {key} already exists")))
+            }
+            hash_map::Entry::Vacant(entry) => {
+                entry.insert(self.items.len());
+                self.items.push((key, value));
+                Ok(())
+            }
         }
-        self.items.push((key, value));
-        Ok(())
     }
 }
 
@@ -648,22 +549,6 @@ impl<'a> Record<'a> {
             Self::Composed(_) => true,
         }
     }
-
-    fn to_json(&self) -> Result<Json, EvalError> {
-        match self {
-            Self::Json { members, .. } => Ok(Json::Object((*members).clone())),
-            Self::Made { object, fields } => {
-                let mut members = JsonMap::new();
-                for (field, value) in object.fields.iter().zip(fields.iter()) {
-                    if let Some(value) = value {
-                        members.insert(field.key.to_string(), value.to_json()?);
-                    }
-                }
-                Ok(Json::Object(members))
-            }
-            Self::Composed(_) => Err(EvalError::no_such_overload()),
-        }
-    }
 }
 
 /// The remaining work of functions: steps through lists and copied bytes. Upstream's costs do not bound this work.
@@ -675,137 +560,4 @@ impl Work {
         self.0 = self.0.checked_sub(steps).ok_or(EvalError::CostLimit)?;
         Ok(())
     }
-}
-
-/// Reports whether two values are equal. Values of different types are not, except numbers.
-pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>, work: &mut Work) -> Result<bool, EvalError> {
-    work.spend(1)?;
-    Ok(match (a, b) {
-        (Value::Null, Value::Null) => true,
-        (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::String(a), Value::String(b)) => {
-            work.spend(a.len().min(b.len()) as u64 / 16)?;
-            **a == **b
-        }
-        (Value::Bytes(a), Value::Bytes(b)) => a == b,
-        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
-        (Value::Duration(a), Value::Duration(b)) => a == b,
-        (Value::Type(a), Value::Type(b)) => a.name() == b.name(),
-        (Value::Opaque(a), Value::Opaque(b)) => a == b,
-        (Value::Optional(None), Value::Optional(None)) => true,
-        (Value::Optional(Some(a)), Value::Optional(Some(b))) => equal(a, b, work)?,
-        (Value::List(a), Value::List(b)) => lists_equal(a, b, work)?,
-        (Value::Map(a), Value::Map(b)) => maps_equal(a, b, work)?,
-        (Value::Object(a), Value::Object(b)) => records_equal(a, b, work)?,
-        _ => numbers(a, b) == Some(Ordering::Equal),
-    })
-}
-
-fn lists_equal(a: &List<'_>, b: &List<'_>, work: &mut Work) -> Result<bool, EvalError> {
-    if a.len() != b.len() {
-        return Ok(false);
-    }
-    if *a.kind() != ListKind::Atomic {
-        return unordered_equal(a, b, work);
-    }
-    for (a, b) in a.iter().zip(b.iter()) {
-        if !equal(&a?, &b?, work)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Compares sets and keyed lists in any order.
-fn unordered_equal(a: &List<'_>, b: &List<'_>, work: &mut Work) -> Result<bool, EvalError> {
-    let kind = a.kind().clone();
-    let mut others = HashMap::with_capacity(b.len());
-    for item in b.iter() {
-        let item = item?;
-        others.insert(identity(&item, &kind)?, item);
-    }
-    for item in a.iter() {
-        let item = item?;
-        match others.get(&identity(&item, &kind)?) {
-            Some(other) if equal(&item, other, work)? => {}
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
-fn maps_equal(a: &Map<'_>, b: &Map<'_>, work: &mut Work) -> Result<bool, EvalError> {
-    if a.len() != b.len() {
-        return Ok(false);
-    }
-    for entry in a.entries() {
-        let (key, value) = entry?;
-        match b.get(&key)? {
-            Some(other) if equal(&value, &other, work)? => {}
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
-fn records_equal(a: &Record<'_>, b: &Record<'_>, work: &mut Work) -> Result<bool, EvalError> {
-    if a.object() != b.object() {
-        return Ok(false);
-    }
-    if let (Record::Composed(_), Record::Composed(_)) = (a, b) {
-        return Ok(true);
-    }
-    for at in 0..a.object().fields.len() {
-        match (a.field(at)?, b.field(at)?) {
-            (None, None) => {}
-            (Some(a), Some(b)) if equal(&a, &b, work)? => {}
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
-/// Compares numbers of any type. Returns `None` for NaN and for other types.
-pub(crate) fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
-    match (a, b) {
-        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
-        (Value::Double(a), b) => with_double(whole(b)?, *a).map(Ordering::reverse),
-        (a, Value::Double(b)) => with_double(whole(a)?, *b),
-        (a, b) => Some(whole(a)?.cmp(&whole(b)?)),
-    }
-}
-
-fn whole(value: &Value<'_>) -> Option<i128> {
-    match value {
-        Value::Int(value) => Some((*value).into()),
-        Value::Uint(value) => Some((*value).into()),
-        _ => None,
-    }
-}
-
-/// Compares as doubles, as upstream does for a double within the integer ranges.
-fn with_double(whole: i128, double: f64) -> Option<Ordering> {
-    if double < i64::MIN as f64 {
-        return Some(Ordering::Greater);
-    }
-    if double > u64::MAX as f64 {
-        return Some(Ordering::Less);
-    }
-    (whole as f64).partial_cmp(&double)
-}
-
-/// Compares two values of an ordered type.
-pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Option<Ordering>, EvalError> {
-    Ok(match (a, b) {
-        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
-        (Value::String(a), Value::String(b)) => Some((**a).cmp(b)),
-        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
-        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
-        (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
-        (
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-            Value::Int(_) | Value::Uint(_) | Value::Double(_),
-        ) => numbers(a, b),
-        _ => return Err(EvalError::no_such_overload()),
-    })
 }

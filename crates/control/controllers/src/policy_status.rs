@@ -266,7 +266,7 @@ impl<'k> Check<'k> {
             Scope { params: self.has_params, authorizer: true, composition: Some(&self.variables) };
         let params = self.params.map_or(Type::Dyn, Decl::cel_type);
         let env = scope.env(text, self.object.cel_type(), params);
-        env.compile(text).map_err(|issues| issues.to_string())
+        Program::compile(&env, text).map_err(|issues| issues.to_string())
     }
 }
 

@@ -48,7 +48,7 @@ pub fn device() -> &'static Arc<Object> {
 
 /// Compiles a selector. The error is in upstream's words.
 pub fn compile(text: &str) -> Result<Program, String> {
-    let compiled = environment().0.compile(text);
+    let compiled = Program::compile(&environment().0, text);
     let program = compiled.map_err(|issues| format!("compilation failed: {issues}"))?;
     match program.result() {
         Type::Bool | Type::Dyn => Ok(program),

@@ -319,7 +319,7 @@ fn compile_expression(
     prefix: &str,
 ) -> Result<Program, String> {
     let program =
-        env.compile(text).map_err(|issues| format!("{prefix}compilation failed: {issues}"))?;
+        Program::compile(env, text).map_err(|issues| format!("{prefix}compilation failed: {issues}"))?;
     if program.result() == wanted {
         return Ok(program);
     }

@@ -2,55 +2,106 @@
 
 use api_meta::{Attributes, Decision, UserInfo, validation};
 
-use super::{Native, mistyped};
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
+    function::{Function, Library, mistyped},
     opaque::{AuthorizationDecision, AuthorizerContext, Opaque, ResourceCheck},
     value::{Eval, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "path" => path,
-        "group" => |_, args| match opaque(&args[0])? {
-            Opaque::Authorizer(asks) => {
-                Ok(Value::opaque(Opaque::Group(asks.clone(), args[1].as_str()?.to_owned())))
-            }
-            _ => mistyped(),
-        },
-        "serviceAccount" => service_account,
-        "resource" => resource,
-        "subresource" => |_, args| refined(args, |check, text| check.subresource = text),
-        "namespace" => |_, args| refined(args, |check, text| check.namespace = text),
-        "name" => |_, args| refined(args, |check, text| check.name = text),
-        "fieldSelector" => |_, args| refined(args, |check, text| check.fields = text.parse().ok()),
-        "labelSelector" => |_, args| refined(args, |check, text| check.labels = text.parse().ok()),
-        "check" => check,
-        "allowed" => |_, args| Ok(Value::Bool(answer(&args[0])?.is_allowed())),
-        "reason" => |_, args| Ok(Value::string(answer(&args[0])?.reason())),
-        // Authorizers in this server always return an answer.
-        "errored" => |_, args| answer(&args[0]).map(|_| Value::Bool(false)),
-        "error" => |_, args| answer(&args[0]).map(|_| Value::string("")),
-        _ => return None,
-    })
-}
+/// The `authorizer` library.
+pub(super) static CHECKS: Library = Library::since(
+    27,
+    &[
+        Function::new(
+            "path",
+            "kubernetes.authorization.Authorizer#(string) kubernetes.authorization.PathCheck",
+            path,
+        ),
+        Function::new(
+            "group",
+            "kubernetes.authorization.Authorizer#(string) kubernetes.authorization.GroupCheck",
+            group,
+        ),
+        Function::new(
+            "serviceAccount",
+            "kubernetes.authorization.Authorizer#(string, string) kubernetes.authorization.Authorizer",
+            service_account,
+        ),
+        Function::new(
+            "resource",
+            "kubernetes.authorization.GroupCheck#(string) kubernetes.authorization.ResourceCheck",
+            resource,
+        ),
+        Function::new("subresource", REFINEMENT, |_, args| {
+            refined(args, |check, text| check.subresource = text)
+        }),
+        Function::new("namespace", REFINEMENT, |_, args| {
+            refined(args, |check, text| check.namespace = text)
+        }),
+        Function::new("name", REFINEMENT, |_, args| refined(args, |check, text| check.name = text)),
+        Function::new(
+            "check",
+            "kubernetes.authorization.PathCheck#(string) kubernetes.authorization.Decision; \
+            kubernetes.authorization.ResourceCheck#(string) kubernetes.authorization.Decision",
+            check,
+        )
+            .costs(charges::authorization, estimates::authorization),
+        // Authorizers in this server always return a decision.
+        Function::new("errored", "kubernetes.authorization.Decision#() bool", |_, args| {
+            decision(&args[0]).map(|_| Value::Bool(false))
+        }),
+        Function::new("error", "kubernetes.authorization.Decision#() string", |_, args| {
+            decision(&args[0]).map(|_| Value::string(""))
+        }),
+        Function::new("allowed", "kubernetes.authorization.Decision#() bool", |_, args| {
+            Ok(Value::Bool(decision(&args[0])?.is_allowed()))
+        }),
+        Function::new("reason", "kubernetes.authorization.Decision#() string", |_, args| {
+            Ok(Value::string(decision(&args[0])?.reason()))
+        }),
+    ],
+)
+.with_types(&[
+    "kubernetes.authorization.Authorizer",
+    "kubernetes.authorization.Decision",
+    "kubernetes.authorization.ResourceCheck",
+]);
 
-fn opaque<'v>(value: &'v Value<'_>) -> Result<&'v Opaque, EvalError> {
-    match value {
-        Value::Opaque(opaque) => Ok(opaque),
-        _ => mistyped(),
-    }
-}
+/// The selectors of authorization checks.
+pub(super) static SELECTORS: Library = Library::since(
+    31,
+    &[
+        Function::new("fieldSelector", REFINEMENT, |_, args| {
+            refined(args, |check, text| check.fields = text.parse().ok())
+        })
+        .costs(charges::selector, estimates::selector),
+        Function::new("labelSelector", REFINEMENT, |_, args| {
+            refined(args, |check, text| check.labels = text.parse().ok())
+        })
+        .costs(charges::selector, estimates::selector),
+    ],
+);
 
-fn answer<'v>(value: &'v Value<'_>) -> Result<&'v Decision, EvalError> {
-    match opaque(value)? {
+/// The overload of a function that refines a resource check.
+const REFINEMENT: &str =
+    "kubernetes.authorization.ResourceCheck#(string) kubernetes.authorization.ResourceCheck";
+
+fn decision<'v>(value: &'v Value<'_>) -> Result<&'v Decision, EvalError> {
+    match value.as_opaque()? {
         Opaque::Decision(AuthorizationDecision(decision)) => Ok(decision),
         _ => mistyped(),
     }
 }
 
+fn group<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
+    Ok(Value::opaque(Opaque::Group(asks.clone(), args[1].as_str()?.to_owned())))
+}
+
 fn path<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Authorizer(asks) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
     match args[1].as_str()? {
         "" => Err(EvalError::new("path must not be empty")),
         path => Ok(Value::opaque(Opaque::Path(asks.clone(), path.to_owned()))),
@@ -58,7 +109,7 @@ fn path<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 fn service_account<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Authorizer(asks) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
     let (namespace, name) = (args[1].as_str()?, args[2].as_str()?);
     if !validation::dns1123_subdomain(name).is_empty() {
         return Err(EvalError::new("Invalid service account name"));
@@ -80,7 +131,7 @@ fn service_account<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Group(asks, group) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Group(asks, group) = args[0].as_opaque()? else { return mistyped() };
     let resource = args[1].as_str()?;
     if resource.is_empty() {
         return Err(EvalError::new("resource must not be empty"));
@@ -99,7 +150,7 @@ fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 
 /// Adds one refinement to a resource check.
 fn refined<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Eval<'a> {
-    let Opaque::Resource(check) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Resource(check) = args[0].as_opaque()? else { return mistyped() };
     let mut check = check.clone();
     refine(&mut check, args[1].as_str()?.to_owned());
     Ok(Value::opaque(Opaque::Resource(check)))
@@ -107,7 +158,7 @@ fn refined<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Ev
 
 fn check<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let verb = args[1].as_str()?;
-    let decision = match opaque(&args[0])? {
+    let decision = match args[0].as_opaque()? {
         Opaque::Path(asks, path) => {
             asks.authorizer.authorize(&Attributes::path(&asks.user, verb, path))
         }

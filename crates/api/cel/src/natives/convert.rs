@@ -2,38 +2,71 @@
 
 use api_meta::GoDuration;
 
-use super::{Native, mistyped};
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
-    format, time,
+    format,
+    function::{Function, Library, mistyped},
+    time,
     value::{Eval, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "bool" => boolean,
-        "int" => int,
-        "uint" => uint,
-        "double" => double,
-        "string" => string,
-        "bytes" => bytes,
-        "timestamp" => timestamp,
-        "duration" => duration,
-        "dyn" => |_, args| Ok(args[0].clone()),
-        "type" => |_, args| Ok(Value::Type(args[0].type_of())),
-        "getFullYear" => |_, args| part(args, "getFullYear"),
-        "getMonth" => |_, args| part(args, "getMonth"),
-        "getDayOfYear" => |_, args| part(args, "getDayOfYear"),
-        "getDayOfMonth" => |_, args| part(args, "getDayOfMonth"),
-        "getDate" => |_, args| part(args, "getDate"),
-        "getDayOfWeek" => |_, args| part(args, "getDayOfWeek"),
-        "getHours" => |_, args| part(args, "getHours"),
-        "getMinutes" => |_, args| part(args, "getMinutes"),
-        "getSeconds" => |_, args| part(args, "getSeconds"),
-        "getMilliseconds" => |_, args| part(args, "getMilliseconds"),
-        _ => return None,
-    })
-}
+/// Conversions and accessors of the language.
+pub(super) static LIBRARY: Library = Library::since(
+    0,
+    &[
+        Function::new("type", "(A) type(A)", |_, args| Ok(Value::Type(args[0].type_of()))),
+        Function::new("dyn", "(A) dyn", |_, args| Ok(args[0].clone())),
+        Function::new("bool", "(bool) bool; (string) bool", boolean),
+        Function::new("bytes", "(bytes) bytes", bytes),
+        Function::new("bytes", "(string) bytes", bytes)
+            .overload_costs(charges::read, estimates::string_to_bytes),
+        Function::new(
+            "double",
+            "(double) double; (int) double; (string) double; (uint) double",
+            double,
+        ),
+        Function::new(
+            "int",
+            "(int) int; (double) int; (duration) int; (string) int; (timestamp) int; (uint) int",
+            int,
+        ),
+        Function::new("uint", "(uint) uint; (double) uint; (int) uint; (string) uint", uint),
+        Function::new(
+            "string",
+            "(string) string; (bool) string; (double) string; (duration) string; (int) string; \
+            (timestamp) string; (uint) string",
+            string,
+        ),
+        Function::new("string", "(bytes) string", string)
+            .overload_costs(charges::read, estimates::bytes_to_string),
+        Function::new(
+            "duration",
+            "(duration) duration; (int) duration; (string) duration",
+            duration,
+        ),
+        Function::new(
+            "timestamp",
+            "(timestamp) timestamp; (int) timestamp; (string) timestamp",
+            timestamp,
+        ),
+        Function::new("getFullYear", PART, |_, args| part(args, "getFullYear")),
+        Function::new("getMonth", PART, |_, args| part(args, "getMonth")),
+        Function::new("getDayOfYear", PART, |_, args| part(args, "getDayOfYear")),
+        Function::new("getDayOfMonth", PART, |_, args| part(args, "getDayOfMonth")),
+        Function::new("getDate", PART, |_, args| part(args, "getDate")),
+        Function::new("getDayOfWeek", PART, |_, args| part(args, "getDayOfWeek")),
+        Function::new("getHours", DURATION_PART, |_, args| part(args, "getHours")),
+        Function::new("getMinutes", DURATION_PART, |_, args| part(args, "getMinutes")),
+        Function::new("getSeconds", DURATION_PART, |_, args| part(args, "getSeconds")),
+        Function::new("getMilliseconds", DURATION_PART, |_, args| part(args, "getMilliseconds")),
+    ],
+);
+
+/// The overloads of an accessor of timestamps, with an optional time zone.
+const PART: &str = "timestamp#() int; timestamp#(string) int";
+/// The overloads of an accessor of timestamps and durations.
+const DURATION_PART: &str = "timestamp#() int; timestamp#(string) int; duration#() int";
 
 fn boolean<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     match &args[0] {
@@ -95,7 +128,7 @@ fn double<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::Double(value))
 }
 
-fn string<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+pub(super) fn string<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(match &args[0] {
         Value::String(_) => args[0].clone(),
         Value::Bool(value) => Value::string(value.to_string()),

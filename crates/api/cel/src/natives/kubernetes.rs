@@ -4,124 +4,216 @@ use std::cmp::Ordering;
 
 use api_meta::{Quantity, QuantityFormat};
 
-use super::{Native, mistyped};
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
     formats::{self, Format},
+    function::{Availability, Function, Library, mistyped},
     opaque::Opaque,
     semver::Version,
     url::Url,
     value::{Entries, Eval, Map, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "url" => |work, args| {
+/// The URL library.
+pub(super) static URLS: Library = Library::since(
+    0,
+    &[
+        Function::new("url", "(string) kubernetes.URL", |work, args| {
             let text = args[0].as_str()?;
             work.spend(text.len() as u64)?;
             let url = Url::parse(text).map_err(|why| {
                 EvalError::Failed(format!("URL parse error during conversion from string: {why}"))
             })?;
             Ok(Value::opaque(Opaque::Url(url)))
-        },
-        "isURL" => |_, args| Ok(Value::Bool(Url::parse(args[0].as_str()?).is_ok())),
-        "getScheme" => |_, args| of_url(args, |url| &url.scheme),
-        "getHost" => |_, args| of_url(args, |url| &url.host),
-        "getHostname" => |_, args| of_url(args, Url::hostname),
-        "getPort" => |_, args| of_url(args, Url::port),
-        "getEscapedPath" => |_, args| of_url(args, |url| &url.escaped_path),
-        "getQuery" => query,
-        "quantity" => |_, args| {
+        })
+        .costs(charges::read, estimates::copy),
+        Function::new("getScheme", "kubernetes.URL#() string", |_, args| {
+            of_url(args, |url| &url.scheme)
+        }),
+        Function::new("getHost", "kubernetes.URL#() string", |_, args| {
+            of_url(args, |url| &url.host)
+        }),
+        Function::new("getHostname", "kubernetes.URL#() string", |_, args| {
+            of_url(args, Url::hostname)
+        }),
+        Function::new("getPort", "kubernetes.URL#() string", |_, args| of_url(args, Url::port)),
+        Function::new("getEscapedPath", "kubernetes.URL#() string", |_, args| {
+            of_url(args, |url| &url.escaped_path)
+        }),
+        Function::new("getQuery", "kubernetes.URL#() map(string, list(string))", query),
+        Function::new("isURL", "(string) bool", |_, args| {
+            Ok(Value::Bool(Url::parse(args[0].as_str()?).is_ok()))
+        }),
+    ],
+)
+.with_types(&["kubernetes.URL"]);
+
+/// The quantity library.
+pub(super) static QUANTITIES: Library = Library::since(
+    28,
+    &[
+        Function::new("quantity", "(string) kubernetes.Quantity", |_, args| {
             let text = args[0].as_str()?;
             let quantity =
                 Quantity::parse(text).map_err(|why| EvalError::Failed(why.to_string()))?;
             Ok(Value::opaque(Opaque::Quantity(quantity)))
-        },
-        "isQuantity" => |_, args| Ok(Value::Bool(Quantity::parse(args[0].as_str()?).is_ok())),
-        "sign" => |_, args| {
-            let order = quantity(&args[0])?.cmp(&Quantity::ZERO);
-            Ok(Value::Int(order as i64))
-        },
-        "asInteger" => |_, args| {
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("isQuantity", "(string) bool", |_, args| {
+            Ok(Value::Bool(Quantity::parse(args[0].as_str()?).is_ok()))
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("sign", "(kubernetes.Quantity) int", |_, args| {
+            Ok(Value::Int(quantity(&args[0])?.cmp(&Quantity::ZERO) as i64))
+        }),
+        Function::new(
+            "isGreaterThan",
+            "kubernetes.Quantity#(kubernetes.Quantity) bool",
+            is_greater_than,
+        ),
+        Function::new("isLessThan", "kubernetes.Quantity#(kubernetes.Quantity) bool", is_less_than),
+        Function::new("compareTo", "kubernetes.Quantity#(kubernetes.Quantity) int", compare_to),
+        Function::new("asApproximateFloat", "kubernetes.Quantity#() double", |_, args| {
+            Ok(Value::Double(quantity(&args[0])?.as_f64()))
+        }),
+        Function::new("asInteger", "kubernetes.Quantity#() int", |_, args| {
             as_integer(quantity(&args[0])?)
                 .map(Value::Int)
                 .ok_or_else(|| EvalError::new("cannot convert value to integer"))
-        },
-        "isInteger" => |_, args| Ok(Value::Bool(as_integer(quantity(&args[0])?).is_some())),
-        "asApproximateFloat" => |_, args| Ok(Value::Double(quantity(&args[0])?.as_f64())),
-        "add" => |_, args| Ok(sum(quantity(&args[0])? + operand(&args[1])?)),
-        "sub" => |_, args| Ok(sum(quantity(&args[0])? - operand(&args[1])?)),
-        "compareTo" => |_, args| Ok(Value::Int(ordered(args)? as i64)),
-        "isLessThan" => |_, args| Ok(Value::Bool(ordered(args)?.is_lt())),
-        "isGreaterThan" => |_, args| Ok(Value::Bool(ordered(args)?.is_gt())),
-        "semver" => |_, args| {
-            let version = parse_version(args)?.map_err(EvalError::Failed)?;
-            Ok(Value::opaque(Opaque::Semver(version)))
-        },
-        "isSemver" => |_, args| Ok(Value::Bool(parse_version(args)?.is_ok())),
-        "major" => |_, args| number(version(&args[0])?.major),
-        "minor" => |_, args| number(version(&args[0])?.minor),
-        "patch" => |_, args| number(version(&args[0])?.patch),
-        "validate" => validate,
-        "format.named" => {
-            |_, args| Ok(Value::optional(formats::named(args[0].as_str()?).map(shown)))
-        }
-        "jsonpatch.escapeKey" => |work, args| {
-            let text = args[0].as_str()?;
-            work.spend(text.len() as u64)?;
-            Ok(Value::string(text.replace('~', "~0").replace('/', "~1")))
-        },
-        _ => return named_format(name),
-    })
+        }),
+        Function::new("isInteger", "kubernetes.Quantity#() bool", |_, args| {
+            Ok(Value::Bool(as_integer(quantity(&args[0])?).is_some()))
+        }),
+        Function::new(
+            "add",
+            "kubernetes.Quantity#(kubernetes.Quantity) kubernetes.Quantity; \
+            kubernetes.Quantity#(int) kubernetes.Quantity",
+            |_, args| Ok(sum(quantity(&args[0])? + operand(&args[1])?)),
+        ),
+        Function::new(
+            "sub",
+            "kubernetes.Quantity#(kubernetes.Quantity) kubernetes.Quantity; \
+            kubernetes.Quantity#(int) kubernetes.Quantity",
+            |_, args| Ok(sum(quantity(&args[0])? - operand(&args[1])?)),
+        ),
+    ],
+)
+.with_types(&["kubernetes.Quantity"]);
+
+/// The library of semantic versions.
+pub(super) static VERSIONS: Library = Library::since(
+    33,
+    &[
+        Function::new(
+            "semver",
+            "(string) kubernetes.Semver; (string, bool) kubernetes.Semver",
+            |_, args| {
+                let version = parse_version(args)?.map_err(EvalError::Failed)?;
+                Ok(Value::opaque(Opaque::Semver(version)))
+            },
+        )
+        .costs(charges::read, estimates::read),
+        Function::new("isSemver", "(string) bool; (string, bool) bool", |_, args| {
+            Ok(Value::Bool(parse_version(args)?.is_ok()))
+        })
+        .costs(charges::read, estimates::read),
+        Function::new(
+            "isGreaterThan",
+            "kubernetes.Semver#(kubernetes.Semver) bool",
+            is_greater_than,
+        ),
+        Function::new("isLessThan", "kubernetes.Semver#(kubernetes.Semver) bool", is_less_than),
+        Function::new("compareTo", "kubernetes.Semver#(kubernetes.Semver) int", compare_to),
+        Function::new("major", "kubernetes.Semver#() int", |_, args| {
+            number(version(&args[0])?.major)
+        }),
+        Function::new("minor", "kubernetes.Semver#() int", |_, args| {
+            number(version(&args[0])?.minor)
+        }),
+        Function::new("patch", "kubernetes.Semver#() int", |_, args| {
+            number(version(&args[0])?.patch)
+        }),
+    ],
+)
+.with_types(&["kubernetes.Semver"]);
+
+/// Creates the row of a named format, such as `format.uri()`.
+macro_rules! named_format {
+    ($name:literal) => {
+        Function::new(concat!("format.", $name), "() kubernetes.NamedFormat", |_, _| {
+            formats::named($name).map(shown).map_or_else(mistyped, Ok)
+        })
+    };
 }
 
-/// Returns a function without arguments for a named format, such as `format.uri()`.
-fn named_format(name: &str) -> Option<Native> {
-    macro_rules! formats {
-        ($($name:literal),*) => {
-            Some(match name.strip_prefix("format.")? {
-                $($name => |_, _| formats::named($name).map(shown).map_or_else(mistyped, Ok),)*
-                _ => return None,
-            })
-        };
-    }
-    formats!(
-        "dns1123Label",
-        "dns1123Subdomain",
-        "dns1035Label",
-        "qualifiedName",
-        "dns1123LabelPrefix",
-        "dns1123SubdomainPrefix",
-        "dns1035LabelPrefix",
-        "labelValue",
-        "uri",
-        "uuid",
-        "byte",
-        "date",
-        "datetime"
-    )
+/// The library of named formats.
+pub(super) static FORMATS: Library = Library::since(
+    31,
+    &[
+        Function::new(
+            "validate",
+            "kubernetes.NamedFormat#(string) optional(list(string))",
+            validate,
+        )
+        .costs(charges::validate, estimates::validate),
+        Function::new("format.named", "(string) optional(kubernetes.NamedFormat)", |_, args| {
+            Ok(Value::optional(formats::named(args[0].as_str()?).map(shown)))
+        }),
+        named_format!("dns1123Label"),
+        named_format!("dns1123Subdomain"),
+        named_format!("dns1035Label"),
+        named_format!("qualifiedName"),
+        named_format!("dns1123LabelPrefix"),
+        named_format!("dns1123SubdomainPrefix"),
+        named_format!("dns1035LabelPrefix"),
+        named_format!("labelValue"),
+        named_format!("uri"),
+        named_format!("uuid"),
+        named_format!("byte"),
+        named_format!("date"),
+        named_format!("datetime"),
+    ],
+)
+.with_types(&["kubernetes.NamedFormat"]);
+
+/// The library of JSON patches.
+pub(super) static JSON_PATCH: Library = Library {
+    availability: Availability::Mutation,
+    types: &[],
+    functions: &[Function::new("jsonpatch.escapeKey", "(string) string", |work, args| {
+        let text = args[0].as_str()?;
+        work.spend(text.len() as u64)?;
+        Ok(Value::string(text.replace('~', "~0").replace('/', "~1")))
+    })
+    .costs(charges::read, estimates::copy)],
+};
+
+fn is_greater_than<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    Ok(Value::Bool(ordered(args)?.is_gt()))
+}
+
+fn is_less_than<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    Ok(Value::Bool(ordered(args)?.is_lt()))
+}
+
+fn compare_to<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    Ok(Value::Int(ordered(args)? as i64))
 }
 
 fn shown<'a>(format: &'static Format) -> Value<'a> {
     Value::opaque(Opaque::Format(format))
 }
 
-fn opaque<'v>(value: &'v Value<'_>) -> Result<&'v Opaque, EvalError> {
-    match value {
-        Value::Opaque(opaque) => Ok(opaque),
-        _ => mistyped(),
-    }
-}
-
 fn of_url<'a>(args: &[Value<'a>], part: for<'u> fn(&'u Url) -> &'u str) -> Eval<'a> {
-    match opaque(&args[0])? {
+    match args[0].as_opaque()? {
         Opaque::Url(url) => Ok(Value::string(part(url))),
         _ => mistyped(),
     }
 }
 
 fn query<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Url(url) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Url(url) = args[0].as_opaque()? else { return mistyped() };
     let mut entries = Entries::default();
     for (key, values) in url.pairs() {
         let values = Value::list(values.into_iter().map(Value::string).collect());
@@ -131,7 +223,7 @@ fn query<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 fn quantity(value: &Value<'_>) -> Result<Quantity, EvalError> {
-    match opaque(value)? {
+    match value.as_opaque()? {
         Opaque::Quantity(quantity) => Ok(*quantity),
         _ => mistyped(),
     }
@@ -155,7 +247,7 @@ fn as_integer(quantity: Quantity) -> Option<i64> {
 }
 
 fn ordered(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
-    match (opaque(&args[0])?, opaque(&args[1])?) {
+    match (args[0].as_opaque()?, args[1].as_opaque()?) {
         (Opaque::Quantity(a), Opaque::Quantity(b)) => Ok(a.cmp(b)),
         (Opaque::Semver(a), Opaque::Semver(b)) => Ok(a.cmp(b)),
         _ => mistyped(),
@@ -172,7 +264,7 @@ fn parse_version(args: &[Value<'_>]) -> Result<Result<Version, String>, EvalErro
 }
 
 fn version<'v>(value: &'v Value<'_>) -> Result<&'v Version, EvalError> {
-    match opaque(value)? {
+    match value.as_opaque()? {
         Opaque::Semver(version) => Ok(version),
         _ => mistyped(),
     }
@@ -183,7 +275,7 @@ fn number<'a>(value: u64) -> Eval<'a> {
 }
 
 fn validate<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Format(format) = opaque(&args[0])? else { return mistyped() };
+    let Opaque::Format(format) = args[0].as_opaque()? else { return mistyped() };
     let text = args[1].as_str()?;
     work.spend(16 * text.len() as u64)?;
     let errors = format.errors(text);

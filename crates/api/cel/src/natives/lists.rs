@@ -2,37 +2,92 @@
 
 use std::cmp::Ordering;
 
-use super::{Native, mistyped};
+use super::operators;
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
-    value::{Eval, List, Value, Work, compare, equal},
+    function::{Function, Library},
+    value::{
+        Eval, List, Value, Work,
+        compare::{compare, equal},
+    },
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "isSorted" => is_sorted,
-        "sum" => sum,
-        "max" => |work, args| extreme(work, args, Ordering::Greater, "max"),
-        "min" => |work, args| extreme(work, args, Ordering::Less, "min"),
-        "slice" => slice,
-        "flatten" => flatten,
-        "lists.range" => range,
-        "reverse" => reverse,
-        "distinct" => distinct,
-        "sort" => |work, args| sorted(work, args[0].as_list()?, args[0].as_list()?),
-        "@sortByAssociatedKeys" => {
-            |work, args| sorted(work, args[0].as_list()?, args[1].as_list()?)
-        }
-        "sets.contains" => {
-            |work, args| Ok(Value::Bool(contains(work, args[0].as_list()?, args[1].as_list()?)?))
-        }
-        "sets.equivalent" => |work, args| {
+/// The list functions of Kubernetes.
+pub(super) static KUBERNETES: Library = Library::since(
+    0,
+    &[
+        Function::new("isSorted", "list(scalar)#() bool; list(text)#() bool", is_sorted)
+            .costs(charges::walk, estimates::walk),
+        Function::new("sum", "list(int)#() int; list(uint)#() uint; list(double)#() double", sum)
+            .costs(charges::walk, estimates::walk),
+        Function::new("sum", "list(duration)#() duration", sum_of_durations)
+            .costs(charges::walk, estimates::walk),
+        Function::new("max", "list(scalar)#() scalar; list(text)#() text", |work, args| {
+            extreme(work, args, Ordering::Greater, "max")
+        })
+        .costs(charges::walk, estimates::walk),
+        Function::new("min", "list(scalar)#() scalar; list(text)#() text", |work, args| {
+            extreme(work, args, Ordering::Less, "min")
+        })
+        .costs(charges::walk, estimates::walk),
+    ],
+);
+
+/// The sets extension.
+pub(super) static SETS: Library = Library::since(
+    29,
+    &[
+        Function::new("sets.contains", "(list(A), list(A)) bool", |work, args| {
+            Ok(Value::Bool(contains(work, args[0].as_list()?, args[1].as_list()?)?))
+        })
+        .costs(charges::compare_items, estimates::compare_items),
+        Function::new("sets.equivalent", "(list(A), list(A)) bool", |work, args| {
             let (a, b) = (args[0].as_list()?, args[1].as_list()?);
             Ok(Value::Bool(contains(work, a, b)? && contains(work, b, a)?))
-        },
-        "sets.intersects" => intersects,
-        _ => return None,
-    })
+        })
+        .costs(charges::compare_items_twice, estimates::compare_items_twice),
+        Function::new("sets.intersects", "(list(A), list(A)) bool", intersects)
+            .costs(charges::compare_items, estimates::compare_items),
+    ],
+);
+
+/// The lists extension.
+pub(super) static EXTENSION: Library = Library::since(
+    34,
+    &[
+        Function::new("slice", "list(A)#(int, int) list(A)", slice)
+            .costs(charges::slice, estimates::slice),
+        Function::new("flatten", "list(list(A))#() list(A)", flatten)
+            .costs(charges::copy_list, estimates::copy_list),
+        Function::new("flatten", "list(dyn)#(int) list(dyn)", flatten)
+            .costs(charges::flatten, estimates::flatten),
+        Function::new("lists.range", "(int) list(int)", range)
+            .costs(charges::range, estimates::range),
+        Function::new("reverse", "list(A)#() list(A)", reverse)
+            .costs(charges::copy_list, estimates::copy_list),
+        Function::new("distinct", "list(A)#() list(A)", distinct)
+            .costs(charges::sort, estimates::sort),
+        Function::new("sort", "list(scalar)#() list(scalar)", sort)
+            .overload_costs(charges::sort, estimates::sort),
+        Function::new("sort", "list(text)#() list(text)", sort)
+            .overload_costs(charges::sort, estimates::sort_texts),
+        Function::new(
+            "@sortByAssociatedKeys",
+            "list(A)#(list(scalar)) list(A); list(A)#(list(text)) list(A)",
+            sort_by_keys,
+        )
+        .costs(charges::sort_by_keys, estimates::one),
+    ],
+);
+
+fn sort<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    sorted(work, args[0].as_list()?, args[0].as_list()?)
+}
+
+/// Sorts the first list by the keys in the second one.
+pub(crate) fn sort_by_keys<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    sorted(work, args[0].as_list()?, args[1].as_list()?)
 }
 
 fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
@@ -52,20 +107,19 @@ fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 /// Sums durations. The sum of an empty list is zero.
-pub(super) fn sum_of_durations<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+fn sum_of_durations<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     if args[0].as_list()?.is_empty() { Ok(Value::Duration(0)) } else { sum(work, args) }
 }
 
 fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let list = args[0].as_list()?;
     work.spend(list.len() as u64)?;
-    let Some(add) = super::operators::native("_+_") else { return mistyped() };
     let mut total: Option<Value<'a>> = None;
     for item in list.iter() {
         let item = item?;
         total = Some(match total {
             None => item,
-            Some(total) => add(work, &[total, item])?,
+            Some(total) => operators::add(work, &[total, item])?,
         });
     }
     // Zero equals zero of any numeric type.

@@ -4,46 +4,78 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use api_meta::{Cidr, go_quote};
 
-use super::{Native, mistyped};
+use super::convert;
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
+    function::{Function, Library, mistyped},
     opaque::Opaque,
     value::{Eval, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "ip" => ip,
-        "isIP" => |_, args| Ok(Value::Bool(parse_ip(args[0].as_str()?).is_ok())),
-        "ip.isCanonical" => |_, args| {
+/// The IP and CIDR libraries.
+pub(super) static LIBRARY: Library = Library::since(
+    30,
+    &[
+        Function::new("ip", "(string) net.IP", ip).costs(charges::read, estimates::read),
+        Function::new("ip", "net.CIDR#() net.IP", ip),
+        Function::new("isIP", "(string) bool", |_, args| {
+            Ok(Value::Bool(parse_ip(args[0].as_str()?).is_ok()))
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("ip.isCanonical", "(string) bool", |_, args| {
             let text = args[0].as_str()?;
             let address = parse_ip(text).map_err(EvalError::Failed)?;
             Ok(Value::Bool(address.to_string() == text))
-        },
-        "family" => |_, args| Ok(Value::Int(if address(&args[0])?.is_ipv4() { 4 } else { 6 })),
-        "isUnspecified" => |_, args| Ok(Value::Bool(address(&args[0])?.is_unspecified())),
-        "isLoopback" => |_, args| Ok(Value::Bool(address(&args[0])?.is_loopback())),
-        "isLinkLocalMulticast" => {
-            |_, args| Ok(Value::Bool(link_local_multicast(address(&args[0])?)))
-        }
-        "isLinkLocalUnicast" => |_, args| Ok(Value::Bool(link_local(address(&args[0])?))),
-        "isGlobalUnicast" => |_, args| Ok(Value::Bool(global(address(&args[0])?))),
-        "cidr" => |_, args| {
+        })
+        .costs(charges::read_twice, estimates::read_twice),
+        Function::new("family", "net.IP#() int", |_, args| {
+            Ok(Value::Int(if address(&args[0])?.is_ipv4() { 4 } else { 6 }))
+        }),
+        Function::new("isUnspecified", "net.IP#() bool", |_, args| {
+            Ok(Value::Bool(address(&args[0])?.is_unspecified()))
+        }),
+        Function::new("isLoopback", "net.IP#() bool", |_, args| {
+            Ok(Value::Bool(address(&args[0])?.is_loopback()))
+        }),
+        Function::new("isLinkLocalMulticast", "net.IP#() bool", |_, args| {
+            Ok(Value::Bool(link_local_multicast(address(&args[0])?)))
+        }),
+        Function::new("isLinkLocalUnicast", "net.IP#() bool", |_, args| {
+            Ok(Value::Bool(link_local(address(&args[0])?)))
+        }),
+        Function::new("isGlobalUnicast", "net.IP#() bool", |_, args| {
+            Ok(Value::Bool(global(address(&args[0])?)))
+        }),
+        Function::new("string", "(net.IP) string; (net.CIDR) string", convert::string),
+        Function::new("cidr", "(string) net.CIDR", |_, args| {
             let (address, prefix) = parse_cidr(args[0].as_str()?).map_err(EvalError::Failed)?;
             Ok(Value::opaque(Opaque::Cidr(address, prefix)))
-        },
-        "isCIDR" => |_, args| Ok(Value::Bool(parse_cidr(args[0].as_str()?).is_ok())),
-        "containsIP" => contains_ip,
-        "containsCIDR" => contains_cidr,
-        "prefixLength" => |_, args| Ok(Value::Int(network(&args[0])?.1.into())),
-        "masked" => |_, args| {
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("isCIDR", "(string) bool", |_, args| {
+            Ok(Value::Bool(parse_cidr(args[0].as_str()?).is_ok()))
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("containsIP", "net.CIDR#(string) bool", contains_ip)
+            .costs(charges::contains_ip, estimates::contains_ip_text),
+        Function::new("containsIP", "net.CIDR#(net.IP) bool", contains_ip)
+            .costs(charges::contains_ip, estimates::contains_ip),
+        Function::new("containsCIDR", "net.CIDR#(string) bool", contains_cidr)
+            .costs(charges::contains_cidr, estimates::contains_cidr_text),
+        Function::new("containsCIDR", "net.CIDR#(net.CIDR) bool", contains_cidr)
+            .costs(charges::contains_cidr, estimates::contains_cidr),
+        Function::new("prefixLength", "net.CIDR#() int", |_, args| {
+            Ok(Value::Int(network(&args[0])?.1.into()))
+        }),
+        Function::new("masked", "net.CIDR#() net.CIDR", |_, args| {
             let (address, prefix) = network(&args[0])?;
             let masked = Cidr::new(address, prefix).map_or(address, |cidr| cidr.network().address);
             Ok(Value::opaque(Opaque::Cidr(masked, prefix)))
-        },
-        _ => return None,
-    })
-}
+        }),
+    ],
+)
+.with_types(&["net.IP", "net.CIDR"]);
 
 /// Parses an address. Zones and IPv4-mapped IPv6 addresses are rejected, because programs interpret them differently.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
@@ -90,21 +122,15 @@ fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
 }
 
 fn address(value: &Value<'_>) -> Result<IpAddr, EvalError> {
-    match value {
-        Value::Opaque(opaque) => match **opaque {
-            Opaque::Ip(address) => Ok(address),
-            _ => mistyped(),
-        },
+    match value.as_opaque()? {
+        Opaque::Ip(address) => Ok(*address),
         _ => mistyped(),
     }
 }
 
 fn network(value: &Value<'_>) -> Result<(IpAddr, u8), EvalError> {
-    match value {
-        Value::Opaque(opaque) => match **opaque {
-            Opaque::Cidr(address, prefix) => Ok((address, prefix)),
-            _ => mistyped(),
-        },
+    match value.as_opaque()? {
+        Opaque::Cidr(address, prefix) => Ok((*address, *prefix)),
         _ => mistyped(),
     }
 }

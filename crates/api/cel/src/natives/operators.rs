@@ -2,32 +2,105 @@
 
 use std::cmp::Ordering;
 
-use super::{Native, mistyped};
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
+    function::{Function, Library, mistyped},
     time,
-    value::{Eval, Text, Value, Work, compare, equal},
+    value::{
+        Eval, Text, Value, Work,
+        compare::{compare, equal},
+    },
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "_+_" => add,
-        "_-_" => subtract,
-        "_*_" => multiply,
-        "_/_" => divide,
-        "_%_" => modulo,
-        "-_" => negate,
-        "!_" => not,
-        "_==_" => |work, args| Ok(Value::Bool(equal(&args[0], &args[1], work)?)),
-        "_!=_" => |work, args| Ok(Value::Bool(!equal(&args[0], &args[1], work)?)),
-        "_<_" => |work, args| ordered(work, args, Ordering::is_lt),
-        "_<=_" => |work, args| ordered(work, args, Ordering::is_le),
-        "_>_" => |work, args| ordered(work, args, Ordering::is_gt),
-        "_>=_" => |work, args| ordered(work, args, Ordering::is_ge),
-        "@in" => member,
-        "size" => size,
-        _ => return None,
-    })
+/// The operators of the language.
+pub(super) static LIBRARY: Library = Library::since(
+    0,
+    &[
+        Function::new("_?_:_", "(bool, A, A) A", planned),
+        Function::new("_&&_", "(bool, bool) bool", planned),
+        Function::new("_||_", "(bool, bool) bool", planned),
+        Function::new("_[_]", "(list(A), int) A; (map(A, B), A) B", planned),
+        Function::new("!_", "(bool) bool", not),
+        Function::new("_==_", "(A, A) bool", |work, args| {
+            Ok(Value::Bool(equal(&args[0], &args[1], work)?))
+        })
+        .costs(charges::equal, estimates::equal),
+        Function::new("_!=_", "(A, A) bool", |work, args| {
+            Ok(Value::Bool(!equal(&args[0], &args[1], work)?))
+        })
+        .costs(charges::compare, estimates::compare),
+        Function::new("_+_", "(bytes, bytes) bytes; (string, string) string", add)
+            .overload_costs(charges::concatenate_texts, estimates::concatenate_texts),
+        Function::new("_+_", "(list(A), list(A)) list(A)", add)
+            .costs(charges::one, estimates::concatenate_lists),
+        Function::new(
+            "_+_",
+            "(double, double) double; (duration, duration) duration; (int, int) int; (uint, uint) uint; \
+            (duration, timestamp) timestamp; (timestamp, duration) timestamp",
+            add,
+        ),
+        Function::new(
+            "_-_",
+            "(double, double) double; (duration, duration) duration; (int, int) int; (uint, uint) uint; \
+            (timestamp, duration) timestamp; (timestamp, timestamp) duration",
+            subtract,
+        ),
+        Function::new(
+            "_*_",
+            "(double, double) double; (int, int) int; (uint, uint) uint",
+            multiply,
+        ),
+        Function::new("_/_", "(double, double) double; (int, int) int; (uint, uint) uint", divide),
+        Function::new("_%_", "(int, int) int; (uint, uint) uint", modulo),
+        Function::new("-_", "(double) double; (int) int", negate),
+        Function::new("_<_", ORDERED, less),
+        Function::new("_<_", "(text, text) bool", less)
+            .overload_costs(charges::compare, estimates::compare),
+        Function::new("_<=_", ORDERED, less_equal),
+        Function::new("_<=_", "(text, text) bool", less_equal)
+            .overload_costs(charges::compare, estimates::compare),
+        Function::new("_>_", ORDERED, greater),
+        Function::new("_>_", "(text, text) bool", greater)
+            .overload_costs(charges::compare, estimates::compare),
+        Function::new("_>=_", ORDERED, greater_equal),
+        Function::new("_>=_", "(text, text) bool", greater_equal)
+            .overload_costs(charges::compare, estimates::compare),
+        Function::new("@in", "(A, list(A)) bool", member)
+            .overload_costs(charges::contains_item, estimates::contains_item),
+        Function::new("@in", "(A, map(A, B)) bool", member),
+        Function::new(
+            "size",
+            "(bytes) int; bytes#() int; (list(A)) int; list(A)#() int; (map(A, B)) int; \
+            map(A, B)#() int; (string) int; string#() int",
+            size,
+        ),
+    ],
+);
+
+/// The overloads of the ordering operators besides those for texts.
+const ORDERED: &str = "(scalar, scalar) bool; (int, double) bool; (int, uint) bool; (uint, double) bool; \
+    (uint, int) bool; (double, int) bool; (double, uint) bool";
+
+/// Stands for an operator that a program evaluates itself, because it does not always evaluate all operands.
+pub(super) fn planned<'a>(_: &mut Work, _: &[Value<'a>]) -> Eval<'a> {
+    mistyped()
+}
+
+fn less<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    ordered(work, args, Ordering::is_lt)
+}
+
+fn less_equal<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    ordered(work, args, Ordering::is_le)
+}
+
+fn greater<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    ordered(work, args, Ordering::is_gt)
+}
+
+fn greater_equal<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    ordered(work, args, Ordering::is_ge)
 }
 
 fn int<'a>(value: Option<i64>) -> Eval<'a> {
@@ -42,7 +115,7 @@ fn duration<'a>(value: Option<i64>) -> Eval<'a> {
     value.map(Value::Duration).ok_or_else(|| EvalError::new("duration overflow"))
 }
 
-fn add<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+pub(super) fn add<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     match (&args[0], &args[1]) {
         (Value::Int(a), Value::Int(b)) => int(a.checked_add(*b)),
         (Value::Uint(a), Value::Uint(b)) => uint(a.checked_add(*b)),

@@ -1,29 +1,49 @@
 //! Functions for optional values.
 
-use super::{Native, mistyped};
+use super::operators::planned;
 use crate::{
     error::EvalError,
+    function::{Function, Library, mistyped},
     value::{Eval, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "optional.of" => |_, args| Ok(Value::optional(Some(args[0].clone()))),
-        "optional.none" => |_, _| Ok(Value::Optional(None)),
-        "optional.ofNonZeroValue" => {
-            |_, args| Ok(Value::optional(Some(args[0].clone()).filter(|value| !is_zero(value))))
-        }
-        "value" => value,
-        "hasValue" => |_, args| match &args[0] {
+/// The optional values library.
+pub(super) static LIBRARY: Library = Library::since(
+    28,
+    &[
+        Function::new("optional.of", "(A) optional(A)", |_, args| {
+            Ok(Value::optional(Some(args[0].clone())))
+        }),
+        Function::new("optional.ofNonZeroValue", "(A) optional(A)", |_, args| {
+            Ok(Value::optional(Some(args[0].clone()).filter(|value| !is_zero(value))))
+        }),
+        Function::new("optional.none", "() optional(A)", |_, _| Ok(Value::Optional(None))),
+        Function::new("value", "optional(A)#() A", value),
+        Function::new("hasValue", "optional(A)#() bool", |_, args| match &args[0] {
             Value::Optional(value) => Ok(Value::Bool(value.is_some())),
             _ => mistyped(),
-        },
-        "first" => |_, args| end(&args[0], |_| 0),
-        "last" => |_, args| end(&args[0], |length| length - 1),
-        "optional.unwrap" | "unwrapOpt" => unwrap,
-        _ => return None,
-    })
-}
+        }),
+        Function::new("or", "optional(A)#(optional(A)) optional(A)", planned),
+        Function::new("orValue", "optional(A)#(A) A", planned),
+        Function::new(
+            "_[?_]",
+            "(list(A), int) optional(A); (optional(list(A)), int) optional(A); \
+            (map(A, B), A) optional(B); (optional(map(A, B)), A) optional(B)",
+            planned,
+        ),
+        Function::new(
+            "_[_]",
+            "(optional(list(A)), int) optional(A); (optional(map(A, B)), A) optional(B)",
+            planned,
+        ),
+        Function::new("last", "list(A)#() optional(A)", |_, args| {
+            end(&args[0], |length| length - 1)
+        }),
+        Function::new("first", "list(A)#() optional(A)", |_, args| end(&args[0], |_| 0)),
+        Function::new("optional.unwrap", "(list(optional(A))) list(A)", unwrap),
+        Function::new("unwrapOpt", "list(optional(A))#() list(A)", unwrap),
+    ],
+);
 
 fn is_zero(value: &Value<'_>) -> bool {
     match value {

@@ -3,20 +3,36 @@
 use api_meta::goregex;
 use regex::Regex;
 
-use super::{Native, mistyped};
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
+    function::{Function, Library, mistyped},
     value::{Eval, Text, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "matches" => |work, args| with_pattern(Search::Matches, work, args),
-        "find" => |work, args| with_pattern(Search::Find, work, args),
-        "findAll" => |work, args| with_pattern(Search::FindAll, work, args),
-        _ => return None,
-    })
-}
+/// The functions of the language and of Kubernetes.
+pub(super) static LIBRARY: Library = Library::since(
+    0,
+    &[
+        Function::new("matches", "string#(string) bool", |work, args| {
+            with_pattern(Search::Matches, work, args)
+        })
+        .costs(charges::matches, estimates::matches),
+        Function::new("matches", "(string, string) bool", |work, args| {
+            with_pattern(Search::Matches, work, args)
+        }),
+        Function::new("find", "string#(string) string", |work, args| {
+            with_pattern(Search::Find, work, args)
+        })
+        .costs(charges::matches, estimates::find),
+        Function::new(
+            "findAll",
+            "string#(string) list(string); string#(string, int) list(string)",
+            |work, args| with_pattern(Search::FindAll, work, args),
+        )
+        .costs(charges::matches, estimates::find),
+    ],
+);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Search {
@@ -58,7 +74,7 @@ pub(crate) fn run<'a>(
     match search {
         Search::Matches => Ok(Value::Bool(regex.is_match(text))),
         Search::Find => {
-            let found = regex.find(text).map(|found| part(text, found.range()));
+            let found = regex.find(text).map(|found| text.part(found.range()));
             Ok(Value::String(found.unwrap_or(Text::Borrowed(""))))
         }
         Search::FindAll => {
@@ -66,15 +82,7 @@ pub(crate) fn run<'a>(
             // A negative number means no limit.
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             let found = regex.find_iter(text).take(most);
-            Ok(Value::list(found.map(|found| Value::String(part(text, found.range()))).collect()))
+            Ok(Value::list(found.map(|found| Value::String(text.part(found.range()))).collect()))
         }
-    }
-}
-
-/// Returns a part of a string, without a copy if the string is borrowed.
-pub(crate) fn part<'a>(text: &Text<'a>, range: std::ops::Range<usize>) -> Text<'a> {
-    match text {
-        Text::Borrowed(text) => Text::Borrowed(&text[range]),
-        Text::Shared(text) => Text::Shared(text[range].into()),
     }
 }

@@ -1,35 +1,78 @@
 //! The strings extension. Positions are counted in code points.
 
-use super::{Native, lists, mistyped, regexes::part};
+use super::lists;
 use crate::{
+    cost::{charges, estimates},
     error::EvalError,
     format,
+    function::{Function, Library, mistyped},
     value::{Eval, Text, Value, Work},
 };
 
-pub(super) fn native(name: &str) -> Option<Native> {
-    Some(match name {
-        "contains" => |work, args| test(work, args, |text, other| text.contains(other)),
-        "startsWith" => |work, args| test(work, args, |text, other| text.starts_with(other)),
-        "endsWith" => |work, args| test(work, args, |text, other| text.ends_with(other)),
-        "charAt" => char_at,
-        "indexOf" => index_of,
-        "lastIndexOf" => last_index_of,
-        "lowerAscii" => |work, args| mapped(work, args, str::to_ascii_lowercase),
-        "upperAscii" => |work, args| mapped(work, args, str::to_ascii_uppercase),
-        "strings.quote" => |work, args| mapped(work, args, format::quote),
-        "replace" => replace,
-        "split" => split,
-        "substring" => substring,
-        "trim" => trim,
-        "format" => |work, args| {
-            let text = format::format(work, args[0].as_str()?, args[1].as_list()?)?;
-            Ok(Value::string(text))
-        },
-        "join" => join,
-        _ => return None,
-    })
-}
+/// The strings extension, the string functions of the language, and the searches in lists with the same names.
+pub(super) static LIBRARY: Library = Library::since(
+    0,
+    &[
+        Function::new("contains", "string#(string) bool", |work, args| {
+            test(work, args, |text, other| text.contains(other))
+        })
+        .costs(charges::contains_text, estimates::contains_text),
+        Function::new("startsWith", "string#(string) bool", |work, args| {
+            test(work, args, |text, other| text.starts_with(other))
+        })
+        .costs(charges::read, estimates::read_second),
+        Function::new("endsWith", "string#(string) bool", |work, args| {
+            test(work, args, |text, other| text.ends_with(other))
+        })
+        .costs(charges::read, estimates::read_second),
+        Function::new("charAt", "string#(int) string", char_at),
+        Function::new(
+            "indexOf",
+            "list(A)#(A) int; string#(string) int; string#(string, int) int",
+            index_of,
+        )
+        .costs(charges::walk, estimates::walk),
+        Function::new(
+            "lastIndexOf",
+            "list(A)#(A) int; string#(string) int; string#(string, int) int",
+            last_index_of,
+        )
+        .costs(charges::walk, estimates::walk),
+        Function::new("lowerAscii", "string#() string", |work, args| {
+            mapped(work, args, str::to_ascii_lowercase)
+        })
+        .costs(charges::read, estimates::copy),
+        Function::new("upperAscii", "string#() string", |work, args| {
+            mapped(work, args, str::to_ascii_uppercase)
+        })
+        .costs(charges::read, estimates::copy),
+        Function::new(
+            "replace",
+            "string#(string, string) string; string#(string, string, int) string",
+            replace,
+        )
+        .costs(charges::read_twice, estimates::replace),
+        Function::new(
+            "split",
+            "string#(string) list(string); string#(string, int) list(string)",
+            split,
+        )
+        .costs(charges::read_twice, estimates::split),
+        Function::new("substring", "string#(int) string; string#(int, int) string", substring)
+            .costs(charges::read, estimates::copy),
+        Function::new("trim", "string#() string", trim).costs(charges::read, estimates::copy),
+        Function::new("format", "string#(list(dyn)) string", |work, args| {
+            format::format(work, args[0].as_str()?, args[1].as_list()?).map(Value::string)
+        })
+        .costs(charges::read, estimates::read),
+        Function::new("strings.quote", "(string) string", |work, args| {
+            mapped(work, args, format::quote)
+        })
+        .costs(charges::read, estimates::quote),
+        Function::new("join", "list(string)#() string; list(string)#(string) string", join)
+            .costs(charges::join, estimates::join),
+    ],
+);
 
 fn text<'v, 'a>(value: &'v Value<'a>) -> Result<&'v Text<'a>, EvalError> {
     match value {
@@ -66,7 +109,7 @@ fn char_at<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     work.spend(text.len() as u64 / 4)?;
     let start = offset(text, args[1].as_int()?)?;
     let length = text[start..].chars().next().map_or(0, char::len_utf8);
-    Ok(Value::String(part(text, start..start + length)))
+    Ok(Value::String(text.part(start..start + length)))
 }
 
 fn counted(text: &str, bytes: Option<usize>) -> i64 {
@@ -123,7 +166,7 @@ fn split<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
         return Ok(Value::list(parts));
     }
     let mut start = 0;
-    let piece = |range| Value::String(part(text, range));
+    let piece = |range| Value::String(text.part(range));
     let ends: Box<dyn Iterator<Item = usize>> = if by.is_empty() {
         // Split between all characters.
         Box::new(text.char_indices().map(|(at, _)| at).skip(1))
@@ -155,7 +198,7 @@ fn substring<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     }
     let from = offset(text, start)?;
     let to = end.map_or(Ok(text.len()), |end| offset(text, end))?;
-    Ok(Value::String(part(text, from..to)))
+    Ok(Value::String(text.part(from..to)))
 }
 
 fn trim<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
@@ -163,7 +206,7 @@ fn trim<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     work.spend(text.len() as u64)?;
     let start = text.len() - text.trim_start().len();
     let end = text.trim_end().len().max(start);
-    Ok(Value::String(part(text, start..end)))
+    Ok(Value::String(text.part(start..end)))
 }
 
 fn join<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use api_meta::{Attributes, Authorizer, Decision, UserInfo};
-use cel::{AuthorizerContext, Env, EvalError, Limits, Opaque, Type, Value};
+use cel::{AuthorizerContext, Env, EvalError, Limits, Opaque, Program, Type, Value};
 
 #[derive(Default)]
 struct Recorder(Mutex<Vec<String>>);
@@ -24,7 +24,7 @@ impl Authorizer for Recorder {
 fn asked(text: &str) -> (Result<bool, EvalError>, Vec<String>, u64) {
     let env =
         Env::default().typed("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"));
-    let program = env.compile(text).unwrap_or_else(|issues| panic!("{issues}"));
+    let program = Program::compile(&env, text).unwrap_or_else(|issues| panic!("{issues}"));
     let recorder = Arc::new(Recorder::default());
     let user = UserInfo { name: "alice".to_owned(), ..UserInfo::default() };
     let asks = AuthorizerContext { authorizer: recorder.clone(), user };

@@ -3,7 +3,7 @@
 use std::{env, fs, path::PathBuf};
 
 use api_meta::Timestamp;
-use cel::{Env, Limits, Text, Type, Value};
+use cel::{Env, Limits, Program, Text, Type, Value};
 
 use crate::textproto::{Item, Message, read};
 
@@ -148,7 +148,7 @@ fn run(test: &Message) -> Result<(), String> {
             environment.typed(&decl.text("name"), ty(ident.message("type").ok_or("a type")?)?);
         values.push(binding(test, &decl.text("name"))?);
     }
-    let program = match environment.compile(&test.text("expr")) {
+    let program = match Program::compile(&environment, &test.text("expr")) {
         Ok(program) => program,
         Err(_)
             if test.message("eval_error").is_some()
@@ -248,7 +248,8 @@ fn value(message: &Message) -> Result<Value<'static>, String> {
         ("bytes_value", Item::Text(bytes)) => Value::Bytes(bytes.as_slice().into()),
         ("type_value", Item::Text(name)) => {
             let name = String::from_utf8_lossy(name).into_owned();
-            let program = Env::default().compile(&name).map_err(|issues| issues.to_string())?;
+            let program =
+                Program::compile(&Env::default(), &name).map_err(|issues| issues.to_string())?;
             match program.evaluate(&[], Limits::default()).value {
                 Ok(Value::Type(ty)) => Value::Type(ty),
                 other => return Err(format!("type {other:?}")),

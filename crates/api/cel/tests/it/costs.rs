@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, sync::Arc};
 
-use cel::{Cost, Decl, Env, EvalError, Field, Limits, ListKind, Object, Shape, Value};
+use cel::{Cost, Decl, Env, EvalError, Field, Limits, ListKind, Object, Program, Shape, Value};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -65,12 +65,16 @@ fn estimates_like_upstream() {
         ("self.l.map(x, x + x).size() > 1", 15, 2215),
         ("self.s == 'a' || self.i == 1", 3, 5),
     ] {
-        let cost = bounded().estimate(text).unwrap_or_else(|issues| panic!("{issues}"));
+        let cost = Program::compile(&bounded(), text)
+            .unwrap_or_else(|issues| panic!("{issues}"))
+            .estimate();
         assert_eq!(cost, Cost { min, max }, "{text}");
     }
     // Without bounds the maximum cost is unlimited.
     let unbounded = Env::default().variable("self", Decl::ANY);
-    let cost = unbounded.estimate("self.all(x, self.all(y, x == y))").expect("it compiles");
+    let cost = Program::compile(&unbounded, "self.all(x, self.all(y, x == y))")
+        .expect("it compiles")
+        .estimate();
     assert_eq!(cost.max, u64::MAX);
 }
 
@@ -144,7 +148,8 @@ proptest! {
     #[test]
     fn never_exceeds_cost_limit(text in expressions(), limit in 0_u64..3000) {
         let tree = json!({"l": [1, "a", [true]], "s": "text"});
-        if let Ok(program) = Env::default().with_mixed_literals().variable("self", Decl::ANY).typed("x", cel::Type::Dyn).compile(&text) {
+        let env = Env::default().with_mixed_literals().variable("self", Decl::ANY);
+        if let Ok(program) = Program::compile(&env.typed("x", cel::Type::Dyn), &text) {
             let limits = Limits { cost: limit, ..Limits::default() };
             let values = [Some(Value::dynamic(&tree)), Some(Value::Int(1))];
             let outcome = program.evaluate(&values, limits);

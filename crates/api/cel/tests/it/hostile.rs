@@ -1,6 +1,6 @@
 //! Tests with malicious expressions.
 
-use cel::{Decl, Env, EvalError, Limits, Value};
+use cel::{Decl, Env, EvalError, Limits, Program, Value};
 
 /// Runs `act` in a thread with a small stack, like a server's threads.
 fn on_a_small_stack(act: impl FnOnce() + Send) {
@@ -12,7 +12,7 @@ fn on_a_small_stack(act: impl FnOnce() + Send) {
 
 fn tried(text: &str) -> Result<Result<Value<'static>, EvalError>, String> {
     let env = Env::default().with_mixed_literals().variable("self", Decl::ANY);
-    let program = env.compile(text).map_err(|issues| issues.to_string())?;
+    let program = Program::compile(&env, text).map_err(|issues| issues.to_string())?;
     let outcome = program.evaluate(&[Some(Value::Int(1))], Limits::default());
     assert!(outcome.cost <= 2_000_000, "{} for {:.50}", outcome.cost, text);
     Ok(outcome.value.map(|_| Value::Null))

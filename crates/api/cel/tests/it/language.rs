@@ -1,5 +1,6 @@
 //! Tests of the language: values and error messages.
 
+use cel::{Env, Program};
 use serde_json::json;
 
 use crate::{all_fail, all_true, env};
@@ -122,7 +123,7 @@ fn reports_compile_errors_with_position() {
         ),
         ("'a", "ERROR: <input>:1:1: Syntax error: token recognition error at: ''a'\n | 'a\n | ^"),
     ] {
-        let issues = env().compile(text).expect_err(text);
+        let issues = Program::compile(&env(), text).expect_err(text);
         assert_eq!(issues.to_string(), wanted, "{text}");
     }
 }
@@ -139,18 +140,20 @@ fn older_versions_lack_newer_functions() {
         (32, "isSemver('1.2.3')"),
         (33, "[1].reverse() == [1]"),
     ] {
-        assert!(cel::Env::kubernetes(minor).compile(text).is_err(), "{minor} {text}");
-        assert!(cel::Env::kubernetes(minor + 1).compile(text).is_ok(), "{text}");
+        assert!(Program::compile(&Env::kubernetes(minor), text).is_err(), "{minor} {text}");
+        assert!(Program::compile(&Env::kubernetes(minor + 1), text).is_ok(), "{text}");
     }
-    assert!(env().compile("jsonpatch.escapeKey('a') == 'a'").is_err());
-    assert!(env().with_mutation().compile("jsonpatch.escapeKey('a') == 'a'").is_ok());
+    let patch = "jsonpatch.escapeKey('a') == 'a'";
+    assert!(Program::compile(&env(), patch).is_err());
+    assert!(Program::compile(&env().with_mutation(), patch).is_ok());
 }
 
 #[test]
 fn binds_value_to_name() {
-    let env = cel::Env::default().with_bindings();
+    let env = Env::default().with_bindings();
     let outcome = |text: &str| {
-        let program = env.compile(text).unwrap_or_else(|issues| panic!("{text}: {issues}"));
+        let program =
+            Program::compile(&env, text).unwrap_or_else(|issues| panic!("{text}: {issues}"));
         let outcome = program.evaluate(&[], cel::Limits::default());
         (outcome.value.and_then(|value| value.to_json()), outcome.cost)
     };
@@ -172,11 +175,11 @@ fn binds_value_to_name() {
         ("cel.bind(x, 1, 2) + x", "undeclared reference to 'x'"),
         ("cel.bind(x, 1)", "undeclared reference to"),
     ] {
-        let issues = env.compile(text).unwrap_err().to_string();
+        let issues = Program::compile(&env, text).unwrap_err().to_string();
         assert!(issues.contains(words), "{text}: {issues}");
     }
     assert!(
-        cel::Env::default().compile("cel.bind(x, 1, x)").is_err(),
+        Program::compile(&Env::default(), "cel.bind(x, 1, x)").is_err(),
         "only where it is asked for"
     );
 }
@@ -185,7 +188,7 @@ fn binds_value_to_name() {
 fn map_has_default_for_other_keys() {
     use cel::{Decl, Limits, Shape, Value};
     let shape = Shape::Map(std::sync::Arc::new(Decl::ANY));
-    let env = cel::Env::default().variable("m", Decl::new(shape, 8, 2));
+    let env = Env::default().variable("m", Decl::new(shape, 8, 2));
     let known = [(Value::string("a"), Value::Int(1))];
     let map = Value::map_or(known, Value::Int(0)).unwrap();
     for (text, wanted) in [
@@ -194,7 +197,7 @@ fn map_has_default_for_other_keys() {
         ("m.all(key, key == 'a') && size(m) == 1", true),
         ("has(m.b)", true),
     ] {
-        let program = env.compile(text).unwrap();
+        let program = Program::compile(&env, text).unwrap();
         let outcome = program.evaluate(&[Some(map.clone())], Limits::default());
         assert_eq!(
             outcome.value.and_then(|v| v.to_json()),

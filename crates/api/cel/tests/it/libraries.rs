@@ -1,5 +1,6 @@
 //! Tests of Kubernetes' libraries.
 
+use cel::{Env, Program};
 use serde_json::json;
 
 use crate::{all_fail, all_true};
@@ -71,9 +72,9 @@ fn reports_invalid_arguments() {
 
 #[test]
 fn builds_objects_and_patches_for_mutation() {
-    let env = cel::Env::default().with_mutation();
+    let env = Env::default().with_mutation();
     let made = |text: &str| {
-        let program = env.compile(text).map_err(|issues| issues.to_string())?;
+        let program = Program::compile(&env, text).map_err(|issues| issues.to_string())?;
         let outcome = program.evaluate(&[], cel::Limits::default());
         let value =
             outcome.value.and_then(|value| value.to_json()).map_err(|error| error.to_string());
@@ -85,7 +86,7 @@ fn builds_objects_and_patches_for_mutation() {
     let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: {'x': 1}}]";
     let wanted = json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": {"x": 1}}]);
     assert_eq!(made(patch), Ok(("list(JSONPatch)".to_owned(), wanted)));
-    let misplaced = env.compile("Object{status: [Object.spec{}]}").unwrap();
+    let misplaced = Program::compile(&env, "Object{status: [Object.spec{}]}").unwrap();
     let misplaced = misplaced.evaluate(&[], cel::Limits::default()).value.unwrap().misnamed();
     assert_eq!(misplaced.len(), 1);
     assert!(
@@ -93,5 +94,5 @@ fn builds_objects_and_patches_for_mutation() {
     );
     let unknown = made("JSONPatch{operation: 'add'}");
     assert!(unknown.is_err_and(|e| e.contains("undefined field 'operation'")));
-    assert!(cel::Env::default().compile(object).is_err());
+    assert!(Program::compile(&Env::default(), object).is_err());
 }

@@ -17,7 +17,7 @@ fn env() -> Env {
 }
 
 fn compiled(text: &str) -> Program {
-    env().compile(text).unwrap_or_else(|issues| panic!("{text}: {issues}"))
+    Program::compile(&env(), text).unwrap_or_else(|issues| panic!("{text}: {issues}"))
 }
 
 /// Evaluates an expression and returns the value as JSON.

@@ -180,8 +180,8 @@ impl Conditions {
     pub fn add(&mut self, condition: &MatchCondition) -> Result<(), String> {
         let text = &condition.expression;
         let env = Env::default().variable("request", ACCESS_REVIEW.clone());
-        let program =
-            env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
+        let program = Program::compile(&env, text)
+            .map_err(|issues| format!("compilation failed: {issues}"))?;
         let got = program.result().declared();
         if *got != *"bool" {
             return Err(format!("must evaluate to bool but got {got}"));

@@ -28,8 +28,8 @@ impl Expression {
         static USER: LazyLock<Env> =
             LazyLock::new(|| Env::default().variable("user", USER_INFO.clone()));
         let env: &Env = if of == ExpressionInput::Claims { &CLAIMS } else { &USER };
-        let program =
-            env.compile(text).map_err(|issues| format!("compilation failed: {issues}"))?;
+        let program = Program::compile(env, text)
+            .map_err(|issues| format!("compilation failed: {issues}"))?;
         if bool && *program.result().declared() != *"bool" {
             return Err("must evaluate to bool".to_owned());
         }
