@@ -5,119 +5,24 @@
 
 use serde_json::Value;
 
-use crate::protobuf::wire;
+use message::encode;
 
+mod message;
 mod v2;
 mod v3;
-
-/// The encoding of one member.
-#[derive(Clone, Copy)]
-enum Form {
-    Text,
-    Flag,
-    Integer,
-    Double,
-    Message(&'static Message),
-    /// A repeated field: one field for each item of a list.
-    Each(&'static Form),
-    /// A message that contains only the value, under this number.
-    Within(u32, &'static Form),
-    /// A message that contains the value under the number of the first matching case.
-    OneOf(&'static [Case]),
-    /// A value of any type, as YAML (JSON is valid YAML).
-    Any,
-}
-
-/// A case of a choice: its condition, its field number and its encoding.
-type Case = (fn(&Value) -> bool, u32, Form);
-
-/// A message: its members by name.
-struct Message {
-    fields: &'static [(&'static str, u32, Form)],
-    /// The field of members that begin with `x-`; 0 if they are treated like other members.
-    extensions: u32,
-    /// The field of all other members, each with its name.
-    rest: Option<(u32, Form)>,
-}
-
-impl Message {
-    const fn new(fields: &'static [(&'static str, u32, Form)], extensions: u32) -> Self {
-        Self { fields, extensions, rest: None }
-    }
-
-    /// Creates a message of names and their values.
-    const fn map(value: Form) -> Self {
-        Self { fields: &[], extensions: 0, rest: Some((1, value)) }
-    }
-}
 
 /// Encodes an OpenAPI v2 document (`openapi.v2.Document`).
 pub fn v2(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    message(&mut out, document, &v2::DOCUMENT);
+    encode(&mut out, document, &v2::DOCUMENT);
     out
 }
 
 /// Encodes an OpenAPI v3 document (`openapi.v3.Document`).
 pub fn v3(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    message(&mut out, document, &v3::DOCUMENT);
+    encode(&mut out, document, &v3::DOCUMENT);
     out
-}
-
-fn message(out: &mut Vec<u8>, value: &Value, message: &Message) {
-    let Value::Object(members) = value else { return };
-    for (name, value) in members {
-        if let Some((_, number, form)) = message.fields.iter().find(|(known, ..)| known == name) {
-            put(out, *number, value, form);
-        } else if message.extensions != 0 && name.starts_with("x-") {
-            named(out, message.extensions, name, value, &Form::Any);
-        } else if let Some((number, form)) = &message.rest {
-            named(out, *number, name, value, form);
-        }
-    }
-}
-
-fn named(out: &mut Vec<u8>, number: u32, name: &str, value: &Value, form: &Form) {
-    wire::nested(out, number, |out| {
-        wire::bytes(out, 1, name.as_bytes());
-        put(out, 2, value, form);
-    });
-}
-
-/// Writes one member. A value of the wrong type is omitted, because the format cannot represent it.
-fn put(out: &mut Vec<u8>, number: u32, value: &Value, form: &Form) {
-    match (form, value) {
-        (Form::Text, Value::String(text)) => wire::bytes(out, number, text.as_bytes()),
-        (Form::Flag, Value::Bool(flag)) => wire::varint(out, number, u64::from(*flag)),
-        (Form::Integer, Value::Number(n)) => {
-            if let Some(n) = n.as_i64() {
-                wire::varint(out, number, n.cast_unsigned());
-            }
-        }
-        (Form::Double, Value::Number(n)) => {
-            wire::double(out, number, n.as_f64().unwrap_or_default());
-        }
-        (Form::Message(of), Value::Object(_)) => {
-            wire::nested(out, number, |out| message(out, value, of))
-        }
-        (Form::Each(form), Value::Array(items)) => {
-            items.iter().for_each(|item| put(out, number, item, form));
-        }
-        (Form::Each(form), one) => put(out, number, one, form),
-        (Form::Within(below, form), value) => {
-            wire::nested(out, number, |out| put(out, *below, value, form));
-        }
-        (Form::OneOf(cases), value) => {
-            if let Some((_, below, form)) = cases.iter().find(|(is, ..)| is(value)) {
-                wire::nested(out, number, |out| put(out, *below, value, form));
-            }
-        }
-        (Form::Any, value) => {
-            wire::nested(out, number, |out| wire::bytes(out, 2, value.to_string().as_bytes()));
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]

@@ -3,47 +3,14 @@
 //! [`from_yaml`] accepts what sigs.k8s.io/yaml accepts, and returns the same JSON. It is YAML 1.1: `0644` is octal,
 //! `yes` is true, and keys of all scalar types become strings.
 
+mod error;
 mod read;
 mod resolve;
 mod scan;
 
-use api_meta::BudgetExceeded;
 use serde_json::Value;
 
-/// The error for a text that is not YAML, with the line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error converting YAML to JSON: {0}")]
-pub struct YamlError(String);
-
-impl YamlError {
-    /// Returns the problem without its prefix.
-    pub fn cause(&self) -> &str {
-        &self.0
-    }
-
-    fn new(problem: String) -> Self {
-        Self(format!("yaml: {problem}"))
-    }
-
-    /// Creates an error of the conversion to JSON, which has no `yaml:` prefix.
-    fn plain(problem: String) -> Self {
-        Self(problem)
-    }
-
-    /// Creates an error with a line number. Go omits line zero.
-    fn at(line: usize, problem: &str) -> Self {
-        match line {
-            0 => Self::new(problem.to_owned()),
-            line => Self::new(format!("line {line}: {problem}")),
-        }
-    }
-}
-
-impl From<BudgetExceeded> for YamlError {
-    fn from(exceeded: BudgetExceeded) -> Self {
-        Self::new(exceeded.to_string())
-    }
-}
+pub use error::YamlError;
 
 /// Parses the first document of a text. The last of duplicate keys wins.
 ///

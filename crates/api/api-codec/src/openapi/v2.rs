@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Form, Message};
+use super::message::{Form, Message};
 
 pub(super) static DOCUMENT: Message = Message::new(
     &[

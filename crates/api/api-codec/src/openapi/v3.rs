@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Case, Form, Message};
+use super::message::{Case, Form, Message};
 
 pub(super) static DOCUMENT: Message = Message::new(
     &[

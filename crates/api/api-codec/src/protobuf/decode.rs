@@ -7,7 +7,28 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::wire::{Reader, Wire};
-use super::{MAGIC, ProtobufError};
+use super::{
+    envelope::{Envelope, node_of, open},
+    error::{MAGIC, ProtobufError},
+};
+
+/// Decodes an enveloped object of a built-in kind. The tree has kind and apiVersion, and otherwise only the encoded
+/// fields. Pass it through [`api_schema::decode_value`] for Go's zero values and for defaults.
+pub fn from_protobuf(schema: &Schema, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    read(schema, bytes, &mut Budget::object())
+}
+
+/// Decodes an enveloped object within the rest of a budget.
+fn read(schema: &Schema, bytes: &[u8], budget: &mut Budget) -> Result<Value, ProtobufError> {
+    let Envelope { api_version, kind, raw } = open(bytes)?;
+    let node = node_of(schema, api_version, kind)?;
+    let mut value = message_within(schema, node, raw, budget)?;
+    if let Some(members) = value.as_object_mut() {
+        members.insert("apiVersion".to_owned(), api_version.into());
+        members.insert("kind".to_owned(), kind.into());
+    }
+    Ok(value)
+}
 
 /// Decodes a message of the type at `node`, without an envelope.
 pub fn message_to_value(
@@ -20,7 +41,7 @@ pub fn message_to_value(
 
 /// Decodes a message within the rest of a budget. Everything in the message, including envelopes and JSON, counts
 /// against it.
-pub(super) fn message_within(
+fn message_within(
     schema: &Schema,
     node: NodeId,
     message: &[u8],
@@ -35,8 +56,8 @@ struct Decoder<'s> {
 
 type DecodeResult<T> = Result<T, ProtobufError>;
 
-fn malformed<T>(node: &Node, what: &'static str) -> DecodeResult<T> {
-    Err(ProtobufError::Malformed(node.name.as_deref().unwrap_or("a scalar").to_owned(), what))
+fn malformed<T>(node: &Node, problem: &'static str) -> DecodeResult<T> {
+    Err(ProtobufError::Malformed(node.name.as_deref().unwrap_or("a scalar").to_owned(), problem))
 }
 
 impl Decoder<'_> {
@@ -60,7 +81,7 @@ impl Decoder<'_> {
             Shape::Quantity => {
                 Ok(match self.all(node, message, budget)?.into_iter().rfind(|(n, _)| *n == 1) {
                     Some((_, Wire::Bytes(text))) if !text.is_empty() => {
-                        Value::String(text_of(node, text, budget)?)
+                        Value::String(decode_text(node, text, budget)?)
                     }
                     _ => Value::from("0"),
                 })
@@ -86,7 +107,7 @@ impl Decoder<'_> {
                     fields.push(field);
                 }
                 Ok(None) => return Ok(fields),
-                Err(what) => return malformed(node, what),
+                Err(problem) => return malformed(node, problem),
             }
         }
     }
@@ -106,7 +127,7 @@ impl Decoder<'_> {
             let (number, wire) = match reader.next() {
                 Ok(Some(field)) => field,
                 Ok(None) => return Ok(()),
-                Err(what) => return malformed(node, what),
+                Err(problem) => return malformed(node, problem),
             };
             let here = |f: &&Field| {
                 f.proto.strip_prefix(prefix).is_some_and(|rest| rest.first() == Some(&number))
@@ -181,7 +202,7 @@ impl Decoder<'_> {
                             budget.item()?;
                             items.push(self.single(item, Wire::Varint(number), budget)?);
                         }
-                        Err(what) => return malformed(item, what),
+                        Err(problem) => return malformed(item, problem),
                     }
                 }
             }
@@ -202,7 +223,7 @@ impl Decoder<'_> {
         let (mut key, mut value) = (String::new(), None);
         for field in self.all(node, entry, budget)? {
             match field {
-                (1, Wire::Bytes(text)) => key = text_of(node, text, budget)?,
+                (1, Wire::Bytes(text)) => key = decode_text(node, text, budget)?,
                 (2, wire) => value = Some(self.single(node, wire, budget)?),
                 _ => {}
             }
@@ -213,7 +234,7 @@ impl Decoder<'_> {
     fn single(&self, node: &Node, wire: Wire<'_>, budget: &mut Budget) -> DecodeResult<Value> {
         match (&node.shape, wire) {
             (Shape::String | Shape::Duration, Wire::Bytes(text)) => {
-                Ok(Value::String(text_of(node, text, budget)?))
+                Ok(Value::String(decode_text(node, text, budget)?))
             }
             (Shape::Bytes, Wire::Bytes(bytes)) => {
                 budget.spend(bytes.len().div_ceil(3) * 4 + 16)?;
@@ -250,7 +271,7 @@ impl Decoder<'_> {
             match field {
                 (1, Wire::Varint(kind)) => is_text = kind == 1,
                 (2, Wire::Varint(value)) => number = value as i32,
-                (3, Wire::Bytes(value)) => text = text_of(node, value, budget)?,
+                (3, Wire::Bytes(value)) => text = decode_text(node, value, budget)?,
                 _ => {}
             }
         }
@@ -301,7 +322,7 @@ impl Decoder<'_> {
                     single = Some(budget.nested(|budget| self.body(schema, inner, budget))?);
                 }
                 ("StringArray", (2, Wire::Bytes(text))) => {
-                    list.push(text_of(node, text, budget)?.into())
+                    list.push(decode_text(node, text, budget)?.into())
                 }
                 ("Array", (2, Wire::Bytes(inner))) => {
                     budget.item()?;
@@ -320,7 +341,7 @@ impl Decoder<'_> {
         }
         let extension = node.name.as_deref().is_some_and(|name| name.ends_with(".RawExtension"));
         if extension && raw.starts_with(MAGIC) {
-            return budget.nested(|budget| super::read(self.schema, raw, budget));
+            return budget.nested(|budget| read(self.schema, raw, budget));
         }
         let fields = node.is_fields();
         if fields {
@@ -338,7 +359,7 @@ impl Decoder<'_> {
     }
 }
 
-fn text_of(node: &Node, bytes: &[u8], budget: &mut Budget) -> DecodeResult<String> {
+fn decode_text(node: &Node, bytes: &[u8], budget: &mut Budget) -> DecodeResult<String> {
     match std::str::from_utf8(bytes) {
         Ok(text) => {
             budget.text(text)?;

@@ -6,7 +6,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{ProtobufError, wire};
+use super::{
+    envelope::{envelope, node_of},
+    error::ProtobufError,
+    wire,
+};
+
+/// Encodes an object of a built-in kind in an envelope.
+pub fn to_protobuf(
+    schema: &Schema,
+    api_version: &str,
+    kind: &str,
+    value: &Value,
+) -> Result<Vec<u8>, ProtobufError> {
+    let node = node_of(schema, api_version, kind)?;
+    Ok(envelope(api_version, kind, &value_to_message(schema, node, value)?))
+}
 
 /// Encodes a tree as the message of its type, without an envelope.
 pub fn value_to_message(
@@ -20,18 +35,26 @@ pub fn value_to_message(
     Ok(out)
 }
 
+/// A member of an object with the rest of its path of field numbers.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    field: &'a Field,
+    path: &'a [u32],
+    value: &'a Value,
+}
+
 /// The error of a value that cannot be encoded. Callers add the path while they return.
 struct EncodeError {
     path: Vec<String>,
     found: &'static str,
-    wanted: &'static str,
+    expected: &'static str,
 }
 
 type EncodeResult = Result<(), EncodeError>;
 
 impl EncodeError {
-    fn new<T>(found: &Value, wanted: &'static str) -> Result<T, EncodeError> {
-        Err(EncodeError { path: Vec::new(), found: kind_of(found), wanted })
+    fn new<T>(found: &Value, expected: &'static str) -> Result<T, EncodeError> {
+        Err(EncodeError { path: Vec::new(), found: json_type(found), expected })
     }
 
     fn at(mut self, node: &Node) -> ProtobufError {
@@ -40,12 +63,12 @@ impl EncodeError {
         ProtobufError::Mismatch {
             path: self.path.join("."),
             found: self.found,
-            wanted: self.wanted,
+            expected: self.expected,
         }
     }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -157,7 +180,7 @@ impl Encoder<'_> {
         fields: &[Field],
         members: &Map<String, Value>,
     ) -> EncodeResult {
-        let mut present: Vec<(&Field, &[u32], &Value)> = Vec::with_capacity(members.len());
+        let mut present: Vec<Member<'_>> = Vec::with_capacity(members.len());
         // Both are sorted by name.
         let mut fields = fields.iter().peekable();
         for (name, value) in members {
@@ -166,29 +189,31 @@ impl Encoder<'_> {
             }
             match fields.peek() {
                 Some(field) if *field.name == **name && !field.proto.is_empty() => {
-                    present.push((field, &field.proto, value));
+                    present.push(Member { field, path: &field.proto, value });
                 }
                 _ => {}
             }
         }
-        present.sort_unstable_by_key(|(field, ..)| &field.proto);
-        self.grouped(out, &present)
+        present.sort_unstable_by_key(|member| &member.field.proto);
+        self.encode_group(out, &present)
     }
 
-    fn grouped(&self, out: &mut Vec<u8>, fields: &[(&Field, &[u32], &Value)]) -> EncodeResult {
-        let mut rest = fields;
-        while let Some((field, path, value)) = rest.first().copied() {
+    fn encode_group(&self, out: &mut Vec<u8>, members: &[Member<'_>]) -> EncodeResult {
+        let mut rest = members;
+        while let Some(Member { field, path, value }) = rest.first().copied() {
             let number = path[0];
-            let group = rest.iter().take_while(|(_, path, _)| path[0] == number).count();
+            let group = rest.iter().take_while(|member| member.path[0] == number).count();
             if path.len() == 1 {
                 self.field(out, number, field.node, value).map_err(|mut error| {
                     error.path.push(field.name.as_ref().to_owned());
                     error
                 })?;
             } else {
-                let inner: Vec<_> =
-                    rest[..group].iter().map(|(f, path, v)| (*f, &path[1..], *v)).collect();
-                wire::nested(out, number, |out| self.grouped(out, &inner))?;
+                let inner: Vec<Member<'_>> = rest[..group]
+                    .iter()
+                    .map(|member| Member { path: &member.path[1..], ..*member })
+                    .collect();
+                wire::nested(out, number, |out| self.encode_group(out, &inner))?;
             }
             rest = &rest[group..];
         }

@@ -1,3 +1,5 @@
+use api_meta::BudgetExceeded;
+use api_schema::Schema;
 use serde_json::json;
 
 use super::*;

@@ -9,7 +9,7 @@ use api_meta::Budget;
 use serde_json::{Map, Value};
 
 use super::{
-    YamlError,
+    error::YamlError,
     resolve::{self, Scalar},
     scan::{Mark, Scanner, Token},
 };
@@ -374,8 +374,8 @@ impl Reader<'_> {
         let (token, mark) = self.scanner.peek()?;
         if token != end && !first {
             if *token != Token::FlowEntry {
-                let wanted = if *end == Token::FlowSequenceEnd { ']' } else { '}' };
-                let text = format!("did not find expected ',' or '{wanted}'");
+                let closing = if *end == Token::FlowSequenceEnd { ']' } else { '}' };
+                let text = format!("did not find expected ',' or '{closing}'");
                 return Err(problem(&text, mark, Some(start)));
             }
             self.scanner.next()?;
@@ -434,30 +434,30 @@ impl Reader<'_> {
         if key.merges {
             return self.merge(members, value);
         }
-        let (name, shown) = match key.data {
+        let (name, label) = match key.data {
             Data::Scalar(scalar) => scalar.into_key()?,
             Data::Tree(value) => {
                 return Err(YamlError::new(format!("invalid map key: {value}")));
             }
         };
         let (line, value) = (value.line, value.data.into_value()?);
-        self.put(members, name, &shown, value, line)
+        self.put(members, name, &label, value, line)
     }
 
     fn put(
         &mut self,
         members: &mut Map<String, Value>,
         name: String,
-        shown: &str,
+        label: &str,
         value: Value,
         line: usize,
     ) -> Result<()> {
         // The text of the key was counted when it was read.
         self.budget.member("", members.is_empty())?;
         if members.insert(name, value).is_some() && self.strict {
-            self.budget.text(shown)?;
+            self.budget.text(label)?;
             let line = line + 1;
-            self.duplicates.push(format!("line {line}: key {shown} already set in map"));
+            self.duplicates.push(format!("line {line}: key {label} already set in map"));
         }
         Ok(())
     }
@@ -465,20 +465,20 @@ impl Reader<'_> {
     /// Merges the mappings that `<<` names. The first of several wins.
     fn merge(&mut self, members: &mut Map<String, Value>, node: Node) -> Result<()> {
         let line = node.line;
-        let given = match node.data {
+        let sources = match node.data {
             Data::Tree(Value::Array(items)) => items,
             Data::Tree(value) => vec![value],
             Data::Scalar(_) => Vec::new(),
         };
-        if given.is_empty() || !given.iter().all(Value::is_object) {
+        if sources.is_empty() || !sources.iter().all(Value::is_object) {
             let problem = "map merge requires map or sequence of maps as the value";
             return Err(YamlError::new(problem.to_owned()));
         }
-        for value in given.into_iter().rev() {
+        for value in sources.into_iter().rev() {
             let Value::Object(merged) = value else { continue };
             for (name, value) in merged {
-                let shown = api_meta::go_quote(&name);
-                self.put(members, name, &shown, value, line)?;
+                let label = api_meta::go_quote(&name);
+                self.put(members, name, &label, value, line)?;
             }
         }
         Ok(())

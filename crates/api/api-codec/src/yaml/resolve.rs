@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::YamlError;
+use super::error::YamlError;
 
 /// The prefix that `!!` abbreviates.
 pub(super) const PREFIX: &str = "tag:yaml.org,2002:";
@@ -35,7 +35,7 @@ impl Scalar {
     pub(super) fn into_value(self) -> Result<Value, YamlError> {
         Ok(match self {
             Self::Null => Value::Null,
-            Self::Bool(given) => given.into(),
+            Self::Bool(value) => value.into(),
             Self::Int(number) => number.into(),
             Self::Uint(number) => number.into(),
             Self::Float(number) => Value::Number(json_number(number)?),
@@ -47,11 +47,11 @@ impl Scalar {
     pub(super) fn into_key(self) -> Result<(String, String), YamlError> {
         let text = match self {
             Self::Text(text) => {
-                let shown = api_meta::go_quote(&text);
-                return Ok((text, shown));
+                let quoted = api_meta::go_quote(&text);
+                return Ok((text, quoted));
             }
             Self::Int(number) => number.to_string(),
-            Self::Bool(given) => given.to_string(),
+            Self::Bool(value) => value.to_string(),
             Self::Float(number) => float_key(number),
             Self::Null | Self::Uint(_) => {
                 let of = if self == Self::Null { "%!s(<nil>)" } else { "uint64" };
@@ -66,7 +66,7 @@ impl Scalar {
 pub(super) fn scalar(tag: Option<&str>, plain: bool, text: String) -> Result<Scalar, YamlError> {
     let Some(tag) = tag else {
         return Ok(if plain {
-            untagged(&text).unwrap_or(Scalar::Text(text))
+            resolve_untagged(&text).unwrap_or(Scalar::Text(text))
         } else {
             Scalar::Text(text)
         });
@@ -74,23 +74,23 @@ pub(super) fn scalar(tag: Option<&str>, plain: bool, text: String) -> Result<Sca
     let resolved = match tag.strip_prefix(PREFIX) {
         Some("str") => return Ok(Scalar::Text(text)),
         Some("binary") => return binary(&text),
-        Some("bool" | "int" | "float" | "null" | "timestamp") => untagged(&text),
+        Some("bool" | "int" | "float" | "null" | "timestamp") => resolve_untagged(&text),
         // Application tags do not determine a JSON type.
         _ => return Ok(Scalar::Text(text)),
     };
-    let wanted = tag.strip_prefix(PREFIX).unwrap_or_default();
-    match (wanted, resolved) {
+    let expected = tag.strip_prefix(PREFIX).unwrap_or_default();
+    match (expected, resolved) {
         ("float", Some(Scalar::Int(number))) => Ok(Scalar::Float(number as f64)),
         ("timestamp", None) if is_timestamp(&text) => Ok(Scalar::Text(text)),
-        (wanted, Some(scalar)) if scalar.tag() == wanted => Ok(scalar),
-        (wanted, resolved) => {
+        (expected, Some(scalar)) if scalar.tag() == expected => Ok(scalar),
+        (expected, resolved) => {
             let found = match &resolved {
                 Some(scalar) => scalar.tag(),
                 None if text == "<<" => "merge",
                 None if is_timestamp(&text) => "timestamp",
                 None => "str",
             };
-            Err(YamlError::new(format!("cannot decode !!{found} `{text}` as a !!{wanted}")))
+            Err(YamlError::new(format!("cannot decode !!{found} `{text}` as a !!{expected}")))
         }
     }
 }
@@ -106,7 +106,7 @@ fn binary(text: &str) -> Result<Scalar, YamlError> {
 }
 
 /// Returns the scalar that an untagged text denotes, or `None` for a string.
-fn untagged(text: &str) -> Option<Scalar> {
+fn resolve_untagged(text: &str) -> Option<Scalar> {
     let first = text.bytes().next().unwrap_or(b'~');
     if !first.is_ascii_digit() && !b"+-.yYnNtTfFoO~".contains(&first) {
         return None;
@@ -217,12 +217,12 @@ fn json_number(number: f64) -> Result<Number, YamlError> {
         }
     }
     Number::from_f64(number).ok_or_else(|| {
-        let shown = match number {
+        let literal = match number {
             number if number.is_nan() => "NaN",
             number if number > 0.0 => "+Inf",
             _ => "-Inf",
         };
-        YamlError::plain(format!("json: unsupported value: {shown}"))
+        YamlError::plain(format!("json: unsupported value: {literal}"))
     })
 }
 

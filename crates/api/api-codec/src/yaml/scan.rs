@@ -7,7 +7,7 @@ mod scalars;
 
 use std::collections::VecDeque;
 
-use super::YamlError;
+use super::error::YamlError;
 
 /// A position in the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) struct Scanner<'t> {
     mark: Mark,
     queue: VecDeque<(Token, Mark)>,
     /// The number of tokens that were removed from the queue.
-    taken: usize,
+    consumed: usize,
     indent: i64,
     indents: Vec<i64>,
     key_allowed: bool,
@@ -79,7 +79,7 @@ impl<'t> Scanner<'t> {
             at: 0,
             mark: Mark::default(),
             queue: VecDeque::new(),
-            taken: 0,
+            consumed: 0,
             indent: -1,
             indents: Vec::new(),
             key_allowed: true,
@@ -102,7 +102,7 @@ impl<'t> Scanner<'t> {
     pub(super) fn next(&mut self) -> Result<(Token, Mark)> {
         self.peek()?;
         let token = self.queue.pop_front();
-        self.taken += usize::from(token.is_some());
+        self.consumed += usize::from(token.is_some());
         Ok(token.unwrap_or((Token::StreamEnd, self.mark)))
     }
 
@@ -111,8 +111,9 @@ impl<'t> Scanner<'t> {
         if self.queue.is_empty() {
             return Ok(true);
         }
-        let taken = self.taken;
-        let Some(key) = self.keys.iter().position(|key| key.possible && key.token == taken) else {
+        let consumed = self.consumed;
+        let Some(key) = self.keys.iter().position(|key| key.possible && key.token == consumed)
+        else {
             return Ok(false);
         };
         self.is_valid(key)
@@ -255,8 +256,8 @@ impl<'t> Scanner<'t> {
             b'!' => self.tag(),
             b'|' if !flow => self.block_scalar(true),
             b'>' if !flow => self.block_scalar(false),
-            b'\'' => self.quoted(true),
-            b'"' => self.quoted(false),
+            b'\'' => self.scan_quoted(true),
+            b'"' => self.scan_quoted(false),
             b'-' if !self.is_blank(1) => self.plain(),
             b'?' | b':' if !flow => self.plain(),
             b'-' | b'?' | b':' | b'|' | b'>' | b'#' | b'%' | b'@' | b'`' | b'\t' => {
@@ -307,7 +308,7 @@ impl<'t> Scanner<'t> {
             return Ok(());
         }
         let required = !self.in_flow() && self.indent == self.mark.column;
-        let token = self.taken + self.queue.len();
+        let token = self.consumed + self.queue.len();
         self.remove_key()?;
         if let Some(key) = self.keys.last_mut() {
             *key = SimpleKey { possible: true, required, token, mark: self.mark };
@@ -334,7 +335,7 @@ impl<'t> Scanner<'t> {
         self.indents.push(self.indent);
         self.indent = column;
         match token {
-            Some(at) => self.queue.insert(at.saturating_sub(self.taken), (start, mark)),
+            Some(at) => self.queue.insert(at.saturating_sub(self.consumed), (start, mark)),
             None => self.push(start, mark),
         }
     }
@@ -400,7 +401,7 @@ impl<'t> Scanner<'t> {
         let at = self.keys.len() - 1;
         if self.is_valid(at)? {
             let key = self.keys[at];
-            self.queue.insert(key.token.saturating_sub(self.taken), (Token::Key, key.mark));
+            self.queue.insert(key.token.saturating_sub(self.consumed), (Token::Key, key.mark));
             self.roll(key.mark.column, Some(key.token), Token::BlockMappingStart, key.mark);
             self.keys[at].possible = false;
             self.key_allowed = false;

@@ -96,7 +96,7 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) fn quoted(&mut self, single: bool) -> Result<()> {
+    pub(super) fn scan_quoted(&mut self, single: bool) -> Result<()> {
         self.save_key()?;
         self.key_allowed = false;
         let (start, quote) = (self.mark, self.byte(0));
@@ -171,9 +171,9 @@ impl Scanner<'_> {
             text.push(plain);
             return Ok(());
         }
-        let given = self.text.get(self.at..self.at + digits);
-        let given = given.filter(|given| given.bytes().all(|b| b.is_ascii_hexdigit()));
-        let Some(value) = given.and_then(|given| u32::from_str_radix(given, 16).ok()) else {
+        let hex = self.text.get(self.at..self.at + digits);
+        let hex = hex.filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some(value) = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()) else {
             return Err(self.error("did not find expected hexdecimal number", start));
         };
         // Halves of surrogate pairs are not characters.
