@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, fs, path::Path};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Error, Strictness, versioned, yaml};
+use crate::{
+    decode::{Strictness, versioned},
+    error::Error,
+    yaml,
+};
 
 /// The versions that upstream reads.
 const SERVED: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
@@ -52,7 +56,7 @@ pub fn admission_plugins(path: &Path) -> Result<BTreeMap<String, Value>, Error> 
             (Value::Null, "") => Value::Null,
             // A relative path is relative to the file.
             (Value::Null, named) => document(&path.with_file_name(named))?,
-            (given, _) => given,
+            (other, _) => other,
         };
         plugins.entry(plugin.name).or_insert(configuration);
     }

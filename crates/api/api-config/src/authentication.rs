@@ -3,7 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Strictness, versioned, yaml};
+use crate::{
+    decode::{Strictness, versioned},
+    error::Error,
+    yaml,
+};
 
 const GROUP: &str = "apiserver.config.k8s.io";
 

@@ -1,8 +1,9 @@
 //! `AuthorizationConfiguration` (apiserver.config.k8s.io): the chain of authorizers.
 
+use api_meta::GoDuration;
 use serde::Deserialize;
 
-use crate::{Error, GoDuration, authentication::strict};
+use crate::{authentication::strict, error::Error};
 
 /// The root of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

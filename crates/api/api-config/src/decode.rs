@@ -1,7 +1,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The treatment of unknown fields by a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub fn versioned<T: DeserializeOwned>(
     served: &[impl AsRef<str>],
     strictness: Strictness,
 ) -> Result<T, Error> {
-    let (version, given) = gvk(&tree);
-    if given != kind || !served.iter().any(|served| served.as_ref() == version) {
-        let reason = match (given, version) {
+    let (version, actual) = gvk(&tree);
+    if actual != kind || !served.iter().any(|served| served.as_ref() == version) {
+        let reason = match (actual, version) {
             ("", _) => "Object 'Kind' is missing".to_owned(),
             (_, "") => "Object 'apiVersion' is missing".to_owned(),
-            _ => format!("no kind \"{given}\" is registered for version \"{version}\""),
+            _ => format!("no kind \"{actual}\" is registered for version \"{version}\""),
         };
         return Err(Error::Decode { kind, reason });
     }

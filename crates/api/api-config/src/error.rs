@@ -27,14 +27,14 @@ pub enum Error {
     )]
     UnknownFields { fields: Vec<String> },
 
-    #[error("no kind {wanted} of {group} but {found}; set apiVersion and kind")]
-    WrongKind { wanted: &'static str, group: &'static str, found: String },
+    #[error("no kind {expected} of {group} but {found}; set apiVersion and kind")]
+    WrongKind { expected: &'static str, group: &'static str, found: String },
 
     #[error(transparent)]
     Duration(#[from] api_meta::ParseDurationError),
 
-    #[error("the kubeconfig has no {what} {name:?}; it has {have}")]
-    NoSuchEntry { what: &'static str, name: String, have: String },
+    #[error("the kubeconfig has no {entry} {name:?}; it has {have}")]
+    NoSuchEntry { entry: &'static str, name: String, have: String },
 
     // The message is client-go's.
     #[error("invalid configuration: {0}")]

@@ -59,7 +59,7 @@ pub const LEADER_ELECTION: &[Flag] = &[
 /// The flags of some tables that the command line contains.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFlags<T> {
-    given: Vec<&'static str>,
+    present: Vec<&'static str>,
     tables: PhantomData<T>,
 }
 
@@ -70,7 +70,7 @@ impl<T: Tables> KnownFlags<T> {
 
     /// Returns the names and reasons of the given flags.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let known = Self::table().filter(|(name, ..)| self.given.contains(name));
+        let known = Self::table().filter(|(name, ..)| self.present.contains(name));
         known.map(|(name, _, reason)| (*name, *reason))
     }
 
@@ -103,8 +103,8 @@ impl<T: Tables> clap::Args for KnownFlags<T> {
 impl<T: Tables> clap::FromArgMatches for KnownFlags<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let names = Self::table().map(|(name, ..)| *name);
-        let given = names.filter(|name| matches.contains_id(name)).collect();
-        Ok(Self { given, tables: PhantomData })
+        let present = names.filter(|name| matches.contains_id(name)).collect();
+        Ok(Self { present, tables: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -121,7 +121,7 @@ pub fn take_ignored(whole: &mut Map<String, Value>, fields: &[Field]) -> Vec<Str
     let mut warnings = Vec::new();
     for (field, reason) in fields {
         // Tools write zero values for fields that they leave to the component, so these need no warning.
-        if whole.remove(*field).is_some_and(|given| !is_zero(&given)) {
+        if whole.remove(*field).is_some_and(|value| !is_zero(&value)) {
             warnings.push(format!("{field} has no effect: {reason}"));
         }
     }

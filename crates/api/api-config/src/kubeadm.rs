@@ -2,8 +2,6 @@
 //!
 //! This module contains only types. Defaults, validation and older versions are in `bootstrap-core`.
 
-use crate::shared::unset;
-
 mod cluster;
 mod join;
 mod node;

@@ -1,6 +1,7 @@
 //! kubeconfig files: types, loading, and merging a cluster into an existing file.
 
 mod check;
+mod cluster;
 mod exec;
 
 use std::{
@@ -13,8 +14,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::exec::{Exec, ExecEnv, Interactive};
-use crate::{Error, decode, yaml};
+pub use self::cluster::{Cluster, NamedCluster};
+pub use self::exec::{Exec, ExecEnv, Interactive, InteractiveModeError};
+use crate::{decode, error::Error, yaml};
 
 /// A kubeconfig file. Unknown fields are ignored, as in client-go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,45 +52,6 @@ impl Default for Kubeconfig {
             extensions: Vec::new(),
         }
     }
-}
-
-/// A named cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NamedCluster {
-    /// The name.
-    pub name: String,
-    /// The cluster.
-    pub cluster: Cluster,
-}
-
-/// The address of an API server and the trust in it. Inline data wins over the file of the same name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct Cluster {
-    /// The URL of the API server.
-    pub server: String,
-    /// The name that the server's certificate must contain; empty for the URL's host.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub tls_server_name: String,
-    /// `true` to accept any server certificate.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub insecure_skip_tls_verify: bool,
-    /// The path of the CA bundle.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub certificate_authority: String,
-    /// The CA bundle, as base64 of PEM.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub certificate_authority_data: String,
-    /// The URL of a proxy.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub proxy_url: String,
-    /// `true` to request uncompressed responses.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub disable_compression: bool,
-    /// The extensions of other programs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub extensions: Vec<Value>,
 }
 
 /// A named context.
@@ -272,7 +235,7 @@ impl Kubeconfig {
     pub fn current(&self) -> Result<ResolvedContext<'_>, Error> {
         if self.current_context.is_empty() {
             return Err(Error::NoCurrentContext {
-                have: listed(self.contexts.iter().map(|c| &c.name)),
+                have: list_names(self.contexts.iter().map(|c| &c.name)),
             });
         }
         self.context(&self.current_context)
@@ -455,19 +418,19 @@ fn content(
 }
 
 fn find<'a, T>(
-    what: &'static str,
+    entry: &'static str,
     name: &str,
     items: &'a [T],
     name_of: fn(&T) -> &String,
 ) -> Result<&'a T, Error> {
     items.iter().find(|i| name_of(i) == name).ok_or_else(|| Error::NoSuchEntry {
-        what,
+        entry,
         name: name.to_owned(),
-        have: listed(items.iter().map(name_of)),
+        have: list_names(items.iter().map(name_of)),
     })
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+fn list_names<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: Vec<_> = names.map(String::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

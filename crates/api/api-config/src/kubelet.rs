@@ -6,6 +6,7 @@ mod parts;
 
 use std::collections::BTreeMap;
 
+use api_meta::GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -15,7 +16,8 @@ pub use parts::{
 };
 
 use crate::{
-    Decoded, Error, GoDuration, decode,
+    decode::{Decoded, decode, gvk},
+    error::Error,
     shared::{Logging, Taint, tidy, unset},
 };
 
@@ -330,10 +332,10 @@ impl KubeletConfiguration {
 
     /// Decodes the kind. The kubelet accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        let (version, kind) = crate::gvk(&value);
+        let (version, kind) = gvk(&value);
         if (version, kind) != (API_VERSION, KIND) {
             return Err(Error::WrongKind {
-                wanted: KIND,
+                expected: KIND,
                 group: API_VERSION,
                 found: format!("{kind} of {version}"),
             });

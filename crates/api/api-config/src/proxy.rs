@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Decoded, Error, GoDuration, decode,
+    decode::{Decoded, decode, gvk},
+    error::Error,
     shared::{ClientConnection, Logging, unset},
 };
 
@@ -187,10 +189,10 @@ impl KubeProxyConfiguration {
 
     /// Decodes the kind. kube-proxy accepts unknown fields with a warning.
     pub fn from_value(value: Value) -> Result<Decoded<Self>, Error> {
-        let (version, kind) = crate::gvk(&value);
+        let (version, kind) = gvk(&value);
         if (version, kind) != (API_VERSION, KIND) {
             return Err(Error::WrongKind {
-                wanted: KIND,
+                expected: KIND,
                 group: API_VERSION,
                 found: format!("{kind} of {version}"),
             });

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Parses all non-empty documents.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {

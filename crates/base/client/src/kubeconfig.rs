@@ -146,7 +146,8 @@ fn credentials(current: &ResolvedContext<'_>) -> Result<Credentials, KubeconfigE
         |reason: String| KubeconfigError::User { user: current.user_name.to_owned(), reason };
     let plugin = match &current.user.exec {
         Some(exec) => {
-            let interactive = exec.interactive(current.user_name).map_err(failed)?;
+            let interactive = exec.interactive(current.user_name);
+            let interactive = interactive.map_err(|error| failed(error.to_string()))?;
             let ca = current.cluster.ca_pem()?;
             let ca_data = ca.as_deref().map(|pem| STANDARD.encode(pem));
             let info = [false, true].map(|ask| exec.info(current.cluster, ca_data.as_deref(), ask));

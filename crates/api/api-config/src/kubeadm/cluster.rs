@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
+use api_meta::GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::unset;
-use crate::GoDuration;
+use crate::shared::unset;
 
 /// The configuration of the whole cluster, stored in the ConfigMap kubeadm-config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

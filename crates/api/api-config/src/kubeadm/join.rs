@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use super::{ApiEndpoint, NodeRegistration, Patches, Timeouts, unset};
+use super::node::{ApiEndpoint, NodeRegistration, Patches, Timeouts};
+use crate::shared::unset;
 
 /// The configuration of `join`: the cluster, its trust, and the role of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
+use api_meta::GoDuration;
 use serde::{Deserialize, Serialize};
 
-use super::{Arg, unset};
-use crate::{GoDuration, shared::Taint};
+use super::cluster::Arg;
+use crate::shared::{Taint, unset};
 
 /// The configuration of `init`, besides that of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Patches, Timeouts, unset};
+use super::node::{Patches, Timeouts};
+use crate::shared::unset;
 
 /// The configuration of the `upgrade` commands, with a part for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

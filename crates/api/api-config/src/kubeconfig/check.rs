@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Cluster, Kubeconfig, ResolvedContext, User};
-use crate::Error;
+use crate::error::Error;
 
 impl Kubeconfig {
     /// Rejects entries of the same name, because parsers may use either.

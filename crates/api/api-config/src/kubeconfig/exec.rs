@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Cluster;
+use super::cluster::Cluster;
 
 /// A credential plugin: a program that prints a token or a client certificate (client.authentication.k8s.io).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,6 +45,15 @@ pub enum Interactive {
     Always,
 }
 
+/// The error for a plugin's interactive mode, in client-go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InteractiveModeError {
+    #[error("interactiveMode must be specified for {0} to use exec authentication plugin")]
+    Missing(String),
+    #[error("invalid interactiveMode for {user}: {mode:?}")]
+    Unknown { user: String, mode: String },
+}
+
 /// The versions of the plugins' API.
 const V1: &str = "client.authentication.k8s.io/v1";
 const V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
@@ -57,22 +66,22 @@ impl Exec {
     /// # Errors
     ///
     /// Rejects unknown modes, and in v1 a missing mode.
-    pub fn interactive(&self, user: &str) -> Result<Interactive, String> {
+    pub fn interactive(&self, user: &str) -> Result<Interactive, InteractiveModeError> {
         match self.interactive_mode.as_deref() {
             Some("Never") => Ok(Interactive::Never),
             Some("IfAvailable") => Ok(Interactive::IfAvailable),
             Some("Always") => Ok(Interactive::Always),
             None | Some("") if self.api_version == V1BETA1 => Ok(Interactive::IfAvailable),
-            None | Some("") => Err(format!(
-                "interactiveMode must be specified for {user} to use exec authentication plugin"
-            )),
-            Some(mode) => Err(format!("invalid interactiveMode for {user}: {mode:?}")),
+            None | Some("") => Err(InteractiveModeError::Missing(user.to_owned())),
+            Some(mode) => {
+                Err(InteractiveModeError::Unknown { user: user.to_owned(), mode: mode.to_owned() })
+            }
         }
     }
 
     pub(super) fn check(&self, user: &str) -> Vec<String> {
-        let must = |what: &str| {
-            format!("{what} must be specified for {user} to use exec authentication plugin")
+        let must = |field: &str| {
+            format!("{field} must be specified for {user} to use exec authentication plugin")
         };
         let mut faults = Vec::new();
         if self.command.is_empty() {
@@ -86,7 +95,7 @@ impl Exec {
         if self.env.iter().any(|variable| variable.name.is_empty()) {
             faults.push(must("env variable name"));
         }
-        faults.extend(self.interactive(user).err());
+        faults.extend(self.interactive(user).err().map(|error| error.to_string()));
         faults
     }
 

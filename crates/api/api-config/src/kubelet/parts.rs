@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
 
+use api_meta::GoDuration;
 use serde::{Deserialize, Serialize};
-
-use crate::GoDuration;
 
 /// The authentication of the kubelet's API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
