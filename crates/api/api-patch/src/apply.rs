@@ -1,17 +1,15 @@
 //! Server-side apply: merges an applied configuration, detects conflicts, and records ownership.
 
-use std::fmt;
-
 use api_meta::Tree as _;
 use serde_json::Value;
 
 use crate::{
-    FieldSet,
-    fieldset::display,
+    conflict::{Conflict, Conflicts},
+    context::Context,
+    fieldset::{FieldSet, display},
     last_applied,
     managed::{self, BEFORE_FIRST_APPLY, Entry, Operation},
     typed::{extract::extract, merge::merge},
-    update::Context,
     versions::{self, Changes},
 };
 
@@ -45,43 +43,6 @@ pub(crate) fn errors_text(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
         many => format!("errors:\n  {}", many.join("\n  ")),
-    }
-}
-
-/// A field that another manager owns with another value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// The manager's description in messages, such as `"kubectl" using apps/v1`.
-    pub manager: String,
-    /// The field's path, such as `.spec.replicas`.
-    pub field: String,
-}
-
-/// The conflicts of one apply, sorted by manager. The Status (409, reason `Conflict`) has a cause for each: reason
-/// `FieldManagerConflict`, message `conflict with <manager>`, and the field.
-#[derive(Clone, Debug, thiserror::Error)]
-pub struct Conflicts(pub Vec<Conflict>);
-
-impl fmt::Display for Conflicts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [one] = &self.0[..] {
-            return write!(
-                f,
-                "Apply failed with 1 conflict: conflict with {}: {}",
-                one.manager, one.field
-            );
-        }
-        write!(f, "Apply failed with {} conflicts: ", self.0.len())?;
-        let mut last = None;
-        for conflict in &self.0 {
-            if last != Some(&conflict.manager) {
-                let newline = if last.is_some() { "\n" } else { "" };
-                write!(f, "{newline}conflicts with {}:", conflict.manager)?;
-                last = Some(&conflict.manager);
-            }
-            write!(f, "\n- {}", conflict.field)?;
-        }
-        Ok(())
     }
 }
 
@@ -124,16 +85,16 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
         set.difference_recursive(reset);
     }
     let mut entries = live_entries(ctx, live);
-    let mut own = ctx.entry(Operation::Apply);
-    let at = entries.iter().position(|entry| entry.is(&own));
+    let mut entry = ctx.entry(Operation::Apply);
+    let at = entries.iter().position(|other| other.is(&entry));
     let last = at.map(|at| entries.remove(at));
-    own.fields = set;
+    entry.fields = set;
 
     let mut base = live.cloned();
     base.as_mut().map(managed::take);
     let mut object = merge(ctx.schema, ctx.node, base.clone(), applied);
     if let Some(last) = last {
-        versions::prune(ctx, &mut object, &last, &own, &entries);
+        versions::prune(ctx, &mut object, &last, &entry, &entries);
     }
 
     let mut changes = Changes::of(ctx, base.as_ref(), &object);
@@ -144,9 +105,9 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
         }
     }
     changes.disown(&mut entries);
-    own.fields.difference(&unowned());
-    own.time = Some(ctx.now.to_owned());
-    entries.push(own);
+    entry.fields.difference(&unowned_fields());
+    entry.time = Some(ctx.now.to_owned());
+    entries.push(entry);
     managed::store(&mut object, entries);
     Ok(object)
 }
@@ -181,7 +142,7 @@ fn conflicts(others: &[Entry], changes: &mut Changes) -> Vec<Conflict> {
 }
 
 /// Returns the fields of an applied configuration that the applier does not own.
-fn unowned() -> FieldSet {
+fn unowned_fields() -> FieldSet {
     FieldSet::of(&[
         "apiVersion",
         "kind",

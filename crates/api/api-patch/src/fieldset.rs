@@ -13,23 +13,13 @@ mod tests;
 
 use serde_json::{Map, Value};
 
+pub use path::FieldSetError;
 pub(crate) use path::display;
-
-/// The member name that marks its object's own path as a member of the set.
-const SELF: &str = ".";
+use path::{SELF, canonical_element};
 
 /// A set of field paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSet(pub(crate) Map<String, Value>);
-
-/// The error for a document that is no set of field paths.
-#[derive(Debug, thiserror::Error)]
-pub enum FieldSetError {
-    #[error("fieldsV1: expected an object at {0:?}")]
-    NotAnObject(String),
-    #[error("fieldsV1: {0:?} is not a path element")]
-    BadElement(String),
-}
 
 impl FieldSet {
     /// Parses a `fieldsV1` document and makes its element names canonical.
@@ -272,7 +262,7 @@ fn canonical(map: Map<String, Value>) -> Result<Map<String, Value>, FieldSetErro
     let mut result = Map::new();
     for (element, node) in map {
         let Value::Object(node) = node else { return Err(FieldSetError::NotAnObject(element)) };
-        let element = path::canonical_element(element)?;
+        let element = canonical_element(element)?;
         result.insert(element, Value::Object(canonical(node)?));
     }
     Ok(result)

@@ -3,7 +3,7 @@
 use api_schema::Schema;
 use serde_json::{Value, json};
 
-use crate::Context;
+use crate::context::Context;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -24,7 +24,7 @@ fn json_patches() {
         [r#"{"op":"copy","from":"/spec","path":"/spec/template/x"}"#; 60].join(",")
     );
     fuzz::fuzz(HERE, "json-patch", &[patch, growing.as_bytes()], |input| {
-        let _ = crate::json_patch(&object, input);
+        let _ = crate::json::json_patch(&object, input);
     });
 }
 
@@ -37,7 +37,7 @@ fn merge_and_strategic_merge_patches() {
         "containers":[{"name":"a","$patch":"delete"},{"name":"c","env":null}]}}}}"#;
     fuzz::fuzz(HERE, "merge-patch", &[patch], |input| {
         let Ok(patch) = serde_json::from_slice::<Value>(input) else { return };
-        let _ = crate::merge_patch(&mut deployment(), &patch);
+        let _ = crate::json::merge_patch(&mut deployment(), &patch);
         let _ = crate::strategic(schema, node, &mut deployment(), &patch);
     });
 }

@@ -10,7 +10,7 @@ use json_patch::{
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::PatchError;
+use crate::error::PatchError;
 
 /// Upstream's limit on the operations of one JSON patch, which bounds the work for a small request.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;

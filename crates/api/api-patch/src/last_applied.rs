@@ -6,12 +6,11 @@ use api_meta::Tree as _;
 use serde_json::Value;
 
 use crate::{
-    FieldSet,
-    apply::Conflict,
-    fieldset::display,
+    conflict::Conflict,
+    context::Context,
+    fieldset::{FieldSet, display},
     managed,
     typed::{diff, extract::extract},
-    update::Context,
 };
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -24,7 +23,7 @@ pub(crate) fn remaining_conflicts(
     live: Option<&Value>,
     conflicts: Vec<Conflict>,
 ) -> Vec<Conflict> {
-    let Some(allowed) = live.and_then(|live| applied_and_unchanged(ctx, live)) else {
+    let Some(allowed) = live.and_then(|live| unchanged_applied_fields(ctx, live)) else {
         return conflicts;
     };
     let allowed: HashSet<String> = allowed.paths().iter().map(|path| display(path)).collect();
@@ -32,7 +31,7 @@ pub(crate) fn remaining_conflicts(
 }
 
 /// Returns the fields that the annotation sets and that are unchanged in the live object.
-fn applied_and_unchanged(ctx: &Context, live: &Value) -> Option<FieldSet> {
+fn unchanged_applied_fields(ctx: &Context, live: &Value) -> Option<FieldSet> {
     let annotated: Value = serde_json::from_str(annotation(live)?).ok()?;
     let mut fields = extract(ctx.schema, ctx.node, &annotated).ok()?;
     let diff = diff::objects(ctx.schema, ctx.node, Some(&annotated), live);

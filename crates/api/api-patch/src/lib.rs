@@ -9,6 +9,8 @@
 
 mod apply;
 mod configuration;
+mod conflict;
+mod context;
 mod error;
 mod fieldset;
 #[cfg(test)]
@@ -23,11 +25,12 @@ mod typed;
 mod update;
 mod versions;
 
-pub use apply::{ApplyError, Conflict, Conflicts, apply};
+pub use apply::{ApplyError, apply};
 pub use configuration::{ConfigurationError, merge_configuration};
+pub use conflict::{Conflict, Conflicts};
+pub use context::{Context, Versions};
 pub use error::PatchError;
 pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
 pub use strategic::strategic;
-pub use update::{Context, created, update};
-pub use versions::Versions;
+pub use update::{created, update};

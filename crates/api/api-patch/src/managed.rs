@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::FieldSet;
+use crate::fieldset::FieldSet;
 
 /// The manager of all fields that were written before the first apply.
 pub(crate) const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -146,7 +146,7 @@ pub(crate) fn cap(entries: &mut Vec<Entry>) {
     if count <= MAX_UPDATE_MANAGERS {
         return;
     }
-    let (mut old, mut kept): (Vec<Entry>, Vec<Entry>) = entries.drain(..).partition(updates);
+    let (mut old, mut others): (Vec<Entry>, Vec<Entry>) = entries.drain(..).partition(updates);
     old.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.manager.cmp(&b.manager)));
     let mut buckets: Vec<Entry> = Vec::new();
     for entry in old {
@@ -161,9 +161,9 @@ pub(crate) fn cap(entries: &mut Vec<Entry>) {
                 count -= 1;
             }
             None if count > MAX_UPDATE_MANAGERS => buckets.push(entry),
-            _ => kept.push(entry),
+            _ => others.push(entry),
         }
     }
-    kept.extend(buckets);
-    *entries = kept;
+    others.extend(buckets);
+    *entries = others;
 }

@@ -70,19 +70,13 @@ fn defaulted(field: Field, default: Value) -> Field {
     Field { default: Some(default), ..field }
 }
 
-pub(crate) fn pod_schema() -> (Schema, NodeId) {
-    let mut a = Arena::default();
-    let string = a.node(Shape::String);
-    let int = a.node(Shape::Integer { bits: 32, unsigned: false });
-    let boolean = a.node(Shape::Boolean);
-    let labels = a.node(Shape::Map { value: string, atomic: false });
-    let strings = a.list(string, ListType::Atomic);
+fn metadata(a: &mut Arena, string: NodeId, int: NodeId, labels: NodeId) -> NodeId {
     let set = a.list(string, ListType::Set);
     let owner = a.object(vec![field("uid", string), field("name", string)], true);
     let owners = a.map_list(owner, &["uid"]);
     let any = a.node(Shape::Any);
     let managed = a.list(any, ListType::Atomic);
-    let meta = a.object(
+    a.object(
         vec![
             field("name", string),
             field("namespace", string),
@@ -96,7 +90,17 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
             field("managedFields", managed),
         ],
         false,
-    );
+    )
+}
+
+pub(crate) fn pod_schema() -> (Schema, NodeId) {
+    let mut a = Arena::default();
+    let string = a.node(Shape::String);
+    let int = a.node(Shape::Integer { bits: 32, unsigned: false });
+    let boolean = a.node(Shape::Boolean);
+    let labels = a.node(Shape::Map { value: string, atomic: false });
+    let strings = a.list(string, ListType::Atomic);
+    let meta = metadata(&mut a, string, int, labels);
     let port = a.object(
         vec![
             required(field("containerPort", int)),

@@ -87,8 +87,8 @@ impl<'s> Form<'s> {
         text.push_str("k:{");
         let empty = text.len();
         for key in sorted {
-            let given = value.get(&**key).filter(|value| !value.is_null());
-            let Some(value) = given.or_else(|| key_default(schema, item, key)) else { continue };
+            let present = value.get(&**key).filter(|value| !value.is_null());
+            let Some(value) = present.or_else(|| key_default(schema, item, key)) else { continue };
             text.push_str(if text.len() == empty { "\"" } else { ",\"" });
             text.push_str(key);
             text.push_str("\":");

@@ -1,61 +1,13 @@
 //! Records ownership on creates, updates and patches other than apply.
 
-use api_schema::{NodeId, Schema};
 use serde_json::{Value, json};
 
 use crate::{
-    FieldSet,
+    context::Context,
     managed::{self, Entry, Operation},
-    typed::{diff, owned},
-    versions::{Changes, Versions},
+    typed::owned,
+    versions::Changes,
 };
-
-/// The context of a write.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// The schema of the object's kind.
-    pub schema: &'a Schema,
-    /// The root node of the object's kind; `None` for objects without a schema.
-    pub node: Option<NodeId>,
-    /// The field manager: from the request, or the first word of the user agent.
-    pub manager: &'a str,
-    /// The API version of the request, such as `apps/v1`.
-    pub api_version: &'a str,
-    /// The kind's other versions, in which other managers may have written; `None` treats every version as the
-    /// request's.
-    pub versions: Option<&'a dyn Versions>,
-    /// The subresource that is written; empty for the main endpoint.
-    pub subresource: &'a str,
-    /// The time of the write, in RFC 3339 format with seconds.
-    pub now: &'a str,
-    /// The fields that this endpoint cannot change and therefore not own, such as `status` on the main one.
-    pub reset: Option<&'a FieldSet>,
-    /// `true` if apply takes over the fields of other managers.
-    pub force: bool,
-}
-
-impl Context<'_> {
-    pub(crate) fn entry(&self, operation: Operation) -> Entry {
-        Entry {
-            manager: self.manager.to_owned(),
-            operation,
-            api_version: self.api_version.to_owned(),
-            subresource: self.subresource.to_owned(),
-            time: None,
-            fields: FieldSet::default(),
-        }
-    }
-
-    /// Returns the fields that differ between two objects, without the reset fields.
-    pub(crate) fn diff(&self, old: Option<&Value>, new: &Value) -> diff::Diff {
-        let mut diff = diff::objects(self.schema, self.node, old, new);
-        if let Some(reset) = self.reset {
-            diff.changed.difference_recursive(reset);
-            diff.removed.difference_recursive(reset);
-        }
-        diff
-    }
-}
 
 /// Returns the `managedFields` that [`update`] would record in a new object, as JSON. Returns `None` if this shortcut
 /// does not apply: the object has entries of its own, no metadata, or no owned field.
@@ -101,15 +53,15 @@ pub fn update(ctx: &Context, live: Option<&Value>, new: &mut Value) {
     changes.disown(&mut entries);
     let diff = changes.own;
     if !diff.changed.is_empty() {
-        let mut own = ctx.entry(Operation::Update);
-        own.fields = diff.changed;
-        own.time = Some(ctx.now.to_owned());
-        match entries.iter_mut().find(|e| e.is(&own)) {
+        let mut new_entry = ctx.entry(Operation::Update);
+        new_entry.fields = diff.changed;
+        new_entry.time = Some(ctx.now.to_owned());
+        match entries.iter_mut().find(|e| e.is(&new_entry)) {
             Some(entry) => {
-                entry.fields.union(&own.fields);
-                entry.time = own.time;
+                entry.fields.union(&new_entry.fields);
+                entry.time = new_entry.time;
             }
-            None => entries.push(own),
+            None => entries.push(new_entry),
         }
     }
     entries.retain(|e| !e.fields.is_empty());

@@ -3,28 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use api_schema::{NodeId, Schema};
 use serde_json::Value;
 
 use crate::{
-    FieldSet,
+    context::Context,
+    fieldset::FieldSet,
     managed::Entry,
     typed::{
         diff::Diff,
         extract::{extract, with_named_parents},
         remove::remove,
     },
-    update::Context,
 };
-
-/// The versions of a kind.
-pub trait Versions: Sync {
-    /// Returns the schema of a version, or `None` if the kind does not have the version.
-    fn types(&self, api_version: &str) -> Option<(&Schema, NodeId)>;
-
-    /// Converts an object between versions that [`Versions::types`] returns.
-    fn convert(&self, object: &Value, from: &str, to: &str) -> Value;
-}
 
 /// The changes of a write in the versions of all owners. They are computed lazily, because most objects have owners of
 /// only one version.
@@ -47,9 +37,9 @@ impl<'c> Changes<'c> {
             return Some(&self.own);
         }
         if !self.others.contains_key(version) {
-            let diff = self.ctx.at(version).map(|there| {
+            let diff = self.ctx.at(version).map(|target| {
                 let shown = |object| self.ctx.convert(object, self.ctx.api_version, version);
-                there.diff(self.old.map(shown).as_ref(), &shown(self.new))
+                target.diff(self.old.map(shown).as_ref(), &shown(self.new))
             });
             self.others.insert(version.to_owned(), diff);
         }
@@ -86,7 +76,7 @@ pub(crate) fn prune(
         return;
     }
     let home = &last.api_version;
-    let Some(there) = ctx.at(home) else { return };
+    let Some(target) = ctx.at(home) else { return };
     let owners = || others.iter().chain([own]);
     let owned = |version: &str| {
         let mut set = FieldSet::default();
@@ -95,21 +85,21 @@ pub(crate) fn prune(
     };
     let merged = ctx.convert(object, ctx.api_version, home);
     let mut pruned = merged.clone();
-    let mut dropped = there.named(&last.fields);
-    dropped.difference(&there.named(&owned(home)));
-    remove(there.schema, there.node, &mut pruned, &dropped);
-    let mut elsewhere: Vec<&str> = owners().map(|e| e.api_version.as_str()).collect();
-    elsewhere.sort_unstable();
-    elsewhere.dedup();
-    for version in elsewhere.into_iter().filter(|version| version != home) {
-        let Some(there) = ctx.at(version) else { continue };
+    let mut dropped = target.name_parents(&last.fields);
+    dropped.difference(&target.name_parents(&owned(home)));
+    remove(target.schema, target.node, &mut pruned, &dropped);
+    let mut versions: Vec<&str> = owners().map(|e| e.api_version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    for version in versions.into_iter().filter(|version| version != home) {
+        let Some(target) = ctx.at(version) else { continue };
         let mut shown = ctx.convert(&merged, home, version);
         let without = ctx.convert(&pruned, home, version);
-        let fields = |object| extract(there.schema, there.node, object).unwrap_or_default();
-        let mut dropped = there.named(&fields(&shown));
-        dropped.difference(&there.named(&fields(&without)));
-        dropped.difference(&there.named(&owned(version)));
-        remove(there.schema, there.node, &mut shown, &dropped);
+        let fields = |object| extract(target.schema, target.node, object).unwrap_or_default();
+        let mut dropped = target.name_parents(&fields(&shown));
+        dropped.difference(&target.name_parents(&fields(&without)));
+        dropped.difference(&target.name_parents(&owned(version)));
+        remove(target.schema, target.node, &mut shown, &dropped);
         pruned = ctx.convert(&shown, version, home);
     }
     *object = ctx.convert(&pruned, home, ctx.api_version);
@@ -136,7 +126,7 @@ impl Context<'_> {
         }
     }
 
-    fn named(&self, set: &FieldSet) -> FieldSet {
+    fn name_parents(&self, set: &FieldSet) -> FieldSet {
         with_named_parents(self.schema, self.node, set)
     }
 }

@@ -6,9 +6,9 @@ use api_schema::Schema;
 use serde_json::{Value, json};
 
 use super::{ApplyError, apply};
-use crate::Context;
+use crate::context::Context;
 
-fn answer(schema: &Schema, spec: Value) -> Result<Value, String> {
+fn apply_spec(schema: &Schema, spec: Value) -> Result<Value, String> {
     let ctx = Context {
         schema,
         node: Some(schema.kinds[0].node),
@@ -53,7 +53,7 @@ fn applies_custom_values_like_upstream() {
             let (value, expected) = (&row[0], &row[3]);
             let spec = if value == "absent" { json!({}) } else { json!({"f": value}) };
             let fields = &expected["fields"];
-            match (answer(&schema, spec), expected) {
+            match (apply_spec(&schema, spec), expected) {
                 // Validation runs later.
                 (Ok(_), Value::Object(causes)) if causes.contains_key("causes") => {}
                 (Ok(_), Value::String(causes)) if causes == "causes" => {}

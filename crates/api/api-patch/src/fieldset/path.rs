@@ -4,7 +4,17 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::{FieldSetError, SELF};
+/// The member name that marks its object's own path as a member of the set.
+pub(super) const SELF: &str = ".";
+
+/// The error for a document that is no set of field paths.
+#[derive(Debug, thiserror::Error)]
+pub enum FieldSetError {
+    #[error("fieldsV1: expected an object at {0:?}")]
+    NotAnObject(String),
+    #[error("fieldsV1: {0:?} is not a path element")]
+    BadElement(String),
+}
 
 /// Rewrites the JSON in an element (`k:`, `v:`) in canonical form.
 pub(super) fn canonical_element(element: String) -> Result<String, FieldSetError> {

@@ -141,7 +141,7 @@ fn value(schema: &Schema, id: Option<NodeId>, old: Side, new: Side) -> Delta {
     let form = Form::of(schema, id, new.value().or(old.value()));
     if matches!(form, Form::Leaf)
         || (old.is_blank() && new.is_blank())
-        || mismatched(form, old, new)
+        || is_mismatched(form, old, new)
     {
         return leaf(old, new);
     }
@@ -171,7 +171,7 @@ fn leaf(old: Side, new: Side) -> Delta {
 }
 
 /// Reports whether a value does not have the type of its form. Such values are compared as a whole.
-fn mismatched(form: Form, old: Side, new: Side) -> bool {
+fn is_mismatched(form: Form, old: Side, new: Side) -> bool {
     [old, new].into_iter().filter_map(Side::value).any(|value| match form {
         Form::Set | Form::MapList { .. } => !value.is_array(),
         _ => !value.is_object(),

@@ -88,7 +88,7 @@ impl Walk<'_> {
     }
 
     fn scalar(&mut self, shape: &Shape, value: &Value) {
-        let (wanted, fits) = match shape {
+        let (expected, fits) = match shape {
             Shape::String | Shape::Bytes | Shape::Duration => ("string", value.is_string()),
             Shape::Boolean => ("boolean", value.is_boolean()),
             Shape::Integer { .. } | Shape::Number => ("numeric (int or float)", value.is_number()),
@@ -96,7 +96,7 @@ impl Walk<'_> {
         };
         if !fits {
             // Go's message shows the type that holds the value.
-            let got = match (wanted, value) {
+            let actual = match (expected, value) {
                 ("numeric (int or float)", Value::String(_)) => "string".to_owned(),
                 ("numeric (int or float)", Value::Bool(_)) => "bool".to_owned(),
                 ("numeric (int or float)", Value::Array(_)) => "[]interface {}".to_owned(),
@@ -104,7 +104,7 @@ impl Walk<'_> {
                 ("boolean", value) => format!("&{{{}}}", go_print(value)),
                 (_, value) => format!("&value.valueUnstructured{{Value:{}}}", go_syntax(value)),
             };
-            self.error(&format!("expected {wanted}, got {got}"));
+            self.error(&format!("expected {expected}, got {actual}"));
         }
     }
 
@@ -168,8 +168,8 @@ impl Walk<'_> {
         Part { member: false, kids }
     }
 
-    fn mismatch(&mut self, wanted: &str, got: &Value) -> Part {
-        self.error(&format!("expected {wanted}, got &{{{}}}", go_print(got)));
+    fn mismatch(&mut self, expected: &str, actual: &Value) -> Part {
+        self.error(&format!("expected {expected}, got &{{{}}}", go_print(actual)));
         Part::default()
     }
 
@@ -212,10 +212,14 @@ pub(crate) fn with_named_parents(
     node: Option<NodeId>,
     set: &FieldSet,
 ) -> FieldSet {
-    FieldSet(named(schema, node, &set.0))
+    FieldSet(name_parents(schema, node, &set.0))
 }
 
-fn named(schema: &Schema, id: Option<NodeId>, set: &Map<String, Value>) -> Map<String, Value> {
+fn name_parents(
+    schema: &Schema,
+    id: Option<NodeId>,
+    set: &Map<String, Value>,
+) -> Map<String, Value> {
     let form = Form::of(schema, id, None);
     let mut result = Map::new();
     for (element, node) in kids(set) {
@@ -225,7 +229,8 @@ fn named(schema: &Schema, id: Option<NodeId>, set: &Map<String, Value>) -> Map<S
             None => form.item(),
         };
         let declared = name.is_some_and(|name| form.field(name).is_some());
-        let part = Part { member: is_member(node) || declared, kids: named(schema, child, node) };
+        let part =
+            Part { member: is_member(node) || declared, kids: name_parents(schema, child, node) };
         part.attach(element.clone(), &mut result);
     }
     result

@@ -44,14 +44,14 @@ pub(crate) fn merge(
 /// positions among them, and new items follow their predecessor in the configuration.
 fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let element = |item: &Value| form.element(schema, item).unwrap_or_default();
-    let wanted: HashSet<String> = config.iter().map(element).collect();
+    let identities: HashSet<String> = config.iter().map(element).collect();
     // Duplicate items of the live list are replaced, not merged.
     let mut shared: HashMap<String, Option<Value>> = HashMap::new();
     // The live list: its own items, and the names of shared items.
     let mut rest = Vec::with_capacity(live.len());
     for item in live {
         let name = element(&item);
-        if wanted.contains(&name) {
+        if identities.contains(&name) {
             shared.entry(name.clone()).and_modify(|live| *live = None).or_insert(Some(item));
             rest.push(Err(name));
         } else {

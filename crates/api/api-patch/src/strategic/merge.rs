@@ -1,16 +1,120 @@
-//! Merging of lists: maps by merge key and scalars by value, and the order of the result.
+//! Merging of maps and of lists: maps in lists by merge key, scalars by value.
 
 use std::collections::{HashMap, HashSet};
 
-use api_schema::Schema;
+use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value};
 
-use super::{Member, PATCH, clean, is_special, merge_map, unknown_directive};
-use crate::{PatchError, error::go_print};
+use super::{
+    directive::{
+        DELETE_FROM_LIST, PATCH, RETAIN_KEYS, SET_ELEMENT_ORDER, clean, clean_map, is_directive,
+        is_special, unknown_directive,
+    },
+    member::{Member, member},
+    order::{check_order, order_list, reorder},
+};
+use crate::error::{PatchError, go_print};
+
+/// Merges a patch into a map. `node` is the schema of the map.
+pub(super) fn merge_map(
+    schema: &Schema,
+    node: Option<NodeId>,
+    original: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+) -> Result<(), PatchError> {
+    match patch.get(PATCH).map(|d| (d.as_str(), d)) {
+        None | Some((Some("merge"), _)) => {}
+        Some((Some("replace"), _)) => {
+            *original = clean_map(patch);
+            return Ok(());
+        }
+        Some((Some("delete"), _)) => {
+            original.clear();
+            return Ok(());
+        }
+        Some((_, directive)) => return Err(unknown_directive(directive, patch)),
+    }
+    retain_keys(original, patch)?;
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix(DELETE_FROM_LIST) {
+            delete_primitives(original, field, value)?;
+        }
+    }
+    for (name, value) in patch {
+        if name.starts_with('$') && is_directive(name) {
+            continue;
+        }
+        let order = patch.get(&format!("{SET_ELEMENT_ORDER}{name}"));
+        merge_member(schema, &member(schema, node, name), original, name, value, order)?;
+    }
+    for (name, order) in patch {
+        if let Some(field) = name.strip_prefix(SET_ELEMENT_ORDER)
+            && !patch.contains_key(field)
+            && let Some(Value::Array(items)) = original.get_mut(field)
+        {
+            let member = member(schema, node, field);
+            let before = items.clone();
+            reorder(&member, items, order_list(order)?, &before)?;
+        }
+    }
+    Ok(())
+}
+
+fn merge_member(
+    schema: &Schema,
+    member: &Member,
+    original: &mut Map<String, Value>,
+    name: &str,
+    patch: &Value,
+    order: Option<&Value>,
+) -> Result<(), PatchError> {
+    api_meta::steps::spend(1);
+    if patch.is_null() {
+        original.remove(name);
+        return Ok(());
+    }
+    match (original.get_mut(name), patch) {
+        (Some(Value::Object(old)), Value::Object(new)) if !member.opaque => {
+            merge_map(schema, member.node, old, new)?;
+        }
+        (Some(Value::Array(old)), Value::Array(new)) if member.patch.merge => {
+            merge_list(schema, member, old, new, order, name)?;
+        }
+        (found, patch) => {
+            let absent = found.is_none();
+            if absent && let (Value::Array(new), Some(order)) = (patch, order) {
+                check_order(member, new, order_list(order)?)?;
+            }
+            match clean(patch) {
+                Some(value) => original.insert(name.to_owned(), value),
+                None => original.remove(name),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Removes the members of `original` that a `$retainKeys` list does not name.
+fn retain_keys(
+    original: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+) -> Result<(), PatchError> {
+    let Some(list) = patch.get(RETAIN_KEYS) else { return Ok(()) };
+    let list = list.as_array().ok_or(PatchError::RetainKeys)?;
+    let list: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
+    let retained = |name: &str| list.contains(name);
+    for (name, value) in patch {
+        if !value.is_null() && !is_directive(name) && !retained(name) {
+            return Err(PatchError::RetainKeys);
+        }
+    }
+    original.retain(|name, _| retained(name));
+    Ok(())
+}
 
 /// Merges `patch` into `original` and orders the result by `$setElementOrder`, or else by the patch's own order. Items
 /// that only the server has keep their relative positions.
-pub(super) fn merge(
+fn merge_list(
     schema: &Schema,
     member: &Member,
     original: &mut Vec<Value>,
@@ -110,7 +214,7 @@ fn apply_special(
 }
 
 /// Executes a `$deleteFromPrimitiveList/<field>` directive.
-pub(super) fn delete_primitives(
+fn delete_primitives(
     original: &mut Map<String, Value>,
     field: &str,
     values: &Value,
@@ -124,93 +228,6 @@ pub(super) fn delete_primitives(
         items.retain(|item| !values.contains(item));
     }
     Ok(())
-}
-
-pub(super) fn order_list(order: &Value) -> Result<&Vec<Value>, PatchError> {
-    order.as_array().ok_or(PatchError::SetElementOrder)
-}
-
-/// Checks that the patch's items are listed in its `$setElementOrder` and have the same order.
-pub(super) fn check_order(
-    member: &Member,
-    patch: &[Value],
-    order: &[Value],
-) -> Result<(), PatchError> {
-    let mut places = order.iter();
-    for item in patch.iter().filter(|item| !is_special(item)) {
-        if !places.any(|place| same(member, place, item)) {
-            return Err(PatchError::Order {
-                patch: go_print(&Value::Array(patch.to_vec())),
-                directive: super::SET_ELEMENT_ORDER.to_owned(),
-                order: go_print(&Value::Array(order.to_vec())),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Orders `items`: those in `order` as listed, and the others in the order of `before`. Each of the others stays before
-/// the listed items that followed it there.
-pub(super) fn reorder(
-    member: &Member,
-    items: &mut Vec<Value>,
-    order: &[Value],
-    before: &[Value],
-) -> Result<(), PatchError> {
-    let (order, before) = (Places::of(member, order), Places::of(member, before));
-    let (mut ordered, mut own): (Vec<Value>, Vec<Value>) =
-        items.drain(..).partition(|item| order.get(item).is_some());
-    ordered.sort_by_cached_key(|item| order.get(item));
-    own.sort_by_cached_key(|item| before.get(item));
-    let mut own = own.into_iter().peekable();
-    for item in ordered {
-        let here = before.get(&item);
-        while let (Some(next), Some(here)) = (own.peek(), here) {
-            if before.get(next).is_none_or(|p| p > here) {
-                break;
-            }
-            items.extend(own.next());
-        }
-        items.push(item);
-    }
-    items.extend(own);
-    Ok(())
-}
-
-/// The positions of a list's items, by merge key or value. The first of equal items counts.
-struct Places<'a> {
-    member: &'a Member,
-    first: HashMap<&'a Value, usize>,
-}
-
-impl<'a> Places<'a> {
-    fn of(member: &'a Member, list: &'a [Value]) -> Self {
-        let mut first = HashMap::with_capacity(list.len());
-        for (at, item) in list.iter().enumerate() {
-            if let Some(identity) = identity(member, item) {
-                first.entry(identity).or_insert(at);
-            }
-        }
-        Self { member, first }
-    }
-
-    fn get(&self, item: &Value) -> Option<usize> {
-        self.first.get(identity(self.member, item)?).copied()
-    }
-}
-
-/// Returns the merge key's value or the scalar itself. Returns `None` for an item without its merge key.
-fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
-    match member.patch.merge_key.as_deref() {
-        Some(key) => item.get(key),
-        None => Some(item),
-    }
-}
-
-/// Reports whether two items are the same, by merge key or value.
-fn same(member: &Member, a: &Value, b: &Value) -> bool {
-    api_meta::steps::spend(1);
-    identity(member, a).is_some_and(|a| identity(member, b) == Some(a))
 }
 
 /// Returns `true` for a list of maps and `false` for a list of scalars.
