@@ -6,15 +6,21 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::{Field, Kind, ListType, Node, NodeId, Patch, Presence, Schema, Shape, Struct};
+use crate::{
+    node::{Field, ListType, Node, NodeId, Patch, Presence, Shape, Struct},
+    schema::{Kind, Schema},
+};
 
 const TYPES: [&str; 2] = [include_str!("../facts/types.tsv"), include_str!("../facts/extra.tsv")];
 const PRESENCE: &str = include_str!("../facts/presence.tsv");
 const DEFAULTS: &str = include_str!("../facts/defaults.tsv");
 
-pub(crate) fn schema() -> &'static Arc<Schema> {
-    static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| Arc::new(Reader::default().read()));
-    &SCHEMA
+impl Schema {
+    /// Returns the schema of all built-in kinds, which is loaded once.
+    pub fn builtin() -> &'static Arc<Self> {
+        static SCHEMA: LazyLock<Arc<Schema>> = LazyLock::new(|| Arc::new(Reader::default().read()));
+        &SCHEMA
+    }
 }
 
 /// Returns the lines of a facts file without comments.
@@ -66,13 +72,23 @@ fn special(name: &str) -> Option<Shape> {
 
 type Flags = (&'static str, &'static str);
 
+/// The use of a type by an unnamed node: the type, and the attributes that determine the shape of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct TypeUse {
+    package: &'static str,
+    text: &'static str,
+    /// The list type.
+    list: &'static str,
+    /// The keys of a list, or the type of a map.
+    grain: &'static str,
+}
+
 #[derive(Default)]
 struct Reader {
     nodes: Vec<Node>,
     kinds: Vec<Kind>,
     named: HashMap<&'static str, NodeId>,
-    /// Unnamed nodes, by package, type text and the attributes that determine their shape.
-    nameless: HashMap<(&'static str, &'static str, &'static str, &'static str), NodeId>,
+    unnamed: HashMap<TypeUse, NodeId>,
     names: HashMap<&'static str, Arc<str>>,
     presence: HashMap<&'static str, Flags>,
 }
@@ -206,23 +222,17 @@ impl Reader {
         let map = attribute(attributes, "map").unwrap_or_default();
         let grain =
             if list.is_empty() { map } else { attribute(attributes, "keys").unwrap_or(list) };
-        let key = (package, text, list, grain);
-        if let Some(id) = self.nameless.get(&key) {
+        let key = TypeUse { package, text, list, grain };
+        if let Some(id) = self.unnamed.get(&key) {
             return *id;
         }
-        let id = self.new_node(package, text, list, grain, attributes);
-        self.nameless.insert(key, id);
+        let id = self.new_node(key, attributes);
+        self.unnamed.insert(key, id);
         id
     }
 
-    fn new_node(
-        &mut self,
-        package: &'static str,
-        text: &'static str,
-        list: &str,
-        grain: &'static str,
-        attributes: &'static str,
-    ) -> NodeId {
+    fn new_node(&mut self, type_use: TypeUse, attributes: &'static str) -> NodeId {
+        let TypeUse { package, text, list, grain } = type_use;
         if let Some(item) = text.strip_prefix("wrapped[]") {
             let item = self.type_node(package, item, "");
             return self.push(Shape::List { item, list: ListType::Atomic }, Some("list".into()));

@@ -7,7 +7,9 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Field, Kind, ListType, Node, NodeId, Patch, Presence, Rules, Schema, Shape, Struct, structural,
+    node::{Field, ListType, Node, NodeId, Patch, Presence, Rules, Shape, Struct},
+    schema::{Kind, Schema},
+    structural,
 };
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -56,13 +58,18 @@ impl Schema {
 fn default_errors(
     schema: &Schema,
     node: NodeId,
-    given: &Value,
+    source: &Value,
     path: &Path,
     errors: &mut ErrorList,
 ) {
-    if let Some(default) = given.get("default").filter(|d| !d.is_null()) {
+    if let Some(default) = source.get("default").filter(|d| !d.is_null()) {
         let at = path.child("default");
-        match crate::decode_value(schema, node, default.clone(), crate::Fill::Defaults) {
+        match crate::decode::decode_value(
+            schema,
+            node,
+            default.clone(),
+            crate::fill::Fill::Defaults,
+        ) {
             Ok(decoded) if decoded.unknown().next().is_some() => {
                 errors.push(FieldError::invalid(
                     &at,
@@ -78,7 +85,7 @@ fn default_errors(
     }
     match &schema.node(node).shape {
         Shape::Struct(body) => {
-            for (name, property) in given.pairs("properties") {
+            for (name, property) in source.pairs("properties") {
                 if let Some(field) = body.field(name).filter(|_| name != "metadata") {
                     default_errors(
                         schema,
@@ -91,11 +98,11 @@ fn default_errors(
             }
         }
         Shape::Map { value, .. } => {
-            let below = &given["additionalProperties"];
+            let below = &source["additionalProperties"];
             default_errors(schema, *value, below, &path.child("additionalProperties"), errors);
         }
         Shape::List { item, .. } => {
-            default_errors(schema, *item, &given["items"], &path.child("items"), errors)
+            default_errors(schema, *item, &source["items"], &path.child("items"), errors)
         }
         _ => {}
     }
@@ -123,57 +130,57 @@ struct Builder {
 }
 
 impl Builder {
-    fn push(&mut self, shape: Shape, given: &Value, preserve_unknown: bool) -> NodeId {
-        let rules = self.rules(given);
-        let default = given.get("default").filter(|d| !d.is_null()).cloned();
-        let nullable = given["nullable"] == true;
+    fn push(&mut self, shape: Shape, source: &Value, preserve_unknown: bool) -> NodeId {
+        let rules = self.rules(source);
+        let default = source.get("default").filter(|d| !d.is_null()).cloned();
+        let nullable = source["nullable"] == true;
         self.nodes.push(Node { shape, name: None, nullable, preserve_unknown, default, rules });
         NodeId((self.nodes.len() - 1) as u32)
     }
 
-    fn structural(&mut self, given: &Value, around: SchemaContext) -> NodeId {
-        let own = given["x-kubernetes-preserve-unknown-fields"] == true;
+    fn structural(&mut self, source: &Value, around: SchemaContext) -> NodeId {
+        let own = source["x-kubernetes-preserve-unknown-fields"] == true;
         let preserves = own || around.preserves;
         let shape =
-            self.shape(given, SchemaContext { preserves, open: own || around.open, ..around });
-        self.push(shape, given, preserves)
+            self.shape(source, SchemaContext { preserves, open: own || around.open, ..around });
+        self.push(shape, source, preserves)
     }
 
     /// Returns the shape of a schema at `here`.
-    fn shape(&mut self, given: &Value, here: SchemaContext) -> Shape {
-        let set = |key: &str| given[key] == true;
+    fn shape(&mut self, source: &Value, here: SchemaContext) -> Shape {
+        let set = |key: &str| source[key] == true;
         // A list's setting applies only to its own items.
         let below = SchemaContext { root: false, preserves: false, open: here.open };
         if set("x-kubernetes-int-or-string") {
             return Shape::IntOrString;
         }
-        match given.text("type") {
+        match source.text("type") {
             "string" => Shape::String,
             "integer" => Shape::Integer { bits: 64, unsigned: false },
             "number" => Shape::Number,
             "boolean" => Shape::Boolean,
             "array" => {
-                let item = self.structural(&given["items"], SchemaContext { root: false, ..here });
-                Shape::List { item, list: list_type(given) }
+                let item = self.structural(&source["items"], SchemaContext { root: false, ..here });
+                Shape::List { item, list: list_type(source) }
             }
             _ => {
-                let atomic = given["x-kubernetes-map-type"] == "atomic";
-                let values = &given["additionalProperties"];
+                let atomic = source["x-kubernetes-map-type"] == "atomic";
+                let values = &source["additionalProperties"];
                 if values.is_object() {
                     let value = self.structural(values, below);
                     return Shape::Map { value, atomic };
                 }
-                if *values == true && given["properties"].is_null() && !here.root {
+                if *values == true && source["properties"].is_null() && !here.root {
                     // Values may have any type, but objects among them have no members.
                     let value = self.push(Shape::Any, &json!({"nullable": true}), false);
                     return Shape::Map { value, atomic };
                 }
-                let untyped = given.text("type").is_empty();
-                if untyped && given["properties"].is_null() {
+                let untyped = source.text("type").is_empty();
+                if untyped && source["properties"].is_null() {
                     return Shape::Any;
                 }
                 let resource = here.root || set("x-kubernetes-embedded-resource");
-                let fields = self.fields(given, resource, below);
+                let fields = self.fields(source, resource, below);
                 let free = fields.is_empty() && values.is_null() || *values == true;
                 Shape::Struct(Struct {
                     fields,
@@ -186,16 +193,16 @@ impl Builder {
         }
     }
 
-    fn fields(&mut self, given: &Value, resource: bool, below: SchemaContext) -> Vec<Field> {
+    fn fields(&mut self, source: &Value, resource: bool, below: SchemaContext) -> Vec<Field> {
         let none = Map::new();
-        let properties = given["properties"].as_object().unwrap_or(&none);
+        let properties = source["properties"].as_object().unwrap_or(&none);
         let mut fields = Vec::with_capacity(properties.len() + 3);
         for (name, property) in properties {
             if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                 continue;
             }
             let node = self.structural(property, below);
-            fields.push(field(name, node, is_required(given, name)));
+            fields.push(field(name, node, is_required(source, name)));
         }
         if resource {
             for name in ["apiVersion", "kind"] {
@@ -211,16 +218,16 @@ impl Builder {
     }
 
     /// Returns ObjectMeta with the schema's restrictions on the name.
-    fn metadata(&mut self, given: &Value) -> NodeId {
+    fn metadata(&mut self, source: &Value) -> NodeId {
         let builtin = Schema::builtin();
         let Some(object_meta) = builtin.type_named(OBJECT_META) else {
-            return self.push(Shape::Any, given, true);
+            return self.push(Shape::Any, source, true);
         };
         self.grafted.clear();
         let node = self.graft(builtin, object_meta);
         for name in ["name", "generateName"] {
-            if given["properties"][name].is_object() {
-                let restricted = self.push(Shape::String, &given["properties"][name], false);
+            if source["properties"][name].is_object() {
+                let restricted = self.push(Shape::String, &source["properties"][name], false);
                 if let Shape::Struct(body) = &mut self.nodes[node.0 as usize].shape
                     && let Some(field) = body.fields.iter_mut().find(|f| *f.name == *name)
                 {
@@ -254,40 +261,40 @@ impl Builder {
     }
 
     /// Builds a branch of `allOf`, `anyOf`, `oneOf` or `not`, which has conditions but no types of its own.
-    fn condition(&mut self, given: &Value) -> NodeId {
-        let shape = match given["type"].as_str() {
+    fn condition(&mut self, source: &Value) -> NodeId {
+        let shape = match source["type"].as_str() {
             Some("integer") => Shape::Integer { bits: 64, unsigned: false },
             Some("string") => Shape::String,
-            _ if given["properties"].is_object() => {
+            _ if source["properties"].is_object() => {
                 let mut fields = Vec::new();
-                for (name, property) in given.pairs("properties") {
+                for (name, property) in source.pairs("properties") {
                     let node = self.condition(property);
-                    fields.push(field(name, node, is_required(given, name)));
+                    fields.push(field(name, node, is_required(source, name)));
                 }
                 Shape::Struct(Struct { fields, ..Struct::default() })
             }
-            _ if given["items"].is_object() => {
-                let item = self.condition(&given["items"]);
+            _ if source["items"].is_object() => {
+                let item = self.condition(&source["items"]);
                 Shape::List { item, list: ListType::Atomic }
             }
             _ => Shape::Any,
         };
-        self.push(shape, given, true)
+        self.push(shape, source, true)
     }
 
-    fn rules(&mut self, given: &Value) -> Option<Box<Rules>> {
-        let text = |key: &str| given.opt_text(key).map(Box::from);
-        let float = |key: &str| given[key].as_f64();
-        let count = |key: &str| given[key].as_u64();
-        let list = |key: &str| given.items(key).to_vec();
+    fn rules(&mut self, source: &Value) -> Option<Box<Rules>> {
+        let text = |key: &str| source.opt_text(key).map(Box::from);
+        let float = |key: &str| source[key].as_f64();
+        let count = |key: &str| source[key].as_u64();
+        let list = |key: &str| source.items(key).to_vec();
         let branches = |this: &mut Self, key: &str| -> Vec<NodeId> {
             list(key).iter().map(|branch| this.condition(branch)).collect()
         };
-        let object = given.as_object()?;
+        let object = source.as_object()?;
         let ignored = |key: &str| {
             matches!(key, "type" | "properties" | "items" | "description" | "default" | "nullable")
         };
-        let untyped = given.text("type").is_empty();
+        let untyped = source.text("type").is_empty();
         if !untyped && object.keys().all(|key| ignored(key)) {
             return None;
         }
@@ -295,32 +302,32 @@ impl Builder {
             format: text("format"),
             enumeration: list("enum"),
             pattern: text("pattern"),
-            regex: given["pattern"].as_str().and_then(|p| api_meta::goregex::compile(p).ok()),
+            regex: source["pattern"].as_str().and_then(|p| api_meta::goregex::compile(p).ok()),
             minimum: float("minimum"),
-            exclusive_minimum: given["exclusiveMinimum"] == true,
+            exclusive_minimum: source["exclusiveMinimum"] == true,
             maximum: float("maximum"),
-            exclusive_maximum: given["exclusiveMaximum"] == true,
+            exclusive_maximum: source["exclusiveMaximum"] == true,
             multiple_of: float("multipleOf"),
             min_length: count("minLength"),
             max_length: count("maxLength"),
             min_items: count("minItems"),
             max_items: count("maxItems"),
-            unique_items: given["uniqueItems"] == true,
+            unique_items: source["uniqueItems"] == true,
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
             all_of: branches(self, "allOf"),
             any_of: branches(self, "anyOf"),
             one_of: branches(self, "oneOf"),
-            not: given["not"].is_object().then(|| self.condition(&given["not"])),
+            not: source["not"].is_object().then(|| self.condition(&source["not"])),
             required: list("required").iter().filter_map(Value::as_str).map(Box::from).collect(),
             untyped,
-            embedded: given["x-kubernetes-embedded-resource"] == true,
+            embedded: source["x-kubernetes-embedded-resource"] == true,
         }))
     }
 }
 
-fn is_required(given: &Value, name: &str) -> bool {
-    given["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name))
+fn is_required(source: &Value, name: &str) -> bool {
+    source["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name))
 }
 
 fn field(name: &str, node: NodeId, required: bool) -> Field {
@@ -335,11 +342,11 @@ fn field(name: &str, node: NodeId, required: bool) -> Field {
     }
 }
 
-fn list_type(given: &Value) -> ListType {
-    match given["x-kubernetes-list-type"].as_str() {
+fn list_type(source: &Value) -> ListType {
+    match source["x-kubernetes-list-type"].as_str() {
         Some("set") => ListType::Set,
         Some("map") => {
-            let keys = given["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+            let keys = source["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
             ListType::Map(keys.filter_map(Value::as_str).map(Arc::from).collect())
         }
         _ => ListType::Atomic,

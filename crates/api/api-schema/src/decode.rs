@@ -21,10 +21,13 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
-use crate::fill::{Fill, is_zero};
-use crate::gowords::{go_type, syntax_message};
-use crate::scalar::{self, Scalar};
-use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
+use crate::{
+    fill::{Fill, is_zero},
+    gowords::{go_type, syntax_message},
+    node::{Field, Node, NodeId, Presence, Shape, Struct},
+    scalar::{self, Scalar},
+    schema::Schema,
+};
 
 /// The maximum number of findings, as in upstream.
 const MAX_FINDINGS: usize = 100;
@@ -300,9 +303,9 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
 
 impl<'s> Seed<'_, 's> {
     /// Fails with Go's message for a mismatch. `what` is the JSON type, such as `string`, `number 1.5` or `object`.
-    fn mismatch<E: serde::de::Error, T>(self, what: &str) -> Result<T, E> {
+    fn mismatch<E: serde::de::Error, T>(self, word: &str) -> Result<T, E> {
         let go_type = Some(go_type(self.cx.schema, self.node));
-        self.fail(what.to_owned(), go_type)
+        self.fail(word.to_owned(), go_type)
     }
 
     fn fail<E: serde::de::Error, T>(
@@ -314,13 +317,13 @@ impl<'s> Seed<'_, 's> {
         Err(E::custom("type error"))
     }
 
-    fn scalar<E: serde::de::Error>(self, given: Scalar<'_>) -> Result<Option<Value>, E> {
+    fn scalar<E: serde::de::Error>(self, value: Scalar<'_>) -> Result<Option<Value>, E> {
         if !self.typed {
-            return Ok(Some(given.into_value()));
+            return Ok(Some(value.into_value()));
         }
-        match scalar::read(&self.node.shape, given) {
+        match scalar::read(&self.node.shape, value) {
             Ok(value) => Ok(value),
-            Err(scalar::Refusal::Mismatch(what)) => self.mismatch(&what),
+            Err(scalar::Refusal::Mismatch(word)) => self.mismatch(&word),
             Err(scalar::Refusal::Message(message)) => self.fail(message, None),
         }
     }

@@ -3,7 +3,10 @@
 use api_meta::{Budget, BudgetExceeded};
 use serde_json::{Map, Value};
 
-use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
+use crate::{
+    node::{Field, NodeId, Presence, Shape, Struct},
+    schema::Schema,
+};
 
 /// The treatment of absent and zero members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +137,7 @@ fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
 pub(crate) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Bool(given) => !given,
+        Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),

@@ -3,7 +3,7 @@
 use api_meta::Path;
 use serde_json::{Value, json};
 
-use crate::{Fill, Schema};
+use crate::{fill::Fill, schema::Schema};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -16,14 +16,15 @@ fn objects_of_a_built_in_kind() {
     fuzz::fuzz(HERE, "object", &[pod.to_string().as_bytes()], |input| {
         let Ok(decoded) = crate::decode(schema, node, input, Fill::Defaults) else { return };
         // Decoded objects are canonical: decoding them again changes nothing.
-        let again = crate::decode_value(schema, node, decoded.value.clone(), Fill::Defaults);
+        let again =
+            crate::decode::decode_value(schema, node, decoded.value.clone(), Fill::Defaults);
         assert_eq!(again.map(|d| d.value).ok().as_ref(), Some(&decoded.value));
     });
 }
 
 #[test]
 fn schemas_of_custom_kinds_and_their_objects() {
-    let given = json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object", "properties": {
+    let definition = json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer", "minimum": 1, "default": 3, "multipleOf": 0.5},
         "name": {"type": "string", "pattern": "^[a-z]{1,9}$", "format": "date-time", "maxLength": 5},
         "list": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}},
@@ -32,15 +33,17 @@ fn schemas_of_custom_kinds_and_their_objects() {
         "map": {"type": "object", "additionalProperties": {"type": "string", "enum": ["x"]}},
     }}}});
     let object = json!({"spec": {"size": 0, "name": "x", "list": [{"k": "a"}, {"k": "a"}], "any": {"b": 1}, "map": {"m": "y"}}});
-    fuzz::fuzz(HERE, "custom-schema", &[given.to_string().as_bytes()], |input| {
-        let Ok(given) = serde_json::from_slice::<Value>(input) else { return };
-        let Ok(schema) = Schema::from_crd(&given, "g", "v1", "K", &Path::new("spec")) else {
+    fuzz::fuzz(HERE, "custom-schema", &[definition.to_string().as_bytes()], |input| {
+        let Ok(definition) = serde_json::from_slice::<Value>(input) else { return };
+        let Ok(schema) = Schema::from_crd(&definition, "g", "v1", "K", &Path::new("spec")) else {
             return;
         };
         let node = schema.kinds[0].node;
-        if let Ok(decoded) = crate::decode_value(&schema, node, object.clone(), Fill::Defaults) {
+        if let Ok(decoded) =
+            crate::decode::decode_value(&schema, node, object.clone(), Fill::Defaults)
+        {
             let _ = crate::validate(&schema, node, &decoded.value);
-            let _ = crate::validate_update(&schema, node, &decoded.value, &object);
+            let _ = crate::validate::validate_update(&schema, node, &decoded.value, &object);
         }
     });
 }

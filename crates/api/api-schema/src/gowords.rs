@@ -1,6 +1,9 @@
 //! The error messages of Go's JSON decoder.
 
-use crate::{Node, Schema, Shape};
+use crate::{
+    node::{Node, Shape},
+    schema::Schema,
+};
 
 /// Returns a type as Go's errors print it, such as `[]v1.Container` or `map[string]string`.
 pub(crate) fn go_type(schema: &Schema, node: &Node) -> String {

@@ -1,18 +1,6 @@
 //! Prepared lookup tables of structs: field positions, fields with defaults, and fields whose zero values are written.
 
-use crate::{Field, Node, Presence, Shape, Struct};
-
-/// The lookup table of a complete struct.
-#[derive(Clone, Debug, Default)]
-pub struct Lookup {
-    /// The first bytes of each field name as a number, in field order. Most names differ in them, and comparing
-    /// adjacent numbers is faster than comparing strings on the heap.
-    prefixes: Box<[u64]>,
-    /// The fields with a default.
-    pub(crate) defaulted: Box<[u32]>,
-    /// The fields whose zero value, or `null`, is written.
-    pub(crate) always: Box<[u32]>,
-}
+use crate::node::{Field, Lookup, Node, Presence, Shape, Struct};
 
 /// Returns the first eight bytes of a name as a number that sorts like the name. Shorter names are zero-padded.
 fn prefix(name: &str) -> u64 {
@@ -26,9 +14,9 @@ impl Lookup {
     /// Returns the index of a field in `fields`.
     pub(crate) fn position(&self, fields: &[Field], name: &str) -> Option<usize> {
         debug_assert_eq!(self.prefixes.len(), fields.len(), "the schema is not complete");
-        let wanted = prefix(name);
-        let first = self.prefixes.partition_point(|prefix| *prefix < wanted);
-        let same = self.prefixes[first..].iter().take_while(|prefix| **prefix == wanted).count();
+        let key = prefix(name);
+        let first = self.prefixes.partition_point(|prefix| *prefix < key);
+        let same = self.prefixes[first..].iter().take_while(|prefix| **prefix == key).count();
         (first..first + same).find(|at| *fields[*at].name == *name)
     }
 }
@@ -48,16 +36,16 @@ pub(crate) fn prepare(nodes: &mut [Node]) -> DescendantFlags {
     for node in nodes.iter_mut() {
         let Shape::Struct(body) = &mut node.shape else { continue };
         let fields = &body.fields;
-        let those = |wanted: &dyn Fn(&Field) -> bool| {
-            let at = |(at, field): (usize, &Field)| wanted(field).then_some(at as u32);
+        let indexes = |filter: &dyn Fn(&Field) -> bool| {
+            let at = |(at, field): (usize, &Field)| filter(field).then_some(at as u32);
             fields.iter().enumerate().filter_map(at).collect()
         };
         let has_default =
             |field: &Field| field.default.is_some() || own_default[field.node.0 as usize];
         body.lookup = Lookup {
             prefixes: fields.iter().map(|field| prefix(&field.name)).collect(),
-            defaulted: those(&has_default),
-            always: those(&|field| matches!(field.presence, Presence::Always | Presence::Null)),
+            defaulted: indexes(&has_default),
+            always: indexes(&|field| matches!(field.presence, Presence::Always | Presence::Null)),
         };
     }
     let is_null = |field: &Field| field.presence == Presence::Null;

@@ -8,23 +8,22 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::{ApiResource, Schema};
+use crate::{resources::ApiResource, schema::Schema};
 
 mod components;
 mod custom;
 mod parameters;
 mod paths;
 mod plain;
+mod reference;
 mod swagger;
 
+use components::DocumentScope;
 pub use custom::CustomKind;
+pub use paths::document_path;
 use paths::{Operations, Sub};
+use reference::references;
 pub use swagger::to_v2;
-
-/// Returns the path of a document below `/openapi/v3/`, such as `api/v1` or `apis/apps/v1`.
-pub fn document_path(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
-}
 
 /// Builds the document of a group version with its built-in kinds and the given custom resources.
 pub fn document(
@@ -79,17 +78,6 @@ fn group_version_paths(
     paths::paths(group, version, &operations)
 }
 
-/// The scope of a document.
-#[derive(Clone, Copy)]
-enum DocumentScope<'a> {
-    /// A group version with built-in kinds.
-    Version(&'a str, &'a str),
-    /// A group version with only custom resources.
-    CustomVersion,
-    /// Everything, for OpenAPI v2.
-    Everything,
-}
-
 /// Completes a document with the schemas that its paths refer to.
 fn finish(
     of: DocumentScope<'_>,
@@ -98,15 +86,15 @@ fn finish(
     server_version: &str,
 ) -> Value {
     let paths = Value::Object(paths);
-    let mut wanted: BTreeSet<String> = references(&paths);
+    let mut names: BTreeSet<String> = references(&paths);
     let mut schemas = Map::new();
     for kind in custom {
         for (name, component) in kind.components(matches!(of, DocumentScope::Everything)) {
-            wanted.extend(references(&component));
+            names.extend(references(&component));
             schemas.insert(name, component);
         }
     }
-    components::collect(of, wanted, &mut schemas);
+    components::collect(of, names, &mut schemas);
     let mut components = Map::new();
     if !schemas.is_empty() {
         components.insert("schemas".to_owned(), schemas.into());
@@ -126,31 +114,6 @@ fn finish(
     json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": components})
 }
 
-/// Returns the names of all components that a value refers to.
-fn references(value: &Value) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut rest = vec![value];
-    while let Some(value) = rest.pop() {
-        match value {
-            Value::Object(members) => {
-                if let Some(name) =
-                    members.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next())
-                {
-                    found.insert(name.to_owned());
-                }
-                rest.extend(members.values());
-            }
-            Value::Array(items) => rest.extend(items),
-            _ => {}
-        }
-    }
-    found
-}
-
-fn reference(name: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{name}")})
-}
-
 /// Returns the OpenAPI name of a built-in kind's type.
 fn type_name(schema: &Schema, group: &str, version: &str, kind: &str) -> Option<String> {
     let node = schema.kind(group, version, kind)?;
@@ -160,7 +123,7 @@ fn type_name(schema: &Schema, group: &str, version: &str, kind: &str) -> Option<
 fn builtin_operations(schema: &Schema, resource: &ApiResource) -> Operations {
     let name_of = |group: &str, version: &str, kind: &str| type_name(schema, group, version, kind);
     Operations {
-        returns_deleted: crate::returns_deleted(resource.group, resource.name),
+        returns_deleted: crate::resources::returns_deleted(resource.group, resource.name),
         plural: resource.name.to_owned(),
         kind: resource.kind.to_owned(),
         namespaced: resource.namespaced,

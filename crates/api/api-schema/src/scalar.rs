@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use api_meta::{Quantity, Timestamp};
 use serde_json::{Number, Value};
 
-use crate::Shape;
+use crate::node::Shape;
 
 /// A JSON scalar from the parser, or the mark of an object.
 pub(crate) enum Scalar<'a> {
@@ -27,7 +27,7 @@ pub(crate) enum Refusal {
 impl Scalar<'_> {
     pub(crate) fn into_value(self) -> Value {
         match self {
-            Scalar::Bool(given) => Value::Bool(given),
+            Scalar::Bool(value) => Value::Bool(value),
             Scalar::Number(number) => Value::Number(shortest(number)),
             Scalar::Str(text) => Value::String(text.to_owned()),
             Scalar::String(text) => Value::String(text),
@@ -65,24 +65,24 @@ fn shortest(number: Number) -> Number {
 }
 
 /// Decodes a scalar of a built-in type. Returns `None` for a zero time, which means absent.
-pub(crate) fn read(shape: &Shape, given: Scalar<'_>) -> Result<Option<Value>, Refusal> {
-    match (shape, &given) {
+pub(crate) fn read(shape: &Shape, scalar: Scalar<'_>) -> Result<Option<Value>, Refusal> {
+    match (shape, &scalar) {
         (Shape::Any, _)
         | (Shape::String | Shape::Duration, Scalar::Str(_) | Scalar::String(_))
         | (Shape::IntOrString, Scalar::Str(_) | Scalar::String(_))
         | (Shape::Boolean, Scalar::Bool(_))
-        | (Shape::Number, Scalar::Number(_)) => Ok(Some(given.into_value())),
+        | (Shape::Number, Scalar::Number(_)) => Ok(Some(scalar.into_value())),
         (Shape::Integer { bits, unsigned }, Scalar::Number(number)) => {
             integer(number, *bits, *unsigned)
                 .map(Some)
                 .ok_or_else(|| Refusal::Mismatch(format!("number {number}").into()))
         }
-        (Shape::IntOrString, _) => int_or_string(&given).map(Some),
-        (Shape::Bytes, Scalar::Str(_) | Scalar::String(_)) => base64(given).map(Some),
-        (Shape::Quantity, _) => quantity(given).map(Some),
-        (Shape::Time, _) => time(given, Timestamp::to_string),
-        (Shape::MicroTime, _) => time(given, |t| t.micros()),
-        _ => Err(Refusal::Mismatch(given.word().into())),
+        (Shape::IntOrString, _) => int_or_string(&scalar).map(Some),
+        (Shape::Bytes, Scalar::Str(_) | Scalar::String(_)) => base64(scalar).map(Some),
+        (Shape::Quantity, _) => quantity(scalar).map(Some),
+        (Shape::Time, _) => time(scalar, Timestamp::to_string),
+        (Shape::MicroTime, _) => time(scalar, |t| t.micros()),
+        _ => Err(Refusal::Mismatch(scalar.word().into())),
     }
 }
 
@@ -96,8 +96,8 @@ fn integer(number: &Number, bits: u8, unsigned: bool) -> Option<Value> {
     fits.then(|| Value::from(value))
 }
 
-fn int_or_string(given: &Scalar<'_>) -> Result<Value, Refusal> {
-    let what = match given {
+fn int_or_string(scalar: &Scalar<'_>) -> Result<Value, Refusal> {
+    let what = match scalar {
         Scalar::Number(number) => match integer(number, 32, false) {
             Some(value) => return Ok(value),
             None => format!("number {number}"),
@@ -115,9 +115,9 @@ fn is_canonical(text: &str) -> bool {
     canonical_number && matches!(suffix, "" | "m" | "Mi" | "Gi" | "Ki" | "M" | "G" | "k")
 }
 
-fn quantity(given: Scalar<'_>) -> Result<Value, Refusal> {
+fn quantity(scalar: Scalar<'_>) -> Result<Value, Refusal> {
     let number;
-    let text = match &given {
+    let text = match &scalar {
         Scalar::Number(n) => {
             number = n.to_string();
             &number
@@ -138,11 +138,11 @@ fn quantity(given: Scalar<'_>) -> Result<Value, Refusal> {
 }
 
 fn time(
-    given: Scalar<'_>,
+    scalar: Scalar<'_>,
     write: impl FnOnce(&Timestamp) -> String,
 ) -> Result<Option<Value>, Refusal> {
-    let Some(text) = given.text() else {
-        let word = given.word();
+    let Some(text) = scalar.text() else {
+        let word = scalar.word();
         let message = format!("json: cannot unmarshal {word} into Go value of type string");
         return Err(Refusal::Message(message));
     };
@@ -162,8 +162,8 @@ fn time_message(text: &str) -> String {
 }
 
 /// Validates base64 like Go: the standard alphabet, padding required, line breaks ignored.
-fn base64(given: Scalar<'_>) -> Result<Value, Refusal> {
-    let Value::String(mut text) = given.into_value() else { return Ok(Value::Null) };
+fn base64(scalar: Scalar<'_>) -> Result<Value, Refusal> {
+    let Value::String(mut text) = scalar.into_value() else { return Ok(Value::Null) };
     if let Some(at) = bad_base64(text.as_bytes()) {
         return Err(Refusal::Message(format!("illegal base64 data at input byte {at}")));
     }

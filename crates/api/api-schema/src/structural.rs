@@ -93,10 +93,10 @@ impl Check {
 
     fn type_of(&mut self, schema: &Value, path: &Path, level: Level) {
         let at = path.child("type");
-        let given = schema.text("type");
+        let kind = schema.text("type");
         let free = schema.flag("x-kubernetes-int-or-string")
             || schema.flag("x-kubernetes-preserve-unknown-fields");
-        match (given, level) {
+        match (kind, level) {
             ("", Level::Root) => {
                 self.errors.push(FieldError::required(&at, "must not be empty at the root"))
             }
@@ -126,13 +126,13 @@ impl Check {
 
     fn embedded(&mut self, schema: &Value, path: &Path, level: Level) {
         let embedded = schema.flag("x-kubernetes-embedded-resource");
-        let given = schema.text("type");
-        if embedded && given.is_empty() {
+        let kind = schema.text("type");
+        if embedded && kind.is_empty() {
             let detail = "must not be empty if x-kubernetes-embedded-resource is true";
             self.errors.push(FieldError::required(&path.child("type"), detail));
-        } else if embedded && given != "object" {
+        } else if embedded && kind != "object" {
             let detail = "must be object if x-kubernetes-embedded-resource is true";
-            self.errors.push(FieldError::invalid(&path.child("type"), given, detail));
+            self.errors.push(FieldError::invalid(&path.child("type"), kind, detail));
         }
         let empty = schema["properties"].as_object().is_none_or(Map::is_empty);
         if embedded && empty && !schema.flag("x-kubernetes-preserve-unknown-fields") {
@@ -149,8 +149,8 @@ impl Check {
     /// Validates the schema of metadata, which is implied. Only the name can be restricted.
     fn metadata(&mut self, metadata: &Value, path: &Path) {
         if metadata["type"] != "object" {
-            let given = metadata.text("type");
-            self.errors.push(FieldError::invalid(&path.child("type"), given, "must be object"));
+            let kind = metadata.text("type");
+            self.errors.push(FieldError::invalid(&path.child("type"), kind, "must be object"));
         }
         if !metadata["default"].is_null() {
             self.errors.push(FieldError::forbidden(&path.child("default"), "must not be set"));
@@ -164,12 +164,12 @@ impl Check {
     }
 
     fn extensions(&mut self, schema: &Value, path: &Path) {
-        let given = schema.text("type");
+        let kind = schema.text("type");
         if let Some(map) = schema["x-kubernetes-map-type"].as_str() {
             let at = path.child("x-kubernetes-map-type");
-            if given != "object" {
+            if kind != "object" {
                 let detail = "must be object if x-kubernetes-map-type is specified";
-                self.errors.push(FieldError::invalid(&path.child("type"), given, detail));
+                self.errors.push(FieldError::invalid(&path.child("type"), kind, detail));
             }
             if !matches!(map, "atomic" | "granular") {
                 self.errors.push(FieldError::not_supported(&at, map, &["atomic", "granular"]));
@@ -188,7 +188,7 @@ impl Check {
             self.errors.push(FieldError::invalid(&at, false, detail));
         }
         if let Some(list) = schema["x-kubernetes-list-type"].as_str() {
-            self.list(schema, list, given, path);
+            self.list(schema, list, kind, path);
         } else if !schema["x-kubernetes-list-map-keys"].is_null() {
             let at = path.child("x-kubernetes-list-type");
             self.errors.push(FieldError::required(
@@ -198,10 +198,10 @@ impl Check {
         }
     }
 
-    fn list(&mut self, schema: &Value, list: &str, given: &str, path: &Path) {
-        if given != "array" {
+    fn list(&mut self, schema: &Value, list: &str, kind: &str, path: &Path) {
+        if kind != "array" {
             let detail = "must be array if x-kubernetes-list-type is specified";
-            self.errors.push(FieldError::invalid(&path.child("type"), given, detail));
+            self.errors.push(FieldError::invalid(&path.child("type"), kind, detail));
         }
         let at = path.child("x-kubernetes-list-type");
         let keys: Vec<&str> = schema["x-kubernetes-list-map-keys"]
@@ -250,9 +250,9 @@ impl Check {
             self.errors.push(FieldError::required(&at, detail));
         }
         if schema["items"]["type"] != "object" {
-            let given = schema.text("items.type");
+            let kind = schema.text("items.type");
             let detail = "must be object if parent array's x-kubernetes-list-type is map";
-            self.errors.push(FieldError::invalid(&items.child("type"), given, detail));
+            self.errors.push(FieldError::invalid(&items.child("type"), kind, detail));
             return;
         }
         let required: HashSet<&str> =

@@ -5,7 +5,11 @@ use std::collections::{HashMap, HashSet};
 use api_meta::{ErrorList, FieldError, Path};
 use serde_json::{Map, Number, Value};
 
-use crate::{ListType, Node, NodeId, Rules, Schema, Shape, formats};
+use crate::{
+    formats,
+    node::{ListType, Node, NodeId, Rules, Shape},
+    schema::Schema,
+};
 
 /// Returns all errors of an object of the type at `node`.
 pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
@@ -57,20 +61,20 @@ fn type_name(value: &Value) -> &'static str {
 
 /// Returns the expected type if the value has another one.
 fn mistyped(node: &Node, value: &Value) -> Option<&'static str> {
-    let given = type_name(value);
-    let wanted = match &node.shape {
+    let actual = type_name(value);
+    let expected = match &node.shape {
         Shape::Struct(_) | Shape::Map { .. } => "object",
         Shape::List { .. } => "array",
         Shape::Integer { .. } => "integer",
-        Shape::Number if given == "integer" => return None,
+        Shape::Number if actual == "integer" => return None,
         Shape::Number => "number",
         Shape::Boolean => "boolean",
-        Shape::IntOrString if given == "integer" || given == "string" => return None,
+        Shape::IntOrString if actual == "integer" || actual == "string" => return None,
         Shape::IntOrString => "integer,string",
         Shape::Any | Shape::Quantity => return None,
         Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Duration => "string",
     };
-    (wanted != given).then_some(wanted)
+    (expected != actual).then_some(expected)
 }
 
 impl Check<'_> {
@@ -96,10 +100,15 @@ impl Check<'_> {
         }
         let untyped = node.rules.as_ref().is_some_and(|rules| rules.untyped)
             && !matches!(node.shape, Shape::IntOrString);
-        if let Some(wanted) = mistyped(node, value).filter(|_| !untyped) {
-            let given = type_name(value);
-            let detail = format!("{} in body must be of type {wanted}: \"{given}\"", path.as_str());
-            self.errors.push(FieldError::type_invalid(path, given, detail.trim_start().to_owned()));
+        if let Some(expected) = mistyped(node, value).filter(|_| !untyped) {
+            let actual = type_name(value);
+            let detail =
+                format!("{} in body must be of type {expected}: \"{actual}\"", path.as_str());
+            self.errors.push(FieldError::type_invalid(
+                path,
+                actual,
+                detail.trim_start().to_owned(),
+            ));
             node.rules.as_deref().inspect(|rules| self.enumeration(rules, value, path));
             return;
         }
@@ -155,11 +164,11 @@ impl Check<'_> {
     }
 
     fn number(&mut self, rules: &Rules, number: &Number, value: &Value, path: &Path) {
-        let Some(given) = number.as_f64() else { return };
+        let Some(number) = number.as_f64() else { return };
         if let Some(least) = rules.minimum {
-            if rules.exclusive_minimum && given <= least {
+            if rules.exclusive_minimum && number <= least {
                 self.invalid(path, value, format_args!("should be greater than {least}"));
-            } else if !rules.exclusive_minimum && given < least {
+            } else if !rules.exclusive_minimum && number < least {
                 self.invalid(
                     path,
                     value,
@@ -168,14 +177,14 @@ impl Check<'_> {
             }
         }
         if let Some(most) = rules.maximum {
-            if rules.exclusive_maximum && given >= most {
+            if rules.exclusive_maximum && number >= most {
                 self.invalid(path, value, format_args!("should be less than {most}"));
-            } else if !rules.exclusive_maximum && given > most {
+            } else if !rules.exclusive_maximum && number > most {
                 self.invalid(path, value, format_args!("should be less than or equal to {most}"));
             }
         }
         if let Some(factor) = rules.multiple_of.filter(|f| *f > 0.0) {
-            let quotient = given / factor;
+            let quotient = number / factor;
             if (quotient - quotient.round()).abs() > 1e-9 {
                 self.invalid(path, value, format_args!("should be a multiple of {factor}"));
             }
@@ -184,7 +193,7 @@ impl Check<'_> {
             Some("int32") => Some(f64::from(i32::MIN)..=f64::from(i32::MAX)),
             _ => None,
         };
-        if range.is_some_and(|range| !range.contains(&given)) {
+        if range.is_some_and(|range| !range.contains(&number)) {
             self.invalid(path, value, "must be of type int32: \"int64\"");
         }
     }
@@ -250,7 +259,7 @@ impl Check<'_> {
         for name in ["apiVersion", "kind"].into_iter().filter(|_| rules.embedded) {
             match members.get(name) {
                 None => self.errors.push(FieldError::required(&path.child(name), "")),
-                Some(given) if given == "" => {
+                Some(member) if member == "" => {
                     let detail = "must not be empty";
                     self.errors.push(FieldError::invalid(&path.child(name), "", detail));
                 }
@@ -261,9 +270,9 @@ impl Check<'_> {
 
     fn branches(&mut self, rules: &Rules, value: &Value, path: &Path) {
         // Each branch is validated once. Branches nest, so validating one twice would double the work at each level.
-        let judge = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
+        let validate_branch = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
         let judge_all =
-            |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
+            |branches: &[NodeId]| branches.iter().map(validate_branch).collect::<Vec<ErrorList>>();
         // Upstream also reports the errors of the best branch, which is the one with the fewest errors.
         let closest = |judged: Vec<ErrorList>| {
             judged.into_iter().min_by_key(|errors| errors.len()).unwrap_or_default()
@@ -292,7 +301,7 @@ impl Check<'_> {
             found.push(format!("{quoted} must validate all the schemas (allOf)"));
             besides.extend(all_of.into_iter().flatten());
         }
-        if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
+        if rules.not.as_ref().is_some_and(|branch| validate_branch(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
         // Upstream puts the path only into the message.

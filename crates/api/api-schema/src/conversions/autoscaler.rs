@@ -7,7 +7,7 @@
 use api_meta::{Budget, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{Fill, Schema, decode_value};
+use crate::{decode::decode_value, fill::Fill, schema::Schema};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
@@ -92,7 +92,9 @@ pub(super) fn to_v2(tree: &mut Value) {
     if !metrics.is_empty() {
         tree.put(&["spec", "metrics"], json!(metrics));
     }
-    if let Some(behavior) = take(tree, BEHAVIOR, &["spec", "behavior"], |v| renamed(v, lower)) {
+    if let Some(behavior) =
+        take(tree, BEHAVIOR, &["spec", "behavior"], |v| rename_members(v, lower))
+    {
         tree.put(&["spec", "behavior"], behavior);
     }
     let current = ["status", "currentMetrics"];
@@ -132,7 +134,7 @@ pub(super) fn from_v2(tree: &mut Value) {
     }
     annotate(tree, METRICS, metrics_to_v1(metrics, Part::Spec));
     if let Some(behavior) = tree.remove("spec.behavior") {
-        annotate(tree, BEHAVIOR, renamed(behavior, upper));
+        annotate(tree, BEHAVIOR, rename_members(behavior, upper));
     }
     let metrics = list(tree.remove("status.currentMetrics"));
     let current = "resource.current.averageUtilization";
@@ -247,17 +249,18 @@ fn metrics_to_v1(metrics: Vec<Value>, part: Part) -> Value {
 }
 
 /// Renames all members of a behavior, which has no maps whose keys are data.
-fn renamed(value: Value, rename: fn(char) -> char) -> Value {
+fn rename_members(value: Value, rename: fn(char) -> char) -> Value {
     let name = |name: String| -> String {
         let mut rest = name.chars();
         let first = rest.next().map(rename);
         first.into_iter().chain(rest).collect()
     };
     match value {
-        Value::Object(members) => {
-            members.into_iter().map(|(key, value)| (name(key), renamed(value, rename))).collect()
-        }
-        Value::Array(items) => items.into_iter().map(|item| renamed(item, rename)).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(key, value)| (name(key), rename_members(value, rename)))
+            .collect(),
+        Value::Array(items) => items.into_iter().map(|item| rename_members(item, rename)).collect(),
         other => other,
     }
 }

@@ -6,8 +6,19 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{DocumentScope, reference};
+use super::reference::{reference, references};
 use crate::builtin::{attribute, type_lines};
+
+/// The scope of a document.
+#[derive(Clone, Copy)]
+pub(super) enum DocumentScope<'a> {
+    /// A group version with built-in kinds.
+    Version(&'a str, &'a str),
+    /// A group version with only custom resources.
+    CustomVersion,
+    /// Everything, for OpenAPI v2.
+    Everything,
+}
 
 /// A type's header and its members' lines.
 struct Lines {
@@ -40,15 +51,15 @@ fn types() -> &'static HashMap<&'static str, Lines> {
 /// Adds the wanted types and all types that they refer to.
 pub(super) fn collect(
     of: DocumentScope<'_>,
-    mut wanted: BTreeSet<String>,
+    mut names: BTreeSet<String>,
     components: &mut Map<String, Value>,
 ) {
-    while let Some(name) = wanted.pop_first() {
+    while let Some(name) = names.pop_first() {
         if components.contains_key(&name) {
             continue;
         }
         let Some(component) = component(of, &name) else { continue };
-        wanted.extend(super::references(&component));
+        names.extend(references(&component));
         components.insert(name, component);
     }
 }

@@ -4,7 +4,7 @@ use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::paths::{Operations, Sub};
-use super::reference;
+use super::reference::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 

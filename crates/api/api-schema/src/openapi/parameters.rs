@@ -28,7 +28,7 @@ impl ParameterContext<'_> {
         if name == "name" {
             return Some(format!("name of the {}", self.kind));
         }
-        let of = |what: &str| DESCRIPTIONS.get(format!("{name}@{what}").as_str());
+        let of = |place: &str| DESCRIPTIONS.get(format!("{name}@{place}").as_str());
         of(self.method).or_else(|| of(self.kind)).or_else(|| DESCRIPTIONS.get(name)).cloned()
     }
 }

@@ -4,7 +4,12 @@ use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, ParameterContext, WRITE};
-use super::reference;
+use super::reference::reference;
+
+/// Returns the path of a document below `/openapi/v3/`, such as `api/v1` or `apis/apps/v1`.
+pub fn document_path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
@@ -193,12 +198,12 @@ impl Item {
     fn finish(mut self, paths: &mut Map<String, Value>) {
         let Some((_, first, _)) = self.operations.first() else { return };
         let everywhere =
-            |name: &&&'static str| self.operations.iter().all(|(_, taken, _)| taken.contains(name));
+            |name: &&&'static str| self.operations.iter().all(|(_, parameter_names, _)| parameter_names.contains(name));
         self.common.extend(first.iter().filter(everywhere));
         self.common.sort_unstable_by_key(|name| name.trim_start_matches('?'));
         let mut out = Map::new();
-        for (method, taken, mut body) in self.operations {
-            let own = taken.iter().filter(|name| !self.common.contains(name));
+        for (method, parameter_names, mut body) in self.operations {
+            let own = parameter_names.iter().filter(|name| !self.common.contains(name));
             let about = ParameterContext { kind: &self.kind, method };
             let own: Vec<Value> = own.map(|name| parameters::parameter(name, about)).collect();
             if !own.is_empty() {
@@ -239,7 +244,7 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
     let (tag, title) = names(group);
     let mut writer = Writer {
         gvk: [group.to_owned(), version.to_owned()],
-        base: format!("/{}/", super::document_path(group, version)),
+        base: format!("/{}/", document_path(group, version)),
         tag: format!("{tag}_{version}"),
         title: title + &capital(version),
         paths: Map::new(),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::paths::{TYPES, names, responses};
-use super::reference;
+use super::reference::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 

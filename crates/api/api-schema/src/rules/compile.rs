@@ -4,14 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use cel::{Decl, Env, Program, Type, escape};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
-    MAX_REQUEST, RULE_LIMIT, Rule, Rules, TOTAL_LIMIT,
-    declare::{declare, embedded, keys},
-    shown,
+    declare::{MAX_REQUEST, declare, embedded, keys},
+    rule::{ExpressionError, Rule, Rules},
 };
 
+/// The limit on the estimated cost of a rule, over all values that it may be evaluated for.
+const RULE_LIMIT: u64 = 10_000_000;
+/// The limit on the estimated total cost of the rules of one version.
+const TOTAL_LIMIT: u64 = 100_000_000;
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
@@ -20,7 +23,7 @@ pub(crate) fn compile(schema: &Value, path: &Path) -> (Option<Rules>, ErrorList)
     if !has_rules(schema) {
         return (None, ErrorList::new());
     }
-    let mut compiler = Compiler { errors: ErrorList::new(), total: 0, dearest: Vec::new() };
+    let mut compiler = Compiler { errors: ErrorList::new(), total: 0, most_expensive: Vec::new() };
     let at = SchemaPosition {
         path: path.clone(),
         cardinality: Some(1),
@@ -63,7 +66,7 @@ struct Compiler {
     errors: ErrorList,
     total: u64,
     /// The most expensive rules, which are reported if the total cost is too high.
-    dearest: Vec<(u64, Path)>,
+    most_expensive: Vec<(u64, Path)>,
 }
 
 impl Compiler {
@@ -71,7 +74,7 @@ impl Compiler {
     /// rules are well-formed.
     fn schema(
         &mut self,
-        given: &Value,
+        source: &Value,
         node: &Value,
         decl: Option<Arc<Decl>>,
         at: SchemaPosition,
@@ -80,8 +83,8 @@ impl Compiler {
         let mut formed = true;
         let mut below = |this: &mut Self, key: &str, step: Option<&str>, correlates: bool| {
             let (child, node) = match step {
-                Some(step) => (&given[key][step], &node[key][step]),
-                None => (&given[key], &node[key]),
+                Some(step) => (&source[key][step], &node[key][step]),
+                None => (&source[key], &node[key]),
             };
             if !child.is_object() || !node.is_object() || !has_rules(child) {
                 return None;
@@ -90,7 +93,7 @@ impl Compiler {
             let path = at.path.child(key);
             let place = SchemaPosition {
                 path: step.map_or_else(|| path.clone(), |step| path.key(step)),
-                cardinality: at.cardinality.zip(elements(given)).map(|(a, b)| a.saturating_mul(b)),
+                cardinality: at.cardinality.zip(elements(source)).map(|(a, b)| a.saturating_mul(b)),
                 uncorrelatable: at
                     .uncorrelatable
                     .clone()
@@ -113,7 +116,7 @@ impl Compiler {
             rules
         };
         let mut fields = BTreeMap::new();
-        for property in given.pairs("properties").map(|(name, _)| name) {
+        for property in source.pairs("properties").map(|(name, _)| name) {
             if let Some(rules) = below(self, "properties", Some(property), true) {
                 fields.insert(property.as_str().into(), rules);
             }
@@ -122,12 +125,12 @@ impl Compiler {
         let keyed = node["x-kubernetes-list-type"] == "map";
         let items = below(self, "items", None, keyed).map(Box::new);
         let mut all_of = Vec::new();
-        for branch in given.items("allOf").iter().filter(|b| has_rules(b)) {
+        for branch in source.items("allOf").iter().filter(|b| has_rules(b)) {
             let place = SchemaPosition { reported: false, ..at.clone() };
             all_of.extend(self.schema(branch, node, decl.clone(), place, name).0);
         }
         let Some(decl) = decl else { return (None, formed) };
-        let given_rules = given["x-kubernetes-validations"].as_array().into_iter().flatten();
+        let given_rules = source["x-kubernetes-validations"].as_array().into_iter().flatten();
         let own: Vec<&Value> = given_rules.collect();
         formed &= self.form(&own, node, &at);
         // Compile errors of a malformed schema would only be confusing.
@@ -187,30 +190,30 @@ impl Compiler {
 
     fn rule(
         &mut self,
-        given: &Value,
+        source: &Value,
         node: &Value,
         decl: &Arc<Decl>,
         at: &SchemaPosition,
         i: usize,
     ) -> Rule {
-        let optional_old = given["optionalOldSelf"] == true;
+        let optional_old = source["optionalOldSelf"] == true;
         let env = Env::default().variable("self", (**decl).clone());
         let env = if optional_old {
             env.optional_variable("oldSelf", (**decl).clone())
         } else {
             env.variable("oldSelf", (**decl).clone())
         };
-        let program = compile_expression(&env, given.text("rule"), &Type::Bool, "");
+        let program = compile_rule(&env, source.text("rule"));
         let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
         let place = at.path.child("x-kubernetes-validations").index(i);
         let mut message_expression = None;
         if at.reported {
-            self.judge(given, &program, decl, at, &place);
-            self.correlation(given, &program, at, &place);
+            self.check_rule(source, &program, decl, at, &place);
+            self.correlation(source, &program, at, &place);
         }
-        if let (Ok(_), source @ [_, ..]) = (&program, given.text("messageExpression").as_bytes()) {
-            let source = std::str::from_utf8(source).unwrap_or_default();
-            match compile_expression(&env, source, &Type::String, "messageExpression ") {
+        let text = source.text("messageExpression");
+        if program.is_ok() && !text.is_empty() {
+            match compile_message(&env, text) {
                 Ok(program) => {
                     if at.reported {
                         let place = place.child("messageExpression");
@@ -220,20 +223,24 @@ impl Compiler {
                             &place,
                         );
                     }
-                    message_expression = Some((source.into(), program));
+                    message_expression = Some((text.into(), program));
                 }
                 Err(detail) if at.reported => {
                     let place = place.child("messageExpression");
-                    self.errors.push(FieldError::invalid(&place, shown(given), detail));
+                    self.errors.push(FieldError::invalid(
+                        &place,
+                        rule_value(source),
+                        detail.to_string(),
+                    ));
                 }
                 Err(_) => {}
             }
         }
         Rule {
-            text: given.text("rule").into(),
-            message: given.text("message").into(),
-            reason: given["reason"].as_str().map(Box::from),
-            field_path: field_path(given.text("fieldPath"), node).map(Box::from),
+            text: source.text("rule").into(),
+            message: source.text("message").into(),
+            reason: source["reason"].as_str().map(Box::from),
+            field_path: field_path(source.text("fieldPath"), node).map(Box::from),
             optional_old,
             program,
             uses_old,
@@ -241,31 +248,35 @@ impl Compiler {
         }
     }
 
-    fn judge(
+    fn check_rule(
         &mut self,
-        given: &Value,
-        program: &Result<Program, String>,
+        source: &Value,
+        program: &Result<Program, ExpressionError>,
         decl: &Decl,
         at: &SchemaPosition,
         place: &Path,
     ) {
         match program {
             Ok(program) => {
-                let often = at.cardinality.unwrap_or(MAX_REQUEST / (decl.min_serialized + 1));
-                let cost = program.estimate().max.saturating_mul(often);
+                let count = at.cardinality.unwrap_or(MAX_REQUEST / (decl.min_serialized + 1));
+                let cost = program.estimate().max.saturating_mul(count);
                 self.cost("estimated rule cost", cost, &place.child("rule"));
             }
             Err(detail) => {
                 let place = place.child("rule");
-                self.errors.push(FieldError::invalid(&place, shown(given), detail.as_str()));
+                self.errors.push(FieldError::invalid(
+                    &place,
+                    rule_value(source),
+                    detail.to_string(),
+                ));
             }
         }
     }
 
     fn correlation(
         &mut self,
-        given: &Value,
-        program: &Result<Program, String>,
+        source: &Value,
+        program: &Result<Program, ExpressionError>,
         at: &SchemaPosition,
         place: &Path,
     ) {
@@ -275,12 +286,12 @@ impl Compiler {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
                 );
-                let text = given["rule"].clone();
+                let text = source["rule"].clone();
                 self.errors.push(FieldError::invalid(&place.child("rule"), text, detail));
             }
-        } else if !given["optionalOldSelf"].is_null() {
+        } else if !source["optionalOldSelf"].is_null() {
             let detail = "may not be set if oldSelf is not used in rule";
-            let value = given["optionalOldSelf"].clone();
+            let value = source["optionalOldSelf"].clone();
             self.errors.push(FieldError::invalid(&place.child("optionalOldSelf"), value, detail));
         }
     }
@@ -292,9 +303,9 @@ impl Compiler {
         self.total = self.total.saturating_add(cost);
         // Only rules over a hundredth of the total limit are reported.
         if cost >= TOTAL_LIMIT / 100 {
-            self.dearest.push((cost, place.clone()));
-            self.dearest.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-            self.dearest.truncate(4);
+            self.most_expensive.push((cost, place.clone()));
+            self.most_expensive.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.most_expensive.truncate(4);
         }
     }
 
@@ -302,7 +313,7 @@ impl Compiler {
         if self.total <= TOTAL_LIMIT {
             return;
         }
-        for (_, place) in std::mem::take(&mut self.dearest) {
+        for (_, place) in std::mem::take(&mut self.most_expensive) {
             let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
             self.errors.push(FieldError::forbidden(&place, detail));
         }
@@ -312,21 +323,14 @@ impl Compiler {
     }
 }
 
-fn compile_expression(
-    env: &Env,
-    text: &str,
-    wanted: &Type,
-    prefix: &str,
-) -> Result<Program, String> {
-    let program =
-        Program::compile(env, text).map_err(|issues| format!("{prefix}compilation failed: {issues}"))?;
-    if program.result() == wanted {
-        return Ok(program);
-    }
-    Err(match wanted {
-        Type::String => "messageExpression must evaluate to a string".to_owned(),
-        _ => "cel expression must evaluate to a bool".to_owned(),
-    })
+fn compile_rule(env: &Env, text: &str) -> Result<Program, ExpressionError> {
+    let program = Program::compile(env, text).map_err(ExpressionError::Rule)?;
+    if *program.result() == Type::Bool { Ok(program) } else { Err(ExpressionError::RuleType) }
+}
+
+fn compile_message(env: &Env, text: &str) -> Result<Program, ExpressionError> {
+    let program = Program::compile(env, text).map_err(ExpressionError::Message)?;
+    if *program.result() == Type::String { Ok(program) } else { Err(ExpressionError::MessageType) }
 }
 
 fn budget_message(what: &str, cost: u64, limit: u64) -> String {
@@ -356,8 +360,8 @@ fn elements(schema: &Value) -> Option<u64> {
 
 /// Returns a path of fields and keys below a schema (`.spec.labels['a.b']`) as errors show it, or `None` if the schema
 /// has no such path.
-fn field_path(given: &str, schema: &Value) -> Option<String> {
-    let (mut rest, mut schema, mut path) = (given, schema, Path::new(""));
+fn field_path(text: &str, schema: &Value) -> Option<String> {
+    let (mut rest, mut schema, mut path) = (text, schema, Path::new(""));
     while !rest.is_empty() {
         let name: String;
         if let Some(after) = rest.strip_prefix("['") {
@@ -412,4 +416,16 @@ fn unescaped(text: &str) -> Option<String> {
         });
     }
     Some(out)
+}
+
+/// Returns a rule as upstream's compile errors show it.
+fn rule_value(rule: &Value) -> Value {
+    json!({
+        "Rule": rule.text("rule"),
+        "Message": rule.text("message"),
+        "MessageExpression": rule.text("messageExpression"),
+        "Reason": rule["reason"],
+        "FieldPath": rule.text("fieldPath"),
+        "OptionalOldSelf": rule["optionalOldSelf"],
+    })
 }

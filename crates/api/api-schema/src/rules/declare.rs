@@ -6,7 +6,8 @@ use api_meta::Tree as _;
 use cel::{Decl, Field, ListKind, Object, Shape, escape};
 use serde_json::{Value, json};
 
-use super::MAX_REQUEST;
+/// The maximum size of a request, which bounds how often a value fits into it.
+pub(super) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// The longest string that fits into a request, without its quotes.
 const MAX_TEXT: u64 = MAX_REQUEST - 2;

@@ -6,10 +6,27 @@ use api_meta::{ErrorList, FieldError, Path};
 use cel::{EvalError, Limits, PER_CALL_LIMIT, Value as CelValue};
 use serde_json::Value;
 
-use super::{MAX_MESSAGE, Rule, Rules};
+use super::rule::{Rule, Rules};
+
+/// The longest message that an expression may return, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The error for a message expression that ends the validation, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum BudgetError {
+    #[error(
+        "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
+    )]
+    Total,
+    #[error(
+        "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+        api_meta::go_quote(.0)
+    )]
+    Call(Box<str>),
+}
 
 pub(super) struct Run<'e> {
     pub(super) errors: &'e mut ErrorList,
@@ -101,7 +118,7 @@ impl Run<'_> {
         let invalid = |detail: String| FieldError::invalid(path, &*rules.kind, detail);
         let program = match &rule.program {
             Ok(program) => program,
-            Err(why) => return self.errors.push(invalid(format!("rule compile error: {why}"))),
+            Err(error) => return self.errors.push(invalid(format!("rule compile error: {error}"))),
         };
         let variables = match variables(rules, rule, value, old) {
             Ok(variables) => variables,
@@ -118,7 +135,7 @@ impl Run<'_> {
                 let error = EvalError::CostLimit;
                 self.stop(invalid(format!(
                     "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
-                    rule.shown()
+                    rule.description()
                 )));
             }
             Err(error) => self.errors.push(invalid(describe_error(&error, rule))),
@@ -149,7 +166,10 @@ impl Run<'_> {
         };
         let detail = match self.message(rule, variables) {
             Ok(detail) => detail,
-            Err(detail) => return self.stop(FieldError::invalid(&path, &*rules.kind, detail)),
+            Err(error) => {
+                let error = FieldError::invalid(&path, &*rules.kind, error.to_string());
+                return self.stop(error);
+            }
         };
         // Objects and lists are not included in the error.
         let shown = (!matches!(value, Value::Object(_) | Value::Array(_))).then(|| value.clone());
@@ -169,16 +189,12 @@ impl Run<'_> {
         &mut self,
         rule: &Rule,
         variables: &[Option<CelValue<'_>>],
-    ) -> Result<String, String> {
+    ) -> Result<String, BudgetError> {
         let Some((source, program)) = &rule.message_expression else { return Ok(rule.default()) };
         let variables: Vec<Option<CelValue<'_>>> = variables.to_vec();
         let outcome = program.evaluate(&variables, limits());
         if !self.spend(outcome.cost) {
-            return Err(
-                "messageExpression evaluation failed due to running out of cost budget, no \
-                further validation rules will be run"
-                    .to_owned(),
-            );
+            return Err(BudgetError::Total);
         }
         match outcome.value {
             Ok(CelValue::String(text)) => {
@@ -186,10 +202,7 @@ impl Run<'_> {
                 let fits = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
                 Ok(if fits { text.to_owned() } else { rule.default() })
             }
-            Err(EvalError::CostLimit) => Err(format!(
-                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
-                api_meta::go_quote(source)
-            )),
+            Err(EvalError::CostLimit) => Err(BudgetError::Call(source.clone())),
             _ => Ok(rule.default()),
         }
     }
@@ -215,24 +228,24 @@ fn variables<'a>(
 }
 
 fn describe_error(error: &EvalError, rule: &Rule) -> String {
-    let (text, shown) = (error.to_string(), rule.shown());
+    let (text, description) = (error.to_string(), rule.description());
     if text.starts_with("no such overload") {
         return format!(
-            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {description}"
         );
     }
-    format!("{text} evaluating rule: {shown}")
+    format!("{text} evaluating rule: {description}")
 }
 
 impl Rule {
     /// Returns the rule's message, or its expression.
-    fn shown(&self) -> &str {
+    fn description(&self) -> &str {
         if self.message.is_empty() { self.text.trim() } else { self.message.trim() }
     }
 
     fn default(&self) -> String {
         match self.message.trim() {
-            "" => format!("failed rule: {}", self.shown()),
+            "" => format!("failed rule: {}", self.description()),
             message => message.to_owned(),
         }
     }
