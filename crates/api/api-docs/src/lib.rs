@@ -19,7 +19,7 @@ pub fn description(type_name: &str, member: &str) -> Option<String> {
 }
 
 /// Returns the description of a member that all objects or all lists have.
-fn shared(member: &str, schema: &Value) -> Option<String> {
+fn shared_description(member: &str, schema: &Value) -> Option<String> {
     match (member, schema["$ref"].as_str()) {
         ("apiVersion" | "kind", None) => description("io.k8s.api.core.v1.Pod", member),
         ("metadata", Some(target)) if target.ends_with(".ObjectMeta") => {
@@ -39,7 +39,10 @@ pub fn describe(document: &mut Value) {
         insert(schema, description(name, ""));
         let Some(Value::Object(members)) = schema.get_mut("properties") else { continue };
         for (member, schema) in members {
-            insert(schema, description(name, member).or_else(|| shared(member, schema)));
+            insert(
+                schema,
+                description(name, member).or_else(|| shared_description(member, schema)),
+            );
         }
     }
 }

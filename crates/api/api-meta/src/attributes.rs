@@ -1,6 +1,6 @@
 use std::{fmt, sync::Arc};
 
-use crate::{FieldSelector, Selector, UserInfo, go_quote};
+use crate::{field_selector::FieldSelector, quote::go_quote, selector::Selector, user::UserInfo};
 
 /// The attributes of a request that authorizers decide on.
 #[derive(Clone, Copy, Debug)]

@@ -83,7 +83,7 @@ impl FromStr for GoDuration {
                 after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len()),
             );
             let scale = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fail)?.1;
-            let part = scaled(number, scale).ok_or_else(fail)?;
+            let part = scale_digits(number, scale).ok_or_else(fail)?;
             total = total.checked_add(part).ok_or_else(fail)?;
             rest = after;
         }
@@ -92,7 +92,7 @@ impl FromStr for GoDuration {
 }
 
 /// Multiplies `number` (digits with at most one point) by `scale`, truncated to nanoseconds.
-fn scaled(number: &str, scale: i64) -> Option<i128> {
+fn scale_digits(number: &str, scale: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {
         return None;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, ops::Deref};
 
 use serde_json::Value;
 
-use crate::{go_quote, steps};
+use crate::{quote::go_quote, steps};
 
 /// The path of a field in an object, such as `spec.containers[0].env[HOME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

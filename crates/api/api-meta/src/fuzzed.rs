@@ -2,7 +2,9 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use crate::{FieldSelector, Quantity, Selector, Timestamp};
+use crate::{
+    field_selector::FieldSelector, quantity::Quantity, selector::Selector, time::Timestamp,
+};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -5,23 +5,31 @@
 
 use regex::{Regex, RegexBuilder};
 
-/// Compiles a Go pattern. The error is a message for humans.
-pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let translated = translate(pattern)?;
+/// The error for a pattern that Go rejects, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error parsing regexp: {problem}: `{pattern}`")]
+pub struct PatternError {
+    problem: String,
+    pattern: String,
+}
+
+/// Compiles a Go pattern.
+pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
+    let failed =
+        |problem: &str| PatternError { problem: problem.to_owned(), pattern: pattern.to_owned() };
+    let translated = translate(pattern).map_err(failed)?;
     RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(|e| match e {
-        regex::Error::CompiledTooBig(_) => {
-            format!("error parsing regexp: expression too large: `{pattern}`")
-        }
+        regex::Error::CompiledTooBig(_) => failed("expression too large"),
         // The last line is the message; the lines before it draw the pattern.
         other => {
             let text = other.to_string();
-            let what = text.lines().next_back().unwrap_or_default().trim_start_matches("error: ");
-            format!("error parsing regexp: {what}: `{pattern}`")
+            failed(text.lines().next_back().unwrap_or_default().trim_start_matches("error: "))
         }
     })
 }
 
-fn translate(pattern: &str) -> Result<String, String> {
+/// Translates a pattern, or returns the problem with it.
+fn translate(pattern: &str) -> Result<String, &'static str> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars().peekable();
     let mut class = false;
@@ -30,16 +38,12 @@ fn translate(pattern: &str) -> Result<String, String> {
         let literal_brace = c == '{' && !begins_repetition(&chars);
         // After a parenthesis, `?` starts flags.
         let flags = c == '?' && out.ends_with('(') && !out.ends_with("\\(");
-        repeated =
-            repeated.then(if class || literal_brace || flags { 'a' } else { c }).ok_or_else(
-                || format!("error parsing regexp: invalid nested repetition operator: `{pattern}`"),
-            )?;
+        repeated = repeated
+            .then(if class || literal_brace || flags { 'a' } else { c })
+            .ok_or("invalid nested repetition operator")?;
         match c {
-            '\\' => escape(&mut chars, class, &mut out).ok_or_else(|| {
-                format!(
-                    "error parsing regexp: trailing backslash at end of expression: `{pattern}`"
-                )
-            })?,
+            '\\' => escape(&mut chars, class, &mut out)
+                .ok_or("trailing backslash at end of expression")?,
             '[' if class => {
                 // `[:alpha:]` is a class in both dialects; any other bracket is literal.
                 out.push_str(if chars.peek() == Some(&':') { "[" } else { "\\[" });
@@ -72,9 +76,7 @@ fn translate(pattern: &str) -> Result<String, String> {
                 out.push(c);
             }
             '-' if class && chars.peek() == Some(&'-') => out.push_str("\\-"),
-            '{' if !class => repetition(&mut chars, &mut out).ok_or_else(|| {
-                format!("error parsing regexp: invalid repeat count: `{pattern}`")
-            })?,
+            '{' if !class => repetition(&mut chars, &mut out).ok_or("invalid repeat count")?,
             _ => out.push(c),
         }
     }
@@ -130,7 +132,7 @@ fn escape(chars: &mut Chars<'_>, class: bool, out: &mut String) -> Option<()> {
             return Some(());
         }
         'Q' => {
-            quoted(chars, out);
+            copy_quote(chars, out);
             return Some(());
         }
         first @ '0'..='7' => {
@@ -153,7 +155,7 @@ fn escape(chars: &mut Chars<'_>, class: bool, out: &mut String) -> Option<()> {
 }
 
 /// Copies a `\Q` quote up to `\E` or the end.
-fn quoted(chars: &mut Chars<'_>, out: &mut String) {
+fn copy_quote(chars: &mut Chars<'_>, out: &mut String) {
     let mut text = String::new();
     for c in chars.by_ref() {
         text.push(c);

@@ -160,13 +160,13 @@ impl fmt::Display for GroupVersion {
 
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        dotted(f, &self.resource, &self.group)
+        write_dotted(f, &self.resource, &self.group)
     }
 }
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        dotted(f, &self.kind, &self.group)
+        write_dotted(f, &self.kind, &self.group)
     }
 }
 
@@ -182,6 +182,6 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-fn dotted(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
+fn write_dotted(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
     if group.is_empty() { f.write_str(name) } else { write!(f, "{name}.{group}") }
 }

@@ -26,7 +26,7 @@ impl IntOrString {
         };
         let percent: i64 = number
             .parse()
-            .map_err(|_| PercentError(format!("invalid value {}", crate::go_quote(text))))?;
+            .map_err(|_| PercentError(format!("invalid value {}", crate::quote::go_quote(text))))?;
         let product = i128::from(percent) * i128::from(total);
         let scaled = if round_up { -(-product).div_euclid(100) } else { product.div_euclid(100) };
         Ok(scaled.clamp(i64::MIN.into(), i64::MAX.into()) as i64)

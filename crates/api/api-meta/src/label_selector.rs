@@ -3,8 +3,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Operator, Requirement, Selector, SelectorError, field::ErrorList, field::FieldError,
-    field::Path, go_quote, null_default, validation,
+    field::{ErrorList, FieldError, Path},
+    object_meta::null_default,
+    quote::go_quote,
+    selector::{Operator, Requirement, Selector, SelectorError},
+    validation,
 };
 
 /// The label selector of an object's field. All pairs and requirements must hold.

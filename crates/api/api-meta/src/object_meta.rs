@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Timestamp;
+use crate::time::Timestamp;
 
 /// Deserializes a field that Go's clients write as `null` when it is empty. `null` becomes the default; another type is
 /// an error.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::GroupResource;
+use crate::gvk::GroupResource;
 
 /// A consistent view of the cluster's objects for authenticators and admission plugins.
 ///

@@ -1,6 +1,10 @@
 use std::{fmt, str::FromStr};
 
-use crate::{FieldError, Path, go_quote, steps, validation};
+use crate::{
+    field::{FieldError, Path},
+    quote::go_quote,
+    steps, validation,
+};
 
 /// A label selector: requirements that must all hold, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,11 @@ use std::fmt::{self, Display};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{FieldError, GroupKind, GroupResource, field, go_quote};
+use crate::{
+    field::{self, FieldError},
+    gvk::{GroupKind, GroupResource},
+    quote::go_quote,
+};
 
 /// The API's response to a failure and to some successes. It serializes with `kind` and `apiVersion`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

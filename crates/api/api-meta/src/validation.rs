@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{FieldError, Path, field::ErrorList};
+use crate::field::{ErrorList, FieldError, Path};
 
 /// The longest DNS label (RFC 1123), in bytes.
 pub(crate) const DNS1123_LABEL_MAX: usize = 63;

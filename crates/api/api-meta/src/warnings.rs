@@ -12,7 +12,7 @@ const MAX_WARNING_BYTES: usize = 256 << 10;
 /// Warnings beyond the bounds are dropped, because a client would not be sent them.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings {
-    kept: Vec<String>,
+    list: Vec<String>,
     /// The hashes of the kept warnings.
     seen: HashSet<u64>,
     hasher: RandomState,
@@ -33,7 +33,7 @@ impl Warnings {
         let warning = warning.into();
         if self.seen.insert(self.hasher.hash_one(&warning)) {
             self.bytes += warning.len();
-            self.kept.push(warning);
+            self.list.push(warning);
         }
     }
 
@@ -44,12 +44,12 @@ impl Warnings {
 
     /// Returns the maximum number of warnings that can still be added.
     pub fn room(&self) -> usize {
-        if self.bytes >= MAX_WARNING_BYTES { 0 } else { MAX_WARNINGS - self.kept.len() }
+        if self.bytes >= MAX_WARNING_BYTES { 0 } else { MAX_WARNINGS - self.list.len() }
     }
 
     /// Returns the warnings in the order in which they were added.
     pub fn into_vec(self) -> Vec<String> {
-        self.kept
+        self.list
     }
 }
 
@@ -57,7 +57,7 @@ impl Deref for Warnings {
     type Target = [String];
 
     fn deref(&self) -> &[String] {
-        &self.kept
+        &self.list
     }
 }
 
@@ -85,25 +85,25 @@ impl IntoIterator for Warnings {
     type IntoIter = std::vec::IntoIter<String>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.kept.into_iter()
+        self.list.into_iter()
     }
 }
 
 impl PartialEq for Warnings {
     fn eq(&self, other: &Self) -> bool {
-        self.kept == other.kept
+        self.list == other.list
     }
 }
 
 impl PartialEq<Vec<String>> for Warnings {
     fn eq(&self, other: &Vec<String>) -> bool {
-        self.kept == *other
+        self.list == *other
     }
 }
 
 impl<const N: usize> PartialEq<[&str; N]> for Warnings {
     fn eq(&self, other: &[&str; N]) -> bool {
-        self.kept == *other
+        self.list == *other
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use crate::Timestamp;
+use crate::time::Timestamp;
 
 /// A time zone by its IANA name, such as `Europe/Paris`.
 ///

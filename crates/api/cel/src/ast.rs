@@ -71,7 +71,7 @@ pub(crate) enum Literal {
 /// A macro that binds variables to the elements of a range or to the value of an optional.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
-    pub(crate) what: Macro,
+    pub(crate) kind: Macro,
     pub(crate) range: Expr,
     pub(crate) variable: String,
     /// The second variable of two-variable macros. It is the value; `variable` is then the key or index.

@@ -226,18 +226,21 @@ impl Checker<'_> {
         let mut matching = Vec::new();
         let mut result: Option<Type> = None;
         for overload in overloads {
-            let mut made = Vec::new();
-            let wanted: Vec<Type> =
-                overload.args.iter().map(|arg| self.types.instantiate(arg, &mut made)).collect();
-            let gives = self.types.instantiate(&overload.result, &mut made);
-            if !self.types.assign_all(&args, &wanted) {
+            let mut variables = Vec::new();
+            let expected: Vec<Type> = overload
+                .args
+                .iter()
+                .map(|arg| self.types.instantiate(arg, &mut variables))
+                .collect();
+            let result_type = self.types.instantiate(&overload.result, &mut variables);
+            if !self.types.assign_all(&args, &expected) {
                 continue;
             }
             matching.push(overload);
-            let gives = self.types.resolve(&gives);
+            let result_type = self.types.resolve(&result_type);
             result = Some(match result {
-                None => gives,
-                Some(known) if known == gives => known,
+                None => result_type,
+                Some(known) if known == result_type => known,
                 Some(_) => Type::Dyn,
             });
         }
@@ -353,16 +356,16 @@ impl Checker<'_> {
         };
         self.references[expr.id] = Reference::Type(Type::Object(object.clone()));
         for field in fields {
-            let given = self.present(&field.value, field.optional);
+            let actual = self.present(&field.value, field.optional);
             let Some(at) = object.position(&field.name) else {
                 self.issue(field.at, format!("undefined field '{}'", field.name));
                 continue;
             };
-            let wanted = object.fields[at].decl.cel_type();
-            if !self.types.assign(&given, &wanted) {
-                let given = self.types.settle(&given);
+            let expected = object.fields[at].decl.cel_type();
+            if !self.types.assign(&actual, &expected) {
+                let actual = self.types.settle(&actual);
                 let message = format!(
-                    "expected type of field '{}' is '{wanted}' but provided type is '{given}'",
+                    "expected type of field '{}' is '{expected}' but provided type is '{actual}'",
                     field.name
                 );
                 self.issue(field.at, message);
@@ -374,10 +377,10 @@ impl Checker<'_> {
     fn comprehension(&mut self, at: u32, comprehension: &Comprehension) -> Type {
         let range = self.expr(&comprehension.range);
         let range = self.types.resolve(&range);
-        if matches!(comprehension.what, Macro::OptMap | Macro::OptFlatMap) {
+        if matches!(comprehension.kind, Macro::OptMap | Macro::OptFlatMap) {
             return self.optional_map(at, comprehension, &range);
         }
-        if comprehension.what == Macro::Bind {
+        if comprehension.kind == Macro::Bind {
             self.locals.push((comprehension.variable.clone(), range));
             let body = self.expr(&comprehension.body);
             self.locals.pop();
@@ -423,7 +426,7 @@ impl Checker<'_> {
 
     fn body(&mut self, at: u32, comprehension: &Comprehension, range: &Type, first: Type) -> Type {
         let body = &comprehension.body;
-        match comprehension.what {
+        match comprehension.kind {
             Macro::All => self.condition(at, body, "_&&_"),
             Macro::Exists => self.condition(at, body, "_||_"),
             Macro::ExistsOne => self.condition(at, body, "_?_:_"),
@@ -440,12 +443,12 @@ impl Checker<'_> {
             Macro::TransformMapEntry => {
                 let entry = self.expr(body);
                 let (key, value) = (self.types.fresh(), self.types.fresh());
-                let wanted = Type::map(key, value);
-                if !self.types.assign(&entry, &wanted) {
-                    let args = [wanted, entry];
+                let expected = Type::map(key, value);
+                if !self.types.assign(&entry, &expected) {
+                    let args = [expected, entry];
                     return self.no_overload(at, "cel.@mapInsert", false, &args);
                 }
-                return self.types.resolve(&wanted);
+                return self.types.resolve(&expected);
             }
             Macro::SortBy => {
                 let keys = Type::list(self.expr(body));
@@ -474,7 +477,7 @@ impl Checker<'_> {
         self.locals.push((comprehension.variable.clone(), inner));
         let body = self.expr(&comprehension.body);
         self.locals.pop();
-        if comprehension.what == Macro::OptMap {
+        if comprehension.kind == Macro::OptMap {
             return Type::optional(body);
         }
         let result = Type::optional(self.types.fresh());

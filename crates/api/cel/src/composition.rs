@@ -6,6 +6,7 @@
 use std::{
     cell::{Cell, OnceCell},
     collections::{BTreeMap, HashMap},
+    fmt,
     sync::{Arc, LazyLock},
 };
 
@@ -28,16 +29,19 @@ const MAX_DEPTH: usize = 32;
 /// The composed variables of a policy. Using one that does not compile is an evaluation error.
 #[derive(Debug, Default)]
 pub struct Composition {
-    named: Vec<(Arc<str>, Result<Program, String>)>,
+    named: Vec<(Arc<str>, Result<Program, EvalError>)>,
     /// The index by name. Of several variables with one name, the last one wins.
-    places: HashMap<Arc<str>, usize>,
+    indexes: HashMap<Arc<str>, usize>,
 }
 
 impl Composition {
     /// Adds a variable for the expressions that are compiled later.
-    pub fn add(&mut self, name: &str, program: Result<Program, String>) {
+    pub fn add(&mut self, name: &str, program: Result<Program, impl fmt::Display>) {
+        let program = program.map_err(|error| {
+            EvalError::Failed(format!("composited variable {name:?} fails to compile: {error}"))
+        });
         let name: Arc<str> = name.into();
-        self.places.insert(Arc::clone(&name), self.named.len());
+        self.indexes.insert(Arc::clone(&name), self.named.len());
         self.named.push((name, program));
     }
 
@@ -54,7 +58,7 @@ impl Composition {
         for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
             let escaped = is_reserved(word).then(|| format!("__{word}__"));
             for name in [Some(word), escaped.as_deref()].into_iter().flatten() {
-                fields.extend(self.places.get_key_value(name));
+                fields.extend(self.indexes.get_key_value(name));
             }
         }
         let field = |(name, at): (&Arc<str>, &usize)| {
@@ -89,22 +93,21 @@ pub struct Activation<'a> {
 }
 
 impl<'a> Activation<'a> {
-    /// Creates an activation. `values` are in the order of the environment's variables. A composition comes with the
-    /// index of `variables`.
-    pub fn new(
-        values: Vec<Option<Value<'a>>>,
-        composition: Option<(&'a Composition, usize)>,
-    ) -> Self {
-        let mut values = values;
-        if let Some((_, at)) = composition
-            && let Some(place) = values.get_mut(at)
-        {
-            *place = Some(Value::Object(Record::Composed(Arc::clone(&COMPOSED))));
+    /// Creates an activation. `values` are in the order of the environment's variables.
+    pub fn new(values: Vec<Option<Value<'a>>>) -> Self {
+        let (cost, depth) = (Cell::new(0), Cell::new(0));
+        Self { values, composition: None, cached: Vec::new(), cost, depth }
+    }
+
+    /// Adds composed variables. `variables` is the index of the environment's variable with this name.
+    #[must_use]
+    pub fn with_composition(mut self, composition: &'a Composition, variables: usize) -> Self {
+        if let Some(value) = self.values.get_mut(variables) {
+            *value = Some(Value::Object(Record::Composed(Arc::clone(&COMPOSED))));
         }
-        let composition = composition.map(|(composition, _)| composition);
-        let count = composition.map_or(0, |composition| composition.named.len());
-        let cached = std::iter::repeat_with(OnceCell::new).take(count).collect();
-        Self { values, composition, cached, cost: Cell::new(0), depth: Cell::new(0) }
+        self.cached = composition.named.iter().map(|_| OnceCell::new()).collect();
+        self.composition = Some(composition);
+        self
     }
 
     pub(crate) fn values(&self) -> &[Option<Value<'a>>] {
@@ -119,7 +122,7 @@ impl<'a> Activation<'a> {
     /// Returns the value of a composed variable.
     pub(crate) fn composed(&self, name: &str) -> Option<Eval<'a>> {
         let composition = self.composition?;
-        let at = *composition.places.get(name)?;
+        let at = *composition.indexes.get(name)?;
         let (cached, (_, program)) = (self.cached.get(at)?, composition.named.get(at)?);
         if let Some(cached) = cached.get() {
             return Some(cached.clone());
@@ -136,10 +139,8 @@ impl<'a> Activation<'a> {
         Some(cached.get_or_init(|| value).clone())
     }
 
-    fn evaluate_variable(&self, name: &str, program: &'a Result<Program, String>) -> Eval<'a> {
-        let program = program.as_ref().map_err(|error| {
-            EvalError::Failed(format!("composited variable {name:?} fails to compile: {error}"))
-        })?;
+    fn evaluate_variable(&self, name: &str, program: &'a Result<Program, EvalError>) -> Eval<'a> {
+        let program = program.as_ref().map_err(EvalError::clone)?;
         let limits = Limits { cost: PER_CALL_LIMIT, cancelled: None };
         let outcome = program.evaluate_in(self, limits);
         self.cost.set(self.cost.get().saturating_add(outcome.cost));

@@ -274,16 +274,16 @@ impl<'e> Estimator<'e> {
     }
 
     fn comprehension(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
-        match comprehension.what {
+        match comprehension.kind {
             Macro::OptMap | Macro::OptFlatMap => return self.optional_map(comprehension),
             Macro::SortBy => return self.sort_by(expr, comprehension),
-            Macro::Bind => return self.bound(expr, comprehension),
+            Macro::Bind => return self.bind_value(expr, comprehension),
             _ => {}
         }
         let range = self.cost(&comprehension.range);
         let (looped, entry) = self.turn(comprehension);
         let turns = self.size_or_unknown(&comprehension.range);
-        let (initial, size, result) = match comprehension.what {
+        let (initial, size, result) = match comprehension.kind {
             Macro::All | Macro::Exists => (0, ONE, 1),
             Macro::ExistsOne => (0, ONE, 2),
             Macro::TransformMap | Macro::TransformMapEntry => (MAP, turns, 1),
@@ -300,14 +300,14 @@ impl<'e> Estimator<'e> {
         self.bind(comprehension);
         let filter = comprehension.filter.as_ref().map(|filter| self.cost(filter));
         let body = self.cost(&comprehension.body);
-        let looped = match comprehension.what {
+        let looped = match comprehension.kind {
             // The condition, and the cost of `accumulator && body`.
             Macro::All => Cost::exactly(2).add(Cost { min: 1, max: body.max.saturating_add(1) }),
             Macro::Exists => Cost::exactly(3).add(Cost { min: 1, max: body.max.saturating_add(1) }),
             Macro::ExistsOne => body.add(Cost { min: 1, max: 2 }),
             Macro::Filter => body.add(Cost { min: 1, max: LIST + 3 }),
-            what => {
-                let step = match what {
+            kind => {
+                let step = match kind {
                     Macro::TransformMap => 3,
                     Macro::TransformMapEntry => 2,
                     _ => LIST + 2,
@@ -316,7 +316,7 @@ impl<'e> Estimator<'e> {
                 filter.map_or(step, |filter| filter.add(step.union(ONE)))
             }
         };
-        let added = match comprehension.what {
+        let added = match comprehension.kind {
             Macro::Map => Some(self.size_or_unknown(&comprehension.body)),
             Macro::Filter => Some(self.local_size(depth, comprehension)),
             _ => None,
@@ -379,12 +379,12 @@ impl<'e> Estimator<'e> {
         let body = self.cost(&comprehension.body);
         self.locals.pop();
         let bound = Cost::exactly(LIST + 1).add(target).add(body);
-        let then = if comprehension.what == Macro::OptMap { bound.add(ONE) } else { bound };
+        let then = if comprehension.kind == Macro::OptMap { bound.add(ONE) } else { bound };
         target.add(ONE).add(then.union(ONE))
     }
 
     /// Estimates `cel.bind`. A reference to the name has the size of the bound value.
-    fn bound(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
+    fn bind_value(&mut self, expr: &'e Expr, comprehension: &'e Comprehension) -> Cost {
         let range = &comprehension.range;
         let value = self.cost(range);
         let (path, entry) = (self.paths[range.id], self.entry(range));

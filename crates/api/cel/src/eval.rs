@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    composed::Activation,
+    composition::Activation,
     cost::units,
     error::EvalError,
     limits::Limits,
@@ -295,21 +295,21 @@ impl<'a> Frame<'a, '_> {
 
     #[inline(never)]
     fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Eval<'a> {
-        let mut made = Entries::default();
+        let mut map = Entries::default();
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
             match self.eval(value)? {
                 Value::Optional(value) if *optional => {
                     if let Some(value) = value {
-                        made.insert(key, (*value).clone())?;
+                        map.insert(key, (*value).clone())?;
                     }
                 }
                 _ if *optional => return Err(EvalError::no_such_overload()),
-                value => made.insert(key, value)?,
+                value => map.insert(key, value)?,
             }
         }
         self.charge(units::MAP)?;
-        Ok(Value::Map(Map::Entries(Arc::new(made))))
+        Ok(Value::Map(Map::Entries(Arc::new(map))))
     }
 
     #[inline(never)]
@@ -324,14 +324,14 @@ impl<'a> Frame<'a, '_> {
         }
         self.charge(units::STRUCT)?;
         let object = Arc::clone(&make.object);
-        Ok(Value::Object(Record::Made { object, fields: Arc::new(fields) }))
+        Ok(Value::Object(Record::Literal { object, fields: Arc::new(fields) }))
     }
 }
 
 /// Returns a field's value, if the field is present.
 fn field<'a>(value: &Value<'a>, select: &Select) -> Result<Option<Value<'a>>, EvalError> {
     match value {
-        Value::Object(record) => match place(record, select) {
+        Value::Object(record) => match field_index(record, select) {
             Some(at) => record.field(at),
             None => Ok(None),
         },
@@ -342,14 +342,14 @@ fn field<'a>(value: &Value<'a>, select: &Select) -> Result<Option<Value<'a>>, Ev
 
 fn has(value: &Value<'_>, select: &Select) -> Result<bool, EvalError> {
     match value {
-        Value::Object(record) => Ok(place(record, select).is_some_and(|at| record.has(at))),
+        Value::Object(record) => Ok(field_index(record, select).is_some_and(|at| record.has(at))),
         Value::Map(map) => Ok(map.get(&select.name)?.is_some()),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
 /// Returns the index of a field: the checker's, or by name if the type was unknown at compile time.
-fn place(record: &Record<'_>, select: &Select) -> Option<usize> {
+fn field_index(record: &Record<'_>, select: &Select) -> Option<usize> {
     match &select.known {
         Some((object, at)) if Arc::ptr_eq(object, record.object()) => Some(*at),
         _ => record.object().position(&select.field),

@@ -114,8 +114,8 @@ fn format_value(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError>
     })
 }
 
-fn clause(rule: &str, given: &Value<'_>) -> EvalError {
-    let ty = given.type_of();
+fn clause(rule: &str, value: &Value<'_>) -> EvalError {
+    let ty = value.type_of();
     EvalError::Failed(format!("error during formatting: {rule}, was given {}", ty.name()))
 }
 

@@ -3,7 +3,7 @@
 use api_meta::validation;
 use base64::Engine as _;
 
-use crate::{time, url::Url};
+use crate::{error::EvalError, time, url::Url};
 
 /// A named format of strings. It is a function, but costs as much as a regular expression.
 pub struct Format {
@@ -45,7 +45,7 @@ static FORMATS: [Format; 13] = [
     of("dns1123SubdomainPrefix", 60, |t| validation::dns1123_subdomain(&prefix(t))),
     of("dns1035LabelPrefix", 30, |t| validation::dns1035_label(&prefix(t))),
     of("labelValue", 40, validation::label_value),
-    of("uri", 1103, |t| Url::parse(t).err().into_iter().collect()),
+    of("uri", 1103, |t| Url::parse(t).err().iter().map(EvalError::to_string).collect()),
     of("uuid", 70, |t| unless(uuid(t), "does not match the UUID format")),
     of("byte", 84, |t| {
         let decoded = base64::engine::general_purpose::STANDARD.decode(t);

@@ -86,9 +86,9 @@ impl Lexer<'_> {
         }
     }
 
-    fn taken(&mut self, wanted: impl Fn(char) -> bool) -> String {
+    fn take_while(&mut self, is_part: impl Fn(char) -> bool) -> String {
         let start = self.at;
-        while self.peek(0).is_some_and(&wanted) {
+        while self.peek(0).is_some_and(&is_part) {
             self.at += 1;
         }
         self.chars[start..self.at].iter().collect()
@@ -111,7 +111,7 @@ impl Lexer<'_> {
             return self.number();
         }
         if first.is_ascii_alphabetic() || first == '_' {
-            let word = self.taken(|c| c.is_ascii_alphanumeric() || c == '_');
+            let word = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
             return Ok(match word.as_str() {
                 "true" => Token::Literal(Literal::Bool(true)),
                 "false" => Token::Literal(Literal::Bool(false)),
@@ -123,7 +123,7 @@ impl Lexer<'_> {
         if first == '`' {
             let start = self.at;
             self.at += 1;
-            let name = self.taken(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c));
+            let name = self.take_while(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c));
             if name.is_empty() || self.peek(0) != Some('`') {
                 return Err(self.unknown(start));
             }
@@ -148,7 +148,7 @@ impl Lexer<'_> {
         };
         if self.starts("0x") && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit()) {
             self.at += 2;
-            let digits = self.taken(|c| c.is_ascii_hexdigit());
+            let digits = self.take_while(|c| c.is_ascii_hexdigit());
             if unsigned(self) {
                 return u64::from_str_radix(&digits, 16)
                     .map(|value| Token::Literal(Literal::Uint(value)))
@@ -156,13 +156,13 @@ impl Lexer<'_> {
             }
             return Ok(Token::Int(format!("0x{digits}")));
         }
-        let mut text = self.taken(|c| c.is_ascii_digit());
+        let mut text = self.take_while(|c| c.is_ascii_digit());
         let mut float = false;
         if self.peek(0) == Some('.') && self.peek(1).is_some_and(|c| c.is_ascii_digit()) {
             float = true;
             self.at += 1;
             text.push('.');
-            text.push_str(&self.taken(|c| c.is_ascii_digit()));
+            text.push_str(&self.take_while(|c| c.is_ascii_digit()));
         }
         let sign = usize::from(matches!(self.peek(1), Some('+' | '-')));
         if matches!(self.peek(0), Some('e' | 'E'))
@@ -171,7 +171,7 @@ impl Lexer<'_> {
             float = true;
             text.extend(&self.chars[self.at..=self.at + sign]);
             self.at += 1 + sign;
-            text.push_str(&self.taken(|c| c.is_ascii_digit()));
+            text.push_str(&self.take_while(|c| c.is_ascii_digit()));
         }
         if float {
             return match text.parse::<f64>() {

@@ -12,7 +12,7 @@
 
 mod ast;
 mod checker;
-mod composed;
+mod composition;
 mod cost;
 mod decls;
 mod env;
@@ -38,7 +38,7 @@ mod unify;
 mod url;
 mod value;
 
-pub use composed::{Activation, Composition};
+pub use composition::{Activation, Composition};
 pub use cost::Cost;
 pub use env::{Env, LATEST};
 pub use error::{EvalError, Issue, Issues};

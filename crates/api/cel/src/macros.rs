@@ -20,7 +20,7 @@ pub(crate) struct Macros {
 
 /// The arguments of a macro.
 struct Layout {
-    what: Macro,
+    kind: Macro,
     variables: usize,
     filtered: bool,
 }
@@ -31,7 +31,7 @@ const ACCUMULATOR: &str = "__result__";
 impl Macros {
     fn layout(self, name: &str, args: usize) -> Option<Layout> {
         use Macro::*;
-        let of = |what, variables, filtered| Some(Layout { what, variables, filtered });
+        let of = |kind, variables, filtered| Some(Layout { kind, variables, filtered });
         match (name, args) {
             ("all", 2) => of(All, 1, false),
             ("exists", 2) => of(Exists, 1, false),
@@ -85,7 +85,7 @@ pub(crate) fn member(
     };
     let second = names.next();
     let comprehension =
-        Comprehension { what: layout.what, range: target, variable, second, filter, body };
+        Comprehension { kind: layout.kind, range: target, variable, second, filter, body };
     Ok(Kind::Comprehension(Box::new(comprehension)))
 }
 
@@ -101,8 +101,8 @@ fn bind(at: u32, args: Vec<Expr>) -> Result<Kind, Issue> {
             return Err(Issue::new(variable.at, message));
         }
     };
-    let what = Macro::Bind;
-    let comprehension = Comprehension { what, range, variable, second: None, filter: None, body };
+    let kind = Macro::Bind;
+    let comprehension = Comprehension { kind, range, variable, second: None, filter: None, body };
     Ok(Kind::Comprehension(Box::new(comprehension)))
 }
 
@@ -114,7 +114,7 @@ fn variable(layout: &Layout, name: &str, arg: &Expr) -> Result<String, Issue> {
         Kind::Ident(variable) if !variable.starts_with('.') => Ok(variable.clone()),
         _ => Err(Issue::new(
             arg.at,
-            match layout.what {
+            match layout.kind {
                 Macro::OptMap | Macro::OptFlatMap => {
                     format!("{name}() variable name must be a simple identifier")
                 }

@@ -50,7 +50,7 @@ impl PartialEq for AuthorizerContext {
 #[derive(Clone, Debug)]
 pub struct ResourceCheck {
     /// The authorizer and the user.
-    pub asks: AuthorizerContext,
+    pub context: AuthorizerContext,
     /// The API group.
     pub group: String,
     /// The resource.
@@ -73,7 +73,7 @@ impl PartialEq for ResourceCheck {
             [&check.group, &check.resource, &check.subresource, &check.namespace, &check.name]
                 .map(String::clone)
         };
-        self.asks == other.asks && key(self) == key(other)
+        self.context == other.context && key(self) == key(other)
     }
 }
 

@@ -111,7 +111,7 @@ pub(crate) struct Make {
 
 #[derive(Debug)]
 pub(crate) struct Loop {
-    pub(crate) what: Macro,
+    pub(crate) kind: Macro,
     pub(crate) range: Node,
     pub(crate) two: bool,
     pub(crate) filter: Option<Node>,
@@ -133,7 +133,7 @@ impl Program {
             fields: Vec::new(),
             depth: 0,
         };
-        planner.homogeneous(&parsed.root);
+        planner.check_literals(&parsed.root);
         let root = planner.node(&parsed.root);
         if !planner.issues.is_empty() {
             return Err(Issues::new(parsed.source, planner.issues));
@@ -345,15 +345,15 @@ impl Planner<'_> {
             .iter()
             .map(|entry| (self.node(&entry.key), self.node(&entry.value), entry.optional))
             .collect();
-        let mut made = Entries::default();
+        let mut map = Entries::default();
         for node in &nodes {
             match node {
                 (Node::Const(key), Node::Const(value), false)
-                    if made.insert(key.clone(), value.clone()).is_ok() => {}
+                    if map.insert(key.clone(), value.clone()).is_ok() => {}
                 _ => return Node::Map(nodes.into()),
             }
         }
-        Node::Const(Value::Map(crate::value::Map::Entries(Arc::new(made))))
+        Node::Const(Value::Map(crate::value::Map::Entries(Arc::new(map))))
     }
 
     fn make(&mut self, expr: &Expr, fields: &[StructField]) -> Node {
@@ -378,7 +378,7 @@ impl Planner<'_> {
         let body = self.node(&comprehension.body);
         self.depth = depth;
         Node::Comprehension(Box::new(Loop {
-            what: comprehension.what,
+            kind: comprehension.kind,
             range,
             two,
             filter,
@@ -388,24 +388,24 @@ impl Planner<'_> {
     }
 
     /// Checks that all elements of list and map literals have one type, except in arguments of `format`.
-    fn homogeneous(&mut self, expr: &Expr) {
+    fn check_literals(&mut self, expr: &Expr) {
         match &expr.kind {
             Kind::List(elements) => {
-                self.alike(elements.iter().map(|e| (&e.value, e.optional)));
+                self.check_same_type(elements.iter().map(|e| (&e.value, e.optional)));
             }
             Kind::Map(entries) => {
-                self.alike(entries.iter().map(|e| (&e.key, false)));
-                self.alike(entries.iter().map(|e| (&e.value, e.optional)));
+                self.check_same_type(entries.iter().map(|e| (&e.key, false)));
+                self.check_same_type(entries.iter().map(|e| (&e.value, e.optional)));
             }
             Kind::Call { function, target: Some(_), .. } if function == "format" => return,
             _ => {}
         }
         let mut children = Vec::new();
         expr.children(&mut |child| children.push(child));
-        children.into_iter().for_each(|child| self.homogeneous(child));
+        children.into_iter().for_each(|child| self.check_literals(child));
     }
 
-    fn alike<'x>(&mut self, items: impl Iterator<Item = (&'x Expr, bool)>) {
+    fn check_same_type<'x>(&mut self, items: impl Iterator<Item = (&'x Expr, bool)>) {
         if !self.env.strict() {
             return;
         }

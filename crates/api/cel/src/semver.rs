@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, fmt};
 
+use crate::error::EvalError;
+
 /// A semantic version. A pre-release precedes its release, and build metadata is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -13,16 +15,16 @@ pub struct Version {
 }
 
 impl Version {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, EvalError> {
         if text.is_empty() {
-            return Err("Version string empty".to_owned());
+            return Err(EvalError::new("Version string empty"));
         }
         let (rest, build) = text.split_once('+').map_or((text, None), |(a, b)| (a, Some(b)));
         let (core, pre) = rest.split_once('-').map_or((rest, None), |(a, b)| (a, Some(b)));
         let mut parts = core.splitn(3, '.');
         let (Some(major), Some(minor), Some(patch)) = (parts.next(), parts.next(), parts.next())
         else {
-            return Err("No Major.Minor.Patch elements found".to_owned());
+            return Err(EvalError::new("No Major.Minor.Patch elements found"));
         };
         let list = |text: Option<&str>| -> Vec<String> {
             text.into_iter().flat_map(|t| t.split('.')).map(str::to_owned).collect()
@@ -36,22 +38,24 @@ impl Version {
         };
         for part in version.pre.iter().chain(&version.build) {
             if part.is_empty() || !part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-                return Err(format!("Invalid character(s) found in prerelease {part:?}"));
+                return Err(EvalError::Failed(format!(
+                    "Invalid character(s) found in prerelease {part:?}"
+                )));
             }
         }
         if let Some(part) =
             version.pre.iter().find(|p| numeric(p).is_some() && p.len() > 1 && p.starts_with('0'))
         {
-            return Err(format!(
+            return Err(EvalError::Failed(format!(
                 "Numeric PreRelease version must not contain leading zeroes {part:?}"
-            ));
+            )));
         }
         Ok(version)
     }
 
     /// Parses versions such as `v1.2` and `01.2.3`: a leading `v` and leading zeros are dropped, missing parts are
     /// zero.
-    pub(crate) fn normalized(text: &str) -> Result<Self, String> {
+    pub(crate) fn normalized(text: &str) -> Result<Self, EvalError> {
         let text = text.trim().strip_prefix('v').unwrap_or(text.trim());
         let core_end = text.find(['-', '+']).unwrap_or(text.len());
         let (core, rest) = text.split_at(core_end);
@@ -60,7 +64,7 @@ impl Version {
             return Self::parse(text);
         }
         if parts.len() < 3 && !rest.is_empty() {
-            return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+            return Err(EvalError::new("short version cannot contain PreRelease/Build meta data"));
         }
         parts.resize(3, "0");
         let trimmed: Vec<&str> = parts
@@ -78,14 +82,18 @@ fn numeric(part: &str) -> Option<u64> {
     if part.bytes().all(|b| b.is_ascii_digit()) { part.parse().ok() } else { None }
 }
 
-fn number(part: &str) -> Result<u64, String> {
+fn number(part: &str) -> Result<u64, EvalError> {
     if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in version number {part:?}"));
+        return Err(EvalError::Failed(format!(
+            "Invalid character(s) found in version number {part:?}"
+        )));
     }
     if part.len() > 1 && part.starts_with('0') {
-        return Err(format!("Version number must not contain leading zeroes {part:?}"));
+        return Err(EvalError::Failed(format!(
+            "Version number must not contain leading zeroes {part:?}"
+        )));
     }
-    part.parse().map_err(|_| format!("version number {part:?} is too large"))
+    part.parse().map_err(|_| EvalError::Failed(format!("version number {part:?} is too large")))
 }
 
 impl Ord for Version {

@@ -16,16 +16,16 @@ impl Types {
     }
 
     /// Replaces the parameters of a declaration with fresh variables. `made` has those of the same call.
-    pub(crate) fn instantiate(&mut self, ty: &Type, made: &mut Vec<Option<Type>>) -> Type {
+    pub(crate) fn instantiate(&mut self, ty: &Type, variables: &mut Vec<Option<Type>>) -> Type {
         match ty {
             Type::Param(at) => {
                 let at = *at as usize;
-                if made.len() <= at {
-                    made.resize(at + 1, None);
+                if variables.len() <= at {
+                    variables.resize(at + 1, None);
                 }
-                made[at].get_or_insert_with(|| self.fresh()).clone()
+                variables[at].get_or_insert_with(|| self.fresh()).clone()
             }
-            other => other.rebuilt(&mut |below| self.instantiate(below, made)),
+            other => other.rebuilt(&mut |below| self.instantiate(below, variables)),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use api_meta::{percent_decode, percent_encode};
 
+use crate::error::EvalError;
+
 /// A URL and its parts. URLs with the same text are equal.
 #[derive(Clone, Debug)]
 pub struct Url {
@@ -19,8 +21,9 @@ impl PartialEq for Url {
 }
 
 impl Url {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let failed = |what: &str| format!("parse {}: {what}", api_meta::go_quote(text));
+    pub(crate) fn parse(text: &str) -> Result<Self, EvalError> {
+        let failed =
+            |what: &str| EvalError::Failed(format!("parse {}: {what}", api_meta::go_quote(text)));
         if text.is_empty() {
             return Err(failed("empty url"));
         }
@@ -45,7 +48,9 @@ impl Url {
             None => ("", rest),
         };
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-        check_host(host).map_err(|what| failed(&what))?;
+        if let Some(problem) = host_problem(host) {
+            return Err(failed(&problem));
+        }
         if percent_decode(path).is_err() {
             let at = path.find('%').unwrap_or_default();
             let shown: String = path[at..].chars().take(3).collect();
@@ -121,25 +126,24 @@ fn split_port(host: &str) -> (&str, &str) {
     }
 }
 
-fn check_host(host: &str) -> Result<(), String> {
+/// Returns the reason why Go rejects a host.
+fn host_problem(host: &str) -> Option<String> {
     if host.starts_with('[') && !host.contains(']') {
-        return Err("missing ']' in host".to_owned());
+        return Some("missing ']' in host".to_owned());
     }
     let (name, port) = split_port(host);
     if !port.bytes().all(|b| b.is_ascii_digit())
         || !host.starts_with('[') && name.contains(':') && port.is_empty()
     {
-        return Err(format!("invalid port {} after host", api_meta::go_quote(&format!(":{port}"))));
+        return Some(format!(
+            "invalid port {} after host",
+            api_meta::go_quote(&format!(":{port}"))
+        ));
     }
-    match name
-        .chars()
-        .find(|c| matches!(c, ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '|' | '}'))
-    {
-        Some(c) => {
-            Err(format!("invalid character {} in host name", api_meta::go_quote(&c.to_string())))
-        }
-        None => Ok(()),
-    }
+    let is_invalid =
+        |c: &char| matches!(c, ' ' | '<' | '>' | '"' | '\\' | '^' | '`' | '{' | '|' | '}');
+    let invalid = name.chars().find(is_invalid)?;
+    Some(format!("invalid character {} in host name", api_meta::go_quote(&invalid.to_string())))
 }
 
 /// Returns the path with percent-encoding.

@@ -122,7 +122,7 @@ pub enum Record<'a> {
         object: &'a Arc<Object>,
     },
     /// An object that an expression built. Unset fields are absent.
-    Made {
+    Literal {
         object: Arc<Object>,
         fields: Arc<Vec<Option<Value<'a>>>>,
     },
@@ -149,11 +149,11 @@ impl<'a> Value<'a> {
     pub fn map(
         entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
     ) -> Result<Self, EvalError> {
-        let mut made = Entries::default();
+        let mut map = Entries::default();
         for (key, value) in entries {
-            made.insert(key, value)?;
+            map.insert(key, value)?;
         }
-        Ok(Self::Map(Map::Entries(Arc::new(made))))
+        Ok(Self::Map(Map::Entries(Arc::new(map))))
     }
 
     /// Creates a map with a default value for lookups of other keys.
@@ -161,27 +161,27 @@ impl<'a> Value<'a> {
         entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
         missing: Value<'a>,
     ) -> Result<Self, EvalError> {
-        let mut made = Entries { missing: Some(missing), ..Entries::default() };
+        let mut map = Entries { missing: Some(missing), ..Entries::default() };
         for (key, value) in entries {
-            made.insert(key, value)?;
+            map.insert(key, value)?;
         }
-        Ok(Self::Map(Map::Entries(Arc::new(made))))
+        Ok(Self::Map(Map::Entries(Arc::new(map))))
     }
 
     /// Creates a record of a declared type. Fields that are not given are absent.
-    pub fn record(object: &Arc<Object>, given: Vec<(&str, Value<'a>)>) -> Self {
+    pub fn record(object: &Arc<Object>, values: Vec<(&str, Value<'a>)>) -> Self {
         let mut fields = vec![None; object.fields.len()];
-        for (name, value) in given {
+        for (name, value) in values {
             if let Some(at) = object.position(name) {
                 fields[at] = Some(value);
             }
         }
-        Self::Object(Record::Made { object: Arc::clone(object), fields: Arc::new(fields) })
+        Self::Object(Record::Literal { object: Arc::clone(object), fields: Arc::new(fields) })
     }
 
     /// Parses a semantic version, `kubernetes.Semver`.
     pub fn semver(text: &str) -> Result<Self, EvalError> {
-        let version = crate::semver::Version::parse(text).map_err(EvalError::Failed)?;
+        let version = crate::semver::Version::parse(text)?;
         Ok(Self::opaque(Opaque::Semver(version)))
     }
 
@@ -240,27 +240,27 @@ impl<'a> Value<'a> {
         found
     }
 
-    fn misnamed_at(&self, wanted: &str, found: &mut Vec<String>) {
+    fn misnamed_at(&self, expected: &str, found: &mut Vec<String>) {
         match self {
-            Self::Object(Record::Made { object, fields }) => {
-                let given = &object.name;
-                if **given != *wanted {
+            Self::Object(Record::Literal { object, fields }) => {
+                let actual = &object.name;
+                if **actual != *expected {
                     found.push(format!(
-                        "unexpected type name \"{given}\", expected \"{wanted}\", which matches \
+                        "unexpected type name \"{actual}\", expected \"{expected}\", which matches \
                         field name path from root Object type"
                     ));
                 }
                 for (field, value) in object.fields.iter().zip(fields.iter()) {
                     let Some(value) = value else { continue };
-                    value.misnamed_at(&format!("{wanted}.{}", field.name), found);
+                    value.misnamed_at(&format!("{expected}.{}", field.name), found);
                 }
             }
             // Elements of lists and maps have the type name of their container.
             Self::List(List::Items(items)) => {
-                items.iter().for_each(|item| item.misnamed_at(wanted, found));
+                items.iter().for_each(|item| item.misnamed_at(expected, found));
             }
             Self::Map(Map::Entries(entries)) => {
-                entries.items.iter().for_each(|(_, value)| value.misnamed_at(wanted, found));
+                entries.items.iter().for_each(|(_, value)| value.misnamed_at(expected, found));
             }
             _ => {}
         }
@@ -355,7 +355,7 @@ impl<'a> List<'a> {
 
     pub(crate) fn join(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
         if *self.kind() != ListKind::Atomic {
-            return self.merged(other);
+            return self.merge(other);
         }
         if self.is_empty() {
             return Ok(other.clone());
@@ -368,7 +368,7 @@ impl<'a> List<'a> {
     }
 
     /// Concatenates sets to their union. In keyed lists, items of `other` replace items with the same keys.
-    fn merged(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
+    fn merge(&self, other: &List<'a>) -> Result<List<'a>, EvalError> {
         let kind = self.kind().clone();
         let mut items: Vec<Value<'a>> = self.iter().collect::<Result<_, _>>()?;
         let mut places: HashMap<String, usize> = HashMap::with_capacity(items.len());
@@ -521,7 +521,7 @@ impl<'a> Record<'a> {
     pub fn object(&self) -> &Arc<Object> {
         match self {
             Self::Json { object, .. } => object,
-            Self::Made { object, .. } => object,
+            Self::Literal { object, .. } => object,
             Self::Composed(object) => object,
         }
     }
@@ -534,7 +534,7 @@ impl<'a> Record<'a> {
                 let json = members.get(&*field.key).filter(|json| !json.is_null());
                 json.map(|json| Value::from_json(json, &field.decl)).transpose()
             }
-            Self::Made { fields, .. } => Ok(fields[at].clone()),
+            Self::Literal { fields, .. } => Ok(fields[at].clone()),
             Self::Composed(_) => Err(EvalError::no_such_overload()),
         }
     }
@@ -545,7 +545,7 @@ impl<'a> Record<'a> {
             Self::Json { members, object } => {
                 members.get(&*object.fields[at].key).is_some_and(|json| !json.is_null())
             }
-            Self::Made { fields, .. } => fields[at].is_some(),
+            Self::Literal { fields, .. } => fields[at].is_some(),
             Self::Composed(_) => true,
         }
     }

@@ -84,7 +84,11 @@ impl<'a> ExpressionInput<'a> {
             Some(Cel::opaque(Opaque::Resource(Box::new(self.own.clone())))),
             None,
         ];
-        Ok(Activation::new(values, composition.map(|composition| (composition, VARIABLES))))
+        let activation = Activation::new(values);
+        Ok(match composition {
+            Some(composition) => activation.with_composition(composition, VARIABLES),
+            None => activation,
+        })
     }
 }
 
@@ -138,10 +142,10 @@ fn tree(request: &Request<'_>, shown: &MatchedResource) -> Value {
 }
 
 /// Builds an authorization check for the request's resource, without a verb.
-fn own_resource(request: &Request<'_>, asks: AuthorizerContext) -> cel::ResourceCheck {
+fn own_resource(request: &Request<'_>, context: AuthorizerContext) -> cel::ResourceCheck {
     let GroupResource { group, resource } = request.resource.group_resource();
     cel::ResourceCheck {
-        asks,
+        context,
         group: group.to_string(),
         resource: resource.to_string(),
         subresource: request.subresource.to_owned(),

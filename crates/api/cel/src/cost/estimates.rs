@@ -104,17 +104,17 @@ pub(crate) fn replace(operands: &[Operand<'_>]) -> CallCost {
 
 /// Returns the length of a string after replacements.
 fn replaced_size(text: Cost, from: Cost, to: Cost) -> Cost {
-    let often = |text: u64, from: u64| (text as f64 / from as f64).ceil() as u64;
+    let count = |text: u64, from: u64| (text as f64 / from as f64).ceil() as u64;
     let (most, rest_max) = match from.min {
         // An empty string matches around each character.
         0 => (text.max.saturating_add(1), text.max),
         least if to.max <= least => (0, text.max),
-        least => (often(text.max, least), 0),
+        least => (count(text.max, least), 0),
     };
     let (fewest, rest_min) = match from.max {
         0 => (text.min.saturating_add(1), text.min),
         longest if longest <= to.min => (0, text.min),
-        longest => (often(text.min, longest), 0),
+        longest => (count(text.min, longest), 0),
     };
     let count = Cost { min: fewest, max: most };
     count.times(to).add(Cost { min: rest_min, max: rest_max })

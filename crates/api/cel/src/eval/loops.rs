@@ -20,12 +20,12 @@ impl<'a> Frame<'a, '_> {
     pub(super) fn comprehension(&mut self, comprehension: &'a Loop) -> Eval<'a> {
         let before = self.cost;
         let range = self.eval(&comprehension.range)?;
-        if let Macro::OptMap | Macro::OptFlatMap = comprehension.what {
+        if let Macro::OptMap | Macro::OptFlatMap = comprehension.kind {
             let cost = self.cost - before;
             return self.optional_map(comprehension, range, cost);
         }
         self.locals.truncate(comprehension.depth);
-        if comprehension.what == Macro::Bind {
+        if comprehension.kind == Macro::Bind {
             self.locals.push(range);
             let body = self.eval(&comprehension.body);
             self.locals.truncate(comprehension.depth);
@@ -118,9 +118,9 @@ impl<'a> Frame<'a, '_> {
         key: Value<'a>,
     ) -> Result<(), EvalError> {
         let body = &comprehension.body;
-        match comprehension.what {
+        match comprehension.kind {
             Macro::All | Macro::Exists => {
-                let settles = comprehension.what == Macro::Exists;
+                let settles = comprehension.kind == Macro::Exists;
                 self.charge(1)?;
                 match self.boolean(body) {
                     Ok(value) => turns.settled = value == settles,
@@ -173,9 +173,9 @@ impl<'a> Frame<'a, '_> {
         turns: LoopState<'a>,
     ) -> Eval<'a> {
         self.charge(1)?;
-        match comprehension.what {
+        match comprehension.kind {
             Macro::All | Macro::Exists => {
-                let exists = comprehension.what == Macro::Exists;
+                let exists = comprehension.kind == Macro::Exists;
                 match turns.failed {
                     Some(error) if !turns.settled => Err(error),
                     _ => Ok(Value::Bool(turns.settled == exists)),
@@ -214,7 +214,7 @@ impl<'a> Frame<'a, '_> {
                 let body = self.eval(&comprehension.body);
                 self.locals.truncate(comprehension.depth);
                 let body = body?;
-                if comprehension.what == Macro::OptMap {
+                if comprehension.kind == Macro::OptMap {
                     self.charge(1)?;
                     return Ok(Value::optional(Some(body)));
                 }
@@ -240,7 +240,7 @@ struct LoopState<'a> {
 
 impl LoopState<'_> {
     fn new(comprehension: &Loop) -> Self {
-        let condition = match comprehension.what {
+        let condition = match comprehension.kind {
             Macro::All => 2,
             Macro::Exists => 3,
             _ => 0,

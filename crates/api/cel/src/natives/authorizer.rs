@@ -35,12 +35,12 @@ pub(super) static CHECKS: Library = Library::since(
             resource,
         ),
         Function::new("subresource", REFINEMENT, |_, args| {
-            refined(args, |check, text| check.subresource = text)
+            refine_check(args, |check, text| check.subresource = text)
         }),
         Function::new("namespace", REFINEMENT, |_, args| {
-            refined(args, |check, text| check.namespace = text)
+            refine_check(args, |check, text| check.namespace = text)
         }),
-        Function::new("name", REFINEMENT, |_, args| refined(args, |check, text| check.name = text)),
+        Function::new("name", REFINEMENT, |_, args| refine_check(args, |check, text| check.name = text)),
         Function::new(
             "check",
             "kubernetes.authorization.PathCheck#(string) kubernetes.authorization.Decision; \
@@ -74,11 +74,11 @@ pub(super) static SELECTORS: Library = Library::since(
     31,
     &[
         Function::new("fieldSelector", REFINEMENT, |_, args| {
-            refined(args, |check, text| check.fields = text.parse().ok())
+            refine_check(args, |check, text| check.fields = text.parse().ok())
         })
         .costs(charges::selector, estimates::selector),
         Function::new("labelSelector", REFINEMENT, |_, args| {
-            refined(args, |check, text| check.labels = text.parse().ok())
+            refine_check(args, |check, text| check.labels = text.parse().ok())
         })
         .costs(charges::selector, estimates::selector),
     ],
@@ -96,20 +96,20 @@ fn decision<'v>(value: &'v Value<'_>) -> Result<&'v Decision, EvalError> {
 }
 
 fn group<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
-    Ok(Value::opaque(Opaque::Group(asks.clone(), args[1].as_str()?.to_owned())))
+    let Opaque::Authorizer(context) = args[0].as_opaque()? else { return mistyped() };
+    Ok(Value::opaque(Opaque::Group(context.clone(), args[1].as_str()?.to_owned())))
 }
 
 fn path<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
+    let Opaque::Authorizer(context) = args[0].as_opaque()? else { return mistyped() };
     match args[1].as_str()? {
         "" => Err(EvalError::new("path must not be empty")),
-        path => Ok(Value::opaque(Opaque::Path(asks.clone(), path.to_owned()))),
+        path => Ok(Value::opaque(Opaque::Path(context.clone(), path.to_owned()))),
     }
 }
 
 fn service_account<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Authorizer(asks) = args[0].as_opaque()? else { return mistyped() };
+    let Opaque::Authorizer(context) = args[0].as_opaque()? else { return mistyped() };
     let (namespace, name) = (args[1].as_str()?, args[2].as_str()?);
     if !validation::dns1123_subdomain(name).is_empty() {
         return Err(EvalError::new("Invalid service account name"));
@@ -126,18 +126,18 @@ fn service_account<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
         ],
         ..UserInfo::default()
     };
-    let authorizer = asks.authorizer.clone();
+    let authorizer = context.authorizer.clone();
     Ok(Value::opaque(Opaque::Authorizer(AuthorizerContext { authorizer, user })))
 }
 
 fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let Opaque::Group(asks, group) = args[0].as_opaque()? else { return mistyped() };
+    let Opaque::Group(context, group) = args[0].as_opaque()? else { return mistyped() };
     let resource = args[1].as_str()?;
     if resource.is_empty() {
         return Err(EvalError::new("resource must not be empty"));
     }
     Ok(Value::opaque(Opaque::Resource(Box::new(ResourceCheck {
-        asks: asks.clone(),
+        context: context.clone(),
         group: group.clone(),
         resource: resource.to_owned(),
         subresource: String::new(),
@@ -149,7 +149,7 @@ fn resource<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 /// Adds one refinement to a resource check.
-fn refined<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Eval<'a> {
+fn refine_check<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Eval<'a> {
     let Opaque::Resource(check) = args[0].as_opaque()? else { return mistyped() };
     let mut check = check.clone();
     refine(&mut check, args[1].as_str()?.to_owned());
@@ -159,17 +159,17 @@ fn refined<'a>(args: &[Value<'a>], refine: fn(&mut ResourceCheck, String)) -> Ev
 fn check<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let verb = args[1].as_str()?;
     let decision = match args[0].as_opaque()? {
-        Opaque::Path(asks, path) => {
-            asks.authorizer.authorize(&Attributes::path(&asks.user, verb, path))
+        Opaque::Path(context, path) => {
+            context.authorizer.authorize(&Attributes::path(&context.user, verb, path))
         }
-        Opaque::Resource(check) => check.asks.authorizer.authorize(&Attributes {
+        Opaque::Resource(check) => check.context.authorizer.authorize(&Attributes {
             version: "*",
             subresource: &check.subresource,
             namespace: &check.namespace,
             name: &check.name,
             field_selector: check.fields.as_ref(),
             label_selector: check.labels.as_ref(),
-            ..Attributes::resource(&check.asks.user, verb, &check.group, &check.resource)
+            ..Attributes::resource(&check.context.user, verb, &check.group, &check.resource)
         }),
         _ => return mistyped(),
     };

@@ -80,8 +80,8 @@ fn boolean<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     }
 }
 
-fn conversion(given: &str, to: &str) -> EvalError {
-    EvalError::Failed(format!("type conversion error from '{given}' to '{to}'"))
+fn conversion(text: &str, to: &str) -> EvalError {
+    EvalError::Failed(format!("type conversion error from '{text}' to '{to}'"))
 }
 
 fn overflow() -> EvalError {

@@ -22,24 +22,24 @@ pub(super) static URLS: Library = Library::since(
         Function::new("url", "(string) kubernetes.URL", |work, args| {
             let text = args[0].as_str()?;
             work.spend(text.len() as u64)?;
-            let url = Url::parse(text).map_err(|why| {
-                EvalError::Failed(format!("URL parse error during conversion from string: {why}"))
+            let url = Url::parse(text).map_err(|error| {
+                EvalError::Failed(format!("URL parse error during conversion from string: {error}"))
             })?;
             Ok(Value::opaque(Opaque::Url(url)))
         })
         .costs(charges::read, estimates::copy),
         Function::new("getScheme", "kubernetes.URL#() string", |_, args| {
-            of_url(args, |url| &url.scheme)
+            url_part(args, |url| &url.scheme)
         }),
         Function::new("getHost", "kubernetes.URL#() string", |_, args| {
-            of_url(args, |url| &url.host)
+            url_part(args, |url| &url.host)
         }),
         Function::new("getHostname", "kubernetes.URL#() string", |_, args| {
-            of_url(args, Url::hostname)
+            url_part(args, Url::hostname)
         }),
-        Function::new("getPort", "kubernetes.URL#() string", |_, args| of_url(args, Url::port)),
+        Function::new("getPort", "kubernetes.URL#() string", |_, args| url_part(args, Url::port)),
         Function::new("getEscapedPath", "kubernetes.URL#() string", |_, args| {
-            of_url(args, |url| &url.escaped_path)
+            url_part(args, |url| &url.escaped_path)
         }),
         Function::new("getQuery", "kubernetes.URL#() map(string, list(string))", query),
         Function::new("isURL", "(string) bool", |_, args| {
@@ -56,7 +56,7 @@ pub(super) static QUANTITIES: Library = Library::since(
         Function::new("quantity", "(string) kubernetes.Quantity", |_, args| {
             let text = args[0].as_str()?;
             let quantity =
-                Quantity::parse(text).map_err(|why| EvalError::Failed(why.to_string()))?;
+                Quantity::parse(text).map_err(|error| EvalError::Failed(error.to_string()))?;
             Ok(Value::opaque(Opaque::Quantity(quantity)))
         })
         .costs(charges::read, estimates::read),
@@ -109,7 +109,7 @@ pub(super) static VERSIONS: Library = Library::since(
             "semver",
             "(string) kubernetes.Semver; (string, bool) kubernetes.Semver",
             |_, args| {
-                let version = parse_version(args)?.map_err(EvalError::Failed)?;
+                let version = parse_version(args)??;
                 Ok(Value::opaque(Opaque::Semver(version)))
             },
         )
@@ -142,7 +142,7 @@ pub(super) static VERSIONS: Library = Library::since(
 macro_rules! named_format {
     ($name:literal) => {
         Function::new(concat!("format.", $name), "() kubernetes.NamedFormat", |_, _| {
-            formats::named($name).map(shown).map_or_else(mistyped, Ok)
+            formats::named($name).map(format_value).map_or_else(mistyped, Ok)
         })
     };
 }
@@ -158,7 +158,7 @@ pub(super) static FORMATS: Library = Library::since(
         )
         .costs(charges::validate, estimates::validate),
         Function::new("format.named", "(string) optional(kubernetes.NamedFormat)", |_, args| {
-            Ok(Value::optional(formats::named(args[0].as_str()?).map(shown)))
+            Ok(Value::optional(formats::named(args[0].as_str()?).map(format_value)))
         }),
         named_format!("dns1123Label"),
         named_format!("dns1123Subdomain"),
@@ -201,11 +201,11 @@ fn compare_to<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::Int(ordered(args)? as i64))
 }
 
-fn shown<'a>(format: &'static Format) -> Value<'a> {
+fn format_value<'a>(format: &'static Format) -> Value<'a> {
     Value::opaque(Opaque::Format(format))
 }
 
-fn of_url<'a>(args: &[Value<'a>], part: for<'u> fn(&'u Url) -> &'u str) -> Eval<'a> {
+fn url_part<'a>(args: &[Value<'a>], part: for<'u> fn(&'u Url) -> &'u str) -> Eval<'a> {
     match args[0].as_opaque()? {
         Opaque::Url(url) => Ok(Value::string(part(url))),
         _ => mistyped(),
@@ -254,7 +254,7 @@ fn ordered(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
     }
 }
 
-fn parse_version(args: &[Value<'_>]) -> Result<Result<Version, String>, EvalError> {
+fn parse_version(args: &[Value<'_>]) -> Result<Result<Version, EvalError>, EvalError> {
     let text = args[0].as_str()?;
     Ok(match args.get(1) {
         Some(Value::Bool(true)) => Version::normalized(text),

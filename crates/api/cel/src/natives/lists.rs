@@ -82,12 +82,12 @@ pub(super) static EXTENSION: Library = Library::since(
 );
 
 fn sort<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    sorted(work, args[0].as_list()?, args[0].as_list()?)
+    sort_items(work, args[0].as_list()?, args[0].as_list()?)
 }
 
 /// Sorts the first list by the keys in the second one.
 pub(crate) fn sort_by_keys<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    sorted(work, args[0].as_list()?, args[1].as_list()?)
+    sort_items(work, args[0].as_list()?, args[1].as_list()?)
 }
 
 fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
@@ -126,7 +126,7 @@ fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(total.unwrap_or(Value::Int(0)))
 }
 
-fn extreme<'a>(work: &mut Work, args: &[Value<'a>], wanted: Ordering, name: &str) -> Eval<'a> {
+fn extreme<'a>(work: &mut Work, args: &[Value<'a>], order: Ordering, name: &str) -> Eval<'a> {
     let list = args[0].as_list()?;
     work.spend(list.len() as u64)?;
     let mut best: Option<Value<'a>> = None;
@@ -134,7 +134,7 @@ fn extreme<'a>(work: &mut Work, args: &[Value<'a>], wanted: Ordering, name: &str
         let item = item?;
         let better = match &best {
             None => true,
-            Some(best) => compare(&item, best)? == Some(wanted),
+            Some(best) => compare(&item, best)? == Some(order),
         };
         if better {
             best = Some(item);
@@ -143,18 +143,18 @@ fn extreme<'a>(work: &mut Work, args: &[Value<'a>], wanted: Ordering, name: &str
     best.ok_or_else(|| EvalError::Failed(format!("{name} called on empty list")))
 }
 
-pub(super) fn index_of<'a>(work: &mut Work, list: &List<'a>, wanted: &Value<'a>) -> Eval<'a> {
+pub(super) fn index_of<'a>(work: &mut Work, list: &List<'a>, value: &Value<'a>) -> Eval<'a> {
     for (at, item) in list.iter().enumerate() {
-        if equal(&item?, wanted, work)? {
+        if equal(&item?, value, work)? {
             return Ok(Value::Int(at as i64));
         }
     }
     Ok(Value::Int(-1))
 }
 
-pub(super) fn last_index_of<'a>(work: &mut Work, list: &List<'a>, wanted: &Value<'a>) -> Eval<'a> {
+pub(super) fn last_index_of<'a>(work: &mut Work, list: &List<'a>, value: &Value<'a>) -> Eval<'a> {
     for at in (0..list.len()).rev() {
-        if equal(&list.get(at)?, wanted, work)? {
+        if equal(&list.get(at)?, value, work)? {
             return Ok(Value::Int(at as i64));
         }
     }
@@ -164,7 +164,8 @@ pub(super) fn last_index_of<'a>(work: &mut Work, list: &List<'a>, wanted: &Value
 fn slice<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let list = args[0].as_list()?;
     let (start, end, length) = (args[1].as_int()?, args[2].as_int()?, list.len());
-    let failed = |why: &str| Err(EvalError::Failed(format!("cannot slice({start}, {end}), {why}")));
+    let failed =
+        |problem: &str| Err(EvalError::Failed(format!("cannot slice({start}, {end}), {problem}")));
     let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
         return failed("negative indexes not supported");
     };
@@ -217,21 +218,21 @@ fn reverse<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 }
 
 fn distinct<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
-    let mut kept: Vec<Value<'a>> = Vec::new();
+    let mut unique: Vec<Value<'a>> = Vec::new();
     'items: for item in args[0].as_list()?.iter() {
         let item = item?;
-        for other in &kept {
+        for other in &unique {
             if equal(&item, other, work)? {
                 continue 'items;
             }
         }
-        kept.push(item);
+        unique.push(item);
     }
-    Ok(Value::list(kept))
+    Ok(Value::list(unique))
 }
 
 /// Sorts the items by their keys. The sort is stable.
-fn sorted<'a>(work: &mut Work, list: &List<'a>, keys: &List<'a>) -> Eval<'a> {
+fn sort_items<'a>(work: &mut Work, list: &List<'a>, keys: &List<'a>) -> Eval<'a> {
     let (length, found) = (list.len(), keys.len());
     if length != found {
         return Err(EvalError::Failed(format!(

@@ -25,7 +25,7 @@ pub(super) static LIBRARY: Library = Library::since(
         .costs(charges::read, estimates::read),
         Function::new("ip.isCanonical", "(string) bool", |_, args| {
             let text = args[0].as_str()?;
-            let address = parse_ip(text).map_err(EvalError::Failed)?;
+            let address = parse_ip(text)?;
             Ok(Value::Bool(address.to_string() == text))
         })
         .costs(charges::read_twice, estimates::read_twice),
@@ -49,7 +49,7 @@ pub(super) static LIBRARY: Library = Library::since(
         }),
         Function::new("string", "(net.IP) string; (net.CIDR) string", convert::string),
         Function::new("cidr", "(string) net.CIDR", |_, args| {
-            let (address, prefix) = parse_cidr(args[0].as_str()?).map_err(EvalError::Failed)?;
+            let (address, prefix) = parse_cidr(args[0].as_str()?)?;
             Ok(Value::opaque(Opaque::Cidr(address, prefix)))
         })
         .costs(charges::read, estimates::read),
@@ -78,32 +78,37 @@ pub(super) static LIBRARY: Library = Library::since(
 .with_types(&["net.IP", "net.CIDR"]);
 
 /// Parses an address. Zones and IPv4-mapped IPv6 addresses are rejected, because programs interpret them differently.
-fn parse_ip(text: &str) -> Result<IpAddr, String> {
+fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
     if let Some((address, _)) = text.split_once('%')
         && address.parse::<Ipv6Addr>().is_ok()
     {
-        return Err(format!("IP address {} with zone value is not allowed", go_quote(text)));
+        let text = go_quote(text);
+        return Err(EvalError::Failed(format!("IP address {text} with zone value is not allowed")));
     }
     let address: IpAddr = text.parse().map_err(|_| {
-        format!(
+        EvalError::Failed(format!(
             "IP Address {} parse error during conversion from string: ParseAddr({0}): unable to parse IP",
             go_quote(text)
-        )
+        ))
     })?;
     match address {
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {} is not allowed", go_quote(text)))
-        }
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => Err(mapped_address_error(text)),
         address => Ok(address),
     }
 }
 
-fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
+/// Returns the error for an IPv4-mapped IPv6 address.
+fn mapped_address_error(text: &str) -> EvalError {
+    let text = go_quote(text);
+    EvalError::Failed(format!("IPv4-mapped IPv6 address {text} is not allowed"))
+}
+
+fn parse_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
     let failed = |what: &str| {
-        format!(
+        EvalError::Failed(format!(
             "network address parse error during conversion from string: netip.ParsePrefix({}): {what}",
             go_quote(text)
-        )
+        ))
     };
     let (address, prefix) = text.rsplit_once('/').ok_or_else(|| failed("no '/'"))?;
     let address: IpAddr = address.parse().map_err(|_| failed("unable to parse IP"))?;
@@ -114,9 +119,7 @@ fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
         .filter(|prefix| Cidr::new(address, *prefix).is_some())
         .ok_or_else(|| failed("prefix length out of range"))?;
     match address {
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {} is not allowed", go_quote(text)))
-        }
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => Err(mapped_address_error(text)),
         address => Ok((address, prefix)),
     }
 }
@@ -138,7 +141,7 @@ fn network(value: &Value<'_>) -> Result<(IpAddr, u8), EvalError> {
 /// Evaluates `ip('…')`, or `ip()` of a CIDR.
 fn ip<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let address = match &args[0] {
-        Value::String(text) => parse_ip(text).map_err(EvalError::Failed)?,
+        Value::String(text) => parse_ip(text)?,
         other => network(other)?.0,
     };
     Ok(Value::opaque(Opaque::Ip(address)))
@@ -147,7 +150,7 @@ fn ip<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 fn contains_ip<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let (base, prefix) = network(&args[0])?;
     let other = match &args[1] {
-        Value::String(text) => parse_ip(text).map_err(EvalError::Failed)?,
+        Value::String(text) => parse_ip(text)?,
         other => address(other)?,
     };
     Ok(Value::Bool(Cidr::new(base, prefix).is_some_and(|cidr| cidr.contains(other))))
@@ -156,7 +159,7 @@ fn contains_ip<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
 fn contains_cidr<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let (base, prefix) = network(&args[0])?;
     let (other, length) = match &args[1] {
-        Value::String(text) => parse_cidr(text).map_err(EvalError::Failed)?,
+        Value::String(text) => parse_cidr(text)?,
         other => network(other)?,
     };
     let within = Cidr::new(base, prefix).is_some_and(|cidr| cidr.contains(other));

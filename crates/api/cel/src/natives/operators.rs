@@ -204,10 +204,10 @@ fn not<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     }
 }
 
-fn ordered<'a>(work: &mut Work, args: &[Value<'a>], wanted: fn(Ordering) -> bool) -> Eval<'a> {
+fn ordered<'a>(work: &mut Work, args: &[Value<'a>], test: fn(Ordering) -> bool) -> Eval<'a> {
     work.spend(1)?;
     // NaN is neither less nor greater than any number.
-    Ok(Value::Bool(compare(&args[0], &args[1])?.is_some_and(wanted)))
+    Ok(Value::Bool(compare(&args[0], &args[1])?.is_some_and(test)))
 }
 
 fn member<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {

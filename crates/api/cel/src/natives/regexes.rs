@@ -60,7 +60,7 @@ fn with_pattern<'a>(search: Search, work: &mut Work, args: &[Value<'a>]) -> Eval
 }
 
 pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    goregex::compile(pattern).map_err(EvalError::Failed)
+    goregex::compile(pattern).map_err(|error| EvalError::new(error.to_string()))
 }
 
 pub(crate) fn run<'a>(

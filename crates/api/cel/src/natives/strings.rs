@@ -39,11 +39,11 @@ pub(super) static LIBRARY: Library = Library::since(
         )
         .costs(charges::walk, estimates::walk),
         Function::new("lowerAscii", "string#() string", |work, args| {
-            mapped(work, args, str::to_ascii_lowercase)
+            map_text(work, args, str::to_ascii_lowercase)
         })
         .costs(charges::read, estimates::copy),
         Function::new("upperAscii", "string#() string", |work, args| {
-            mapped(work, args, str::to_ascii_uppercase)
+            map_text(work, args, str::to_ascii_uppercase)
         })
         .costs(charges::read, estimates::copy),
         Function::new(
@@ -66,7 +66,7 @@ pub(super) static LIBRARY: Library = Library::since(
         })
         .costs(charges::read, estimates::read),
         Function::new("strings.quote", "(string) string", |work, args| {
-            mapped(work, args, format::quote)
+            map_text(work, args, format::quote)
         })
         .costs(charges::read, estimates::quote),
         Function::new("join", "list(string)#() string; list(string)#(string) string", join)
@@ -87,21 +87,21 @@ fn test<'a>(work: &mut Work, args: &[Value<'a>], test: fn(&str, &str) -> bool) -
     Ok(Value::Bool(test(text, other)))
 }
 
-fn mapped<'a>(work: &mut Work, args: &[Value<'a>], map: fn(&str) -> String) -> Eval<'a> {
+fn map_text<'a>(work: &mut Work, args: &[Value<'a>], map: fn(&str) -> String) -> Eval<'a> {
     let text = args[0].as_str()?;
     work.spend(text.len() as u64)?;
     Ok(Value::string(map(text)))
 }
 
-fn outside(at: i64) -> EvalError {
+fn out_of_range(at: i64) -> EvalError {
     EvalError::Failed(format!("index out of range: {at}"))
 }
 
 /// Returns the byte offset of a code point. The end of the string is a valid position.
 fn offset(text: &str, at: i64) -> Result<usize, EvalError> {
-    let wanted = usize::try_from(at).map_err(|_| outside(at))?;
+    let needle = usize::try_from(at).map_err(|_| out_of_range(at))?;
     let mut places = text.char_indices().map(|(offset, _)| offset).chain([text.len()]);
-    places.nth(wanted).ok_or_else(|| outside(at))
+    places.nth(needle).ok_or_else(|| out_of_range(at))
 }
 
 fn char_at<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
@@ -112,7 +112,7 @@ fn char_at<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::String(text.part(start..start + length)))
 }
 
-fn counted(text: &str, bytes: Option<usize>) -> i64 {
+fn count_characters(text: &str, bytes: Option<usize>) -> i64 {
     bytes.map_or(-1, |bytes| text[..bytes].chars().count() as i64)
 }
 
@@ -120,40 +120,40 @@ fn index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     if let Value::List(list) = &args[0] {
         return lists::index_of(work, list, &args[1]);
     }
-    let (text, wanted) = (text(&args[0])?, args[1].as_str()?);
+    let (text, needle) = (text(&args[0])?, args[1].as_str()?);
     work.spend(text.len() as u64)?;
     let from = args.get(2).map_or(Ok(0), Value::as_int)?;
     let start = offset(text, from)?;
-    let found = text[start..].find(wanted).map(|at| start + at);
-    Ok(Value::Int(counted(text, found)))
+    let found = text[start..].find(needle).map(|at| start + at);
+    Ok(Value::Int(count_characters(text, found)))
 }
 
 fn last_index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     if let Value::List(list) = &args[0] {
         return lists::last_index_of(work, list, &args[1]);
     }
-    let (text, wanted) = (text(&args[0])?, args[1].as_str()?);
+    let (text, needle) = (text(&args[0])?, args[1].as_str()?);
     work.spend(text.len() as u64)?;
     let end = match args.get(2) {
-        Some(last) => (offset(text, last.as_int()?)? + wanted.len()).min(text.len()),
+        Some(last) => (offset(text, last.as_int()?)? + needle.len()).min(text.len()),
         None => text.len(),
     };
     let found = text.as_bytes()[..end]
-        .windows(wanted.len().max(1))
-        .rposition(|window| window == wanted.as_bytes());
+        .windows(needle.len().max(1))
+        .rposition(|window| window == needle.as_bytes());
     // The empty string is found at the end.
-    let found = if wanted.is_empty() { Some(end.min(text.len())) } else { found };
-    Ok(Value::Int(counted(text, found)))
+    let found = if needle.is_empty() { Some(end.min(text.len())) } else { found };
+    Ok(Value::Int(count_characters(text, found)))
 }
 
 fn replace<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let (text, from, to) = (args[0].as_str()?, args[1].as_str()?, args[2].as_str()?);
     let most = args.get(3).map_or(Ok(-1), Value::as_int)?;
     // The empty string is found before each character and at the end.
-    let often = if from.is_empty() { text.len() + 1 } else { text.len() / from.len() };
-    let often = usize::try_from(most).map_or(often, |most| often.min(most));
-    work.spend(text.len() as u64 + (often as u64).saturating_mul(to.len() as u64))?;
-    Ok(Value::string(text.replacen(from, to, often)))
+    let count = if from.is_empty() { text.len() + 1 } else { text.len() / from.len() };
+    let count = usize::try_from(most).map_or(count, |most| count.min(most));
+    work.spend(text.len() as u64 + (count as u64).saturating_mul(to.len() as u64))?;
+    Ok(Value::string(text.replacen(from, to, count)))
 }
 
 fn split<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {

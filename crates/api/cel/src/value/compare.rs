@@ -6,9 +6,9 @@ use super::{List, Map, Record, Value, Work, identity};
 use crate::{error::EvalError, types::ListKind};
 
 impl<'a> List<'a> {
-    pub(crate) fn contains(&self, wanted: &Value<'a>, work: &mut Work) -> Result<bool, EvalError> {
+    pub(crate) fn contains(&self, value: &Value<'a>, work: &mut Work) -> Result<bool, EvalError> {
         for item in self.iter() {
-            if equal(&item?, wanted, work)? {
+            if equal(&item?, value, work)? {
                 return Ok(true);
             }
         }

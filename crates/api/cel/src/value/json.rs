@@ -30,7 +30,7 @@ impl<'a> Value<'a> {
                 },
             },
             (Json::String(text), Shape::Any | Shape::String) => Self::String(Text::Borrowed(text)),
-            (Json::String(text), shape) => text_of(text, shape)?,
+            (Json::String(text), shape) => parse_text(text, shape)?,
             (Json::Array(items), Shape::List { item, kind }) => {
                 Self::List(List::Json { items, item, kind })
             }
@@ -96,7 +96,7 @@ impl Record<'_> {
     fn to_json(&self) -> Result<Json, EvalError> {
         match self {
             Self::Json { members, .. } => Ok(Json::Object((*members).clone())),
-            Self::Made { object, fields } => {
+            Self::Literal { object, fields } => {
                 let mut members = JsonMap::new();
                 for (field, value) in object.fields.iter().zip(fields.iter()) {
                     if let Some(value) = value {
@@ -111,7 +111,7 @@ impl Record<'_> {
 }
 
 fn mistyped(json: &Json, shape: &Shape) -> EvalError {
-    let given = match json {
+    let actual = match json {
         Json::Array(_) => "array",
         Json::Object(_) => "object",
         Json::String(_) => "string",
@@ -119,7 +119,7 @@ fn mistyped(json: &Json, shape: &Shape) -> EvalError {
         Json::Bool(_) => "boolean",
         Json::Null => "null",
     };
-    EvalError::Failed(format!("invalid data, expected {} but got {given}", shape.word()))
+    EvalError::Failed(format!("invalid data, expected {} but got {actual}", shape.word()))
 }
 
 impl Shape {
@@ -142,7 +142,7 @@ impl Shape {
 }
 
 /// Converts a string by the format of its schema.
-fn text_of<'a>(text: &str, shape: &Shape) -> Eval<'a> {
+fn parse_text<'a>(text: &str, shape: &Shape) -> Eval<'a> {
     let invalid =
         || EvalError::Failed(format!("invalid data, expected {} but got {text:?}", shape.word()));
     match shape {
