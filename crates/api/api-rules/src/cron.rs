@@ -1,6 +1,6 @@
 //! Cron schedules with five fields.
 
-use api_meta::{GoDuration, Timestamp, Zone, go_quote};
+use api_meta::{GoDuration, ParseDurationError, Timestamp, Zone, go_quote};
 
 /// A cron schedule in a time zone.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +16,31 @@ pub struct Schedule {
     zone: Zone,
 }
 
+/// The error for an invalid schedule, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    #[error("failed to parse duration {text}: {error}")]
+    Period { text: String, error: ParseDurationError },
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    #[error("expected exactly 5 fields, found {}: [{}]", .0.len(), .0.join(" "))]
+    FieldCount(Vec<String>),
+    #[error("too many {sign}: {part}")]
+    Repeated { sign: &'static str, part: String },
+    #[error("beginning of range ({low}) below minimum ({least}): {part}")]
+    BelowMinimum { low: u32, least: u32, part: String },
+    #[error("end of range ({high}) above maximum ({most}): {part}")]
+    AboveMaximum { high: u32, most: u32, part: String },
+    #[error("beginning of range ({low}) beyond end of range ({high}): {part}")]
+    Order { low: u32, high: u32, part: String },
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+    #[error("negative number ({number}) not allowed: {text}")]
+    Negative { number: i64, text: String },
+    #[error("failed to parse int from {text}: strconv.Atoi: parsing {}: {reason}", go_quote(text))]
+    Number { text: String, reason: &'static str },
+}
+
 const HOUR: i64 = 60;
 const DAY: i64 = 24 * HOUR;
 const MONTHS: &[&str] =
@@ -23,8 +48,8 @@ const MONTHS: &[&str] =
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Schedule {
-    /// Parses five fields or an `@` descriptor. Errors are in upstream's words.
-    pub fn parse(text: &str, zone: Zone) -> Result<Self, String> {
+    /// Parses five fields or an `@` descriptor.
+    pub fn parse(text: &str, zone: Zone) -> Result<Self, ScheduleError> {
         let text = match text {
             "@yearly" | "@annually" => "0 0 1 1 *",
             "@monthly" => "0 0 1 * *",
@@ -35,17 +60,18 @@ impl Schedule {
         };
         if let Some(period) = text.strip_prefix("@every ") {
             let period = period.parse::<GoDuration>();
-            let period = period.map_err(|e| format!("failed to parse duration {text}: {e}"))?;
+            let period =
+                period.map_err(|error| ScheduleError::Period { text: text.to_owned(), error })?;
             let seconds = u64::try_from(period.nanos() / 1_000_000_000).unwrap_or(0).max(1);
             return Ok(Self { every: Some(seconds), ..Self::empty(zone) });
         }
         if text.starts_with('@') {
-            return Err(format!("unrecognized descriptor: {text}"));
+            return Err(ScheduleError::Descriptor(text.to_owned()));
         }
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
-            let (count, found) = (fields.len(), fields.join(" "));
-            return Err(format!("expected exactly 5 fields, found {count}: [{found}]"));
+            let fields = fields.into_iter().map(str::to_owned).collect();
+            return Err(ScheduleError::FieldCount(fields));
         };
         let (days, weekdays) = (field(days, 1, 31, &[])?, field(weekdays, 0, 6, WEEKDAYS)?);
         Ok(Self {
@@ -119,7 +145,7 @@ struct Field {
 }
 
 /// Parses a field of comma-separated parts: `*`, `5` or `1-5`, each with an optional `/STEP`.
-fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, String> {
+fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, ScheduleError> {
     let number = |text: &str| {
         let named = names.iter().position(|name| name.eq_ignore_ascii_case(text));
         named.map_or_else(|| integer(text), |at| Ok(at as u32 + least))
@@ -129,7 +155,7 @@ fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, Str
         let (range, step) = match part.split_once('/') {
             None => (part, None),
             Some((_, step)) if step.contains('/') => {
-                return Err(format!("too many slashes: {part}"));
+                return Err(ScheduleError::Repeated { sign: "slashes", part: part.to_owned() });
             }
             Some((range, step)) => (range, Some(integer(step)?)),
         };
@@ -137,21 +163,22 @@ fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, Str
         let (low, high) = match range.split_once('-') {
             _ if all => (least, most),
             Some((_, high)) if high.contains('-') => {
-                return Err(format!("too many hyphens: {part}"));
+                return Err(ScheduleError::Repeated { sign: "hyphens", part: part.to_owned() });
             }
             Some((low, high)) => (number(low)?, number(high)?),
             None if step.is_some() => (number(range)?, most),
             None => (number(range)?, number(range)?),
         };
         let step = step.unwrap_or(1);
+        let part = || part.to_owned();
         if low < least {
-            return Err(format!("beginning of range ({low}) below minimum ({least}): {part}"));
+            return Err(ScheduleError::BelowMinimum { low, least, part: part() });
         } else if high > most {
-            return Err(format!("end of range ({high}) above maximum ({most}): {part}"));
+            return Err(ScheduleError::AboveMaximum { high, most, part: part() });
         } else if low > high {
-            return Err(format!("beginning of range ({low}) beyond end of range ({high}): {part}"));
+            return Err(ScheduleError::Order { low, high, part: part() });
         } else if step == 0 {
-            return Err(format!("step of range should be a positive number: {part}"));
+            return Err(ScheduleError::Step(part()));
         }
         // With a step, `*` does not match all days, so either day field may match.
         field.any |= all && step == 1;
@@ -160,12 +187,10 @@ fn field(text: &str, least: u32, most: u32, names: &[&str]) -> Result<Field, Str
     Ok(field)
 }
 
-fn integer(text: &str) -> Result<u32, String> {
-    let failed = |why| {
-        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", go_quote(text))
-    };
+fn integer(text: &str) -> Result<u32, ScheduleError> {
+    let failed = |reason| ScheduleError::Number { text: text.to_owned(), reason };
     match text.parse::<i64>() {
-        Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
+        Ok(number) if number < 0 => Err(ScheduleError::Negative { number, text: text.to_owned() }),
         Ok(number) => u32::try_from(number).map_err(|_| failed("value out of range")),
         Err(_) => Err(failed("invalid syntax")),
     }
@@ -241,9 +266,9 @@ mod tests {
             ),
             ("@sometimes", "unrecognized descriptor: @sometimes"),
         ] {
-            assert_eq!(Schedule::parse(bad, Zone::UTC).unwrap_err(), words, "{bad}");
+            assert_eq!(Schedule::parse(bad, Zone::UTC).unwrap_err().to_string(), words, "{bad}");
         }
-        let error = Schedule::parse("@every x", Zone::UTC).unwrap_err();
+        let error = Schedule::parse("@every x", Zone::UTC).unwrap_err().to_string();
         let words = "failed to parse duration @every x: time: invalid duration \"x\"";
         assert!(error.starts_with(words), "{error}");
     }

@@ -8,7 +8,7 @@ pub mod devices;
 
 use std::sync::{Arc, LazyLock};
 
-use cel::{Composition, Decl, Env, Field, ListKind, Object, Program, Shape, Type};
+use cel::{Composition, Decl, Env, Field, Issues, ListKind, Object, Program, Shape, Type};
 
 /// The variables of expressions, in the order of the values for their evaluation.
 pub const VARIABLES: [&str; 8] = [
@@ -47,34 +47,42 @@ pub struct Scope<'c> {
     pub composition: Option<&'c Composition>,
 }
 
+/// The error for an expression that does not compile or has a wrong result type, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpressionError {
+    #[error("compilation failed: {0}")]
+    Compilation(Issues),
+    #[error("must evaluate to {expected} but got {actual}")]
+    ResultType { expected: &'static str, actual: String },
+    #[error("must evaluate to bool or the unknown type, not {0}")]
+    SelectorType(String),
+}
+
 impl Scope<'_> {
-    /// Compiles an expression with the result type `gives`. The error is in upstream's words.
-    pub fn compile(&self, text: &str, gives: ResultType) -> Result<Program, String> {
+    /// Compiles an expression with the result type `gives`.
+    pub fn compile(&self, text: &str, result: ResultType) -> Result<Program, ExpressionError> {
         let env = self.env(text, Type::Dyn, Type::Dyn);
-        let env = match gives {
+        let env = match result {
             ResultType::Configuration | ResultType::Patch => env.with_mutation(),
             _ => env,
         };
-        let program =
-            Program::compile(&env, text).map_err(|issues| format!("compilation failed: {issues}"))?;
-        let got = program.result().declared();
-        let wanted = match gives {
+        let program = Program::compile(&env, text).map_err(ExpressionError::Compilation)?;
+        let actual = program.result().declared();
+        let expected = match result {
             ResultType::Bool => "bool",
             ResultType::Text => "string",
-            ResultType::Annotation if matches!(&*got, "string" | "null_type") => {
+            ResultType::Annotation if matches!(&*actual, "string" | "null_type") => {
                 return Ok(program);
             }
-            ResultType::Annotation => {
-                return Err(format!("must evaluate to one of [string null_type] but got {got}"));
-            }
+            ResultType::Annotation => "one of [string null_type]",
             ResultType::Anything => return Ok(program),
             ResultType::Configuration => "Object",
             ResultType::Patch => "list(JSONPatch)",
         };
-        if got == wanted {
+        if actual == expected {
             return Ok(program);
         }
-        Err(format!("must evaluate to {wanted} but got {got}"))
+        Err(ExpressionError::ResultType { expected, actual })
     }
 
     /// Returns the environment in which `text` is compiled, for objects and parameters of the given types.
@@ -113,7 +121,7 @@ fn map(value: Decl) -> Decl {
     one(Shape::Map(Arc::new(value)))
 }
 
-fn made(name: &str, fields: Vec<(&str, Decl)>) -> Decl {
+fn object(name: &str, fields: Vec<(&str, Decl)>) -> Decl {
     let field = |(name, decl): (&str, Decl)| Field { name: name.into(), key: name.into(), decl };
     one(Shape::Object(Object::new(name, fields.into_iter().map(field).collect())))
 }
@@ -126,7 +134,7 @@ pub static USER_INFO: LazyLock<Decl> = LazyLock::new(|| {
         ("groups", list(text())),
         ("extra", map(list(text()))),
     ];
-    made("kubernetes.UserInfo", fields)
+    object("kubernetes.UserInfo", fields)
 });
 
 /// The `request` in match conditions of an authorization webhook: the spec of a SubjectAccessReview.
@@ -136,31 +144,31 @@ pub static ACCESS_REVIEW: LazyLock<Decl> = LazyLock::new(|| {
     let requirement = {
         let mut fields = texts(&["key", "operator"]);
         fields.push(("values", list(text())));
-        made("kubernetes.SelectorRequirement", fields)
+        object("kubernetes.SelectorRequirement", fields)
     };
     let selector = |name| {
         let fields = vec![("rawSelector", text()), ("requirements", list(requirement.clone()))];
-        made(name, fields)
+        object(name, fields)
     };
     let mut resource =
         texts(&["namespace", "verb", "group", "version", "resource", "subresource", "name"]);
     resource.push(("fieldSelector", selector("kubernetes.FieldSelectorAttributes")));
     resource.push(("labelSelector", selector("kubernetes.LabelSelectorAttributes")));
-    let path = made("kubernetes.NonResourceAttributes", texts(&["path", "verb"]));
+    let path = object("kubernetes.NonResourceAttributes", texts(&["path", "verb"]));
     let mut fields = texts(&["user", "uid"]);
     fields.extend([
-        ("resourceAttributes", made("kubernetes.ResourceAttributes", resource)),
+        ("resourceAttributes", object("kubernetes.ResourceAttributes", resource)),
         ("nonResourceAttributes", path),
         ("groups", list(text())),
         ("extra", map(list(text()))),
     ]);
-    made("kubernetes.SubjectAccessReviewSpec", fields)
+    object("kubernetes.SubjectAccessReviewSpec", fields)
 });
 
 /// The `request` of an AdmissionReview, without the objects.
 pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
     let texts = |name, fields: &[&'static str]| {
-        made(name, fields.iter().map(|field| (*field, text())).collect())
+        object(name, fields.iter().map(|field| (*field, text())).collect())
     };
     let kind = texts("kubernetes.GroupVersionKind", &["group", "version", "kind"]);
     let resource = texts("kubernetes.GroupVersionResource", &["group", "version", "resource"]);
@@ -178,7 +186,7 @@ pub static REQUEST: LazyLock<Decl> = LazyLock::new(|| {
         ("dryRun", one(Shape::Bool)),
         ("options", Decl::ANY),
     ];
-    made("kubernetes.AdmissionRequest", fields)
+    object("kubernetes.AdmissionRequest", fields)
 });
 
 /// The `namespaceObject` with the fields that upstream declares.
@@ -206,14 +214,14 @@ pub static NAMESPACE: LazyLock<Decl> = LazyLock::new(|| {
         ("finalizers", list(text())),
     ];
     let status = vec![
-        ("conditions", list(made("kubernetes.NamespaceCondition", condition))),
+        ("conditions", list(object("kubernetes.NamespaceCondition", condition))),
         ("phase", text()),
     ];
     let spec = vec![("finalizers", list(text()))];
     let fields = vec![
-        ("metadata", made("kubernetes.NamespaceMetadata", metadata)),
-        ("spec", made("kubernetes.NamespaceSpec", spec)),
-        ("status", made("kubernetes.NamespaceStatus", status)),
+        ("metadata", object("kubernetes.NamespaceMetadata", metadata)),
+        ("spec", object("kubernetes.NamespaceSpec", spec)),
+        ("status", object("kubernetes.NamespaceStatus", status)),
     ];
-    made("kubernetes.Namespace", fields)
+    object("kubernetes.Namespace", fields)
 });

@@ -1,11 +1,11 @@
-//! Validation rules for single fields, as tables of field paths and rules next to the kinds.
+//! Validation of single fields: tables of field paths and rules, which are next to the kinds, and functions.
 
-use std::{collections::HashSet, sync::LazyLock};
+use std::{collections::HashSet, net::IpAddr, sync::LazyLock};
 
-use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, validation};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Quantity, Tree as _, validation};
 use serde_json::{Map, Value};
 
-use crate::{meta::strings, pod::label_selector};
+use crate::meta::strings;
 
 /// A field path and its rule. `[]` after a name means every item of the list. Fields of absent parents are not checked.
 pub(crate) type FieldRule = (&'static str, Rule);
@@ -91,12 +91,12 @@ impl Rule {
             }
             Self::Text(_) if value.is_null() => {}
             Self::TextIfAny(_) if text().is_empty() => {}
-            Self::Text(judge) | Self::TextIfAny(judge) | Self::IsText(judge) => {
-                let found = judge(text()).into_iter();
+            Self::Text(validate) | Self::TextIfAny(validate) | Self::IsText(validate) => {
+                let found = validate(text()).into_iter();
                 errors.extend(found.map(|message| FieldError::invalid(path, text(), message)));
             }
             Self::Named(_) if text().is_empty() => errors.push(FieldError::required(path, "")),
-            Self::Named(judge) => Self::Text(*judge).check(value, path, errors),
+            Self::Named(validate) => Self::Text(*validate).check(value, path, errors),
             Self::Within(..) if value.is_null() => {}
             Self::Within(low, high, detail) | Self::IsWithin(low, high, detail) => {
                 let number = value.as_i64().unwrap_or_default();
@@ -104,9 +104,9 @@ impl Rule {
                     errors.push(FieldError::invalid(path, number, *detail));
                 }
             }
-            Self::Unique => unique(value, "", path, errors),
-            Self::UniqueBy(field) => unique(value, field, path, errors),
-            Self::Selector => label_selector(value, path, errors),
+            Self::Unique => validate_unique(value, "", path, errors),
+            Self::UniqueBy(field) => validate_unique(value, field, path, errors),
+            Self::Selector => validate_label_selector(value, path, errors),
             Self::Labels => errors.append(&mut validation::labels(&strings(value), path)),
             Self::Amount => {
                 if let Ok(amount) = Quantity::parse(text())
@@ -121,7 +121,7 @@ impl Rule {
 }
 
 /// Reports duplicate items of a list, or items with duplicate values of `field`.
-fn unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     let mut seen: HashSet<&Value> = HashSet::new();
     for (i, item) in list.as_array().into_iter().flatten().enumerate() {
         let (key, path) = match field {
@@ -131,6 +131,57 @@ fn unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(&path, key.clone()));
         }
+    }
+}
+
+/// Reports a missing required string.
+pub(crate) fn validate_present(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    if object.blank(field) {
+        errors.push(FieldError::required(&path.child(field), ""));
+    }
+}
+
+/// Reports a value outside a list. An empty value is reported as missing.
+pub(crate) fn validate_one_of(
+    object: &Value,
+    field: &str,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let (value, path) = (object.text(field), path.child(field));
+    if value.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else if !allowed.contains(&value) {
+        errors.push(FieldError::not_supported(&path, value, allowed));
+    }
+}
+
+/// Reports a value outside a list, for an optional field. An empty string is present only for pointer fields.
+pub(crate) fn validate_optional_one_of(
+    object: &Value,
+    field: &str,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    if let Some(value) = object.at(field).as_str()
+        && !allowed.contains(&value)
+    {
+        errors.push(FieldError::not_supported(&path.child(field), value, allowed));
+    }
+}
+
+/// Parses an IP address, or reports an error.
+pub(crate) fn check_ip(text: &str, path: &Path, errors: &mut ErrorList) -> Option<IpAddr> {
+    let ip = validation::ip(text);
+    ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
+}
+
+/// Validates a label selector in its JSON form. Null is valid.
+pub(crate) fn validate_label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {
+        errors.append(&mut selector.validate(path));
     }
 }
 

@@ -1,13 +1,16 @@
 //! Rules of Pods, and of the Pod templates in workloads. The tables of Pods are in `table::pods`.
 
 mod app_armor;
+mod claims;
 mod containers;
 mod defaults;
 mod image;
 mod isolation;
 mod label_keys;
+mod paths;
 mod placement;
 mod probes;
+mod references;
 mod resources;
 pub(crate) mod security;
 mod spec;
@@ -21,14 +24,14 @@ mod warnings;
 use api_meta::{ErrorList, FieldError, Path, Selector, Tree as _, Warnings};
 use serde_json::Value;
 
+pub(crate) use claims::check_volume_claim_spec;
 pub(crate) use defaults::template as template_defaults;
 pub use placement::check_node_affinity;
-pub(crate) use placement::{check_effect, check_toleration, label_selector, node_selector};
+pub(crate) use placement::{check_effect, check_toleration, validate_node_selector};
 pub(crate) use probes::check_port;
 pub(crate) use resources::{
-    amount, check_claim_resources, container_resource_name, is_standard, standard_or_qualified,
+    is_standard, validate_amount, validate_container_resource_name, validate_standard_or_qualified,
 };
-pub(crate) use spec::{check_ip, check_volume_claim_spec, none_or_one_of, one_of};
 pub(crate) use volumes::check_fields as check_volume_source;
 pub(crate) use warnings::OLD_VOLUMES;
 
@@ -162,16 +165,5 @@ pub(crate) fn check_template_restart(
     if !allowed.contains(&policy) {
         let path = path.child("spec").child("restartPolicy");
         errors.push(FieldError::not_supported(&path, policy, allowed));
-    }
-}
-
-/// Copies between `serviceAccountName` and its deprecated alias `serviceAccount`. Upstream stores both.
-pub(crate) fn mirror_service_account(spec: &mut Value) {
-    let (name, old) =
-        (spec.text("serviceAccountName").to_owned(), spec.text("serviceAccount").to_owned());
-    if !name.is_empty() {
-        spec.set("serviceAccount", name);
-    } else if !old.is_empty() {
-        spec.set("serviceAccountName", old);
     }
 }

@@ -77,7 +77,7 @@ fn claim(claim: &Value, usage: &mut Amounts) {
     let class = claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"]
         .as_str()
         .unwrap_or_else(|| claim.text("spec.storageClassName"));
-    let asked = quantity(claim.at("spec.resources.requests.storage"));
+    let requested = quantity(claim.at("spec.resources.requests.storage"));
     let mut add = |name: &str, amount| {
         usage.insert(name.to_owned(), amount);
         if !class.is_empty() {
@@ -85,10 +85,10 @@ fn claim(claim: &Value, usage: &mut Amounts) {
         }
     };
     add("persistentvolumeclaims", count(1));
-    if let Some(asked) = asked {
+    if let Some(requested) = requested {
         // A claim that is being resized counts the higher of the requested and the allocated size.
-        let given = quantity(claim.at("status.allocatedResources.storage"));
-        add("requests.storage", given.map_or(asked, |given| given.max(asked)));
+        let allocated = quantity(claim.at("status.allocatedResources.storage"));
+        add("requests.storage", allocated.map_or(requested, |allocated| allocated.max(requested)));
     }
 }
 

@@ -212,8 +212,8 @@ impl Strategy {
     /// Validates a new object.
     pub fn create_errors(&self, object: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check(object, self.name, namespaced);
-        self.finalizer_errors(object, &mut errors);
-        self.content_errors(object, &mut errors);
+        self.validate_finalizers(object, &mut errors);
+        self.validate_content(object, &mut errors);
         (self.check_create)(object, &mut errors);
         errors
     }
@@ -221,11 +221,11 @@ impl Strategy {
     /// Validates an update through the main endpoint.
     pub fn update_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
-        self.finalizer_errors(new, &mut errors);
+        self.validate_finalizers(new, &mut errors);
         // Ignore errors of unchanged content, which may be older than the rule.
         let mut found = ErrorList::new();
-        self.content_errors(new, &mut found);
-        if !found.is_empty() && content_unchanged(new, old) {
+        self.validate_content(new, &mut found);
+        if !found.is_empty() && has_same_content(new, old) {
             found.clear();
         }
         errors.append(&mut found);
@@ -233,14 +233,14 @@ impl Strategy {
         errors
     }
 
-    fn finalizer_errors(&self, object: &Value, errors: &mut ErrorList) {
+    fn validate_finalizers(&self, object: &Value, errors: &mut ErrorList) {
         if self.owned_finalizers {
             let path = Path::new("metadata").child("finalizers");
             meta::check_finalizer_owners(object, &path, errors);
         }
     }
 
-    fn content_errors(&self, object: &Value, errors: &mut ErrorList) {
+    fn validate_content(&self, object: &Value, errors: &mut ErrorList) {
         (self.check)(object, errors);
         fields::check(object, self.fields, &Path::new(""), errors);
     }
@@ -310,7 +310,7 @@ impl Strategy {
     }
 
     fn count_generation(&self, new: &mut Value, old: &Value) {
-        if self.generation && !content_unchanged(new, old) {
+        if self.generation && !has_same_content(new, old) {
             new.set("metadata.generation", old.int("metadata.generation") + 1);
         }
     }
@@ -343,7 +343,7 @@ fn is_not_content(name: &str) -> bool {
 }
 
 /// Reports whether two objects differ only in metadata and status.
-fn content_unchanged(new: &Value, old: &Value) -> bool {
+fn has_same_content(new: &Value, old: &Value) -> bool {
     let (Value::Object(new), Value::Object(old)) = (new, old) else { return new == old };
     meta::same_members(new, old, &is_not_content)
 }

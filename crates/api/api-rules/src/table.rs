@@ -5,6 +5,7 @@
 
 mod batch;
 mod cluster;
+mod column;
 mod core;
 mod events;
 mod format;
@@ -18,63 +19,17 @@ mod workloads;
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use api_meta::{Timestamp, Tree as _};
-use serde::Serialize;
-use serde_json::{Value, json};
+use api_meta::Timestamp;
+use serde_json::Value;
 
-/// A column of a table, as in the API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Column {
-    /// The title.
-    pub name: &'static str,
-    /// The OpenAPI type of the cells.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The OpenAPI format of the cells; may be empty.
-    pub format: &'static str,
-    /// The description, which is upstream's.
-    pub description: &'static str,
-    /// The priority. Columns above 0 show only in wide output.
-    pub priority: i32,
-}
-
-impl Column {
-    const fn of(name: &'static str, kind: &'static str, format: &'static str) -> Self {
-        Self { name, kind, format, description: "", priority: 0 }
-    }
-
-    const fn wide(mut self) -> Self {
-        self.priority = 1;
-        self
-    }
-}
-
-const NAME: Column = Column::of("Name", "string", "name");
-const AGE: Column = text("Age");
-
-const fn text(name: &'static str) -> Column {
-    Column::of(name, "string", "")
-}
-
-const fn integer(name: &'static str) -> Column {
-    Column::of(name, "integer", "")
-}
-
-const fn boolean(name: &'static str) -> Column {
-    Column::of(name, "boolean", "")
-}
-
-/// The table of a kind. The cell function gets the object and the current time.
-pub(crate) struct Table {
-    columns: &'static [Column],
-    cells: fn(&Value, Timestamp) -> Vec<Value>,
-}
+pub use column::Column;
+use column::{AGED, DEFAULT, Table};
 
 /// Returns the columns of a resource's table, with their descriptions.
 pub fn columns(group: &str, resource: &str) -> Vec<Column> {
     let describe = |column: &Column| {
-        let own = format!("{}@{group}/{resource}", column.name);
-        let found = DESCRIPTIONS.get(own.as_str()).or_else(|| DESCRIPTIONS.get(column.name));
+        let key = format!("{}@{group}/{resource}", column.name);
+        let found = DESCRIPTIONS.get(key.as_str()).or_else(|| DESCRIPTIONS.get(column.name));
         Column { description: found.map_or("", String::as_str), ..column.clone() }
     };
     table(group, resource).columns.iter().map(describe).collect()
@@ -94,16 +49,6 @@ static DESCRIPTIONS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
 pub fn cells(group: &str, resource: &str, object: &Value, now: Timestamp) -> Vec<Value> {
     (table(group, resource).cells)(object, now)
 }
-
-/// The table of kinds without one of their own.
-static DEFAULT: Table = Table {
-    columns: &[NAME, Column::of("Created At", "date", "")],
-    cells: |object, _| vec![name(object), object.at("metadata.creationTimestamp").clone()],
-};
-
-/// The table of kinds with only a name and an age.
-static AGED: Table =
-    Table { columns: &[NAME, AGE], cells: |object, now| vec![name(object), age(object, now)] };
 
 fn table(group: &str, resource: &str) -> &'static Table {
     match (group, resource) {
@@ -158,12 +103,4 @@ fn table(group: &str, resource: &str) -> &'static Table {
         ("storage.k8s.io", "volumeattributesclasses") => &storage::ATTRIBUTES_CLASSES,
         _ => &DEFAULT,
     }
-}
-
-fn name(object: &Value) -> Value {
-    json!(object.name())
-}
-
-fn age(object: &Value, now: Timestamp) -> Value {
-    json!(format::since(object.text("metadata.creationTimestamp"), now))
 }

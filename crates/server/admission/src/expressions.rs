@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use api_meta::GroupResource;
-use api_rules::expressions::{NAMESPACE, REQUEST};
+use api_rules::expressions::{ExpressionError, NAMESPACE, REQUEST};
 use cel::{
     Activation, AuthorizerContext, Composition, EvalError, Limits, Opaque, PER_CALL_LIMIT, Program,
     Value as Cel,
@@ -30,7 +30,7 @@ const VARIABLES: usize = 7;
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) text: String,
-    pub(crate) program: Result<Program, String>,
+    pub(crate) program: Result<Program, ExpressionError>,
 }
 
 /// The variables of a request that expressions can read.

@@ -8,6 +8,8 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use cel::{Decl, Env, Field, Object, Program, Shape, Type};
 use serde_json::Value;
 
+use super::ExpressionError;
+
 /// The cost limit of one evaluation, estimated and actual (`CELSelectorExpressionMaxCost`).
 pub const MAX_COST: u64 = 1_000_000;
 /// The maximum length of an expression (`CELSelectorExpressionMaxLength`).
@@ -46,13 +48,12 @@ pub fn device() -> &'static Arc<Object> {
     &environment().1
 }
 
-/// Compiles a selector. The error is in upstream's words.
-pub fn compile(text: &str) -> Result<Program, String> {
-    let compiled = Program::compile(&environment().0, text);
-    let program = compiled.map_err(|issues| format!("compilation failed: {issues}"))?;
+/// Compiles a selector.
+pub fn compile(text: &str) -> Result<Program, ExpressionError> {
+    let program = Program::compile(&environment().0, text).map_err(ExpressionError::Compilation)?;
     match program.result() {
         Type::Bool | Type::Dyn => Ok(program),
-        other => Err(format!("must evaluate to bool or the unknown type, not {}", other.name())),
+        other => Err(ExpressionError::SelectorType(other.name().to_owned())),
     }
 }
 
@@ -70,17 +71,17 @@ pub(crate) fn check_selectors(owner: &Value, path: &Path, errors: &mut ErrorList
                 errors.push(FieldError::required(&path.child("expression"), ""));
             }
             None => errors.push(FieldError::required(&path, "")),
-            Some(text) => errors.extend(wrong(text, &path.child("expression"))),
+            Some(text) => errors.extend(expression_error(text, &path.child("expression"))),
         }
     }
 }
 
-fn wrong(text: &str, path: &Path) -> Option<FieldError> {
+fn expression_error(text: &str, path: &Path) -> Option<FieldError> {
     if text.len() > MAX_LENGTH {
         return Some(FieldError::too_long(path, MAX_LENGTH));
     }
     match compile(text) {
-        Err(why) => Some(FieldError::invalid(path, text, why)),
+        Err(error) => Some(FieldError::invalid(path, text, error.to_string())),
         Ok(program) if program.estimate().max > MAX_COST => {
             Some(FieldError::forbidden(path, "too complex, exceeds cost limit"))
         }

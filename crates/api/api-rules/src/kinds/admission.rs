@@ -9,9 +9,9 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, OneOf, Required, Selector},
+        validate_one_of,
     },
-    kinds::policies::match_conditions,
-    pod::one_of,
+    kinds::policies::validate_match_conditions,
     strategy::Strategy,
 };
 
@@ -57,7 +57,7 @@ fn check_conditions(configuration: &Value, old: Option<&Value>, errors: &mut Err
         return;
     }
     for (i, webhook) in webhooks.iter().enumerate() {
-        match_conditions(webhook, false, &Path::new("webhooks").index(i), errors);
+        validate_match_conditions(webhook, false, &Path::new("webhooks").index(i), errors);
     }
 }
 
@@ -86,9 +86,9 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
             "must include at least one of v1, v1beta1",
         ));
     }
-    one_of(webhook, "failurePolicy", &["Fail", "Ignore"], path, errors);
-    one_of(webhook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
-    one_of(webhook, "sideEffects", &["None", "NoneOnDryRun"], path, errors);
+    validate_one_of(webhook, "failurePolicy", &["Fail", "Ignore"], path, errors);
+    validate_one_of(webhook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    validate_one_of(webhook, "sideEffects", &["None", "NoneOnDryRun"], path, errors);
     let seconds = webhook.int("timeoutSeconds");
     if !(1..=30).contains(&seconds) {
         let detail = "the timeout value must be between 1 and 30 seconds";
@@ -143,13 +143,13 @@ pub(super) fn check_client(client: &Value, path: &Path, errors: &mut ErrorList) 
             let detail = format!("host must be specified; {FORM}");
             errors.push(FieldError::invalid(&path, "", detail));
         }
-        for (part, what) in [
+        for (part, part_name) in [
             (user, "user information is"),
             (fragment, "fragments are"),
             (query, "query parameters are"),
         ] {
             if !part.is_empty() {
-                let detail = format!("{what} not permitted in the URL");
+                let detail = format!("{part_name} not permitted in the URL");
                 errors.push(FieldError::invalid(&path, part, detail));
             }
         }

@@ -115,7 +115,7 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path, errors: &mut Er
         errors.push(FieldError::required(&path.child("name"), ""));
     }
     let group = subject.text("apiGroup");
-    let wanted = match subject.text("kind") {
+    let expected = match subject.text("kind") {
         "ServiceAccount" => {
             for message in validation::dns1123_subdomain(subject.text("name")) {
                 if !subject.blank("name") {
@@ -135,7 +135,7 @@ fn check_subject(subject: &Value, namespaced: bool, path: &Path, errors: &mut Er
             return;
         }
     };
-    if group != wanted {
-        errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[wanted]));
+    if group != expected {
+        errors.push(FieldError::not_supported(&path.child("apiGroup"), group, &[expected]));
     }
 }

@@ -10,12 +10,10 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, IsText, Required, Unique},
+        validate_one_of, validate_optional_one_of,
     },
     meta::{at_least_zero, check_immutable, check_not_negative},
-    pod::{
-        check_template, check_template_restart, none_or_one_of, one_of, template_defaults,
-        workload_warnings,
-    },
+    pod::{check_template, check_template_restart, template_defaults, workload_warnings},
     strategy::Strategy,
 };
 
@@ -187,13 +185,13 @@ fn check_job_spec(
     ] {
         check_not_negative(spec, field, path, errors);
     }
-    none_or_one_of(spec, "completionMode", &["Indexed", "NonIndexed"], path, errors);
+    validate_optional_one_of(spec, "completionMode", &["Indexed", "NonIndexed"], path, errors);
     let replacements = if spec.has("podFailurePolicy") {
         &["Failed"][..]
     } else {
         &["Failed", "TerminatingOrFailed"]
     };
-    none_or_one_of(spec, "podReplacementPolicy", replacements, path, errors);
+    validate_optional_one_of(spec, "podReplacementPolicy", replacements, path, errors);
     crate::fields::check(spec, JOB_SPEC, path, errors);
     check_indexes(spec, path, errors);
     check_failure_policy(spec, path, errors);
@@ -243,17 +241,17 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     for (i, rule) in spec.items("successPolicy.rules").iter().enumerate() {
         let path = path.child("successPolicy").child("rules").index(i);
-        let given = rule.at("succeededIndexes").as_str();
-        if given.is_none() && !rule.has("succeededCount") {
+        let indexes = rule.at("succeededIndexes").as_str();
+        if indexes.is_none() && !rule.has("succeededCount") {
             let detail = "at least one of succeededCount or succeededIndexes must be specified";
             errors.push(FieldError::required(&path, detail));
         }
         let mut most = completions;
-        if let Some(text) = given {
+        if let Some(text) = indexes {
             match count_indexes(text, completions) {
                 Ok(count) => most = count,
-                Err(detail) => {
-                    let detail = format!("error parsing succeededIndexes: {detail}");
+                Err(error) => {
+                    let detail = format!("error parsing succeededIndexes: {error}");
                     errors.push(FieldError::invalid(&path.child("succeededIndexes"), text, detail));
                 }
             }
@@ -264,7 +262,7 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(at_least_zero(&path, count));
         }
         if count > most {
-            let detail = match given {
+            let detail = match indexes {
                 Some(_) => format!(
                     "must be less than or equal to {most} (the number of indexes in the specified \
                     succeededIndexes field)"
@@ -278,14 +276,23 @@ fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// The error for an invalid list of indexes, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum IndexError {
+    #[error("cannot convert string to integer for index: {0:?}")]
+    Number(String),
+    #[error("too large index: {0:?}")]
+    TooLarge(String),
+    #[error("non-increasing order, previous: {previous}, current: {current}")]
+    Order { previous: i64, current: i64 },
+}
+
 /// Returns the number of indexes in a list such as `1,3-5`.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+fn count_indexes(text: &str, completions: i64) -> Result<i64, IndexError> {
     let number = |text: &str| {
-        let index = text
-            .parse::<i64>()
-            .map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        let index = text.parse::<i64>().map_err(|_| IndexError::Number(text.to_owned()))?;
         if index >= completions {
-            return Err(format!("too large index: {text:?}"));
+            return Err(IndexError::TooLarge(text.to_owned()));
         }
         Ok(index)
     };
@@ -294,7 +301,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
         let (low, high) = (number(low)?, number(high)?);
         if low > high || low <= last {
-            return Err(format!("non-increasing order, previous: {last}, current: {low}"));
+            return Err(IndexError::Order { previous: last, current: low });
         }
         (count, last) = (count + high - low + 1, high);
     }
@@ -309,7 +316,13 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
         .collect();
     for (i, rule) in spec.items("podFailurePolicy.rules").iter().enumerate() {
         let path = path.child("podFailurePolicy").child("rules").index(i);
-        go_enum(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], &path, errors);
+        validate_go_enum(
+            rule,
+            "action",
+            &["Count", "FailIndex", "FailJob", "Ignore"],
+            &path,
+            errors,
+        );
         if rule.text("action") == "FailIndex" && !spec.has("backoffLimitPerIndex") {
             let detail = "requires the backoffLimitPerIndex to be set";
             errors.push(FieldError::invalid(&path.child("action"), "FailIndex", detail));
@@ -323,7 +336,7 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
                     "must be one of the container or initContainer names in the pod template";
                 errors.push(FieldError::invalid(&codes_path.child("containerName"), name, detail));
             }
-            go_enum(codes, "operator", &["In", "NotIn"], &codes_path, errors);
+            validate_go_enum(codes, "operator", &["In", "NotIn"], &codes_path, errors);
             let (values, path) = (codes.items("values"), codes_path.child("values"));
             if values.is_empty() {
                 let detail = "at least one value is required";
@@ -352,13 +365,19 @@ fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates an enum field whose absence upstream reports with a Go-formatted list.
-fn go_enum(object: &Value, field: &str, allowed: &[&str], path: &Path, errors: &mut ErrorList) {
+fn validate_go_enum(
+    object: &Value,
+    field: &str,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     if object.blank(field) {
         let list: Vec<String> = allowed.iter().map(|word| format!("{word:?}")).collect();
         let detail = format!("valid values: [{}]", list.join(" "));
         errors.push(FieldError::required(&path.child(field), detail));
     } else {
-        one_of(object, field, allowed, path, errors);
+        validate_one_of(object, field, allowed, path, errors);
     }
 }
 
@@ -403,18 +422,16 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
             schedule,
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
         ));
-    } else if let Err(detail) = Schedule::parse(schedule, Zone::UTC) {
-        errors.push(FieldError::invalid(&schedule_path, schedule, detail));
+    } else if let Err(error) = Schedule::parse(schedule, Zone::UTC) {
+        errors.push(FieldError::invalid(&schedule_path, schedule, error.to_string()));
     }
     for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"]
     {
         check_not_negative(spec, field, &path, errors);
     }
-    one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
-    if let Some(zone) = spec.at("timeZone").as_str()
-        && let Err(detail) = check_time_zone(zone)
-    {
-        errors.push(FieldError::invalid(&path.child("timeZone"), zone, detail));
+    validate_one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
+    if let Some(zone) = spec.at("timeZone").as_str() {
+        check_time_zone(zone, &path.child("timeZone"), errors);
     }
     let template = path.child("jobTemplate").child("spec");
     check_job_spec(spec.at("jobTemplate.spec"), None, &template, errors);
@@ -428,15 +445,45 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates a time zone name. `Local` would mean a different zone on each machine.
-fn check_time_zone(zone: &str) -> Result<(), String> {
-    if zone.is_empty() {
-        Err("timeZone must be nil or non-empty string".into())
+fn check_time_zone(zone: &str, path: &Path, errors: &mut ErrorList) {
+    let detail = if zone.is_empty() {
+        "timeZone must be nil or non-empty string".to_owned()
     } else if zone.to_lowercase().contains("local") {
-        Err("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-            .into())
+        "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+            .to_owned()
     } else if Zone::named(zone).is_none() {
-        Err(format!("unknown time zone {zone}"))
+        format!("unknown time zone {zone}")
     } else {
-        Ok(())
+        return;
+    };
+    errors.push(FieldError::invalid(path, zone, detail));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::kinds::tests::errors;
+
+    #[test]
+    fn rejects_local_time_zone() {
+        let of = |zone: &str| {
+            let cron = json!({"spec": {"schedule": "0 3 * * *", "timeZone": zone, "jobTemplate": {"spec": {"template":
+                {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}}}});
+            errors("batch", "cronjobs", cron)
+        };
+        for zone in ["UTC", "Europe/Paris", "Etc/GMT+3"] {
+            assert_eq!(of(zone), "[]", "{zone}");
+        }
+        for (zone, cause) in [
+            ("", "timeZone must be nil or non-empty string"),
+            (
+                "Local",
+                "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+            ),
+            ("Europe/Nowhere", "unknown time zone Europe/Nowhere"),
+        ] {
+            assert_eq!(of(zone), format!("spec.timeZone: Invalid value: {zone:?}: {cause}"));
+        }
     }
 }

@@ -181,6 +181,10 @@ mod tests {
     use pki::{AltName, Key, KeyAlgorithm, Subject};
 
     use super::*;
+    use crate::kinds::{
+        strategy,
+        tests::{NOW, made},
+    };
 
     #[test]
     fn rejects_ambiguous_requests_to_built_in_signers() {
@@ -225,5 +229,27 @@ mod tests {
         ] {
             assert_eq!(errors(signer, &pem), wanted);
         }
+    }
+
+    #[test]
+    fn approval_changes_conditions_and_annotations_only() {
+        let group = "certificates.k8s.io";
+        let old = made(
+            group,
+            "certificatesigningrequests",
+            json!({"spec": {"signerName": "a.b/c", "request": "", "usages": ["any"]}}),
+        );
+        let mut new = old.clone();
+        new["metadata"]["annotations"] = json!({"a": "b"});
+        new["spec"]["signerName"] = json!("x.y/z");
+        new["status"] =
+            json!({"certificate": "eA==", "conditions": [{"type": "Approved", "status": "True"}]});
+        let strategy = strategy(group, "certificatesigningrequests");
+        strategy.prepare_subresource("approval", &mut new, &old, NOW).unwrap();
+        assert_eq!(new["metadata"]["annotations"], json!({"a": "b"}));
+        assert_eq!(new["spec"], old["spec"]);
+        let status = new["status"].as_object().unwrap();
+        assert_eq!(status.keys().collect::<Vec<_>>(), ["conditions"]);
+        assert_eq!(new["status"]["conditions"][0]["lastUpdateTime"], NOW);
     }
 }

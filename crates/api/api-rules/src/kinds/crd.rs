@@ -10,10 +10,10 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{IsText, IsWithin, Required, TextIfAny, Within},
+        validate_one_of,
     },
     kinds::admission::check_client,
     meta::NameRule,
-    pod::one_of,
     strategy::{Cleanup, Strategy},
 };
 
@@ -86,8 +86,8 @@ fn store_version(crd: &mut Value) {
 
 fn check(crd: &Value, errors: &mut ErrorList) {
     let (spec, path) = (crd.at("spec"), Path::new("spec"));
-    let wanted = format!("{}.{}", spec.text("names.plural"), spec.text("group"));
-    if crd.name() != wanted {
+    let expected = format!("{}.{}", spec.text("names.plural"), spec.text("group"));
+    if crd.name() != expected {
         errors.push(FieldError::invalid(
             &Path::new("metadata").child("name"),
             crd.name(),
@@ -106,7 +106,7 @@ fn check(crd: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(&path.child("group"), group, detail));
         }
     }
-    one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    validate_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
     if spec.flag("preserveUnknownFields") {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
             spec.versions[*].schema instead";
@@ -120,7 +120,7 @@ fn check(crd: &Value, errors: &mut ErrorList) {
         let path = Path::new("metadata").child("annotations").key(APPROVED);
         errors.push(match crd.at("metadata.annotations")[APPROVED].as_str() {
             None | Some("") => FieldError::required(&path, message),
-            Some(given) => FieldError::invalid(&path, given, message),
+            Some(value) => FieldError::invalid(&path, value, message),
         });
     }
 }
@@ -134,7 +134,7 @@ fn check_conversion(conversion: &Value, path: &Path, errors: &mut ErrorList) {
     if conversion.blank("strategy") {
         return;
     }
-    one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
+    validate_one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
     if conversion.text("strategy") != "Webhook" {
         let detail = "should not be set when strategy is not set to Webhook";
         if !config.is_null() {
@@ -195,9 +195,9 @@ pub fn api_approval(crd: &Value) -> Option<(bool, &'static str, String)> {
     if !ours.iter().any(|o| group == *o || group.ends_with(&format!(".{o}"))) {
         return None;
     }
-    let given = crd.at("metadata.annotations")[APPROVED].as_str().unwrap_or_default();
-    let host = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://"));
-    Some(match (given, host) {
+    let annotation = crd.at("metadata.annotations")[APPROVED].as_str().unwrap_or_default();
+    let host = annotation.strip_prefix("https://").or_else(|| annotation.strip_prefix("http://"));
+    Some(match (annotation, host) {
         ("", _) => {
             let message = format!(
                 "protected groups must have approval annotation {APPROVED:?}, see {APPROVAL}"
@@ -205,10 +205,10 @@ pub fn api_approval(crd: &Value) -> Option<(bool, &'static str, String)> {
             (false, "MissingAnnotation", message)
         }
         (_, Some(rest)) if !rest.is_empty() && !rest.starts_with('/') => {
-            (true, "ApprovedAnnotation", format!("approved in {given}"))
+            (true, "ApprovedAnnotation", format!("approved in {annotation}"))
         }
-        _ if given.starts_with("unapproved") => {
-            (false, "UnapprovedAnnotation", format!("not approved: {given:?}"))
+        _ if annotation.starts_with("unapproved") => {
+            (false, "UnapprovedAnnotation", format!("not approved: {annotation:?}"))
         }
         _ => {
             let message = format!(
@@ -333,14 +333,14 @@ fn check_parts(
     if let Some(path) = paths.path(index, "selectableFields") {
         let mut seen = HashSet::new();
         for (i, field) in version.items("selectableFields").iter().enumerate() {
-            let (path, given) = (path.index(i).child("jsonPath"), field.text("jsonPath"));
-            let is_repeated = !seen.insert(given);
-            if given.is_empty() {
+            let (path, json_path) = (path.index(i).child("jsonPath"), field.text("jsonPath"));
+            let is_repeated = !seen.insert(json_path);
+            if json_path.is_empty() {
                 errors.push(FieldError::required(&path, ""));
             } else if is_repeated {
-                errors.push(FieldError::duplicate(&path, given));
+                errors.push(FieldError::duplicate(&path, json_path));
             } else if version.has("schema.openAPIV3Schema") {
-                let wrong = match field_of(version.at("schema.openAPIV3Schema"), given) {
+                let wrong = match field_of(version.at("schema.openAPIV3Schema"), json_path) {
                     None => Some("is an invalid path: does not refer to a valid field"),
                     Some(field) if !SELECTABLE.contains(&field.text("type")) => Some(
                         "must point to a field of type string, boolean or integer. Enum string fields \
@@ -348,7 +348,7 @@ fn check_parts(
                     ),
                     Some(_) => None,
                 };
-                errors.extend(wrong.map(|detail| FieldError::invalid(&path, given, detail)));
+                errors.extend(wrong.map(|detail| FieldError::invalid(&path, json_path, detail)));
             }
         }
     }
@@ -371,37 +371,37 @@ fn check_column(column: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(FieldError::required(&path.child("name"), ""));
     }
     for (field, allowed) in [("type", &COLUMN_TYPES[..]), ("format", &COLUMN_FORMATS)] {
-        let (given, path) = (column.text(field), path.child(field));
+        let (text, path) = (column.text(field), path.child(field));
         let detail = format!("must be one of {}", allowed.join(","));
-        if given.is_empty() {
+        if text.is_empty() {
             if field == "type" {
                 errors.push(FieldError::required(&path, detail));
             }
-        } else if !allowed.contains(&given) {
-            errors.push(FieldError::invalid(&path, given, detail));
+        } else if !allowed.contains(&text) {
+            errors.push(FieldError::invalid(&path, text, detail));
         }
     }
-    let (given, path) = (column.text("jsonPath"), path.child("JSONPath"));
-    if given.is_empty() {
+    let (json_path, path) = (column.text("jsonPath"), path.child("JSONPath"));
+    if json_path.is_empty() {
         errors.push(FieldError::required(&path, ""));
-    } else if !given.starts_with('.') {
+    } else if !json_path.starts_with('.') {
         let detail = "must be a simple json path starting with .";
-        errors.push(FieldError::invalid(&path, given, detail));
+        errors.push(FieldError::invalid(&path, json_path, detail));
     }
 }
 
 fn check_scale_path(scale: &Value, field: &str, root: &str, path: &Path, errors: &mut ErrorList) {
-    let given = scale.text(field);
-    if given.is_empty() {
+    let json_path = scale.text(field);
+    if json_path.is_empty() {
         if field != "labelSelectorPath" {
             errors.push(FieldError::required(path, ""));
         }
-    } else if !given.starts_with('.') || given[1..].split('.').any(str::is_empty) {
+    } else if !json_path.starts_with('.') || json_path[1..].split('.').any(str::is_empty) {
         let detail = "must be a simple json path starting with .";
-        errors.push(FieldError::invalid(path, given, detail));
-    } else if !given.starts_with(root) {
+        errors.push(FieldError::invalid(path, json_path, detail));
+    } else if !json_path.starts_with(root) {
         let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
-        errors.push(FieldError::invalid(path, given, detail));
+        errors.push(FieldError::invalid(path, json_path, detail));
     }
 }
 
@@ -467,12 +467,12 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
     },
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));
-        let wanted = format!("{version}.{group}");
-        if service.name() != wanted {
+        let expected = format!("{version}.{group}");
+        if service.name() != expected {
             errors.push(FieldError::invalid(
                 &Path::new("metadata").child("name"),
                 service.name(),
-                format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
+                format!("must be `spec.version+\".\"+spec.group`: {expected:?}"),
             ));
         }
         let (spec, path) = (service.at("spec"), Path::new("spec"));
@@ -517,3 +517,6 @@ const SERVICE_FIELDS: &[FieldRule] = &[
         Within(1, 65535, "port is not valid: must be between 1 and 65535, inclusive"),
     ),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -62,14 +62,14 @@ pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
 /// `default` or `kube-system`.
 fn check_namespace(event: &Value, errors: &mut ErrorList) {
     let of_object = field(event, OBJECT).text("namespace");
-    let own = event.namespace();
+    let namespace = event.namespace();
     let is_new = !is_empty(event.at("eventTime"));
     let fits = match of_object {
-        "" if is_new => matches!(own, "default" | "kube-system"),
-        "" => matches!(own, "default" | "kube-system" | ""),
+        "" if is_new => matches!(namespace, "default" | "kube-system"),
+        "" => matches!(namespace, "default" | "kube-system" | ""),
         // The new rules do not restrict the namespace of an Event for a namespaced object.
         _ if is_new => true,
-        other => other == own,
+        other => other == namespace,
     };
     if !fits {
         let path = Path::new("involvedObject").child("namespace");

@@ -7,8 +7,8 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, Named, Required, TextIfAny, Within},
+        validate_one_of,
     },
-    pod::one_of,
     strategy::Strategy,
 };
 
@@ -163,7 +163,7 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
     },
     check: |level, errors| {
         let (spec, path) = (level.at("spec"), Path::new("spec"));
-        one_of(spec, "type", &["Exempt", "Limited"], &path, errors);
+        validate_one_of(spec, "type", &["Exempt", "Limited"], &path, errors);
         let limited = path.child("limited");
         if spec.text("type") == "Limited" && !spec.has("limited") {
             let detail = "must not be empty when type is Limited";

@@ -10,9 +10,10 @@ use crate::{
     fields::{
         FieldRule,
         Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
+        check_ip, validate_label_selector, validate_one_of, validate_optional_one_of,
     },
     meta::{NameRule, check_immutable, immutable},
-    pod::{check_ip, check_port, label_selector, none_or_one_of, one_of},
+    pod::check_port,
     strategy::Strategy,
     warnings,
 };
@@ -49,7 +50,7 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
                         message,
                     ));
                 }
-                one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+                validate_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
             }
         }
     },
@@ -84,7 +85,7 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
     generation: true,
     check: |slice, errors| {
         let types = ["FQDN", "IPv4", "IPv6"];
-        one_of(slice, "addressType", &types, &Path::new(""), errors);
+        validate_one_of(slice, "addressType", &types, &Path::new(""), errors);
         let path = Path::new("endpoints");
         if slice.items("endpoints").len() > 1000 {
             errors.push(FieldError::too_many(&path, slice.items("endpoints").len(), 1000));
@@ -249,7 +250,7 @@ fn check_ingress(ingress: &Value, errors: &mut ErrorList) {
                 let detail = "pathType must be specified";
                 errors.push(FieldError::required(&path.child("pathType"), detail));
             } else {
-                one_of(entry, "pathType", &types, &path, errors);
+                validate_one_of(entry, "pathType", &types, &path, errors);
             }
             let text = entry.text("path");
             let strict = matches!(entry.text("pathType"), "Exact" | "Prefix");
@@ -382,7 +383,7 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
     },
     check: |policy, errors| {
         let (spec, path) = (policy.at("spec"), Path::new("spec"));
-        label_selector(spec.at("podSelector"), &path.child("podSelector"), errors);
+        validate_label_selector(spec.at("podSelector"), &path.child("podSelector"), errors);
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
             for (i, rule) in spec.items(direction).iter().enumerate() {
                 let path = path.child(direction).index(i);
@@ -428,7 +429,7 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
 };
 
 fn check_policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
-    none_or_one_of(port, "protocol", &["TCP", "UDP", "SCTP"], path, errors);
+    validate_optional_one_of(port, "protocol", &["TCP", "UDP", "SCTP"], path, errors);
     if port.has("port") {
         check_port(port.at("port"), &path.child("port"), errors);
     }
@@ -460,8 +461,8 @@ fn check_policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 fn check_peer(peer: &Value, path: &Path, errors: &mut ErrorList) {
-    label_selector(peer.at("podSelector"), &path.child("podSelector"), errors);
-    label_selector(peer.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
+    validate_label_selector(peer.at("podSelector"), &path.child("podSelector"), errors);
+    validate_label_selector(peer.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
     let selects = peer.has("podSelector") || peer.has("namespaceSelector");
     if !peer.has("ipBlock") {
         if !selects {
@@ -526,12 +527,12 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
             }
         }
     },
-    check_update: check_ranges_kept,
+    check_update: check_ranges,
     ..Strategy::PLAIN
 };
 
 /// Reports changed IP ranges. A range of the other IP family may be added, to make a cluster dual-stack.
-fn check_ranges_kept(new: &Value, old: &Value, errors: &mut ErrorList) {
+fn check_ranges(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("cidrs");
     let (before, after) = (old.items("spec.cidrs"), new.items("spec.cidrs"));
     if after.len() < before.len() {

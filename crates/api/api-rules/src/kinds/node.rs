@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     fields::Rule::Labels,
     meta::check_immutable,
-    pod::{amount, check_effect, check_toleration, container_resource_name},
+    pod::{check_effect, check_toleration, validate_amount, validate_container_resource_name},
     strategy::Strategy,
     warnings,
 };
@@ -66,7 +66,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
     }
     for list in ["capacity", "allocatable"] {
         for (name, value) in node.pairs(&format!("status.{list}")) {
-            amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
+            validate_amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
         }
     }
     let cidrs = node.items("spec.podCIDRs");
@@ -114,8 +114,8 @@ pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
         }
         for (name, value) in class.pairs("overhead.podFixed") {
             let path = Path::new("overhead").child("limits").key(name);
-            container_resource_name(name, &path, errors);
-            amount(value, name, &path, errors);
+            validate_container_resource_name(name, &path, errors);
+            validate_amount(value, name, &path, errors);
         }
         let tolerations = class.items("scheduling.tolerations");
         for (i, toleration) in tolerations.iter().enumerate() {

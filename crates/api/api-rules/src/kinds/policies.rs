@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     expressions::{ResultType, Scope},
-    pod::{label_selector, one_of},
+    fields::{validate_label_selector, validate_one_of},
     strategy::Strategy,
 };
 
@@ -57,7 +57,7 @@ const MUTABLE: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 /// Validates the fields that both kinds of policies have.
 fn check_policy(spec: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
-    one_of(spec, "failurePolicy", &["Fail", "Ignore"], &path, errors);
+    validate_one_of(spec, "failurePolicy", &["Fail", "Ignore"], &path, errors);
     if spec.has("paramKind") {
         check_param_kind(spec.at("paramKind"), &path.child("paramKind"), errors);
     }
@@ -106,10 +106,10 @@ fn check_param_kind(kind: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Validates the MatchResources of a policy or binding.
 fn check_match(resources: &Value, path: &Path, errors: &mut ErrorList) {
-    one_of(resources, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    validate_one_of(resources, "matchPolicy", &["Equivalent", "Exact"], path, errors);
     for selector in ["namespaceSelector", "objectSelector"] {
         if resources.has(selector) {
-            label_selector(resources.at(selector), &path.child(selector), errors);
+            validate_label_selector(resources.at(selector), &path.child(selector), errors);
         } else {
             errors.push(FieldError::required(&path.child(selector), ""));
         }
@@ -137,7 +137,7 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
         if list.is_empty() {
             errors.push(FieldError::required(&path, ""));
         }
-        only_star(rule, field, word, &path, errors);
+        validate_only_star(rule, field, word, &path, errors);
         let empty = list.iter().enumerate().filter(|(_, item)| field != "apiGroups" && *item == "");
         errors.extend(empty.map(|(i, _)| FieldError::required(&path.index(i), "")));
     }
@@ -150,7 +150,7 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn only_star(rule: &Value, field: &str, word: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_only_star(rule: &Value, field: &str, word: &str, path: &Path, errors: &mut ErrorList) {
     let list = rule.items(field);
     if list.len() > 1 && list.iter().any(|item| item == "*") {
         let detail = format!("if '*' is present, must not specify other {word}");
@@ -163,7 +163,7 @@ fn check_operations(rule: &Value, path: &Path, errors: &mut ErrorList) {
     if list.is_empty() {
         errors.push(FieldError::required(&path, ""));
     }
-    only_star(rule, "operations", "operations", &path, errors);
+    validate_only_star(rule, "operations", "operations", &path, errors);
     for (i, operation) in list.iter().filter_map(Value::as_str).enumerate() {
         if !OPERATIONS.contains(&operation) {
             errors.push(FieldError::not_supported(&path.index(i), operation, &OPERATIONS));
@@ -177,19 +177,19 @@ fn check_resources(rule: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(FieldError::required(path, ""));
     }
     let (mut with_all, mut of_all) = (HashSet::new(), HashSet::new());
-    for (i, given) in list.iter().enumerate() {
+    for (i, entry) in list.iter().enumerate() {
         let path = path.index(i);
-        if given.is_empty() {
+        if entry.is_empty() {
             errors.push(FieldError::required(&path, ""));
         }
-        let Some((resource, sub)) = given.split_once('/') else { continue };
+        let Some((resource, sub)) = entry.split_once('/') else { continue };
         if with_all.contains(resource) {
-            let detail = format!("if '{resource}/*' is present, must not specify {given}");
-            errors.push(FieldError::invalid(&path, *given, detail));
+            let detail = format!("if '{resource}/*' is present, must not specify {entry}");
+            errors.push(FieldError::invalid(&path, *entry, detail));
         }
         if of_all.contains(sub) {
-            let detail = format!("if '*/{sub}' is present, must not specify {given}");
-            errors.push(FieldError::invalid(&path, *given, detail));
+            let detail = format!("if '*/{sub}' is present, must not specify {entry}");
+            errors.push(FieldError::invalid(&path, *entry, detail));
         }
         if sub == "*" {
             with_all.insert(resource);
@@ -205,8 +205,8 @@ fn check_resources(rule: &Value, path: &Path, errors: &mut ErrorList) {
         refuse("if '*/*' is present, must not specify other resources");
     }
     // As upstream: the last resource without a subresource decides.
-    let plain = list.iter().rfind(|given| !given.is_empty() && !given.contains('/'));
-    if list.contains(&"*") && plain.is_some_and(|given| *given != "*") {
+    let plain = list.iter().rfind(|entry| !entry.is_empty() && !entry.contains('/'));
+    if list.contains(&"*") && plain.is_some_and(|entry| *entry != "*") {
         refuse("if '*' is present, must not specify other resources without subresources");
     }
 }
@@ -230,12 +230,17 @@ fn check_conditions(policy: &Value, old: Option<&Value>, errors: &mut ErrorList)
     };
     if !old.is_some_and(same) {
         let spec = policy.at("spec");
-        match_conditions(spec, spec.has("paramKind"), &Path::new("spec"), errors);
+        validate_match_conditions(spec, spec.has("paramKind"), &Path::new("spec"), errors);
     }
 }
 
 /// Validates the `matchConditions` of a webhook or policy.
-pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors: &mut ErrorList) {
+pub(super) fn validate_match_conditions(
+    holder: &Value,
+    params: bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     let (list, path) = (holder.items("matchConditions"), path.child("matchConditions"));
     if list.len() > MAX_CONDITIONS {
         errors.push(FieldError::too_many(&path, list.len(), MAX_CONDITIONS));
@@ -249,7 +254,7 @@ pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors
         if expression.is_empty() {
             errors.push(FieldError::required(&at, ""));
         } else if list.len() <= MAX_CONDITIONS {
-            compiles(&scope, expression, ResultType::Bool, &at, errors);
+            validate_expression(&scope, expression, ResultType::Bool, &at, errors);
         }
         let (name, at) = (condition.text("name"), path.child("name"));
         if name.is_empty() {
@@ -264,9 +269,15 @@ pub(super) fn match_conditions(holder: &Value, params: bool, path: &Path, errors
     }
 }
 
-fn compiles(scope: &Scope<'_>, text: &str, gives: ResultType, path: &Path, errors: &mut ErrorList) {
-    if let Err(detail) = scope.compile(text, gives) {
-        errors.push(FieldError::invalid(path, text, detail));
+fn validate_expression(
+    scope: &Scope<'_>,
+    text: &str,
+    result: ResultType,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    if let Err(detail) = scope.compile(text, result) {
+        errors.push(FieldError::invalid(path, text, detail.to_string()));
     }
 }
 
@@ -289,7 +300,7 @@ fn check_variables(spec: &Value, errors: &mut ErrorList) -> Composition {
         let scope = scope(spec, Some(&composition));
         let program = scope.compile(expression, ResultType::Anything);
         if let Err(detail) = &program {
-            errors.push(FieldError::invalid(&at, expression, detail.as_str()));
+            errors.push(FieldError::invalid(&at, expression, detail.to_string()));
         }
         composition.add(name, program);
     }
@@ -327,8 +338,8 @@ fn check_validating(policy: &Value, errors: &mut ErrorList) {
     let (annotations, path) = (spec.items("auditAnnotations"), path.child("auditAnnotations"));
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
-        let given = spec.at("auditAnnotations").clone();
-        errors.push(FieldError::invalid(&path, given, detail));
+        let annotations = spec.at("auditAnnotations").clone();
+        errors.push(FieldError::invalid(&path, annotations, detail));
     }
     let (name, mut keys) = (policy.text("metadata.name"), HashSet::new());
     for (i, annotation) in annotations.iter().enumerate() {
@@ -345,12 +356,12 @@ fn check_validation(validation: &Value, scope: &Scope<'_>, path: &Path, errors: 
     if expression.trim().is_empty() {
         errors.push(FieldError::required(&at, "expression is not specified"));
     } else {
-        compiles(scope, expression, ResultType::Bool, &at, errors);
+        validate_expression(scope, expression, ResultType::Bool, &at, errors);
     }
     let (expression, at) = (validation.text("messageExpression"), path.child("messageExpression"));
     if !expression.trim().is_empty() {
         let scope = Scope { authorizer: false, ..*scope };
-        compiles(&scope, expression, ResultType::Text, &at, errors);
+        validate_expression(&scope, expression, ResultType::Text, &at, errors);
     } else if !expression.is_empty() {
         errors.push(FieldError::invalid(&at, expression, "must be non-empty if specified"));
     }
@@ -381,15 +392,15 @@ fn check_annotation(
         let wrong = validation::qualified_name(&name).into_iter();
         errors.extend(wrong.map(|message| FieldError::invalid(&at, name.as_str(), message)));
     }
-    let (given, at) = (annotation.text("valueExpression"), path.child("valueExpression"));
-    let trimmed = given.trim();
+    let (text, at) = (annotation.text("valueExpression"), path.child("valueExpression"));
+    let trimmed = text.trim();
     if trimmed.is_empty() {
         errors.push(FieldError::required(&at, "valueExpression is not specified"));
     } else if trimmed.len() > MAX_VALUE_EXPRESSION {
         let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
         errors.push(FieldError::required(&at, detail));
     } else if let Err(detail) = scope.compile(trimmed, ResultType::Annotation) {
-        errors.push(FieldError::invalid(&at, given, detail));
+        errors.push(FieldError::invalid(&at, text, detail.to_string()));
     }
 }
 
@@ -406,26 +417,26 @@ fn check_mutating(policy: &Value, errors: &mut ErrorList) {
     for (i, mutation) in spec.items("mutations").iter().enumerate() {
         check_mutation(mutation, &scope, &path.child("mutations").index(i), errors);
     }
-    one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
+    validate_one_of(spec, "reinvocationPolicy", &["IfNeeded", "Never"], &path, errors);
 }
 
 fn check_mutation(mutation: &Value, scope: &Scope<'_>, path: &Path, errors: &mut ErrorList) {
-    one_of(mutation, "patchType", &["ApplyConfiguration", "JSONPatch"], path, errors);
+    validate_one_of(mutation, "patchType", &["ApplyConfiguration", "JSONPatch"], path, errors);
     let ty = mutation.text("patchType");
-    let (own, other, gives) = match ty {
+    let (field, other, result) = match ty {
         "JSONPatch" => ("jsonPatch", "applyConfiguration", ResultType::Patch),
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", ResultType::Configuration),
         _ => return,
     };
-    let at = path.child(own);
-    if !mutation.has(own) {
+    let at = path.child(field);
+    if !mutation.has(field) {
         let detail = format!("must be specified when patchType is {ty}");
         errors.push(FieldError::required(&at, detail));
     } else {
-        let expression = mutation.at(own).text("expression").trim();
+        let expression = mutation.at(field).text("expression").trim();
         match expression {
             "" => errors.push(FieldError::required(&at.child("expression"), "")),
-            text => compiles(scope, text, gives, &at.child("expression"), errors),
+            text => validate_expression(scope, text, result, &at.child("expression"), errors),
         }
     }
     if mutation.has(other) {
@@ -464,7 +475,7 @@ fn check_param_ref(reference: &Value, path: &Path, errors: &mut ErrorList) {
     }
     if selected {
         let at = path.child("selector");
-        label_selector(reference.at("selector"), &at, errors);
+        validate_label_selector(reference.at("selector"), &at, errors);
         if !name.is_empty() {
             errors.push(FieldError::forbidden(&at, BOTH));
         }
@@ -472,7 +483,7 @@ fn check_param_ref(reference: &Value, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() && !selected {
         errors.push(FieldError::required(path, "one of name or selector must be specified"));
     }
-    one_of(reference, "parameterNotFoundAction", &["Deny", "Allow"], path, errors);
+    validate_one_of(reference, "parameterNotFoundAction", &["Deny", "Allow"], path, errors);
 }
 
 fn check_actions(spec: &Value, path: &Path, errors: &mut ErrorList) {

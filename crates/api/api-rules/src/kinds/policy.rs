@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::workloads::check_int_or_percent;
 use crate::{
+    fields::{validate_label_selector, validate_optional_one_of},
     meta::{NameRule, check_immutable},
     pod::{
-        amount, container_resource_name, is_standard, label_selector, none_or_one_of,
-        standard_or_qualified,
+        is_standard, validate_amount, validate_container_resource_name,
+        validate_standard_or_qualified,
     },
     strategy::Strategy,
 };
@@ -47,12 +48,12 @@ pub(crate) static RESOURCE_QUOTA: Strategy = Strategy {
             for message in validation::qualified_name(name) {
                 errors.push(FieldError::invalid(&path, name.as_str(), message));
             }
-            standard_or_qualified(name, &path, errors);
+            validate_standard_or_qualified(name, &path, errors);
             if !name.contains('/') && !is_quota_resource(name) {
                 let detail = "must be a standard resource for quota";
                 errors.push(FieldError::invalid(&path, name.as_str(), detail));
             }
-            amount(value, "cpu", &path, errors);
+            validate_amount(value, "cpu", &path, errors);
         }
         check_scopes(quota.at("spec"), &Path::new("spec"), errors);
     },
@@ -76,8 +77,8 @@ pub(crate) static DISRUPTION_BUDGET: Strategy = Strategy {
             check_int_or_percent(spec, field, &path, errors);
         }
         let policies = ["AlwaysAllow", "IfHealthyBudget"];
-        none_or_one_of(spec, "unhealthyPodEvictionPolicy", &policies, &path, errors);
-        label_selector(spec.at("selector"), &path.child("selector"), errors);
+        validate_optional_one_of(spec, "unhealthyPodEvictionPolicy", &policies, &path, errors);
+        validate_label_selector(spec.at("selector"), &path.child("selector"), errors);
     },
     unconditional_update: false,
     ..Strategy::PLAIN
@@ -89,55 +90,68 @@ fn is_quota_resource(name: &str) -> bool {
 
 /// Validates the scopes of a quota against the resources that it limits.
 fn check_scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    const SCOPES: [&str; 7] = [
-        "BestEffort",
-        "CrossNamespacePodAffinity",
-        "NotBestEffort",
-        "NotTerminating",
-        "PriorityClass",
-        "Terminating",
-        "VolumeAttributesClass",
-    ];
     let resources: Vec<&str> = spec.pairs("hard").map(|(name, _)| name.as_str()).collect();
-    let fits = |scope: &str| {
-        resources.iter().all(|resource| match scope {
-            "BestEffort" => *resource == "pods",
-            "VolumeAttributesClass" => {
-                matches!(*resource, "persistentvolumeclaims" | "requests.storage")
-            }
-            _ => {
-                let plain = resource.trim_start_matches("requests.").trim_start_matches("limits.");
-                matches!(plain, "pods" | "cpu" | "memory" | "ephemeral-storage")
-                    || plain.contains('/') && !resource.starts_with("count/")
-                    || plain.starts_with("hugepages-")
-            }
-        })
-    };
-    let opposite = |scopes: &HashSet<&str>| {
-        let both = |a: &str, b: &str| scopes.contains(a) && scopes.contains(b);
-        both("BestEffort", "NotBestEffort") || both("Terminating", "NotTerminating")
-    };
-    let listed = spec.items("scopes");
-    let scopes: Vec<&str> = listed.iter().filter_map(Value::as_str).collect();
-    let path_scopes = path.child("scopes");
+    check_scope_list(spec, &resources, &path.child("scopes"), errors);
+    let path = path.child("scopeSelector").child("matchExpressions");
+    check_scope_selector(spec.items("scopeSelector.matchExpressions"), &resources, &path, errors);
+}
+
+const SCOPES: [&str; 7] = [
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+
+/// Reports whether a scope applies to all resources.
+fn applies_to(scope: &str, resources: &[&str]) -> bool {
+    resources.iter().all(|resource| match scope {
+        "BestEffort" => *resource == "pods",
+        "VolumeAttributesClass" => {
+            matches!(*resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        _ => {
+            let plain = resource.trim_start_matches("requests.").trim_start_matches("limits.");
+            matches!(plain, "pods" | "cpu" | "memory" | "ephemeral-storage")
+                || plain.contains('/') && !resource.starts_with("count/")
+                || plain.starts_with("hugepages-")
+        }
+    })
+}
+
+fn has_opposites(scopes: &HashSet<&str>) -> bool {
+    let both = |a: &str, b: &str| scopes.contains(a) && scopes.contains(b);
+    both("BestEffort", "NotBestEffort") || both("Terminating", "NotTerminating")
+}
+
+fn check_scope_list(spec: &Value, resources: &[&str], path: &Path, errors: &mut ErrorList) {
+    let shown = || spec.at("scopes").clone();
     let mut seen = HashSet::new();
-    for scope in scopes.iter().filter(|scope| seen.insert(**scope)) {
-        let detail = if !SCOPES.contains(scope) {
+    let scopes = spec.items("scopes").iter().filter_map(Value::as_str);
+    for scope in scopes.filter(|scope| seen.insert(*scope)) {
+        let detail = if !SCOPES.contains(&scope) {
             "unsupported scope"
-        } else if !fits(scope) {
+        } else if !applies_to(scope, resources) {
             "unsupported scope applied to resource"
         } else {
             continue;
         };
-        let found = || spec.at("scopes").clone();
-        errors.push_with(|| FieldError::invalid(&path_scopes, found(), detail));
+        errors.push_with(|| FieldError::invalid(path, shown(), detail));
     }
-    if opposite(&seen) {
-        let found = spec.at("scopes").clone();
-        errors.push(FieldError::invalid(&path_scopes, found, "conflicting scopes"));
+    if has_opposites(&seen) {
+        errors.push(FieldError::invalid(path, shown(), "conflicting scopes"));
     }
-    let path = path.child("scopeSelector").child("matchExpressions");
-    let expressions = spec.items("scopeSelector.matchExpressions");
+}
+
+fn check_scope_selector(
+    expressions: &[Value],
+    resources: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     // Upstream shows the selector as Go prints its struct.
     let shown = || {
         let list: Vec<Value> = expressions
@@ -149,44 +163,52 @@ fn check_scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
             .collect();
         json!({"MatchExpressions": list})
     };
-    let mut named = HashSet::new();
+    let mut seen = HashSet::new();
     for expression in expressions {
-        let (scope, operator) = (expression.text("scopeName"), expression.text("operator"));
+        let scope = expression.text("scopeName");
         if !SCOPES.contains(&scope) {
             let path = path.child("scopeName");
             errors.push(FieldError::invalid(&path, scope, "unsupported scope"));
-        } else if named.insert(scope) && !fits(scope) {
+        } else if seen.insert(scope) && !applies_to(scope, resources) {
             let detail = "unsupported scope applied to resource";
-            errors.push_with(|| FieldError::invalid(&path, shown(), detail));
+            errors.push_with(|| FieldError::invalid(path, shown(), detail));
         }
-        let valued = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
-        if !valued && SCOPES.contains(&scope) && operator != "Exists" {
-            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
-                ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
-                ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            errors.push(FieldError::invalid(&path.child("operator"), operator, detail));
-        }
-        let none = expression.blank("values");
-        let path_values = path.child("values");
-        match operator {
-            "In" | "NotIn" if none => {
-                let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                errors.push(FieldError::required(&path_values, detail));
-            }
-            "Exists" | "DoesNotExist" if !none => {
-                let detail = "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector";
-                let found = expression.at("values").clone();
-                errors.push(FieldError::invalid(&path_values, found, detail));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => {
-                let path = path.child("operator");
-                errors.push(FieldError::invalid(&path, operator, "not a valid selector operator"));
-            }
-        }
+        check_scope_operator(expression, scope, path, errors);
     }
-    if opposite(&named) {
-        errors.push(FieldError::invalid(&path, shown(), "conflicting scopes"));
+    if has_opposites(&seen) {
+        errors.push(FieldError::invalid(path, shown(), "conflicting scopes"));
+    }
+}
+
+/// Validates the operator of a scope expression and the presence of values.
+fn check_scope_operator(expression: &Value, scope: &str, path: &Path, errors: &mut ErrorList) {
+    let operator = expression.text("operator");
+    let operator_path = path.child("operator");
+    let has_values = matches!(scope, "PriorityClass" | "VolumeAttributesClass");
+    if !has_values && SCOPES.contains(&scope) && operator != "Exists" {
+        let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+            ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+            ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+        errors.push(FieldError::invalid(&operator_path, operator, detail));
+    }
+    let (is_empty, path) = (expression.blank("values"), path.child("values"));
+    match operator {
+        "In" | "NotIn" if is_empty => {
+            let detail =
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+            errors.push(FieldError::required(&path, detail));
+        }
+        "Exists" | "DoesNotExist" if !is_empty => {
+            let detail =
+                "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector";
+            let values = expression.at("values").clone();
+            errors.push(FieldError::invalid(&path, values, detail));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ => {
+            let detail = "not a valid selector operator";
+            errors.push(FieldError::invalid(&operator_path, operator, detail));
+        }
     }
 }
 
@@ -264,8 +286,10 @@ fn check_limit(limit: &Value, path: &Path, errors: &mut ErrorList) {
         }
         for (name, _) in limit.pairs(map) {
             match kind {
-                "Container" | "Pod" => container_resource_name(name, &path.key(name), errors),
-                _ => standard_or_qualified(name, &path.key(name), errors),
+                "Container" | "Pod" => {
+                    validate_container_resource_name(name, &path.key(name), errors)
+                }
+                _ => validate_standard_or_qualified(name, &path.key(name), errors),
             }
         }
     }

@@ -60,7 +60,7 @@ const DEVICES: &[FieldRule] = &[
 /// Validates the spec of a claim or claim template.
 fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (devices, path) = (spec.at("devices"), path.child("devices"));
-    if too_many(devices, &path, errors) {
+    if exceeds_limits(devices, &path, errors) {
         return;
     }
     crate::fields::check(devices, DEVICES, &path, errors);
@@ -111,7 +111,7 @@ const MAX_REQUESTS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 
 /// Reports lists over upstream's limits and returns `true` if there are any. Such a claim is not validated further.
-fn too_many(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
+fn exceeds_limits(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     let before = errors.len();
     for field in ["requests", "constraints", "config"] {
         let count = devices.items(field).len();

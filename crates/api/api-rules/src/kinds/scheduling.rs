@@ -2,7 +2,7 @@
 
 use api_meta::{FieldError, Path, Tree as _};
 
-use crate::{meta::check_immutable, pod::one_of, strategy::Strategy};
+use crate::{fields::validate_one_of, meta::check_immutable, strategy::Strategy};
 
 /// The highest priority of a user-defined class.
 const MAX_USER: i64 = 1_000_000_000;
@@ -28,7 +28,7 @@ pub(crate) static PRIORITY_CLASS: Strategy = Strategy {
             errors.push(FieldError::forbidden(&Path::new("value"), detail));
         }
         let policies = ["Never", "PreemptLowerPriority"];
-        one_of(class, "preemptionPolicy", &policies, &Path::new(""), errors);
+        validate_one_of(class, "preemptionPolicy", &policies, &Path::new(""), errors);
     },
     check_update: |new, old, errors| {
         if new.at("value") != old.at("value") {

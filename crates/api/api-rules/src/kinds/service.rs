@@ -10,9 +10,12 @@ use super::{
     node::is_cidr,
 };
 use crate::{
-    fields::Rule::{OneOf, Text, Unique},
+    fields::{
+        Rule::{OneOf, Text, Unique},
+        check_ip, validate_one_of, validate_optional_one_of,
+    },
     meta::NameRule,
-    pod::{check_ip, check_port, none_or_one_of, one_of},
+    pod::check_port,
     strategy::Strategy,
     warnings,
 };
@@ -58,10 +61,11 @@ fn warn(service: &Value, _: Option<&Value>) -> Warnings {
     let outside = !service.blank("spec.externalIPs");
     let hints = "service.kubernetes.io/topology-aware-hints";
     let path = Path::new("spec");
-    let each = |list: &str, judge: fn(&str, &Path) -> Option<String>| {
+    let each = |list: &str, validate: fn(&str, &Path) -> Option<String>| {
         let items = service.at("spec").items(list).iter().enumerate();
-        let judged = items
-            .map(|(i, item)| judge(item.as_str().unwrap_or_default(), &path.child(list).index(i)));
+        let judged = items.map(|(i, item)| {
+            validate(item.as_str().unwrap_or_default(), &path.child(list).index(i))
+        });
         judged.flatten().collect::<Vec<_>>()
     };
     let mut found = Warnings::new();
@@ -262,8 +266,8 @@ fn drop_foreign_fields(new: &mut Value, old: &Value) {
 fn check(service: &Value, errors: &mut ErrorList) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     let (spec, path) = (service.at("spec"), Path::new("spec"));
-    one_of(spec, "type", &TYPES, &path, errors);
-    one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
+    validate_one_of(spec, "type", &TYPES, &path, errors);
+    validate_one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
     let kind = spec.text("type");
     if spec.items("ports").is_empty() && !is_headless(service) && kind != "ExternalName" {
         errors.push(FieldError::required(&path.child("ports"), ""));
@@ -296,10 +300,10 @@ fn check(service: &Value, errors: &mut ErrorList) {
         let detail = "must be between 1 and 65535, inclusive";
         errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), health, detail));
     }
-    none_or_one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"], &path, errors);
-    none_or_one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"], &path, errors);
+    validate_optional_one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"], &path, errors);
+    validate_optional_one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"], &path, errors);
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    none_or_one_of(spec, "ipFamilyPolicy", &policies, &path, errors);
+    validate_optional_one_of(spec, "ipFamilyPolicy", &policies, &path, errors);
     let timeout = "sessionAffinityConfig.clientIP.timeoutSeconds";
     if let Some(seconds) = spec.opt_int(timeout)
         && !(1..=86400).contains(&seconds)
@@ -381,7 +385,7 @@ fn check_ports(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
         for message in validation::port_number(port.int("port")) {
             errors.push(FieldError::invalid(&path.child("port"), port.int("port"), message));
         }
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+        validate_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
         check_port(port.at("targetPort"), &path.child("targetPort"), errors);
         if !numbers.insert((port.int("port"), port.text("protocol"))) {
             let value = json!({"protocol": port.at("protocol"), "port": port.at("port")});
@@ -421,5 +425,43 @@ fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
             new.at("spec.loadBalancerClass").clone(),
             "may not change once set",
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::kinds::{
+        strategy,
+        tests::{made, updated},
+    };
+
+    #[test]
+    fn keeps_allocations_of_services() {
+        let services = strategy("", "services");
+        let mut old =
+            made("", "services", json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}));
+        old["spec"]["clusterIP"] = json!("10.0.0.9");
+        old["spec"]["clusterIPs"] = json!(["10.0.0.9"]);
+        old["spec"]["ports"][0]["nodePort"] = json!(30000);
+        let bare = |o: &mut Value| {
+            let spec = o["spec"].as_object_mut().unwrap();
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+            spec["ports"][0].as_object_mut().unwrap().remove("nodePort");
+        };
+        let (new, errors) = updated(services, &old, bare);
+        assert_eq!((new, errors.as_str()), (old.clone(), "[]"));
+        let (new, errors) = updated(services, &old, |o| o["spec"]["type"] = json!("ClusterIP"));
+        assert_eq!((new["spec"]["ports"][0].get("nodePort"), errors.as_str()), (None, "[]"));
+        assert_eq!(new["spec"].get("externalTrafficPolicy"), None);
+        let (_, errors) = updated(services, &old, |o| {
+            o["spec"]["clusterIP"] = json!("10.0.0.8");
+        });
+        assert_eq!(
+            errors,
+            "spec.clusterIPs[0]: Invalid value: [\"10.0.0.8\"]: may not change once set"
+        );
     }
 }

@@ -6,12 +6,12 @@ use api_meta::{ErrorList, FieldError, Path, Quantity, Tree as _, Warnings, valid
 use serde_json::{Value, json};
 
 use crate::{
-    fields::Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
-    meta::check_immutable,
-    pod::{
-        OLD_VOLUMES, check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of,
-        one_of,
+    fields::{
+        Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
+        validate_one_of, validate_optional_one_of,
     },
+    meta::check_immutable,
+    pod::{OLD_VOLUMES, check_volume_claim_spec, check_volume_source, validate_node_selector},
     strategy::Strategy,
     warnings,
 };
@@ -186,8 +186,8 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
         }
     }
     let policies = ["Delete", "Recycle", "Retain"];
-    none_or_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
-    none_or_one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
+    validate_optional_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
+    validate_optional_one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
     if spec.has("nodeAffinity") {
         let path = path.child("nodeAffinity").child("required");
         if !spec.has("nodeAffinity.required") {
@@ -195,7 +195,7 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::required(&path, detail));
         }
         if spec.has("nodeAffinity.required") {
-            node_selector(spec.at("nodeAffinity.required"), &path, errors);
+            validate_node_selector(spec.at("nodeAffinity.required"), &path, errors);
         }
     }
     match source(volume) {
@@ -234,9 +234,15 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
         }
         let root = Path::new("");
         if !class.blank("reclaimPolicy") {
-            one_of(class, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
+            validate_one_of(class, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
         }
-        one_of(class, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
+        validate_one_of(
+            class,
+            "volumeBindingMode",
+            &["Immediate", "WaitForFirstConsumer"],
+            &root,
+            errors,
+        );
         let mut seen = HashSet::new();
         for (i, term) in class.items("allowedTopologies").iter().enumerate() {
             let path = root.child("allowedTopologies").index(i).child("matchLabelExpressions");
@@ -295,7 +301,7 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
     check: |driver, errors| {
         let path = Path::new("spec");
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
-        none_or_one_of(driver.at("spec"), "fsGroupPolicy", &policies, &path, errors);
+        validate_optional_one_of(driver.at("spec"), "fsGroupPolicy", &policies, &path, errors);
         for mode in driver.items("spec.volumeLifecycleModes") {
             let modes = ["Persistent", "Ephemeral"];
             let mode = mode.as_str().unwrap_or_default();
@@ -424,3 +430,33 @@ pub(crate) static CAPACITY: Strategy = Strategy {
     },
     ..Strategy::PLAIN
 };
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::kinds::{
+        strategy,
+        tests::{made, updated},
+    };
+
+    #[test]
+    fn rejects_shrinking_of_claims() {
+        let claims = strategy("", "persistentvolumeclaims");
+        let mut old = made(
+            "",
+            "persistentvolumeclaims",
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}}),
+        );
+        let grow: fn(&mut Value) = |o| o["spec"]["resources"]["requests"]["storage"] = json!("3Gi");
+        assert!(updated(claims, &old, grow).1.contains("spec is immutable after creation"));
+        old["status"] = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
+        assert_eq!(updated(claims, &old, grow).1, "[]");
+        let shrink: fn(&mut Value) =
+            |o| o["spec"]["resources"]["requests"]["storage"] = json!("1Gi");
+        assert!(
+            updated(claims, &old, shrink).1.contains("field can not be less than status.capacity")
+        );
+        assert_eq!(updated(claims, &old, |o| o["spec"]["volumeName"] = json!("v")).1, "[]");
+    }
+}

@@ -9,10 +9,11 @@ use api_meta::{
 use serde_json::{Value, json};
 
 use crate::{
+    fields::{validate_one_of, validate_optional_one_of},
     meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, labels_differ,
-        none_or_one_of, one_of, template_defaults, template_warnings, workload_warnings,
+        template_defaults, template_warnings, workload_warnings,
     },
     strategy::Strategy,
     warnings,
@@ -300,7 +301,7 @@ fn check_pod_template(
 
 fn check_rollout(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (strategy, strategy_path) = (spec.at("strategy"), path.child("strategy"));
-    one_of(strategy, "type", &["Recreate", "RollingUpdate"], &strategy_path, errors);
+    validate_one_of(strategy, "type", &["Recreate", "RollingUpdate"], &strategy_path, errors);
     let rolling = strategy_path.child("rollingUpdate");
     match strategy.text("type") {
         "Recreate" if strategy.has("rollingUpdate") => errors.push(FieldError::forbidden(
@@ -384,8 +385,8 @@ fn with_pod_template(set: &Value) -> Cow<'_, Value> {
     if claims.is_empty() && template.blank("hostname") && template.blank("subdomain") {
         return Cow::Borrowed(set);
     }
-    let mut made = set.clone();
-    let Some(spec) = made.at_mut("spec.template.spec") else { return Cow::Borrowed(set) };
+    let mut defaulted = set.clone();
+    let Some(spec) = defaulted.at_mut("spec.template.spec") else { return Cow::Borrowed(set) };
     spec.set("hostname", Value::Null);
     spec.set("subdomain", Value::Null);
     let (mut volumes, mut names): (Vec<Value>, HashSet<&str>) = Default::default();
@@ -396,12 +397,13 @@ fn with_pod_template(set: &Value) -> Cow<'_, Value> {
             volumes.push(json!({"name": name, "persistentVolumeClaim": source}));
         }
     }
-    let given = spec.items("volumes").iter().filter(|volume| !names.contains(volume.text("name")));
-    volumes.extend(given.cloned());
+    let declared =
+        spec.items("volumes").iter().filter(|volume| !names.contains(volume.text("name")));
+    volumes.extend(declared.cloned());
     if !volumes.is_empty() {
         spec.set("volumes", volumes);
     }
-    Cow::Owned(made)
+    Cow::Owned(defaulted)
 }
 
 /// Validates the immutable fields of a new StatefulSet. Updates skip them, because an earlier release may have accepted
@@ -430,7 +432,13 @@ fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
         errors.push(FieldError::invalid(&path.child("podManagementPolicy"), policy, detail));
     }
     let strategy = path.child("updateStrategy");
-    one_of(spec.at("updateStrategy"), "type", &["RollingUpdate", "OnDelete"], &strategy, errors);
+    validate_one_of(
+        spec.at("updateStrategy"),
+        "type",
+        &["RollingUpdate", "OnDelete"],
+        &strategy,
+        errors,
+    );
     let rolling = spec.at("updateStrategy.rollingUpdate");
     let rolling_path = strategy.child("rollingUpdate");
     if spec.text("updateStrategy.type") == "OnDelete" && !rolling.is_null() {
@@ -454,7 +462,7 @@ fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     let retention = spec.at("persistentVolumeClaimRetentionPolicy");
     for field in ["whenDeleted", "whenScaled"] {
         let path = path.child("persistentVolumeClaimRetentionPolicy");
-        none_or_one_of(retention, field, &["Retain", "Delete"], &path, errors);
+        validate_optional_one_of(retention, field, &["Retain", "Delete"], &path, errors);
     }
 }
 
@@ -502,7 +510,7 @@ fn check_daemon_set(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
     check_workload(object, "daemonset", errors);
     let (strategy, path) = (spec.at("updateStrategy"), path.child("updateStrategy"));
-    one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &path, errors);
+    validate_one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &path, errors);
     if strategy.text("type") != "RollingUpdate" {
         return;
     }

@@ -6,10 +6,13 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{
-    isolation, probes, resources, security,
-    spec::{none_or_one_of, one_of},
-    volumes::is_local_path,
+    isolation,
+    paths::validate_local_path,
+    probes,
+    references::{validate_field_ref, validate_resource_field},
+    resources, security,
 };
+use crate::fields::{validate_one_of, validate_optional_one_of, validate_present};
 
 /// The sort of a container, which decides which fields are allowed.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,7 +46,7 @@ pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &m
         ("ephemeralContainers", Sort::Ephemeral),
     ] {
         for (i, container) in spec.items(list).iter().enumerate() {
-            walk.container(container, sort, &path.child(list).index(i));
+            walk.validate_container(container, sort, &path.child(list).index(i));
         }
     }
     resources::check(spec.at("resources"), &path.child("resources"), errors);
@@ -60,7 +63,7 @@ pub(super) fn check_ephemeral(spec: &Value, path: &Path, errors: &mut ErrorList)
         Walk { spec, volumes: &volumes, claims: HashSet::new(), names, host: false, errors };
     for (i, container) in spec.items("ephemeralContainers").iter().enumerate() {
         let (path, target) = (path.index(i), container.text("targetContainerName"));
-        walk.container(container, Sort::Ephemeral, &path);
+        walk.validate_container(container, Sort::Ephemeral, &path);
         if !target.is_empty() && !targets.contains(target) {
             walk.errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
         }
@@ -77,7 +80,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn container(&mut self, container: &'a Value, sort: Sort, path: &Path) {
+    fn validate_container(&mut self, container: &'a Value, sort: Sort, path: &Path) {
         let name = container.text("name");
         let name_path = path.child("name");
         if name.is_empty() {
@@ -90,33 +93,33 @@ impl<'a> Walk<'a> {
                 self.errors.push(FieldError::duplicate(&name_path, name));
             }
         }
-        self.image(container, path);
-        one_of(
+        self.validate_image(container, path);
+        validate_one_of(
             container,
             "imagePullPolicy",
             &["Always", "IfNotPresent", "Never"],
             path,
             self.errors,
         );
-        one_of(
+        validate_one_of(
             container,
             "terminationMessagePolicy",
             &["FallbackToLogsOnError", "File"],
             path,
             self.errors,
         );
-        self.ports(container, path);
-        environment(container, path, self.errors);
-        self.mounts(container, path);
+        self.validate_ports(container, path);
+        validate_environment(container, path, self.errors);
+        self.validate_mounts(container, path);
         resources::check(container.at("resources"), &path.child("resources"), self.errors);
-        self.resource_claims(container, path);
-        self.resize_policies(container, path);
+        self.validate_resource_claims(container, path);
+        self.validate_resize_policies(container, path);
         security::check_container(container, path, self.errors);
         isolation::check_container(self.spec, container, path, self.errors);
-        self.restarts_and_probes(container, sort, path);
+        self.validate_restarts_and_probes(container, sort, path);
     }
 
-    fn image(&mut self, container: &Value, path: &Path) {
+    fn validate_image(&mut self, container: &Value, path: &Path) {
         let (image, path) = (container.text("image"), path.child("image"));
         if image.is_empty() {
             self.errors.push(FieldError::required(&path, ""));
@@ -126,7 +129,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn restarts_and_probes(&mut self, container: &Value, sort: Sort, path: &Path) {
+    fn validate_restarts_and_probes(&mut self, container: &Value, sort: Sort, path: &Path) {
         let policy = container.text("restartPolicy");
         if sort == Sort::Ephemeral {
             for field in [
@@ -147,7 +150,7 @@ impl<'a> Walk<'a> {
         }
         if !policy.is_empty() {
             let allowed = ["Always", "Never", "OnFailure"];
-            one_of(container, "restartPolicy", &allowed, path, self.errors);
+            validate_one_of(container, "restartPolicy", &allowed, path, self.errors);
         }
         if sort == Sort::Init && policy != "Always" {
             for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -161,7 +164,7 @@ impl<'a> Walk<'a> {
         probes::check(container, path, self.errors);
     }
 
-    fn ports(&mut self, container: &Value, path: &Path) {
+    fn validate_ports(&mut self, container: &Value, path: &Path) {
         let mut names = HashSet::new();
         for (i, port) in container.items("ports").iter().enumerate() {
             let path = path.child("ports").index(i);
@@ -196,15 +199,15 @@ impl<'a> Walk<'a> {
                     self.errors.push(FieldError::invalid(&path.child("hostPort"), host, detail));
                 }
             }
-            one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, self.errors);
+            validate_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, self.errors);
         }
     }
 
-    fn mounts(&mut self, container: &'a Value, path: &Path) {
+    fn validate_mounts(&mut self, container: &'a Value, path: &Path) {
         let mut points = HashMap::new();
         for (i, mount) in container.items("volumeMounts").iter().enumerate() {
             let path = path.child("volumeMounts").index(i);
-            self.volume_name(mount, &path);
+            self.validate_volume_name(mount, &path);
             let point = mount.text("mountPath");
             if point.is_empty() {
                 self.errors.push(FieldError::required(&path.child("mountPath"), ""));
@@ -212,17 +215,17 @@ impl<'a> Walk<'a> {
                 let detail = "must be unique";
                 self.errors.push(FieldError::invalid(&path.child("mountPath"), point, detail));
             }
-            none_or_one_of(
+            validate_optional_one_of(
                 mount,
                 "recursiveReadOnly",
                 &["Disabled", "Enabled", "IfPossible"],
                 &path,
                 self.errors,
             );
-            propagation(container, mount, &path.child("mountPropagation"), self.errors);
-            recursive_read_only(mount, &path.child("recursiveReadOnly"), self.errors);
+            validate_propagation(container, mount, &path.child("mountPropagation"), self.errors);
+            validate_recursive_read_only(mount, &path.child("recursiveReadOnly"), self.errors);
             for field in ["subPath", "subPathExpr"] {
-                is_local_path(mount.text(field), &path.child(field), self.errors);
+                validate_local_path(mount.text(field), &path.child(field), self.errors);
             }
             if !mount.blank("subPath") && !mount.blank("subPathExpr") {
                 let detail = "subPathExpr and subPath are mutually exclusive";
@@ -230,11 +233,11 @@ impl<'a> Walk<'a> {
                 self.errors.push(FieldError::invalid(&path.child("subPathExpr"), value, detail));
             }
         }
-        self.devices(container, path);
+        self.validate_devices(container, path);
     }
 
     /// Validates volume devices: a container mounts a volume or uses it as a device, and each path is unique.
-    fn devices(&mut self, container: &'a Value, path: &Path) {
+    fn validate_devices(&mut self, container: &'a Value, path: &Path) {
         const UNFIT: &str =
             "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
         let mounted = |field: &'static str| -> HashSet<&str> {
@@ -244,7 +247,7 @@ impl<'a> Walk<'a> {
         let (mut points, mut names) = (HashSet::new(), HashSet::new());
         for (i, device) in container.items("volumeDevices").iter().enumerate() {
             let path = path.child("volumeDevices").index(i);
-            self.volume_name(device, &path);
+            self.validate_volume_name(device, &path);
             let (name, point) = (device.text("name"), device.text("devicePath"));
             if point.is_empty() {
                 self.errors.push(FieldError::required(&path.child("devicePath"), ""));
@@ -277,7 +280,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn volume_name(&mut self, mount: &Value, path: &Path) {
+    fn validate_volume_name(&mut self, mount: &Value, path: &Path) {
         let (name, path) = (mount.text("name"), path.child("name"));
         if name.is_empty() {
             self.errors.push(FieldError::required(&path, ""));
@@ -286,7 +289,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn resize_policies(&mut self, container: &Value, path: &Path) {
+    fn validate_resize_policies(&mut self, container: &Value, path: &Path) {
         let path = path.child("resizePolicy");
         let mut seen = HashSet::new();
         for (i, policy) in container.items("resizePolicy").iter().enumerate() {
@@ -298,17 +301,17 @@ impl<'a> Walk<'a> {
                 (resource, &["cpu", "memory"][..]),
                 (restart, &["NotRequired", "RestartContainer"]),
             ];
-            for (given, allowed) in choices {
-                if given.is_empty() {
+            for (value, allowed) in choices {
+                if value.is_empty() {
                     self.errors.push(FieldError::required(&path, ""));
-                } else if !allowed.contains(&given) {
-                    self.errors.push(FieldError::not_supported(&path, given, allowed));
+                } else if !allowed.contains(&value) {
+                    self.errors.push(FieldError::not_supported(&path, value, allowed));
                 }
             }
         }
     }
 
-    fn resource_claims(&mut self, container: &Value, path: &Path) {
+    fn validate_resource_claims(&mut self, container: &Value, path: &Path) {
         for (i, claim) in container.items("resources.claims").iter().enumerate() {
             let path = path.child("resources").child("claims").index(i).child("name");
             let name = claim.text("name");
@@ -323,7 +326,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Rejects bidirectional mount propagation for unprivileged containers.
-fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_propagation(container: &Value, mount: &Value, path: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
     let Some(mode) = mount.at("mountPropagation").as_str() else { return };
     if !MODES.contains(&mode) {
@@ -336,7 +339,7 @@ fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut Error
 }
 
 /// Validates recursive read-only mounts: they must be read-only and must not receive mounts from the host.
-fn recursive_read_only(mount: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_recursive_read_only(mount: &Value, path: &Path, errors: &mut ErrorList) {
     if !["Enabled", "IfPossible"].contains(&mount.text("recursiveReadOnly")) {
         return;
     }
@@ -349,7 +352,7 @@ fn recursive_read_only(mount: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_environment(container: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, variable) in container.items("env").iter().enumerate() {
         let path = path.child("env").index(i);
         let name = variable.text("name");
@@ -361,7 +364,7 @@ fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
         if variable.has("valueFrom") {
-            value_from(variable, &path.child("valueFrom"), errors);
+            validate_value_from(variable, &path.child("valueFrom"), errors);
         }
     }
     for (i, source) in container.items("envFrom").iter().enumerate() {
@@ -374,7 +377,7 @@ fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
                 "",
                 "must specify one of: `configMapRef` or `secretRef`",
             )),
-            [kind] => object_name(source.at(kind), &path.child(kind), errors),
+            [kind] => validate_object_name(source.at(kind), &path.child(kind), errors),
             _ => errors.push(FieldError::invalid(
                 &path,
                 "",
@@ -384,7 +387,7 @@ fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
     const SOURCES: [&str; 5] =
         ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
     let source = variable.at("valueFrom");
@@ -403,12 +406,12 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         [kind] => {
             let (source, path) = (source.at(kind), path.child(kind));
             match kind {
-                "fieldRef" => field_ref(source, &ENV_FIELDS, &path, errors),
-                "resourceFieldRef" => resource_field(source, false, &path, errors),
-                "fileKeyRef" => named(source, "key", &path, errors),
+                "fieldRef" => validate_field_ref(source, &ENV_FIELDS, &path, errors),
+                "resourceFieldRef" => validate_resource_field(source, false, &path, errors),
+                "fileKeyRef" => validate_present(source, "key", &path, errors),
                 _ => {
-                    object_name(source, &path, errors);
-                    config_key(source, &path, errors);
+                    validate_object_name(source, &path, errors);
+                    validate_config_key(source, &path, errors);
                 }
             }
         }
@@ -421,8 +424,8 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the name of a ConfigMap or Secret, also of an optional one.
-fn object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
-    named(source, "name", path, errors);
+fn validate_object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_present(source, "name", path, errors);
     let name = source.text("name");
     if !name.is_empty() {
         for message in validation::dns1123_subdomain(name) {
@@ -431,55 +434,7 @@ fn object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Validates a reference to a container's resource. In a volume it must name the container.
-pub(super) fn resource_field(source: &Value, in_volume: bool, path: &Path, errors: &mut ErrorList) {
-    const RESOURCES: [&str; 6] = [
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
-    if in_volume && source.blank("containerName") {
-        errors.push(FieldError::required(&path.child("containerName"), ""));
-        return;
-    }
-    let resource = source.text("resource");
-    let huge = |name: &str| name.contains(".hugepages-");
-    if resource.is_empty() {
-        errors.push(FieldError::required(&path.child("resource"), ""));
-    } else if !RESOURCES.contains(&resource) && !huge(resource) {
-        errors.push(FieldError::not_supported(&path.child("resource"), resource, &RESOURCES));
-    }
-    let divisor = source.text("divisor");
-    let (what, allowed) = match resource.split_once('.').map(|(_, name)| name) {
-        Some("cpu") => ("cpu", &["1m", "1"][..]),
-        Some("memory") => ("memory", MEMORY_DIVISORS),
-        Some("ephemeral-storage") => ("ephemeral-storage", MEMORY_DIVISORS),
-        _ => return,
-    };
-    if !matches!(divisor, "" | "0") && !allowed.contains(&divisor) {
-        let list = match what {
-            "cpu" => "1m and 1",
-            _ => "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei",
-        };
-        let detail = match what {
-            "ephemeral-storage" => {
-                format!(
-                    "only divisor's values {list} are supported with the local ephemeral storage resource"
-                )
-            }
-            _ => format!("only divisor's values {list} are supported with the {what} resource"),
-        };
-        errors.push(FieldError::invalid(&path.child("divisor"), resource, detail));
-    }
-}
-
-const MEMORY_DIVISORS: &[&str] =
-    &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-
-fn config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
     let (key, path) = (source.text("key"), path.child("key"));
     if key.is_empty() {
         errors.push(FieldError::required(&path, ""));
@@ -487,13 +442,6 @@ fn config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
     for message in validation::config_map_key(key) {
         errors.push(FieldError::invalid(&path, key, message));
-    }
-}
-
-/// Reports a missing required string.
-pub(super) fn named(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
-    if object.blank(field) {
-        errors.push(FieldError::required(&path.child(field), ""));
     }
 }
 
@@ -509,15 +457,3 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-
-/// Validates a reference to a field of the Pod. `fields` are the fields that are allowed in this place.
-pub(super) fn field_ref(source: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
-    let (field, path) = (source.text("fieldPath"), path.child("fieldPath"));
-    let subscript =
-        field.starts_with("metadata.annotations['") || field.starts_with("metadata.labels['");
-    if field.is_empty() {
-        errors.push(FieldError::required(&path, ""));
-    } else if !fields.contains(&field) && !subscript {
-        errors.push(FieldError::not_supported(&path, field, fields));
-    }
-}

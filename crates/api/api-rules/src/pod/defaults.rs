@@ -5,8 +5,6 @@ use std::collections::HashSet;
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::mirror_service_account;
-
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Sets the defaults of a Pod.
@@ -81,10 +79,10 @@ fn pod_level_requests(spec: &mut Value) {
     let limits: Vec<(String, Value)> =
         spec.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();
     let containers = CONTAINERS[..2].iter().flat_map(|list| spec.items(list));
-    let asked: HashSet<&String> =
+    let requested: HashSet<&String> =
         containers.flat_map(|c| c.pairs("resources.requests")).map(|(name, _)| name).collect();
     let missing: Vec<(String, Value)> =
-        limits.into_iter().filter(|(name, _)| !asked.contains(name)).collect();
+        limits.into_iter().filter(|(name, _)| !requested.contains(name)).collect();
     if missing.is_empty() {
         return;
     }
@@ -100,5 +98,16 @@ fn host_ports(container: &mut Value) {
             let number = port.at("containerPort").clone();
             port.set("hostPort", number);
         }
+    }
+}
+
+/// Copies between `serviceAccountName` and its deprecated alias `serviceAccount`. Upstream stores both.
+fn mirror_service_account(spec: &mut Value) {
+    let (name, old) =
+        (spec.text("serviceAccountName").to_owned(), spec.text("serviceAccount").to_owned());
+    if !name.is_empty() {
+        spec.set("serviceAccount", name);
+    } else if !old.is_empty() {
+        spec.set("serviceAccountName", old);
     }
 }

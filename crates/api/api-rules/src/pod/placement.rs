@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Tree as _, validation, values_error};
+use api_meta::{ErrorList, FieldError, Path, Tree as _, validation, values_error};
 use serde_json::Value;
 
-use super::spec::{none_or_one_of, one_of};
+use crate::fields::{validate_label_selector, validate_one_of, validate_optional_one_of};
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let selector = crate::meta::strings(spec.at("nodeSelector"));
@@ -21,7 +21,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
         constraints.iter().enumerate().map(|(i, c)| (pair(c), i)).collect();
     for (i, constraint) in constraints.iter().enumerate() {
         let path = path.child("topologySpreadConstraints").index(i);
-        spread(constraint, &path, errors);
+        validate_spread_constraint(constraint, &path, errors);
         let (key, when) = pair(constraint);
         // Upstream reports every duplicate but the last.
         if last.get(&(key, when)) != Some(&i) {
@@ -29,7 +29,7 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
             errors.push(FieldError::duplicate(&path, format!("{{{key}, {when}}}")));
         }
     }
-    affinity(spec.at("affinity"), &path.child("affinity"), errors);
+    validate_affinity(spec.at("affinity"), &path.child("affinity"), errors);
 }
 
 pub(crate) fn check_toleration(toleration: &Value, path: &Path, errors: &mut ErrorList) {
@@ -85,7 +85,7 @@ pub(crate) fn check_effect(effect: &str, optional: bool, path: &Path, errors: &m
     }
 }
 
-fn spread(constraint: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_spread_constraint(constraint: &Value, path: &Path, errors: &mut ErrorList) {
     let skew = constraint.int("maxSkew");
     if skew <= 0 {
         errors.push(FieldError::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
@@ -95,25 +95,24 @@ fn spread(constraint: &Value, path: &Path, errors: &mut ErrorList) {
         errors.push(FieldError::required(&path.child("topologyKey"), "can not be empty"));
     }
     for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-        none_or_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
+        validate_optional_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
     }
-    one_of(constraint, "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], path, errors);
-    label_selector(constraint.at("labelSelector"), &path.child("labelSelector"), errors);
+    validate_one_of(
+        constraint,
+        "whenUnsatisfiable",
+        &["DoNotSchedule", "ScheduleAnyway"],
+        path,
+        errors,
+    );
+    validate_label_selector(constraint.at("labelSelector"), &path.child("labelSelector"), errors);
 }
 
-fn topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList) {
+fn validate_topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList) {
     let (key, path) = (object.text("topologyKey"), path.child("topologyKey"));
     if key.is_empty() {
         errors.push(FieldError::required(&path, empty));
     } else {
         errors.extend(validation::label_key(key, &path));
-    }
-}
-
-/// Validates a label selector in its JSON form. Null is valid.
-pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
-    if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {
-        errors.append(&mut selector.validate(path));
     }
 }
 
@@ -123,31 +122,31 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 /// Validates the node affinity of a Pod or of a scheduler's profile.
 pub fn check_node_affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
     if affinity.has(REQUIRED) {
-        node_selector(affinity.at(REQUIRED), &path.child(REQUIRED), errors);
+        validate_node_selector(affinity.at(REQUIRED), &path.child(REQUIRED), errors);
     }
     for (i, term) in affinity.items(PREFERRED).iter().enumerate() {
         let path = path.child(PREFERRED).index(i);
-        weight(term, &path, errors);
-        node_term(term.at("preference"), &path.child("preference"), errors);
+        validate_weight(term, &path, errors);
+        validate_node_term(term.at("preference"), &path.child("preference"), errors);
     }
 }
 
-fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
     check_node_affinity(affinity.at("nodeAffinity"), &path.child("nodeAffinity"), errors);
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pods, path) = (affinity.at(kind), path.child(kind));
         for (i, term) in pods.items(REQUIRED).iter().enumerate() {
-            pod_term(term, &path.child(REQUIRED).index(i), errors);
+            validate_pod_term(term, &path.child(REQUIRED).index(i), errors);
         }
         for (i, term) in pods.items(PREFERRED).iter().enumerate() {
             let path = path.child(PREFERRED).index(i);
-            weight(term, &path, errors);
-            pod_term(term.at("podAffinityTerm"), &path.child("podAffinityTerm"), errors);
+            validate_weight(term, &path, errors);
+            validate_pod_term(term.at("podAffinityTerm"), &path.child("podAffinityTerm"), errors);
         }
     }
 }
 
-fn weight(term: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_weight(term: &Value, path: &Path, errors: &mut ErrorList) {
     let weight = term.int("weight");
     if !(1..=100).contains(&weight) {
         let detail = "must be in the range 1-100";
@@ -155,30 +154,30 @@ fn weight(term: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
-    label_selector(term.at("labelSelector"), &path.child("labelSelector"), errors);
-    label_selector(term.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
+fn validate_pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_label_selector(term.at("labelSelector"), &path.child("labelSelector"), errors);
+    validate_label_selector(term.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
     for (i, namespace) in term.items("namespaces").iter().enumerate() {
         let name = namespace.as_str().unwrap_or_default();
         for message in validation::dns1123_label(name) {
             errors.push(FieldError::invalid(&path.child("namespaces").index(i), name, message));
         }
     }
-    topology_key(term, path, "can not be empty", errors);
+    validate_topology_key(term, path, "can not be empty", errors);
 }
 
 /// Validates the node selector of a node affinity or of a volume.
-pub(crate) fn node_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn validate_node_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
     let (terms, path) = (selector.items("nodeSelectorTerms"), path.child("nodeSelectorTerms"));
     if terms.is_empty() {
         errors.push(FieldError::required(&path, "must have at least one node selector term"));
     }
     for (i, term) in terms.iter().enumerate() {
-        node_term(term, &path.index(i), errors);
+        validate_node_term(term, &path.index(i), errors);
     }
 }
 
-fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, requirement) in term.items("matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(i);
         let values = requirement.items("values");

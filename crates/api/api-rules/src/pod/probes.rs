@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
-use crate::meta::check_not_negative;
+use crate::{fields::validate_one_of, meta::check_not_negative};
 
 /// The handlers of a probe. A hook has `sleep` instead of `grpc`.
 const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
@@ -17,7 +17,7 @@ pub(super) fn check(container: &Value, path: &Path, errors: &mut ErrorList) {
         if probe.is_null() {
             continue;
         }
-        handler(probe, &PROBE_HANDLERS, &path, errors);
+        validate_handler(probe, &PROBE_HANDLERS, &path, errors);
         for number in [
             "initialDelaySeconds",
             "timeoutSeconds",
@@ -47,12 +47,12 @@ pub(super) fn check(container: &Value, path: &Path, errors: &mut ErrorList) {
     for hook in ["postStart", "preStop"] {
         let found = container.at("lifecycle").at(hook);
         if !found.is_null() {
-            handler(found, &HOOK_HANDLERS, &path.child("lifecycle").child(hook), errors);
+            validate_handler(found, &HOOK_HANDLERS, &path.child("lifecycle").child(hook), errors);
         }
     }
 }
 
-fn handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) {
+fn validate_handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) {
     let mut found = 0;
     for kind in kinds.iter().filter(|kind| object.has(kind)) {
         let path = path.child(kind);
@@ -66,9 +66,9 @@ fn handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) 
             "exec" if action.items("command").is_empty() => {
                 errors.push(FieldError::required(&path.child("command"), ""));
             }
-            "httpGet" => http(action, &path, errors),
-            "tcpSocket" => port(action, &path, errors),
-            "grpc" => port(action, &path, errors),
+            "httpGet" => validate_http_action(action, &path, errors),
+            "tcpSocket" => validate_action_port(action, &path, errors),
+            "grpc" => validate_action_port(action, &path, errors),
             _ => {}
         }
     }
@@ -77,12 +77,12 @@ fn handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) 
     }
 }
 
-fn http(action: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_http_action(action: &Value, path: &Path, errors: &mut ErrorList) {
     if action.text("path").is_empty() {
         errors.push(FieldError::required(&path.child("path"), ""));
     }
-    port(action, path, errors);
-    super::spec::one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
+    validate_action_port(action, path, errors);
+    validate_one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
     for (i, header) in action.items("httpHeaders").iter().enumerate() {
         let name = header.text("name");
         for message in validation::http_header_name(name) {
@@ -95,7 +95,7 @@ fn http(action: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn port(action: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_action_port(action: &Value, path: &Path, errors: &mut ErrorList) {
     check_port(action.at("port"), &path.child("port"), errors);
 }
 

@@ -10,14 +10,16 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
     let limits_path = path.child("limits");
     for (name, limit) in resources.pairs("limits") {
         let path = limits_path.key(name);
-        container_resource_name(name, &path, errors);
-        container_amount(limit, name, &path, errors);
+        validate_container_resource_name(name, &path, errors);
+        validate_container_amount(limit, name, &path, errors);
     }
     let requests_path = path.child("requests");
     for (name, request) in resources.pairs("requests") {
         let path = requests_path.key(name);
-        container_resource_name(name, &path, errors);
-        let Some(request) = container_amount(request, name, &path, errors) else { continue };
+        validate_container_resource_name(name, &path, errors);
+        let Some(request) = validate_container_amount(request, name, &path, errors) else {
+            continue;
+        };
         let limit = resources.at("limits").get(name);
         match limit.and_then(Value::as_str).and_then(|text| Quantity::parse(text).ok()) {
             Some(limit) if request > limit => errors.push(FieldError::invalid(
@@ -58,11 +60,11 @@ fn overcommits(name: &str) -> bool {
     native && !name.starts_with("hugepages-")
 }
 
-pub(crate) fn container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn validate_container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
     for message in validation::qualified_name(name) {
         errors.push(FieldError::invalid(path, name, message));
     }
-    standard_or_qualified(name, path, errors);
+    validate_standard_or_qualified(name, path, errors);
     if !name.contains('/') && !STANDARD[..3].contains(&name) && !name.starts_with("hugepages-") {
         errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
     }
@@ -95,7 +97,7 @@ pub(crate) fn is_standard(name: &str) -> bool {
 }
 
 /// Reports a resource name that is neither standard nor domain-qualified.
-pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn validate_standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
     if !name.contains('/') && !is_standard(name) {
         let detail = "must be a standard resource type or fully qualified";
         errors.push(FieldError::invalid(path, name, detail));
@@ -103,7 +105,7 @@ pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorL
 }
 
 /// Validates an amount and returns the quantity if it is valid.
-pub(crate) fn amount(
+pub(crate) fn validate_amount(
     value: &Value,
     name: &str,
     path: &Path,
@@ -125,13 +127,13 @@ pub(crate) fn amount(
 }
 
 /// Validates a container's [`amount`]. Huge pages must be a multiple of the page size.
-fn container_amount(
+fn validate_container_amount(
     value: &Value,
     name: &str,
     path: &Path,
     errors: &mut ErrorList,
 ) -> Option<Quantity> {
-    let quantity = amount(value, name, path, errors)?;
+    let quantity = validate_amount(value, name, path, errors)?;
     if name.strip_prefix("hugepages-").is_some_and(|size| !is_whole_pages(&quantity, size)) {
         let detail = format!("{quantity} is not positive integer multiple of {name}");
         errors.push(FieldError::invalid(path, quantity.to_string(), detail));
@@ -142,23 +144,4 @@ fn container_amount(
 fn is_whole_pages(amount: &Quantity, size: &str) -> bool {
     let size = Quantity::parse(size).map_or(0, |size| size.value());
     size > 0 && amount.value() % size == 0
-}
-
-/// Validates the requests of a PersistentVolumeClaim.
-pub(crate) fn check_claim_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    let path = path.child("resources").child("requests");
-    match spec.at("resources.requests").get("storage").and_then(Value::as_str) {
-        None => errors.push(FieldError::required(&path.key("storage"), "")),
-        Some(text) => {
-            if let Ok(quantity) = Quantity::parse(text)
-                && (quantity.is_negative() || quantity.is_zero())
-            {
-                errors.push(FieldError::invalid(
-                    &path.key("storage"),
-                    text,
-                    "must be greater than zero",
-                ));
-            }
-        }
-    }
 }

@@ -5,8 +5,11 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::{spec::none_or_one_of, volumes::is_local_path};
-use crate::Strategy;
+use super::paths::validate_local_path;
+use crate::{
+    fields::{validate_one_of, validate_optional_one_of},
+    strategy::Strategy,
+};
 
 pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let context = spec.at("securityContext");
@@ -18,19 +21,19 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
             "ShareProcessNamespace and HostPID cannot both be enabled",
         ));
     }
-    ids(context, &["runAsUser", "runAsGroup", "fsGroup"], &context_path, errors);
+    validate_ids(context, &["runAsUser", "runAsGroup", "fsGroup"], &context_path, errors);
     for (i, group) in context.items("supplementalGroups").iter().enumerate() {
         check_id(group, &context_path.child("supplementalGroups").index(i), errors);
     }
-    none_or_one_of(
+    validate_optional_one_of(
         context,
         "fsGroupChangePolicy",
         &["OnRootMismatch", "Always"],
         &context_path,
         errors,
     );
-    profile(context, &context_path, errors);
-    sysctls(spec, context, &context_path.child("sysctls"), errors);
+    validate_profiles(context, &context_path, errors);
+    validate_sysctls(spec, context, &context_path.child("sysctls"), errors);
     if spec.at("hostUsers") == &Value::Bool(false) {
         for field in ["hostPID", "hostIPC", "hostNetwork"] {
             if spec.flag(field) {
@@ -44,7 +47,7 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates sysctls: names are unique, and none belongs to a namespace that the Pod shares with the host.
-fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "must have at most 253 characters and match regex \
         ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let mut seen = HashSet::new();
@@ -88,9 +91,9 @@ pub(super) fn check_container(container: &Value, path: &Path, errors: &mut Error
         return;
     }
     let path = path.child("securityContext");
-    ids(context, &["runAsUser", "runAsGroup"], &path, errors);
-    none_or_one_of(context, "procMount", &["Default", "Unmasked"], &path, errors);
-    profile(context, &path, errors);
+    validate_ids(context, &["runAsUser", "runAsGroup"], &path, errors);
+    validate_optional_one_of(context, "procMount", &["Default", "Unmasked"], &path, errors);
+    validate_profiles(context, &path, errors);
     if context.at("allowPrivilegeEscalation") == &Value::Bool(false) {
         if context.flag("privileged") {
             errors.push(FieldError::invalid(
@@ -126,7 +129,7 @@ pub fn refuse_privileged(strategy: &Strategy, object: &Value, errors: &mut Error
     }
 }
 
-fn ids(context: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
+fn validate_ids(context: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
     for field in fields {
         if context.has(field) {
             check_id(context.at(field), &path.child(field), errors);
@@ -141,14 +144,14 @@ fn check_id(id: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_profiles(context: &Value, path: &Path, errors: &mut ErrorList) {
     for field in ["seccompProfile", "appArmorProfile"] {
         let (profile, path) = (context.at(field), path.child(field));
         if profile.is_null() {
             continue;
         }
         let types = ["Localhost", "RuntimeDefault", "Unconfined"];
-        super::spec::one_of(profile, "type", &types, &path, errors);
+        validate_one_of(profile, "type", &types, &path, errors);
         let local = profile.text("type") == "Localhost";
         let path = path.child("localhostProfile");
         if local && profile.blank("localhostProfile") {
@@ -160,9 +163,9 @@ fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
                 },
             ));
         } else if local && field == "seccompProfile" {
-            is_local_path(profile.text("localhostProfile"), &path, errors);
+            validate_local_path(profile.text("localhostProfile"), &path, errors);
         } else if local {
-            app_armor_name(profile.text("localhostProfile"), &path, errors);
+            validate_app_armor_name(profile.text("localhostProfile"), &path, errors);
         } else if profile.has("localhostProfile") {
             errors.push(FieldError::invalid(
                 &path,
@@ -177,7 +180,7 @@ fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the name of a localhost profile.
-fn app_armor_name(name: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_app_armor_name(name: &str, path: &Path, errors: &mut ErrorList) {
     const LONGEST: usize = 4095;
     if name.trim() != name {
         errors.push(FieldError::invalid(path, name, "must not be padded with whitespace"));

@@ -9,14 +9,15 @@ use super::{containers, isolation, placement, security, volumes};
 use crate::fields::{
     FieldRule,
     Rule::{OneOf, Text},
+    check_ip, validate_one_of, validate_optional_one_of,
 };
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let names = volumes::check(spec.items("volumes"), &path.child("volumes"), errors);
     containers::check(spec, &names, path, errors);
-    enums(spec, path, errors);
-    numbers(spec, path, errors);
-    texts(spec, path, errors);
+    validate_enums(spec, path, errors);
+    validate_numbers(spec, path, errors);
+    validate_texts(spec, path, errors);
     security::check_pod(spec, path, errors);
     isolation::check_pod(spec, path, errors);
     placement::check(spec, path, errors);
@@ -42,63 +43,28 @@ fn search_domain(text: &str) -> Vec<String> {
     validation::dns1123_subdomain_with_underscore(text.strip_suffix('.').unwrap_or(text))
 }
 
-/// Parses an IP address, or reports an error.
-pub(crate) fn check_ip(
-    text: &str,
-    path: &Path,
-    errors: &mut ErrorList,
-) -> Option<std::net::IpAddr> {
-    let ip = validation::ip(text);
-    ip.map_err(|message| errors.push(FieldError::invalid(path, text, message))).ok()
-}
-
-/// Reports a value outside a list. An empty value is reported as missing.
-pub(crate) fn one_of(
-    object: &Value,
-    field: &str,
-    allowed: &[&str],
-    path: &Path,
-    errors: &mut ErrorList,
-) {
-    let (value, path) = (object.text(field), path.child(field));
-    if value.is_empty() {
-        errors.push(FieldError::required(&path, ""));
-    } else if !allowed.contains(&value) {
-        errors.push(FieldError::not_supported(&path, value, allowed));
-    }
-}
-
-/// Reports a value outside a list, for an optional field. An empty string is present only for pointer fields.
-pub(crate) fn none_or_one_of(
-    object: &Value,
-    field: &str,
-    allowed: &[&str],
-    path: &Path,
-    errors: &mut ErrorList,
-) {
-    if let Some(value) = object.at(field).as_str()
-        && !allowed.contains(&value)
-    {
-        errors.push(FieldError::not_supported(&path.child(field), value, allowed));
-    }
-}
-
-fn enums(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
-    one_of(
+fn validate_enums(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    validate_one_of(
         spec,
         "dnsPolicy",
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
         path,
         errors,
     );
-    none_or_one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    validate_optional_one_of(
+        spec,
+        "preemptionPolicy",
+        &["PreemptLowerPriority", "Never"],
+        path,
+        errors,
+    );
     if spec.has("os") {
-        one_of(spec.at("os"), "name", &["linux", "windows"], &path.child("os"), errors);
+        validate_one_of(spec.at("os"), "name", &["linux", "windows"], &path.child("os"), errors);
     }
 }
 
-fn numbers(spec: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_numbers(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some(seconds) = spec.opt_int("activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
@@ -110,7 +76,7 @@ fn numbers(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn texts(spec: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_texts(spec: &Value, path: &Path, errors: &mut ErrorList) {
     type Rule = fn(&str) -> Vec<String>;
     let rules: [(&str, Rule); 6] = [
         ("serviceAccountName", validation::dns1123_subdomain),
@@ -185,46 +151,5 @@ fn check_dns(spec: &Value, path: &Path, errors: &mut ErrorList) {
             let path = path.child("options").index(i);
             errors.push(FieldError::required(&path, "must not be empty"));
         }
-    }
-}
-
-/// Validates the spec of a PersistentVolumeClaim, also in ephemeral volumes and StatefulSets.
-pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let modes = spec.items("accessModes");
-    let modes_path = path.child("accessModes");
-    if modes.is_empty() {
-        errors.push(FieldError::required(&modes_path, "at least 1 access mode is required"));
-    }
-    for mode in modes.iter().filter_map(Value::as_str) {
-        if !MODES.contains(&mode) {
-            errors.push(FieldError::not_supported(&modes_path, mode, &MODES));
-        }
-    }
-    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
-        errors.push(FieldError::forbidden(
-            &modes_path,
-            "may not use ReadWriteOncePod with other access modes",
-        ));
-    }
-    super::check_claim_resources(spec, path, errors);
-    for field in ["dataSource", "dataSourceRef"] {
-        let (source, path) = (spec.at(field), path.child(field));
-        if !source.blank("kind") && source.blank("name") {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        }
-    }
-    let class = spec.text("storageClassName");
-    if !class.is_empty() {
-        for message in validation::dns1123_subdomain(class) {
-            errors.push(FieldError::invalid(&path.child("storageClassName"), class, message));
-        }
-    }
-    none_or_one_of(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
-    if spec.has("selector")
-        && let Ok(selector) =
-            serde_json::from_value::<api_meta::LabelSelector>(spec.at("selector").clone())
-    {
-        errors.append(&mut selector.validate(&path.child("selector")));
     }
 }

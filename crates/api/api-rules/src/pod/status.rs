@@ -43,16 +43,16 @@ fn qos(spec: &Value) -> &'static str {
     } else {
         spec.items("containers").iter().chain(spec.items("initContainers")).collect()
     };
-    let (mut asked, mut guaranteed) = (false, true);
+    let (mut has_resources, mut guaranteed) = (false, true);
     for holder in holders {
         for name in COUNTED {
             let (request, limit) =
                 (amount(holder, "requests", name), amount(holder, "limits", name));
-            asked |= request.is_some() || limit.is_some();
+            has_resources |= request.is_some() || limit.is_some();
             guaranteed &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
         }
     }
-    match (asked, guaranteed) {
+    match (has_resources, guaranteed) {
         (false, _) => "BestEffort",
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",

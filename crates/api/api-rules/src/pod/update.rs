@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::containers;
+use super::{containers, spec};
 use crate::meta::immutable;
 
 const MUTABLE: &str = "pod updates may not change fields other than \
@@ -22,9 +22,9 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
             return;
         }
     }
-    deadline(new, old, &path, errors);
-    tolerations(new, old, &path, errors);
-    gates(new, old, &path, errors);
+    validate_deadline(new, old, &path, errors);
+    validate_tolerations(new, old, &path, errors);
+    validate_gates(new, old, &path, errors);
     let mut allowed = new.clone();
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         allowed.keep(old, &format!("spec.{field}"));
@@ -48,10 +48,10 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
 
 /// Allows narrower node selection and affinity for a Pod with scheduling gates.
 fn gated_placement(allowed: &mut Value, old: &Value) {
-    let kept = old
+    let unchanged = old
         .pairs("spec.nodeSelector")
         .all(|(name, value)| allowed.at("spec.nodeSelector").get(name) == Some(value));
-    if kept {
+    if unchanged {
         allowed.keep(old, "spec.nodeSelector");
     }
     if !old.has("spec.affinity.nodeAffinity") {
@@ -59,7 +59,7 @@ fn gated_placement(allowed: &mut Value, old: &Value) {
     }
 }
 
-fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_deadline(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     let field = "spec.activeDeadlineSeconds";
     let path = path.child("activeDeadlineSeconds");
     match (new.opt_int(field), old.opt_int(field)) {
@@ -77,7 +77,7 @@ fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     let without_time = |toleration: &Value| {
         let mut toleration = toleration.clone();
         if toleration.text("effect") == "NoExecute" {
@@ -86,8 +86,8 @@ fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
         toleration
     };
     let new: HashSet<Value> = new.items("spec.tolerations").iter().map(without_time).collect();
-    let kept = old.items("spec.tolerations").iter().all(|t| new.contains(&without_time(t)));
-    if !kept {
+    let unchanged = old.items("spec.tolerations").iter().all(|t| new.contains(&without_time(t)));
+    if !unchanged {
         errors.push(FieldError::forbidden(
             &path.child("tolerations"),
             "existing toleration can not be modified except its tolerationSeconds",
@@ -95,7 +95,7 @@ fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
     let old: HashSet<&Value> = old.items("spec.schedulingGates").iter().collect();
     for gate in new.items("spec.schedulingGates") {
         if !old.contains(gate) {
@@ -170,7 +170,7 @@ pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) 
 
 pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec");
-    super::check_pod(new, errors);
+    spec::check(new.at("spec"), &path, errors);
     let mut fresh = new.clone();
     super::status::on_create(&mut fresh);
     if fresh.text("status.qosClass") != old.text("status.qosClass") {

@@ -6,9 +6,11 @@ use api_meta::{ErrorList, FieldError, Path, Tree as _, validation};
 use serde_json::Value;
 
 use super::{
-    containers::{field_ref, named, resource_field},
-    spec::{check_volume_claim_spec, none_or_one_of},
+    claims::check_volume_claim_spec,
+    paths::{validate_local_path, validate_no_dot_dot},
+    references::{validate_field_ref, validate_resource_field},
 };
+use crate::fields::{validate_optional_one_of, validate_present};
 
 /// The required fields of volume sources.
 const REQUIRED: [(&str, &[&str]); 19] = [
@@ -76,12 +78,12 @@ fn check_source(volume: &Value, path: &Path, errors: &mut ErrorList) {
 pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some((_, fields)) = REQUIRED.iter().find(|(name, _)| *name == kind) {
         for field in *fields {
-            named(source, field, path, errors);
+            validate_present(source, field, path, errors);
         }
     }
     match kind {
-        "hostPath" => host_path(source, path, errors),
-        "local" => no_dot_dot(source.text("path"), &path.child("path"), errors),
+        "hostPath" => validate_host_path(source, path, errors),
+        "local" => validate_no_dot_dot(source.text("path"), &path.child("path"), errors),
         "nfs" if !source.blank("path") && !source.text("path").starts_with('/') => {
             let detail = "must be an absolute path";
             errors.push(FieldError::invalid(&path.child("path"), source.text("path"), detail));
@@ -91,7 +93,7 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
             for message in validation::dns1123_subdomain(&name.to_lowercase()) {
                 errors.push(FieldError::invalid(&path.child("driver"), name, message));
             }
-            secret_reference(source, "nodePublishSecretRef", path, errors);
+            validate_secret_reference(source, "nodePublishSecretRef", path, errors);
         }
         "emptyDir" => {
             let size = api_meta::Quantity::parse(source.text("sizeLimit"));
@@ -101,13 +103,13 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
             }
         }
         "image" => {
-            named(source, "reference", path, errors);
+            validate_present(source, "reference", path, errors);
             let policies = ["Always", "IfNotPresent", "Never"];
-            none_or_one_of(source, "pullPolicy", &policies, path, errors);
+            validate_optional_one_of(source, "pullPolicy", &policies, path, errors);
         }
-        "configMap" | "secret" => items(source, path, errors),
-        "downwardAPI" => downward(source, path, errors),
-        "projected" => projected(source, path, errors),
+        "configMap" | "secret" => validate_items(source, path, errors),
+        "downwardAPI" => validate_downward(source, path, errors),
+        "projected" => validate_projected(source, path, errors),
         "ephemeral" => {
             let template = source.at("volumeClaimTemplate");
             let path = path.child("volumeClaimTemplate");
@@ -122,12 +124,12 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
 }
 
 /// Validates a reference to a Secret in a PersistentVolume, which names a namespace.
-fn secret_reference(source: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_secret_reference(source: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     let (reference, path) = (source.at(field), path.child(field));
     if reference.is_null() {
         return;
     }
-    named(reference, "name", &path, errors);
+    validate_present(reference, "name", &path, errors);
     let name = reference.text("name");
     if !name.is_empty() {
         for message in validation::dns1123_subdomain(name) {
@@ -135,7 +137,7 @@ fn secret_reference(source: &Value, field: &str, path: &Path, errors: &mut Error
         }
     }
     if source.has("volumeHandle") {
-        named(reference, "namespace", &path, errors);
+        validate_present(reference, "namespace", &path, errors);
         let namespace = reference.text("namespace");
         if !namespace.is_empty() {
             for message in validation::dns1123_label(namespace) {
@@ -145,7 +147,7 @@ fn secret_reference(source: &Value, field: &str, path: &Path, errors: &mut Error
     }
 }
 
-fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
+fn validate_host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
     const TYPES: [&str; 8] = [
         "",
         "BlockDevice",
@@ -156,31 +158,31 @@ fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
         "FileOrCreate",
         "Socket",
     ];
-    no_dot_dot(source.text("path"), &path.child("path"), errors);
+    validate_no_dot_dot(source.text("path"), &path.child("path"), errors);
     let kind = source.text("type");
     if !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(&path.child("type"), kind, &TYPES));
     }
 }
 
-fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
-    mode(source, "defaultMode", path, errors);
+fn validate_items(source: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_mode(source, "defaultMode", path, errors);
     for (i, item) in source.items("items").iter().enumerate() {
         let path = path.child("items").index(i);
-        named(item, "key", &path, errors);
-        named(item, "path", &path, errors);
-        is_local_path(item.text("path"), &path.child("path"), errors);
-        mode(item, "mode", &path, errors);
+        validate_present(item, "key", &path, errors);
+        validate_present(item, "path", &path, errors);
+        validate_local_path(item.text("path"), &path.child("path"), errors);
+        validate_mode(item, "mode", &path, errors);
     }
 }
 
-fn downward(source: &Value, path: &Path, errors: &mut ErrorList) {
-    mode(source, "defaultMode", path, errors);
+fn validate_downward(source: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_mode(source, "defaultMode", path, errors);
     for (i, item) in source.items("items").iter().enumerate() {
         let path = path.child("items").index(i);
-        named(item, "path", &path, errors);
-        is_local_path(item.text("path"), &path.child("path"), errors);
-        mode(item, "mode", &path, errors);
+        validate_present(item, "path", &path, errors);
+        validate_local_path(item.text("path"), &path.child("path"), errors);
+        validate_mode(item, "mode", &path, errors);
         match (item.has("fieldRef"), item.has("resourceFieldRef")) {
             (false, false) => errors.push(FieldError::required(
                 &path,
@@ -193,11 +195,11 @@ fn downward(source: &Value, path: &Path, errors: &mut ErrorList) {
             )),
             (true, false) => {
                 let path = item_source(&path, "fieldRef");
-                field_ref(item.at("fieldRef"), &VOLUME_FIELDS, &path, errors);
+                validate_field_ref(item.at("fieldRef"), &VOLUME_FIELDS, &path, errors);
             }
             (false, true) => {
                 let path = item_source(&path, "resourceFieldRef");
-                resource_field(item.at("resourceFieldRef"), true, &path, errors);
+                validate_resource_field(item.at("resourceFieldRef"), true, &path, errors);
             }
         }
     }
@@ -218,15 +220,15 @@ fn item_source(path: &Path, kind: &str) -> Path {
     Path::new(whole.rsplit_once(".items[").map_or(whole, |(volume, _)| volume)).child(kind)
 }
 
-fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
-    mode(source, "defaultMode", path, errors);
+fn validate_projected(source: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_mode(source, "defaultMode", path, errors);
     let mut paths = HashSet::new();
     for (i, entry) in source.items("sources").iter().enumerate() {
-        for given in source_paths(entry) {
-            if !given.is_empty() && !paths.insert(given) {
+        for file in source_paths(entry) {
+            if !file.is_empty() && !paths.insert(file) {
                 // Upstream reports the name of the ConfigMap or Secret if there is one.
                 let of = ["configMap.name", "secret.name"].map(|name| entry.text(name));
-                let shown = of.into_iter().find(|name| !name.is_empty()).unwrap_or(given);
+                let shown = of.into_iter().find(|name| !name.is_empty()).unwrap_or(file);
                 errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
             }
         }
@@ -240,11 +242,11 @@ fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
         let path = path.child(kind);
         match kind.as_str() {
             "secret" | "configMap" => {
-                named(source, "name", &path, errors);
-                items(source, &path, errors);
+                validate_present(source, "name", &path, errors);
+                validate_items(source, &path, errors);
             }
-            "downwardAPI" => downward(source, &path, errors),
-            "serviceAccountToken" => token(source, &path, errors),
+            "downwardAPI" => validate_downward(source, &path, errors),
+            "serviceAccountToken" => validate_token(source, &path, errors),
             _ => {}
         }
     }
@@ -258,9 +260,9 @@ fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
     listed.chain(alone.into_iter().map(|path| entry.text(path)))
 }
 
-fn token(source: &Value, path: &Path, errors: &mut ErrorList) {
-    named(source, "path", path, errors);
-    is_local_path(source.text("path"), &path.child("path"), errors);
+fn validate_token(source: &Value, path: &Path, errors: &mut ErrorList) {
+    validate_present(source, "path", path, errors);
+    validate_local_path(source.text("path"), &path.child("path"), errors);
     let (seconds, path) = (source.int("expirationSeconds"), path.child("expirationSeconds"));
     if seconds < 600 {
         let detail = "may not specify a duration less than 10 minutes";
@@ -271,25 +273,11 @@ fn token(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn mode(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_mode(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
     if let Some(mode) = object.opt_int(field)
         && !(0..=0o777).contains(&mode)
     {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(FieldError::invalid(&path.child(field), mode, detail));
-    }
-}
-
-/// Validates a relative path without `..`.
-pub(super) fn is_local_path(text: &str, path: &Path, errors: &mut ErrorList) {
-    if text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be a relative path"));
-    }
-    no_dot_dot(text, path, errors);
-}
-
-fn no_dot_dot(text: &str, path: &Path, errors: &mut ErrorList) {
-    if text.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(path, text, "must not contain '..'"));
     }
 }

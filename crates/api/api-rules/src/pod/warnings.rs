@@ -53,8 +53,8 @@ pub(super) fn of(pod: &Value, path: &Path) -> Warnings {
     found.annotations(pod, path);
     found.volumes(spec, &at);
     paths::of(spec, &mut found.warnings);
-    found.repeated(spec, "hostAliases", "ip", &at);
-    found.repeated(spec, "imagePullSecrets", "name", &at);
+    found.warn_about_duplicates(spec, "hostAliases", "ip", &at);
+    found.warn_about_duplicates(spec, "imagePullSecrets", "name", &at);
     for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
         if secret.blank("name") {
             let path = at.child("imagePullSecrets").index(i).child("name");
@@ -98,9 +98,9 @@ struct WarningCollector {
 }
 
 impl WarningCollector {
-    fn warn(&mut self, path: &Path, what: impl std::fmt::Display) {
+    fn warn(&mut self, path: &Path, message: impl std::fmt::Display) {
         if !self.warnings.is_full() {
-            self.warnings.push(format!("{path}: {what}"));
+            self.warnings.push(format!("{path}: {message}"));
         }
     }
 
@@ -136,8 +136,8 @@ impl WarningCollector {
     /// Warns about an absent selector, which matches no Pod.
     fn selects(&mut self, term: &Value, path: &Path) {
         if !term.has("labelSelector") {
-            let what = "a null labelSelector results in matching no pod";
-            self.warn(&path.child("labelSelector"), what);
+            let message = "a null labelSelector results in matching no pod";
+            self.warn(&path.child("labelSelector"), message);
         }
     }
 
@@ -183,7 +183,7 @@ impl WarningCollector {
         }
     }
 
-    fn repeated(&mut self, spec: &Value, list: &str, field: &str, path: &Path) {
+    fn warn_about_duplicates(&mut self, spec: &Value, list: &str, field: &str, path: &Path) {
         let mut seen = HashSet::new();
         for (i, item) in spec.items(list).iter().enumerate() {
             let text = item.text(field);

@@ -3,7 +3,10 @@
 use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, boolean, format, integer, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, boolean, integer, name, text},
+    format,
+};
 
 pub(super) static JOBS: Table = Table {
     columns: &[
@@ -53,7 +56,7 @@ fn status(job: &Value) -> &'static str {
 fn completions(job: &Value) -> String {
     let done = job.int("status.succeeded");
     match (job.opt_int("spec.completions"), job.int("spec.parallelism")) {
-        (Some(wanted), _) => format!("{done}/{wanted}"),
+        (Some(completions), _) => format!("{done}/{completions}"),
         (None, parallel) if parallel > 1 => format!("{done}/1 of {parallel}"),
         (None, _) => format!("{done}/1"),
     }

@@ -3,7 +3,10 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::{AGE, DEFAULT, NAME, Table, age, boolean, format, integer, name, text};
+use super::{
+    column::{AGE, DEFAULT, NAME, Table, age, boolean, integer, name, text},
+    format,
+};
 
 pub(super) fn admission(resource: &str) -> &'static Table {
     match resource {

@@ -3,7 +3,10 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, format, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, name, text},
+    format,
+};
 
 pub(super) static COMPONENT_STATUSES: Table = Table {
     columns: &[NAME, text("Status"), text("Message"), text("Error")],
@@ -49,8 +52,8 @@ pub(super) static RESOURCE_QUOTAS: Table = Table {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
         for (resource, hard) in quota.pairs("status.hard") {
             let used = quota.at("status.used").get(resource).cloned().unwrap_or(json!("0"));
-            let used = format::shown(&used, "0");
-            let text = format!("{resource}: {used}/{}", format::shown(hard, "0"));
+            let used = format::format_scalar(&used, "0");
+            let text = format!("{resource}: {used}/{}", format::format_scalar(hard, "0"));
             if resource.starts_with("limits") { &mut limits } else { &mut requests }.push(text);
         }
         vec![name(quota), json!(requests.join(", ")), json!(limits.join(", ")), age(quota, now)]

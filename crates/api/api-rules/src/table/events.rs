@@ -3,7 +3,10 @@
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-use super::{Column, Table, format, name, text};
+use super::{
+    column::{Column, Table, name, text},
+    format,
+};
 
 pub(super) static EVENTS: Table = Table {
     columns: &[

@@ -17,7 +17,7 @@ pub(super) fn or(text: &str, missing: &str) -> String {
 }
 
 /// Formats a number or string as upstream prints it, or returns `missing` for null.
-pub(super) fn shown(value: &Value, missing: &str) -> String {
+pub(super) fn format_scalar(value: &Value, missing: &str) -> String {
     match value {
         Value::Null => missing.to_owned(),
         Value::String(text) => or(text, missing),
@@ -58,11 +58,11 @@ pub(super) fn containers(template: &Value) -> [String; 2] {
 
 /// Joins up to three strings, and adds the number of the others.
 pub(super) fn few(list: &[String], missing: &str) -> String {
-    few_of(list.iter().cloned(), list.len(), missing)
+    join_few(list.iter().cloned(), list.len(), missing)
 }
 
 /// Joins the strings of an iterator over `count` strings like [`few`]. Only the first three are computed.
-pub(super) fn few_of(texts: impl Iterator<Item = String>, count: usize, missing: &str) -> String {
+pub(super) fn join_few(texts: impl Iterator<Item = String>, count: usize, missing: &str) -> String {
     const MAX: usize = 3;
     let shown = texts.take(MAX).collect::<Vec<_>>().join(",");
     match count {

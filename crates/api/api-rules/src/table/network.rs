@@ -3,7 +3,10 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, format, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, name, text},
+    format,
+};
 
 pub(super) static SERVICES: Table = Table {
     columns: &[
@@ -68,7 +71,7 @@ pub(super) static ENDPOINTS: Table = Table {
         let subsets = endpoints.items("subsets");
         let count =
             |subset: &Value| subset.items("addresses").len() * subset.items("ports").len().max(1);
-        let shown = format::few_of(
+        let shown = format::join_few(
             subsets.iter().flat_map(endpoints_of),
             subsets.iter().map(count).sum(),
             "<none>",
@@ -99,12 +102,12 @@ pub(super) static ENDPOINT_SLICES: Table = Table {
     columns: &[NAME, text("AddressType"), text("Ports"), text("Endpoints"), AGE],
     cells: |slice, now| {
         let ports: Vec<String> =
-            slice.items("ports").iter().map(|p| format::shown(p.at("port"), "*")).collect();
+            slice.items("ports").iter().map(|p| format::format_scalar(p.at("port"), "*")).collect();
         let addresses: Vec<String> = slice
             .items("endpoints")
             .iter()
             .flat_map(|e| e.items("addresses"))
-            .map(|a| format::shown(a, ""))
+            .map(|a| format::format_scalar(a, ""))
             .collect();
         vec![
             name(slice),

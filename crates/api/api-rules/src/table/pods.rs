@@ -5,7 +5,10 @@ use std::collections::HashSet;
 use api_meta::{Timestamp, Tree as _, human_duration};
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, format, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, name, text},
+    format,
+};
 
 pub(super) static PODS: Table = Table {
     columns: &[
@@ -29,7 +32,7 @@ fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
         name(pod),
         json!(format!("{}/{}", summary.ready, summary.total)),
         json!(summary.reason),
-        json!(summary.restarts.shown(now)),
+        json!(summary.restarts.format(now)),
         age(pod, now),
         json!(format::or(ip, "<none>")),
         json!(format::or(pod.text("spec.nodeName"), "<none>")),
@@ -52,7 +55,7 @@ impl Restarts {
         self.last = self.last.max(finished);
     }
 
-    fn shown(self, now: Timestamp) -> String {
+    fn format(self, now: Timestamp) -> String {
         match self.last {
             Some(last) if self.count != 0 => {
                 format!("{} ({} ago)", self.count, human_duration(now.since(last)))

@@ -5,7 +5,10 @@ use std::time::Duration;
 use api_meta::{Tree as _, human_duration};
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, format, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, name, text},
+    format,
+};
 
 pub(super) static BINDINGS: Table = Table {
     columns: &[

@@ -3,8 +3,11 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, boolean, format, integer, name, text};
-use crate::table::Column;
+use super::column::Column;
+use super::{
+    column::{AGE, NAME, Table, age, boolean, integer, name, text},
+    format,
+};
 
 /// Returns the phase, or `Terminating` for an object that is being deleted.
 fn phase(object: &Value) -> Value {

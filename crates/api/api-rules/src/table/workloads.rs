@@ -3,7 +3,10 @@
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::{AGE, NAME, Table, age, format, integer, name, text};
+use super::{
+    column::{AGE, NAME, Table, age, integer, name, text},
+    format,
+};
 
 pub(super) static DEPLOYMENTS: Table = Table {
     columns: &[
@@ -32,7 +35,7 @@ pub(super) static DEPLOYMENTS: Table = Table {
     },
 };
 
-const REPLICAS: [super::Column; 8] = [
+const REPLICAS: [super::column::Column; 8] = [
     NAME,
     integer("Desired"),
     integer("Current"),
@@ -157,8 +160,8 @@ pub(super) static DISRUPTION_BUDGETS: Table = Table {
     cells: |object, now| {
         vec![
             name(object),
-            json!(format::shown(object.at("spec.minAvailable"), "N/A")),
-            json!(format::shown(object.at("spec.maxUnavailable"), "N/A")),
+            json!(format::format_scalar(object.at("spec.minAvailable"), "N/A")),
+            json!(format::format_scalar(object.at("spec.maxUnavailable"), "N/A")),
             json!(object.int("status.disruptionsAllowed")),
             age(object, now),
         ]
@@ -181,7 +184,7 @@ pub(super) static AUTOSCALERS: Table = Table {
             name(object),
             json!(format!("{}/{}", target.text("kind"), target.text("name"))),
             json!(targets(object)),
-            json!(format::shown(object.at("spec.minReplicas"), "<unset>")),
+            json!(format::format_scalar(object.at("spec.minReplicas"), "<unset>")),
             json!(object.int("spec.maxReplicas")),
             json!(object.int("status.currentReplicas")),
             age(object, now),
@@ -241,6 +244,6 @@ fn metric(metric: &Value, current: Option<&Value>) -> String {
     } else {
         ("averageValue", "")
     };
-    let shown = |value: &Value| format::shown(value.at(field), "<unknown>");
+    let shown = |value: &Value| format::format_scalar(value.at(field), "<unknown>");
     format!("{prefix}{}/{}{suffix}", shown(now), shown(target))
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_rules::expressions::devices;
+use api_rules::expressions::{ExpressionError, devices};
 use cel::{Limits, Opaque, Program, Value};
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
@@ -65,7 +65,7 @@ fn by_domain<'v>(
 
 /// A compiled expression, or the compile error.
 pub(super) struct Selector {
-    program: Result<Program, String>,
+    program: Result<Program, ExpressionError>,
 }
 
 impl Selector {

@@ -218,7 +218,7 @@ impl Compiled {
     ) -> Result<Change, String> {
         let expression = &mutation.expression;
         if let Err(error) = &expression.program {
-            return Err(error.clone());
+            return Err(error.to_string());
         }
         let input = question.expression_input_with_namespace();
         let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);

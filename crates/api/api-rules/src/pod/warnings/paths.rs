@@ -41,7 +41,7 @@ pub(super) fn of(spec: &Value, warnings: &mut Warnings) {
         let sources = volume.items("projected.sources");
         let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(sources.len()));
         for source in sources {
-            all.extend(projected(source));
+            all.extend(projected_files(source));
             ends.push(all.len());
         }
         let overlaps = Overlaps::new(volume, "Projected", all);
@@ -172,7 +172,7 @@ fn files(source: &Value, of: &str) -> Vec<File> {
     source.items("items").iter().map(|item| file(item.text("path"), of)).collect()
 }
 
-fn projected(source: &Value) -> Vec<File> {
+fn projected_files(source: &Value) -> Vec<File> {
     let named = |kind: &str, word: &str| {
         let name = source.at(kind).text("name");
         files(source.at(kind), &format!("{word} {name:?}"))
