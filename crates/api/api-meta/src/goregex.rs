@@ -35,7 +35,7 @@ fn translate(pattern: &str) -> Result<String, &'static str> {
     let mut class = false;
     let mut repeated = Repetition::No;
     while let Some(c) = chars.next() {
-        let literal_brace = c == '{' && !begins_repetition(&chars);
+        let literal_brace = c == '{' && !is_repetition(&chars);
         // After a parenthesis, `?` starts flags.
         let flags = c == '?' && out.ends_with('(') && !out.ends_with("\\(");
         repeated = repeated
@@ -105,7 +105,7 @@ impl Repetition {
 }
 
 /// Returns `true` if the brace that was just read starts a count, `{1,2}`.
-fn begins_repetition(chars: &Chars<'_>) -> bool {
+fn is_repetition(chars: &Chars<'_>) -> bool {
     let mut out = String::new();
     repetition(&mut chars.clone(), &mut out).is_none() || out.starts_with('{')
 }

@@ -150,7 +150,7 @@ impl FromStr for Quantity {
             Some(rest) => rest.split_at(digits(rest)),
             None => ("", rest),
         };
-        if whole.is_empty() && fraction.is_empty() || !suffix_is_well_formed(suffix) {
+        if whole.is_empty() && fraction.is_empty() || !is_suffix(suffix) {
             return Err(ParseQuantityError::Format);
         }
         let (exponent, mut format) = exponent_of(suffix).ok_or(ParseQuantityError::Suffix)?;
@@ -163,7 +163,7 @@ impl FromStr for Quantity {
 }
 
 /// Returns `true` if the suffix is letters, then at most one sign, then digits.
-fn suffix_is_well_formed(suffix: &str) -> bool {
+fn is_suffix(suffix: &str) -> bool {
     let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
     rest.bytes().all(|b| b.is_ascii_digit())

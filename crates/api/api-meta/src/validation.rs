@@ -53,7 +53,7 @@ fn too_long(max: usize) -> String {
 }
 
 /// Returns `true` if all bytes are in `inner`, and the first and last also in `edge`.
-fn framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
+fn is_framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
         (Some(first), Some(last)) => edge(*first) && edge(*last) && bytes.iter().all(|b| inner(*b)),
@@ -84,24 +84,24 @@ fn has_leading_zeros(text: &str) -> bool {
     parts.len() == 4 && parts.iter().all(|part| octet(part))
 }
 
-fn lower_alnum(b: u8) -> bool {
+fn is_lower_alphanumeric(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-fn alnum(b: u8) -> bool {
+fn is_alphanumeric(b: u8) -> bool {
     b.is_ascii_alphanumeric()
 }
 
-fn label_shaped(text: &str) -> bool {
-    framed(text, lower_alnum, |b| lower_alnum(b) || b == b'-')
+fn is_label(text: &str) -> bool {
+    is_framed(text, is_lower_alphanumeric, |b| is_lower_alphanumeric(b) || b == b'-')
 }
 
-fn subdomain_shaped(text: &str) -> bool {
-    text.split('.').all(label_shaped)
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
 }
 
-fn name_shaped(text: &str) -> bool {
-    framed(text, alnum, |b| alnum(b) || matches!(b, b'-' | b'_' | b'.'))
+fn is_qualified_name(text: &str) -> bool {
+    is_framed(text, is_alphanumeric, |b| is_alphanumeric(b) || matches!(b, b'-' | b'_' | b'.'))
 }
 
 fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String) -> Vec<String> {
@@ -117,8 +117,8 @@ fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String)
 
 /// Validates a name without dots, such as a namespace's.
 pub fn dns1123_label(text: &str) -> Vec<String> {
-    check(text, DNS1123_LABEL_MAX, label_shaped(text), || {
-        if subdomain_shaped(text) {
+    check(text, DNS1123_LABEL_MAX, is_label(text), || {
+        if is_subdomain(text) {
             "must not contain dots".into()
         } else {
             mismatch(LABEL_RULE, LABEL_REGEX, &["my-name", "123-abc"])
@@ -128,7 +128,7 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
 
 /// Validates a name with dots, such as most objects'.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
-    check(text, DNS1123_SUBDOMAIN_MAX, subdomain_shaped(text), || {
+    check(text, DNS1123_SUBDOMAIN_MAX, is_subdomain(text), || {
         mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
     })
 }
@@ -148,7 +148,7 @@ pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
 
 /// Validates a name that begins with a letter (RFC 1035), such as a Service's in older releases.
 pub fn dns1035_label(text: &str) -> Vec<String> {
-    let shaped = label_shaped(text) && text.as_bytes()[0].is_ascii_lowercase();
+    let shaped = is_label(text) && text.as_bytes()[0].is_ascii_lowercase();
     check(text, DNS1123_LABEL_MAX, shaped, || {
         mismatch(DNS1035_RULE, DNS1035_REGEX, &["my-name", "abc-123"])
     })
@@ -156,7 +156,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
 
 /// Validates a name with dots whose first label is `*`, such as an Ingress host.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
-    let shaped = text.strip_prefix("*.").is_some_and(subdomain_shaped);
+    let shaped = text.strip_prefix("*.").is_some_and(is_subdomain);
     check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
         mismatch(WILDCARD_RULE, &format!(r"\*\.{SUBDOMAIN_REGEX}"), &["*.example.com"])
     })
@@ -189,7 +189,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     } else if name.len() > QUALIFIED_NAME_MAX {
         errors.push(format!("name part {}", too_long(QUALIFIED_NAME_MAX)));
     }
-    if !name_shaped(name) {
+    if !is_qualified_name(name) {
         let message = mismatch(QUALIFIED_RULE, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"]);
         errors.push(format!("name part {message}"));
     }
@@ -198,7 +198,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 
 /// Validates a label value, which may be empty.
 pub fn label_value(text: &str) -> Vec<String> {
-    check(text, LABEL_VALUE_MAX, text.is_empty() || name_shaped(text), || {
+    check(text, LABEL_VALUE_MAX, text.is_empty() || is_qualified_name(text), || {
         mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
     })
 }
@@ -220,8 +220,8 @@ pub fn env_var_name(text: &str) -> Vec<String> {
 
 /// Validates a key of a ConfigMap or Secret, which is a file name in volumes.
 pub fn config_map_key(text: &str) -> Vec<String> {
-    let shaped =
-        !text.is_empty() && text.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
+    let shaped = !text.is_empty()
+        && text.bytes().all(|b| is_alphanumeric(b) || matches!(b, b'-' | b'_' | b'.'));
     let mut errors = check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
         mismatch(CONFIG_KEY_RULE, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"])
     });
@@ -236,7 +236,7 @@ pub fn config_map_key(text: &str) -> Vec<String> {
 
 /// Validates an HTTP header name, such as a probe's.
 pub fn http_header_name(text: &str) -> Vec<String> {
-    if !text.is_empty() && text.bytes().all(|b| alnum(b) || b == b'-') {
+    if !text.is_empty() && text.bytes().all(|b| is_alphanumeric(b) || b == b'-') {
         return Vec::new();
     }
     vec![mismatch(HEADER_RULE, "[-A-Za-z0-9]+", &["X-Header-Name"])]
@@ -257,7 +257,7 @@ pub fn port_name(text: &str) -> Vec<String> {
     if text.len() > 15 {
         errors.push(too_long(15));
     }
-    if text.is_empty() || !text.bytes().all(|b| lower_alnum(b) || b == b'-') {
+    if text.is_empty() || !text.bytes().all(|b| is_lower_alphanumeric(b) || b == b'-') {
         errors
             .push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
     }

@@ -38,7 +38,7 @@ pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let mut growth = Growth { budget, copied: 0, moved: 0 };
     for operation in operations.iter() {
         api_meta::steps::spend(1);
-        if tests_absence(operation, &patched) {
+        if is_absence_test(operation, &patched) {
             continue;
         }
         growth.allow(operation, &patched)?;
@@ -147,7 +147,7 @@ impl io::Write for Length {
 }
 
 /// Reports whether the operation tests a missing value for null. Upstream accepts this test, unlike the RFC.
-fn tests_absence(operation: &PatchOperation, object: &Value) -> bool {
+fn is_absence_test(operation: &PatchOperation, object: &Value) -> bool {
     let PatchOperation::Test(test) = operation else { return false };
     test.value.is_null() && test.path.resolve(object).is_err()
 }

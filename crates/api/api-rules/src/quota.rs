@@ -147,7 +147,7 @@ fn matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
         "NotTerminating" => !terminating,
         "BestEffort" => is_best_effort(pod),
         "NotBestEffort" => !is_best_effort(pod),
-        "CrossNamespacePodAffinity" => crosses_namespaces(pod),
+        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
         "PriorityClass" => {
             let class = pod.text("spec.priorityClassName");
             match operator {
@@ -175,7 +175,7 @@ fn is_best_effort(pod: &Value) -> bool {
 }
 
 /// Reports whether an affinity term names other namespaces, which can block the placement of their Pods.
-fn crosses_namespaces(pod: &Value) -> bool {
+fn has_cross_namespace_affinity(pod: &Value) -> bool {
     let crosses =
         |term: &Value| !term.items("namespaces").is_empty() || term.has("namespaceSelector");
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {

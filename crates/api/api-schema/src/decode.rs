@@ -190,7 +190,7 @@ impl<'s> Cx<'s> {
     }
 
     /// Reports whether a `null` in a custom resource is dropped.
-    fn drops_null(&self, node: NodeId) -> bool {
+    fn is_null_dropped(&self, node: NodeId) -> bool {
         let node = self.schema.node(node);
         let drops = matches!(self.fill, Fill::Zeroes | Fill::Defaults);
         drops && !node.nullable && node.default.is_none() && !is_go_struct(node)
@@ -372,7 +372,7 @@ impl<'s> Seed<'_, 's> {
             };
             cx.prefix(mark, || field.name.as_ref().to_owned());
             let Some(value) = value else { continue };
-            if value.is_null() && cx.drops_null(field.node) {
+            if value.is_null() && cx.is_null_dropped(field.node) {
                 continue;
             }
             let omits = matches!(field.presence, Presence::OmitZero | Presence::Always);
@@ -429,7 +429,7 @@ impl<'s> Seed<'_, 's> {
             if value.is_null()
                 && let Some(values) = values.filter(|_| !typed)
             {
-                if cx.drops_null(values) {
+                if cx.is_null_dropped(values) {
                     continue;
                 }
                 value = cx.instead_of_null(values).map_err(A::Error::custom)?;

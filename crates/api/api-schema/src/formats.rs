@@ -11,22 +11,22 @@ pub(crate) fn matches(format: &str, text: &str) -> bool {
         "date-time" | "datetime" => text.parse::<api_meta::Timestamp>().is_ok(),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
-        "cidr" => cidr(text),
-        "mac" => mac(text),
-        "uuid" => uuid(text, None),
-        "uuid3" => uuid(text, Some('3')),
-        "uuid4" => uuid(text, Some('4')),
-        "uuid5" => uuid(text, Some('5')),
-        "hostname" => hostname(text),
+        "cidr" => is_cidr(text),
+        "mac" => is_mac(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some('3')),
+        "uuid4" => is_uuid(text, Some('4')),
+        "uuid5" => is_uuid(text, Some('5')),
+        "hostname" => is_hostname(text),
         "email" => text.split_once('@').is_some_and(|(user, host)| {
-            !user.is_empty() && !text.contains(char::is_whitespace) && hostname(host)
+            !user.is_empty() && !text.contains(char::is_whitespace) && is_hostname(host)
         }),
         "uri" => {
             text.split_once(':').is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.is_empty())
                 || text.starts_with('/')
         }
-        "byte" => base64(text),
-        "duration" => duration(text),
+        "byte" => is_base64(text),
+        "duration" => is_duration(text),
         "hexcolor" => {
             let digits = text.strip_prefix('#').unwrap_or(text);
             matches!(digits.len(), 3 | 6) && digits.bytes().all(|b| b.is_ascii_hexdigit())
@@ -35,7 +35,7 @@ pub(crate) fn matches(format: &str, text: &str) -> bool {
     }
 }
 
-fn cidr(text: &str) -> bool {
+fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let most = match (address.parse::<Ipv4Addr>(), address.parse::<Ipv6Addr>()) {
         (Ok(_), _) => 32,
@@ -45,20 +45,20 @@ fn cidr(text: &str) -> bool {
     bits.parse::<u8>().is_ok_and(|b| b <= most)
 }
 
-fn mac(text: &str) -> bool {
+fn is_mac(text: &str) -> bool {
     let separator = if text.contains('-') { '-' } else { ':' };
     let parts: Vec<&str> = text.split(separator).collect();
     matches!(parts.len(), 6 | 8 | 20)
         && parts.iter().all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-fn uuid(text: &str, version: Option<char>) -> bool {
+fn is_uuid(text: &str, version: Option<char>) -> bool {
     let plain: String = text.chars().filter(|c| *c != '-').collect();
     let digits = plain.len() == 32 && plain.bytes().all(|b| b.is_ascii_hexdigit());
     digits && version.is_none_or(|v| plain.chars().nth(12) == Some(v))
 }
 
-fn hostname(text: &str) -> bool {
+fn is_hostname(text: &str) -> bool {
     let label = |l: &str| {
         let inner = l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         (1..=63).contains(&l.len()) && inner && !l.starts_with('-') && !l.ends_with('-')
@@ -72,7 +72,7 @@ fn is_scheme(text: &str) -> bool {
         && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
 }
 
-fn base64(text: &str) -> bool {
+fn is_base64(text: &str) -> bool {
     let body = text.trim_end_matches('=');
     text.len().is_multiple_of(4)
         && text.len() - body.len() <= 2
@@ -80,7 +80,7 @@ fn base64(text: &str) -> bool {
 }
 
 /// Reports whether a string is a duration of Go (`1h30m`) or of upstream's format library (`3 weeks`).
-fn duration(text: &str) -> bool {
+fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 30] = [
         "ns", "us", "µs", "μs", "ms", "s", "m", "h", "d", "w", "nano", "micro", "milli", "sec",
         "secs", "second", "seconds", "min", "mins", "minute", "minutes", "hr", "hrs", "hour",

@@ -33,7 +33,7 @@ fn branches<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'
 }
 
 /// Reports whether `anyOf` has exactly the two types that `x-kubernetes-int-or-string` implies.
-fn says_int_or_string(schema: &Value) -> bool {
+fn is_int_or_string(schema: &Value) -> bool {
     schema["anyOf"] == json!([{"type": "integer"}, {"type": "string"}])
 }
 
@@ -294,7 +294,7 @@ impl Check {
 
     /// Validates the conditions of a structural node, `outer`.
     fn values(&mut self, schema: &Value, outer: &Value, path: &Path) {
-        self.branches(schema, outer, path, says_int_or_string(schema));
+        self.branches(schema, outer, path, is_int_or_string(schema));
     }
 
     /// Validates branches. `types` is set if the branches of `anyOf` are the two types of int-or-string, which are
@@ -305,7 +305,7 @@ impl Check {
                 let at = path.child(key).index(index);
                 // Structural nodes, unlike conditions, may also have these types in the first branch of `allOf`.
                 let first = key == "allOf" && index == 0 && std::ptr::eq(schema, outer);
-                let below = first && says_int_or_string(branch);
+                let below = first && is_int_or_string(branch);
                 self.condition(branch, outer, &at, key == "anyOf" && types, below);
             }
         }

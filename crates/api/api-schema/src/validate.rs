@@ -154,7 +154,7 @@ impl Check<'_> {
 
     fn enumeration(&mut self, rules: &Rules, value: &Value, path: &Path) {
         if !rules.enumeration.is_empty()
-            && !rules.enumeration.iter().any(|allowed| same(allowed, value))
+            && !rules.enumeration.iter().any(|allowed| is_same(allowed, value))
         {
             self.errors.push_with(|| {
                 let allowed: Vec<String> = rules.enumeration.iter().map(plain).collect();
@@ -371,7 +371,7 @@ fn repeats(items: impl Iterator<Item = String>) -> impl Iterator<Item = usize> {
 }
 
 /// Reports whether two values are equal. Numbers are compared by value, such as `1` and `1.0`.
-fn same(a: &Value, b: &Value) -> bool {
+fn is_same(a: &Value, b: &Value) -> bool {
     api_meta::steps::spend(1);
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

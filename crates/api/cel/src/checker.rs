@@ -2,9 +2,9 @@
 
 use crate::{
     ast::{Comprehension, Element, Entry, Expr, Kind, Literal, Macro, StructField},
-    decls::Overload,
     env::Env,
     error::{Issue, Issues},
+    overloads::Overload,
     parser::ParsedExpr,
     types::Type,
     unify::Types,
@@ -134,14 +134,14 @@ impl Checker<'_> {
     }
 
     /// Reports whether a dotted name starts with a macro's variable, so that it selects fields of it.
-    fn begins_locally(&self, name: &str) -> bool {
+    fn is_local(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
         self.locals.iter().any(|(local, _)| local == first)
     }
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, test: bool) -> Type {
         if let Some(name) = expr.qualified_name().filter(|_| !test)
-            && !self.begins_locally(&name)
+            && !self.is_local(&name)
             && let Some(ty) = self.name(expr.id, &name)
         {
             return ty;
@@ -184,7 +184,7 @@ impl Checker<'_> {
         }
         let (mut found, mut qualified, mut types) = (Vec::new(), false, Vec::new());
         if let Some(target) = target {
-            if let Some(name) = target.qualified_name().filter(|name| !self.begins_locally(name)) {
+            if let Some(name) = target.qualified_name().filter(|name| !self.is_local(name)) {
                 found = self.functions(&format!("{name}.{function}"), false);
                 qualified = !found.is_empty();
             }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    decls::{self, Overload},
     function::{Availability, Library},
     macros::Macros,
     natives::LIBRARIES,
+    overloads::{self, Overload},
     types::{Decl, Field, Object, Shape, Type},
 };
 
@@ -135,7 +135,7 @@ impl Env {
 
     /// Returns the overloads of a function in this environment.
     pub(crate) fn overloads(&self, name: &str) -> Vec<&'static Overload> {
-        decls::overloads(name).iter().filter(|overload| self.has(overload.library)).collect()
+        overloads::find(name).iter().filter(|overload| self.has(overload.library)).collect()
     }
 
     fn has(&self, library: &Library) -> bool {
@@ -175,7 +175,7 @@ impl Env {
             Some(Type::Opaque(name))
         };
         let object = || self.object(name).cloned().map(Type::Object);
-        decls::named(name).or_else(object).or_else(opaque)
+        Type::from_name(name).or_else(object).or_else(opaque)
     }
 
     /// Returns the qualified names that a name may refer to, innermost first. A leading dot selects the outermost only.

@@ -46,7 +46,7 @@ static FORMATS: [Format; 13] = [
     of("dns1035LabelPrefix", 30, |t| validation::dns1035_label(&prefix(t))),
     of("labelValue", 40, validation::label_value),
     of("uri", 1103, |t| Url::parse(t).err().iter().map(EvalError::to_string).collect()),
-    of("uuid", 70, |t| unless(uuid(t), "does not match the UUID format")),
+    of("uuid", 70, |t| unless(is_uuid(t), "does not match the UUID format")),
     of("byte", 84, |t| {
         let decoded = base64::engine::general_purpose::STANDARD.decode(t);
         unless(decoded.is_ok(), "invalid base64")
@@ -71,7 +71,7 @@ fn unless(fits: bool, message: &str) -> Vec<String> {
 }
 
 /// Accepts UUIDs with or without dashes, in either case.
-fn uuid(text: &str) -> bool {
+fn is_uuid(text: &str) -> bool {
     let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
     digits == 32

@@ -26,7 +26,7 @@ const SCALARS: [Type; 6] =
 const TEXTS: [Type; 2] = [Type::String, Type::Bytes];
 
 /// Returns all overloads of a function in all libraries.
-pub(crate) fn overloads(name: &str) -> &'static [Overload] {
+pub(crate) fn find(name: &str) -> &'static [Overload] {
     static ALL: OnceLock<HashMap<&'static str, Vec<Overload>>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let mut all: HashMap<&'static str, Vec<Overload>> = HashMap::new();
@@ -115,29 +115,8 @@ fn read_type(text: &'static str, placeholder: &Type) -> Type {
         "A" => Type::Param(0),
         "B" => Type::Param(1),
         "scalar" | "text" => placeholder.clone(),
-        _ => named(text).unwrap_or(Type::Opaque(text)),
+        _ => Type::from_name(text).unwrap_or(Type::Opaque(text)),
     }
-}
-
-/// Returns a type of the language by its name in expressions.
-pub(crate) fn named(name: &str) -> Option<Type> {
-    Some(match name {
-        "bool" => Type::Bool,
-        "int" => Type::Int,
-        "uint" => Type::Uint,
-        "double" => Type::Double,
-        "string" => Type::String,
-        "bytes" => Type::Bytes,
-        "null_type" => Type::Null,
-        "dyn" => Type::Dyn,
-        "timestamp" | "google.protobuf.Timestamp" => Type::Timestamp,
-        "duration" | "google.protobuf.Duration" => Type::Duration,
-        "list" => Type::list(Type::Dyn),
-        "map" => Type::map(Type::Dyn, Type::Dyn),
-        "type" => Type::type_of(Type::Dyn),
-        "optional_type" => Type::optional(Type::Dyn),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -153,7 +132,7 @@ mod tests {
                 assert!(overloads.len() >= signatures, "{}", function.name);
             }
         }
-        let [query] = overloads("getQuery") else { panic!("one overload") };
+        let [query] = find("getQuery") else { panic!("one overload") };
         assert_eq!(query.result, Type::map(Type::String, Type::list(Type::String)));
         assert!(query.member && query.args == [Type::Opaque("kubernetes.URL")]);
     }

@@ -6,12 +6,12 @@ use crate::{
     ast::{Comprehension, Entry, Expr, Kind, Literal, Macro, StructField},
     checker::{CheckResult, Reference, check},
     cost::{Cost, charges::Charge},
-    decls::Overload,
     env::Env,
     error::{Issue, Issues},
     estimator::estimate,
     function::Native,
     natives::regexes::{self, Search},
+    overloads::Overload,
     parser::parse,
     types::{Object, Type},
     value::{Entries, List, Value, Work},
@@ -327,7 +327,7 @@ impl Planner<'_> {
         {
             return Node::Within(Box::new((nodes.swap_remove(0), set)));
         }
-        if let (true, [Node::Const(value)]) = (converts(name), nodes.as_slice()) {
+        if let (true, [Node::Const(value)]) = (is_conversion(name), nodes.as_slice()) {
             return match native(&mut Work(1 << 20), std::slice::from_ref(value)) {
                 Ok(value) => Node::Const(value),
                 Err(_) if matches!(name, "duration" | "timestamp") => {
@@ -444,7 +444,7 @@ fn list(items: Vec<(Node, bool)>) -> Node {
 }
 
 /// Reports whether a function is a conversion. Conversions of constants are evaluated at compile time.
-fn converts(name: &str) -> bool {
+fn is_conversion(name: &str) -> bool {
     matches!(
         name,
         "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "uint"

@@ -51,6 +51,27 @@ impl Type {
         Self::Type(Arc::new(of))
     }
 
+    /// Returns a type of the language by its name in expressions.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "bool" => Self::Bool,
+            "int" => Self::Int,
+            "uint" => Self::Uint,
+            "double" => Self::Double,
+            "string" => Self::String,
+            "bytes" => Self::Bytes,
+            "null_type" => Self::Null,
+            "dyn" => Self::Dyn,
+            "timestamp" | "google.protobuf.Timestamp" => Self::Timestamp,
+            "duration" | "google.protobuf.Duration" => Self::Duration,
+            "list" => Self::list(Self::Dyn),
+            "map" => Self::map(Self::Dyn, Self::Dyn),
+            "type" => Self::type_of(Self::Dyn),
+            "optional_type" => Self::optional(Self::Dyn),
+            _ => return None,
+        })
+    }
+
     pub(crate) fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
     }

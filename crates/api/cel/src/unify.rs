@@ -60,42 +60,43 @@ impl Types {
 
     /// Reports whether a value of type `from` is assignable to `to`. Variables are bound only on success.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
-        self.attempt(|this| this.fits(from, to))
+        self.attempt(|this| this.unify(from, to))
     }
 
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         from.len() == to.len()
-            && self.attempt(|this| from.iter().zip(to).all(|(from, to)| this.fits(from, to)))
+            && self.attempt(|this| from.iter().zip(to).all(|(from, to)| this.unify(from, to)))
     }
 
     fn attempt(&mut self, act: impl FnOnce(&mut Self) -> bool) -> bool {
         let mark = self.trail.len();
-        let fits = act(self);
-        if !fits {
+        let unified = act(self);
+        if !unified {
             while self.trail.len() > mark {
                 if let Some((at, before)) = self.trail.pop() {
                     self.bound[at] = before;
                 }
             }
         }
-        fits
+        unified
     }
 
-    fn fits(&mut self, from: &Type, to: &Type) -> bool {
+    /// Reports whether two types can be made equal, and binds their variables.
+    fn unify(&mut self, from: &Type, to: &Type) -> bool {
         if let Type::Param(at) = to
             && let Some(bound) = self.bound[*at as usize].clone()
         {
-            return self.widens(*at, &bound, from);
+            return self.widen(*at, &bound, from);
         }
         if let Type::Param(at) = from
             && let Some(bound) = self.bound[*at as usize].clone()
         {
-            return self.widens(*at, &bound, to);
+            return self.widen(*at, &bound, to);
         }
         match (from, to) {
             (Type::Param(a), Type::Param(b)) if a == b => true,
             (other, Type::Param(at)) | (Type::Param(at), other) => {
-                if self.mentions(other, *at) {
+                if self.has_variable(other, *at) {
                     return false;
                 }
                 self.bind(*at, other.clone());
@@ -112,22 +113,22 @@ impl Types {
                     | Type::Duration
             ),
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
-                self.fits(a, b)
+                self.unify(a, b)
             }
             // Types of any types are comparable.
             (Type::Type(_), Type::Type(_)) => true,
-            (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
+            (Type::Map(a), Type::Map(b)) => self.unify(&a.0, &b.0) && self.unify(&a.1, &b.1),
             (a, b) => a == b,
         }
     }
 
     /// Generalizes a bound variable to include another assignable type.
-    fn widens(&mut self, at: u32, bound: &Type, other: &Type) -> bool {
-        if !self.fits(other, bound) {
+    fn widen(&mut self, at: u32, bound: &Type, other: &Type) -> bool {
+        if !self.unify(other, bound) {
             return false;
         }
         let general = self.general(bound, other);
-        if general != *bound && !self.mentions(&general, at) {
+        if general != *bound && !self.has_variable(&general, at) {
             self.bind(at, general);
         }
         true
@@ -154,10 +155,10 @@ impl Types {
         if self.assign(b, a) { self.general(a, b) } else { Type::Dyn }
     }
 
-    fn mentions(&self, ty: &Type, at: u32) -> bool {
+    fn has_variable(&self, ty: &Type, at: u32) -> bool {
         match self.shallow(ty) {
             Type::Param(other) => other == at,
-            other => other.parameters().any(|below| self.mentions(below, at)),
+            other => other.parameters().any(|below| self.has_variable(below, at)),
         }
     }
 }

@@ -69,7 +69,7 @@ fn is_reference(value: &Value) -> bool {
     value.get("$ref").is_some()
 }
 
-fn always(_: &Value) -> bool {
+fn is_any(_: &Value) -> bool {
     true
 }
 
@@ -77,12 +77,12 @@ static REFERENCE: Message =
     Message::new(&[("$ref", 1, Form::Text), ("description", 2, Form::Text)], 0);
 
 static PARAMETER_OR_REFERENCE: Form =
-    Form::OneOf(&[(is_reference, 2, Form::Message(&REFERENCE)), (always, 1, PARAMETER)]);
+    Form::OneOf(&[(is_reference, 2, Form::Message(&REFERENCE)), (is_any, 1, PARAMETER)]);
 
 const PARAMETER: Form = Form::OneOf(&[
     (|p| p["in"] == "body", 1, Form::Message(&BODY_PARAMETER)),
     (
-        always,
+        is_any,
         2,
         Form::OneOf(&[
             (|p| p["in"] == "query", 3, Form::Message(&QUERY_PARAMETER)),
@@ -136,7 +136,7 @@ static RESPONSES: Message = Message {
         1,
         Form::OneOf(&[
             (is_reference, 2, Form::Message(&REFERENCE)),
-            (always, 1, Form::Message(&RESPONSE)),
+            (is_any, 1, Form::Message(&RESPONSE)),
         ]),
     )),
 };
@@ -185,7 +185,7 @@ static SCHEMA: Message = Message::new(
         (
             "additionalProperties",
             21,
-            Form::OneOf(&[(Value::is_boolean, 2, Form::Flag), (always, 1, Form::Message(&SCHEMA))]),
+            Form::OneOf(&[(Value::is_boolean, 2, Form::Flag), (is_any, 1, Form::Message(&SCHEMA))]),
         ),
         ("type", 22, Form::Within(1, &TEXTS)),
         ("items", 23, Form::Within(1, &Form::Each(&Form::Message(&SCHEMA)))),

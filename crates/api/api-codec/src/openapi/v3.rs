@@ -33,7 +33,7 @@ static COMPONENTS: Message = Message::new(
 static SECURITY: Message = Message::map(Form::Within(1, &TEXTS));
 static SECURITY_SCHEMES: Message = Message::map(Form::OneOf(&[
     (is_reference, 2, Form::Message(&REFERENCE)),
-    (always, 1, Form::Message(&SECURITY_SCHEME)),
+    (is_any, 1, Form::Message(&SECURITY_SCHEME)),
 ]));
 static SECURITY_SCHEME: Message = Message::new(
     &[
@@ -50,7 +50,7 @@ fn is_reference(value: &Value) -> bool {
     value.get("$ref").is_some()
 }
 
-fn always(_: &Value) -> bool {
+fn is_any(_: &Value) -> bool {
     true
 }
 
@@ -90,7 +90,7 @@ static OPERATION: Message = Message::new(
             7,
             Form::OneOf(&[
                 (is_reference, 2, Form::Message(&REFERENCE)),
-                (always, 1, Form::Message(&REQUEST_BODY)),
+                (is_any, 1, Form::Message(&REQUEST_BODY)),
             ]),
         ),
         ("responses", 8, Form::Message(&RESPONSES)),
@@ -101,7 +101,7 @@ static OPERATION: Message = Message::new(
 
 static PARAMETER_OR_REFERENCE: Form = Form::OneOf(&[
     (is_reference, 2, Form::Message(&REFERENCE)),
-    (always, 1, Form::Message(&PARAMETER)),
+    (is_any, 1, Form::Message(&PARAMETER)),
 ]);
 static PARAMETER: Message = Message::new(
     &[
@@ -132,7 +132,7 @@ static RESPONSES: Message = Message {
         2,
         Form::OneOf(&[
             (is_reference, 2, Form::Message(&REFERENCE)),
-            (always, 1, Form::Message(&RESPONSE)),
+            (is_any, 1, Form::Message(&RESPONSE)),
         ]),
     )),
 };
@@ -140,7 +140,7 @@ static RESPONSE: Message =
     Message::new(&[("description", 1, Form::Text), ("content", 3, Form::Message(&MEDIA_TYPES))], 5);
 
 static SCHEMA_OR_REFERENCE: [Case; 2] =
-    [(is_reference, 2, Form::Message(&REFERENCE)), (always, 1, Form::Message(&SCHEMA))];
+    [(is_reference, 2, Form::Message(&REFERENCE)), (is_any, 1, Form::Message(&SCHEMA))];
 static SCHEMAS: Message = Message::map(Form::OneOf(&SCHEMA_OR_REFERENCE));
 static SCHEMA: Message = Message::new(
     &[
@@ -178,7 +178,7 @@ static SCHEMA: Message = Message::new(
             32,
             Form::OneOf(&[
                 (Value::is_boolean, 2, Form::Flag),
-                (always, 1, Form::OneOf(&SCHEMA_OR_REFERENCE)),
+                (is_any, 1, Form::OneOf(&SCHEMA_OR_REFERENCE)),
             ]),
         ),
         (

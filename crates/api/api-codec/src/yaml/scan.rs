@@ -213,7 +213,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    fn in_flow(&self) -> bool {
+    fn is_in_flow(&self) -> bool {
         self.keys.len() > 1
     }
 
@@ -231,7 +231,7 @@ impl<'t> Scanner<'t> {
         if first_column && self.byte(0) == b'%' {
             return self.directive();
         }
-        if self.at_document_indicator() {
+        if self.is_at_document_indicator() {
             let token =
                 if self.byte(0) == b'-' { Token::DocumentStart } else { Token::DocumentEnd };
             self.unroll(-1);
@@ -241,7 +241,7 @@ impl<'t> Scanner<'t> {
             self.skip_ascii(3);
             return Ok(());
         }
-        let flow = self.in_flow();
+        let flow = self.is_in_flow();
         match self.byte(0) {
             b'[' => self.flow_start(Token::FlowSequenceStart),
             b'{' => self.flow_start(Token::FlowMappingStart),
@@ -269,7 +269,7 @@ impl<'t> Scanner<'t> {
 
     fn skip_to_token(&mut self) {
         loop {
-            let tabs = self.in_flow() || !self.key_allowed;
+            let tabs = self.is_in_flow() || !self.key_allowed;
             while self.byte(0) == b' ' || tabs && self.byte(0) == b'\t' {
                 self.skip_ascii(1);
             }
@@ -278,12 +278,12 @@ impl<'t> Scanner<'t> {
                 return;
             }
             self.skip_line_break();
-            self.key_allowed |= !self.in_flow();
+            self.key_allowed |= !self.is_in_flow();
         }
     }
 
     /// Returns `true` at `---` or `...` at the beginning of a line.
-    fn at_document_indicator(&self) -> bool {
+    fn is_at_document_indicator(&self) -> bool {
         let rest = &self.text.as_bytes()[self.at..];
         self.mark.column == 0
             && (rest.starts_with(b"---") || rest.starts_with(b"..."))
@@ -307,7 +307,7 @@ impl<'t> Scanner<'t> {
         if !self.key_allowed {
             return Ok(());
         }
-        let required = !self.in_flow() && self.indent == self.mark.column;
+        let required = !self.is_in_flow() && self.indent == self.mark.column;
         let token = self.consumed + self.queue.len();
         self.remove_key()?;
         if let Some(key) = self.keys.last_mut() {
@@ -329,7 +329,7 @@ impl<'t> Scanner<'t> {
     /// Starts a block collection if the column is greater than the current indentation. `token` is the position of its
     /// first token.
     fn roll(&mut self, column: i64, token: Option<usize>, start: Token, mark: Mark) {
-        if self.in_flow() || self.indent >= column {
+        if self.is_in_flow() || self.indent >= column {
             return;
         }
         self.indents.push(self.indent);
@@ -342,7 +342,7 @@ impl<'t> Scanner<'t> {
 
     /// Ends the block collections that are indented further than a column.
     fn unroll(&mut self, column: i64) {
-        while !self.in_flow() && self.indent > column {
+        while !self.is_in_flow() && self.indent > column {
             self.push(Token::BlockEnd, self.mark);
             self.indent = self.indents.pop().unwrap_or(-1);
         }
@@ -359,7 +359,7 @@ impl<'t> Scanner<'t> {
 
     fn flow_end(&mut self, token: Token) -> Result<()> {
         self.remove_key()?;
-        if self.in_flow() {
+        if self.is_in_flow() {
             self.keys.pop();
         }
         self.key_allowed = false;
@@ -377,7 +377,7 @@ impl<'t> Scanner<'t> {
     }
 
     fn block_entry(&mut self) -> Result<()> {
-        if !self.in_flow() {
+        if !self.is_in_flow() {
             if !self.key_allowed {
                 let problem = "block sequence entries are not allowed in this context";
                 return Err(self.error(problem, self.mark));
@@ -388,13 +388,13 @@ impl<'t> Scanner<'t> {
     }
 
     fn key(&mut self) -> Result<()> {
-        if !self.in_flow() {
+        if !self.is_in_flow() {
             if !self.key_allowed {
                 return Err(self.error("mapping keys are not allowed in this context", self.mark));
             }
             self.roll(self.mark.column, None, Token::BlockMappingStart, self.mark);
         }
-        self.indicator(Token::Key, !self.in_flow())
+        self.indicator(Token::Key, !self.is_in_flow())
     }
 
     fn value(&mut self) -> Result<()> {
@@ -406,14 +406,14 @@ impl<'t> Scanner<'t> {
             self.keys[at].possible = false;
             self.key_allowed = false;
         } else {
-            if !self.in_flow() {
+            if !self.is_in_flow() {
                 if !self.key_allowed {
                     let problem = "mapping values are not allowed in this context";
                     return Err(self.error(problem, self.mark));
                 }
                 self.roll(self.mark.column, None, Token::BlockMappingStart, self.mark);
             }
-            self.key_allowed = !self.in_flow();
+            self.key_allowed = !self.is_in_flow();
         }
         self.push(Token::Value, self.mark);
         self.skip_ascii(1);

@@ -22,7 +22,7 @@ pub(super) fn check_order(
 ) -> Result<(), PatchError> {
     let mut places = order.iter();
     for item in patch.iter().filter(|item| !is_special(item)) {
-        if !places.any(|place| same(member, place, item)) {
+        if !places.any(|place| is_same_item(member, place, item)) {
             return Err(PatchError::Order {
                 patch: go_print(&Value::Array(patch.to_vec())),
                 directive: SET_ELEMENT_ORDER.to_owned(),
@@ -92,7 +92,7 @@ fn identity<'v>(member: &Member, item: &'v Value) -> Option<&'v Value> {
 }
 
 /// Reports whether two items are the same, by merge key or value.
-fn same(member: &Member, a: &Value, b: &Value) -> bool {
+fn is_same_item(member: &Member, a: &Value, b: &Value) -> bool {
     api_meta::steps::spend(1);
     identity(member, a).is_some_and(|a| identity(member, b) == Some(a))
 }

@@ -60,7 +60,7 @@ const DEVICES: &[FieldRule] = &[
 /// Validates the spec of a claim or claim template.
 fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let (devices, path) = (spec.at("devices"), path.child("devices"));
-    if exceeds_limits(devices, &path, errors) {
+    if validate_counts(devices, &path, errors) {
         return;
     }
     crate::fields::check(devices, DEVICES, &path, errors);
@@ -111,7 +111,7 @@ const MAX_REQUESTS: usize = 32;
 const MAX_ALTERNATIVES: usize = 8;
 
 /// Reports lists over upstream's limits and returns `true` if there are any. Such a claim is not validated further.
-fn exceeds_limits(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
+fn validate_counts(devices: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     let before = errors.len();
     for field in ["requests", "constraints", "config"] {
         let count = devices.items(field).len();

@@ -47,7 +47,9 @@ pub(super) fn validate_resource_field(
                     "only divisor's values {list} are supported with the local ephemeral storage resource"
                 )
             }
-            _ => format!("only divisor's values {list} are supported with the {resource_name} resource"),
+            _ => format!(
+                "only divisor's values {list} are supported with the {resource_name} resource"
+            ),
         };
         errors.push(FieldError::invalid(&path.child("divisor"), resource, detail));
     }

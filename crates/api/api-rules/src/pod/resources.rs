@@ -27,14 +27,14 @@ pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
                 request.to_string(),
                 format!("must be less than or equal to {name} limit of {limit}"),
             )),
-            Some(limit) if !overcommits(name) && request != limit => {
+            Some(limit) if !can_overcommit(name) && request != limit => {
                 errors.push(FieldError::invalid(
                     &requests_path,
                     request.to_string(),
                     format!("must be equal to {name} limit of {limit}"),
                 ));
             }
-            None if !overcommits(name) => errors.push(FieldError::required(
+            None if !can_overcommit(name) => errors.push(FieldError::required(
                 &limits_path,
                 "Limit must be set for non overcommitable resources",
             )),
@@ -54,7 +54,7 @@ fn check_huge_pages(resources: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Reports whether a resource's request may be lower than its limit. Huge pages and extended resources may not.
-fn overcommits(name: &str) -> bool {
+fn can_overcommit(name: &str) -> bool {
     let (prefix, _) = name.split_once('/').unwrap_or(("", name));
     let native = prefix.is_empty() || prefix.contains("kubernetes.io");
     native && !name.starts_with("hugepages-")
@@ -120,7 +120,7 @@ pub(crate) fn validate_amount(
         ));
         return None;
     }
-    if !overcommits(name) && !quantity.is_integer() {
+    if !can_overcommit(name) && !quantity.is_integer() {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
     Some(quantity)

@@ -197,8 +197,9 @@ impl Item {
     /// Moves parameters of all operations to the path, and adds the path.
     fn finish(mut self, paths: &mut Map<String, Value>) {
         let Some((_, first, _)) = self.operations.first() else { return };
-        let everywhere =
-            |name: &&&'static str| self.operations.iter().all(|(_, parameter_names, _)| parameter_names.contains(name));
+        let everywhere = |name: &&&'static str| {
+            self.operations.iter().all(|(_, parameter_names, _)| parameter_names.contains(name))
+        };
         self.common.extend(first.iter().filter(everywhere));
         self.common.sort_unstable_by_key(|name| name.trim_start_matches('?'));
         let mut out = Map::new();
@@ -251,7 +252,7 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
     };
     // Upstream does not document the discovery path of custom resources.
     if resources.iter().any(|resource| !resource.custom) {
-        writer.discovery();
+        writer.add_discovery();
     }
     for resource in resources {
         writer.resource(resource);
@@ -260,7 +261,7 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
 }
 
 impl Writer {
-    fn discovery(&mut self) {
+    fn add_discovery(&mut self) {
         let list = reference(&format!("{META}.APIResourceList"));
         let get = json!({
             "operationId": format!("get{}APIResources", self.title),
@@ -272,21 +273,27 @@ impl Writer {
     }
 
     fn resource(&mut self, resource: &Operations) {
-        let (space, scope, noun) = if resource.namespaced {
+        let (common, scope, noun) = if resource.namespaced {
             (&["namespace", "pretty"][..], "namespaces/{namespace}/", "Namespaced")
         } else {
             (&["pretty"][..], "", "")
         };
         let noun = format!("{noun}{}", resource.kind);
         let collection = format!("{}{scope}{}", self.base, resource.plural);
-        let one = [&["name"], space].concat();
+        let object_common = [&["name"], common].concat();
         let (on_collection, on_object) = if resource.custom {
             (&ON_CUSTOM_COLLECTION, &ON_CUSTOM_OBJECT)
         } else {
             (&ON_COLLECTION, &ON_OBJECT)
         };
-        self.actions(resource, on_collection, collection.clone(), space.to_vec(), &noun);
-        self.actions(resource, on_object, format!("{collection}/{{name}}"), one.clone(), &noun);
+        self.actions(resource, on_collection, collection.clone(), common.to_vec(), &noun);
+        self.actions(
+            resource,
+            on_object,
+            format!("{collection}/{{name}}"),
+            object_common.clone(),
+            &noun,
+        );
         if resource.namespaced {
             let everywhere = format!("{}{}", self.base, resource.plural);
             let noun = format!("{}ForAllNamespaces", resource.kind);
@@ -294,35 +301,41 @@ impl Writer {
         }
         // Custom resources have no `/watch/` paths.
         if !resource.custom {
-            self.watches(resource, scope, space, &one, &noun);
+            self.add_watches(resource, scope, common, &object_common, &noun);
         }
         for sub in &resource.subresources {
             let path = format!("{collection}/{{name}}/{}", sub.name);
             let noun = format!("{noun}{}", capital(&sub.name));
             if matches!(sub.name.as_str(), "attach" | "exec" | "portforward" | "proxy") {
-                self.connection(resource, sub, &sub.name, path.clone(), &one, &noun);
+                self.add_connection(resource, sub, &sub.name, path.clone(), &object_common, &noun);
             } else {
-                self.subresource(resource, sub, path.clone(), one.clone(), &noun);
+                self.add_subresource(resource, sub, path.clone(), object_common.clone(), &noun);
             }
             if sub.name == "proxy" {
                 let (path, noun) = (format!("{path}/{{path}}"), format!("{noun}WithPath"));
-                self.connection(resource, sub, "proxy/{path}", path, &one, &noun);
+                self.add_connection(resource, sub, "proxy/{path}", path, &object_common, &noun);
             }
         }
     }
 
-    fn watches(
+    fn add_watches(
         &mut self,
         resource: &Operations,
         scope: &str,
-        space: &[&'static str],
-        one: &[&'static str],
+        common: &[&'static str],
+        object_common: &[&'static str],
         noun: &str,
     ) {
         let collection = format!("{}watch/{scope}{}", self.base, resource.plural);
         let list = format!("{noun}List");
-        self.actions(resource, &WATCH_COLLECTION, collection.clone(), space.to_vec(), &list);
-        self.actions(resource, &WATCH_OBJECT, format!("{collection}/{{name}}"), one.to_vec(), noun);
+        self.actions(resource, &WATCH_COLLECTION, collection.clone(), common.to_vec(), &list);
+        self.actions(
+            resource,
+            &WATCH_OBJECT,
+            format!("{collection}/{{name}}"),
+            object_common.to_vec(),
+            noun,
+        );
         if resource.namespaced {
             let everywhere = format!("{}watch/{}", self.base, resource.plural);
             let noun = format!("{}ListForAllNamespaces", resource.kind);
@@ -341,14 +354,14 @@ impl Writer {
         let kind = json!({"group": self.gvk[0], "version": self.gvk[1], "kind": resource.kind});
         let mut item = Item { path, kind: resource.kind.clone(), common, operations: Vec::new() };
         for action in actions.iter().filter(|a| resource.verbs.iter().any(|v| v == a.verb)) {
-            let answer = match action.verb {
+            let response_type = match action.verb {
                 "list" => resource.list_name.as_deref(),
                 "watch" => Some(WATCH_EVENT),
                 "delete" if resource.returns_deleted => resource.type_name.as_deref(),
                 "delete" | "deletecollection" => None,
                 _ => resource.type_name.as_deref(),
             };
-            let body = self.operation(resource, action, answer, &kind, noun, None);
+            let body = self.operation(resource, action, response_type, &kind, noun, None);
             item.operations.push((action.method, action.parameters, body));
         }
         item.finish(&mut self.paths);
@@ -360,12 +373,12 @@ impl Writer {
         &self,
         resource: &Operations,
         action: &Action,
-        answer: Option<&str>,
+        response_type: Option<&str>,
         kind: &Value,
         noun: &str,
         sub: Option<&str>,
     ) -> Value {
-        let schema = answer.map_or_else(|| reference(&format!("{META}.Status")), reference);
+        let schema = response_type.map_or_else(|| reference(&format!("{META}.Status")), reference);
         let mut types = TYPES.to_vec();
         if resource.custom {
             types.retain(|t| !t.contains("protobuf"));
@@ -401,7 +414,7 @@ impl Writer {
         body
     }
 
-    fn subresource(
+    fn add_subresource(
         &mut self,
         resource: &Operations,
         sub: &Sub,
@@ -416,8 +429,8 @@ impl Writer {
         for action in
             on_object.iter().chain([CREATE]).filter(|a| sub.verbs.iter().any(|v| v == a.verb))
         {
-            let (answer, name) = (sub.type_name.as_deref(), Some(sub.name.as_str()));
-            let mut body = self.operation(resource, action, answer, &kind, noun, name);
+            let (response_type, name) = (sub.type_name.as_deref(), Some(sub.name.as_str()));
+            let mut body = self.operation(resource, action, response_type, &kind, noun, name);
             if sub.name == "log" {
                 let types = [&TYPES[..], &["text/plain"]].concat();
                 body.put(
@@ -430,17 +443,17 @@ impl Writer {
         item.finish(&mut self.paths);
     }
 
-    fn connection(
+    fn add_connection(
         &mut self,
         resource: &Operations,
         sub: &Sub,
         name: &str,
         path: String,
-        one: &[&'static str],
+        object_common: &[&'static str],
         noun: &str,
     ) {
         let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
-        let common = one.iter().copied().filter(|name| *name != "pretty");
+        let common = object_common.iter().copied().filter(|name| *name != "pretty");
         let common = common.chain(parameters::of_subresource(name).iter().copied()).collect();
         let mut item = Item { path, kind: sub.kind.clone(), common, operations: Vec::new() };
         for (verb, method) in CONNECT {

@@ -7,7 +7,7 @@ use cel::{Decl, Env, Program, Type, escape};
 use serde_json::{Value, json};
 
 use super::{
-    declare::{MAX_REQUEST, declare, embedded, keys},
+    declare::{MAX_REQUEST, declare, is_embedded_resource, keys},
     rule::{ExpressionError, Rule, Rules},
 };
 
@@ -109,7 +109,7 @@ impl Compiler {
             };
             // Expressions of enclosing schemas cannot refer to a property whose name cannot be escaped, but its own
             // rules can.
-            let decl = known.cloned().or_else(|| declare(node, embedded(node), &name));
+            let decl = known.cloned().or_else(|| declare(node, is_embedded_resource(node), &name));
             let decl = decl.map(Arc::new);
             let (rules, well) = this.schema(child, node, decl, place, &name);
             formed &= well;
@@ -132,7 +132,7 @@ impl Compiler {
         let Some(decl) = decl else { return (None, formed) };
         let given_rules = source["x-kubernetes-validations"].as_array().into_iter().flatten();
         let own: Vec<&Value> = given_rules.collect();
-        formed &= self.form(&own, node, &at);
+        formed &= self.validate_form(&own, node, &at);
         // Compile errors of a malformed schema would only be confusing.
         let reported = at.reported && formed;
         let rules = own.iter().enumerate().map(|(i, rule)| {
@@ -146,7 +146,7 @@ impl Compiler {
     }
 
     /// Validates the form of rules before their expressions are compiled.
-    fn form(&mut self, rules: &[&Value], node: &Value, at: &SchemaPosition) -> bool {
+    fn validate_form(&mut self, rules: &[&Value], node: &Value, at: &SchemaPosition) -> bool {
         let before = self.errors.len();
         for (i, rule) in rules.iter().enumerate().filter(|_| at.reported) {
             let place = |key: &str| at.path.child("x-kubernetes-validations").index(i).child(key);

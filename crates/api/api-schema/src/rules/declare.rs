@@ -12,18 +12,18 @@ pub(super) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 /// The longest string that fits into a request, without its quotes.
 const MAX_TEXT: u64 = MAX_REQUEST - 2;
 
-fn set(schema: &Value, key: &str) -> bool {
+fn is_set(schema: &Value, key: &str) -> bool {
     schema[key] == true
 }
 
-pub(super) fn embedded(schema: &Value) -> bool {
-    set(schema, "x-kubernetes-embedded-resource")
+pub(super) fn is_embedded_resource(schema: &Value) -> bool {
+    is_set(schema, "x-kubernetes-embedded-resource")
 }
 
 /// Returns the declaration of a schema's values, or `None` if expressions cannot access them. `name` is the name of an
 /// object type.
 pub(super) fn declare(schema: &Value, resource: bool, name: &str) -> Option<Decl> {
-    if set(schema, "x-kubernetes-int-or-string") {
+    if is_set(schema, "x-kubernetes-int-or-string") {
         let most = max_length(schema).map_or(MAX_TEXT, |most| most.saturating_mul(4));
         return Some(Decl::new(Shape::Any, most, 1));
     }
@@ -82,7 +82,7 @@ fn max_length(schema: &Value) -> Option<u64> {
 
 fn array(schema: &Value, name: &str) -> Option<Decl> {
     let items = &schema["items"];
-    let item = declare(items, embedded(items), &format!("{name}.@idx"))?;
+    let item = declare(items, is_embedded_resource(items), &format!("{name}.@idx"))?;
     let most =
         count(schema, "maxItems").unwrap_or_else(|| (MAX_REQUEST - 2) / (item.min_serialized + 1));
     let kind = match schema["x-kubernetes-list-type"].as_str() {
@@ -101,7 +101,7 @@ pub(super) fn keys(schema: &Value) -> impl Iterator<Item = &str> {
 fn object(schema: &Value, name: &str) -> Option<Decl> {
     let values = &schema["additionalProperties"];
     if values.is_object() {
-        let value = declare(values, embedded(values), &format!("{name}.@elem"))?;
+        let value = declare(values, is_embedded_resource(values), &format!("{name}.@elem"))?;
         // The minimum size of an entry: quotes, a colon, a comma and two characters of a key.
         let most = count(schema, "maxProperties")
             .unwrap_or_else(|| (MAX_REQUEST - 2) / (value.min_serialized + 6));
@@ -113,7 +113,9 @@ fn object(schema: &Value, name: &str) -> Option<Decl> {
     let mut least = 2;
     let mut fields = Vec::new();
     for (key, property) in schema.pairs("properties") {
-        let Some(decl) = declare(property, embedded(property), &format!("{name}.{key}")) else {
+        let Some(decl) =
+            declare(property, is_embedded_resource(property), &format!("{name}.{key}"))
+        else {
             continue;
         };
         // A member with a default may be absent.

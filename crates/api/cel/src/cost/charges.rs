@@ -133,13 +133,13 @@ pub(crate) fn sort_by_keys(args: &[Value<'_>]) -> u64 {
 fn sort_list(list: &Value<'_>) -> u64 {
     let size = list.size();
     let texts = match list {
-        Value::List(list) if !list.is_empty() => first_is_text(list),
+        Value::List(list) if !list.is_empty() => has_texts(list),
         _ => false,
     };
     allocate(if texts { 2.0 + TRAVERSAL } else { 2.0 }, size.saturating_mul(size))
 }
 
-fn first_is_text(list: &List<'_>) -> bool {
+fn has_texts(list: &List<'_>) -> bool {
     matches!(list.get(0), Ok(Value::String(_) | Value::Bytes(_)))
 }
 

@@ -39,13 +39,13 @@ pub(super) static LIBRARY: Library = Library::since(
             Ok(Value::Bool(address(&args[0])?.is_loopback()))
         }),
         Function::new("isLinkLocalMulticast", "net.IP#() bool", |_, args| {
-            Ok(Value::Bool(link_local_multicast(address(&args[0])?)))
+            Ok(Value::Bool(is_link_local_multicast(address(&args[0])?)))
         }),
         Function::new("isLinkLocalUnicast", "net.IP#() bool", |_, args| {
-            Ok(Value::Bool(link_local(address(&args[0])?)))
+            Ok(Value::Bool(is_link_local(address(&args[0])?)))
         }),
         Function::new("isGlobalUnicast", "net.IP#() bool", |_, args| {
-            Ok(Value::Bool(global(address(&args[0])?)))
+            Ok(Value::Bool(is_global(address(&args[0])?)))
         }),
         Function::new("string", "(net.IP) string; (net.CIDR) string", convert::string),
         Function::new("cidr", "(string) net.CIDR", |_, args| {
@@ -166,14 +166,14 @@ fn contains_cidr<'a>(_: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::Bool(within && prefix <= length))
 }
 
-fn link_local(address: IpAddr) -> bool {
+fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.is_link_local(),
         IpAddr::V6(six) => six.segments()[0] & 0xffc0 == 0xfe80,
     }
 }
 
-fn link_local_multicast(address: IpAddr) -> bool {
+fn is_link_local_multicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.octets()[..3] == [224, 0, 0],
         IpAddr::V6(six) => six.segments()[0] & 0xff0f == 0xff02,
@@ -181,11 +181,11 @@ fn link_local_multicast(address: IpAddr) -> bool {
 }
 
 /// Reports whether an address is global in Go's sense: private networks are, broadcast and multicast are not.
-fn global(address: IpAddr) -> bool {
+fn is_global(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(broadcast
         || address.is_unspecified()
         || address.is_loopback()
         || address.is_multicast()
-        || link_local(address))
+        || is_link_local(address))
 }

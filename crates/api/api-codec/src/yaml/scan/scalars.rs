@@ -37,7 +37,7 @@ impl Scanner<'_> {
         self.key_allowed = false;
         let (start, indent) = (self.mark, self.indent + 1);
         let (mut text, mut gap) = (String::new(), Gap::default());
-        while !self.at_document_indicator() && self.byte(0) != b'#' {
+        while !self.is_at_document_indicator() && self.byte(0) != b'#' {
             let from = self.at;
             while !self.is_space(0) && !self.ends_plain() {
                 self.skip();
@@ -50,7 +50,7 @@ impl Scanner<'_> {
                 break;
             }
             self.gap(&mut gap, Some((indent, start)))?;
-            if !self.in_flow() && self.mark.column < indent {
+            if !self.is_in_flow() && self.mark.column < indent {
                 break;
             }
         }
@@ -62,7 +62,7 @@ impl Scanner<'_> {
     fn ends_plain(&self) -> bool {
         match self.byte(0) {
             b':' => self.is_space(1),
-            b',' | b'?' | b'[' | b']' | b'{' | b'}' => self.in_flow(),
+            b',' | b'?' | b'[' | b']' | b'{' | b'}' => self.is_in_flow(),
             _ => false,
         }
     }
@@ -103,7 +103,7 @@ impl Scanner<'_> {
         self.skip_ascii(1);
         let mut text = String::new();
         loop {
-            if self.at_document_indicator() {
+            if self.is_at_document_indicator() {
                 return Err(self.error("found unexpected document indicator", start));
             }
             if self.is_end() {
