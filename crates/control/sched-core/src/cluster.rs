@@ -1,20 +1,21 @@
+//! The snapshot of nodes and Pods, with counts derived from both.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     devices::Devices,
+    index::NodeIx,
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::Pod,
     profile::Profiles,
     sym::{Sym, SymMap},
-    terms::{Namespaces, TermIndex},
+    term_index::TermIndex,
+    terms::Namespaces,
     tracks::{Matcher, Tracks},
     view::{SpreaderSelectorView, SpreaderView},
     volumes::Volumes,
 };
-
-/// The index of a node in the cluster's arrays.
-pub type NodeIx = u32;
 
 /// The values of one label on all nodes as small numbers, for counting by topology domain; 0 means "no such label".
 #[derive(Default)]

@@ -1,18 +1,22 @@
+//! The scheduler as a state machine: cluster state in, decisions out.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     devices::{
         DeviceBinding,
         view::{DeviceClassView, ResourceClaimView, ResourceSliceView},
     },
+    event::{Event, NodeChange},
     explain,
+    index::NodeIx,
     labels::Labels,
     node::Node,
     pod::{Pod, PodRef},
     preempt::{Budget, Preemption, preempt},
     profile::{Profile, Profiles},
-    queue::{Event, NodeChange, Queue, QueueLengths},
+    queue::{Queue, QueueLengths},
     schedule::{Diagnosis, NoFit, NominatedPods, Outcome, Turn, check_node, schedule_among},
     view::{
         BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,

@@ -2,12 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    cluster::{Cluster, NodeIx},
-    pod::Pod,
-    queue::Event,
-    schedule::PreparedPod,
-};
+use crate::{cluster::Cluster, event::Event, index::NodeIx, pod::Pod, prepared::PreparedPod};
 
 /// The context of plugins while one Pod is scheduled.
 #[derive(Clone, Copy)]

@@ -1,13 +1,16 @@
+//! A Pod, compiled for scheduling.
+
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer};
 
 use crate::{
+    host_port::HostPort,
     labels::{Labels, Selector},
-    node::Node,
-    nodeaffinity::{Effect, NodeSelector, NodeTerm, Toleration, untolerated},
+    nodeaffinity::{NodeSelector, NodeTerm},
     resources::{Resources, pod_requests},
     sym::Sym,
+    taints::Toleration,
     terms::PodTerm,
     view::{ContainerView, PodSpecView, PodTermView, PodView, SpreadView},
 };
@@ -29,24 +32,7 @@ impl fmt::Display for PodRef {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostPort {
-    pub(crate) port: u16,
-    pub(crate) protocol: Sym,
-    /// The host IP; [`Sym::NONE`] stands for all addresses.
-    pub(crate) address: Sym,
-}
-
-impl HostPort {
-    pub(crate) fn conflicts(&self, other: &HostPort) -> bool {
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.address == other.address
-                || self.address == Sym::NONE
-                || other.address == Sym::NONE)
-    }
-}
-
+/// A topology spread constraint.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     pub(crate) topology: Sym,
@@ -195,24 +181,6 @@ impl Pod {
         }
     }
 
-    /// Reports whether the Pod's node selector, node affinity and node name allow the node.
-    pub fn selects(&self, node: &Node) -> bool {
-        self.node_selector.as_ref().is_none_or(|selector| selector.matches(node))
-            && self.node_name.as_ref().is_none_or(|name| *name == node.name)
-    }
-
-    /// Reports whether an untolerated taint prevents the Pod from starting on the node.
-    pub fn is_kept_off(&self, node: &Node) -> bool {
-        untolerated(&node.taints, &self.tolerations).is_some()
-    }
-
-    /// Reports whether an untolerated NoExecute taint evicts the Pod from the node.
-    pub fn is_driven_off(&self, node: &Node) -> bool {
-        let taints: Vec<_> =
-            node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
-        untolerated(&taints, &self.tolerations).is_some()
-    }
-
     /// Returns `true` if an update cannot help a waiting Pod; most updates only change the status.
     pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
         self.labels == other.labels
@@ -285,17 +253,7 @@ fn nothing() -> Selector {
 }
 
 fn image(container: &ContainerView) -> Sym {
-    image_symbol(&container.image)
-}
-
-/// Returns the symbol of an image. Nodes list images with a tag or digest; a Pod may omit the tag.
-pub(crate) fn image_symbol(name: &str) -> Sym {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    if last.contains(':') || name.contains('@') {
-        Sym::of(name)
-    } else {
-        Sym::of(&format!("{name}:latest"))
-    }
+    Sym::of_image(&container.image)
 }
 
 fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {

@@ -1,8 +1,11 @@
+//! Preemption: chooses the node on which evicting the least important Pods makes room.
+
 use std::{cmp::Reverse, sync::Arc};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     explain::Reasons,
+    index::NodeIx,
     labels::{Labels, Selector},
     pod::Pod,
     profile::Candidates,

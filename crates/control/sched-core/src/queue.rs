@@ -1,54 +1,12 @@
+//! The unscheduled Pods, by state: ready, in backoff, unschedulable or held back.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
-use crate::{
-    cluster::{Cluster, NodeIx},
-    devices::ClaimChange,
-    plugins::registry,
-    pod::Pod,
-};
-
-/// A change that may let a waiting Pod run.
-pub enum Event<'a> {
-    Node {
-        ix: NodeIx,
-        change: NodeChange,
-    },
-    /// A Pod was bound, or a bound Pod changed.
-    PodPlaced {
-        pod: &'a Pod,
-    },
-    PodGone {
-        pod: &'a Pod,
-        node: NodeIx,
-    },
-    /// A claim or volume was added or changed.
-    Volumes,
-    /// A ResourceClaim was added, changed or deleted.
-    DeviceClaim {
-        namespace: &'a str,
-        name: &'a str,
-        change: ClaimChange,
-    },
-    /// A DeviceClass or ResourceSlice was added or changed.
-    Devices,
-}
-
-/// The changed parts of a node, which decide which Pods are retried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeChange {
-    /// `true` for a new node.
-    pub added: bool,
-    /// `true` if the allocatable resources changed.
-    pub allocatable: bool,
-    /// `true` if the labels changed.
-    pub labels: bool,
-    /// `true` if the taints changed.
-    pub taints: bool,
-}
+use crate::{cluster::Cluster, event::Event, plugins::registry, pod::Pod};
 
 /// The numbers of unscheduled Pods by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::{
 };
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     devices::{ClaimEvaluator, Devices, Stop},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
 };
 
 /// Requires that a node can use the allocated devices of a Pod's claims and has devices for pending claims.

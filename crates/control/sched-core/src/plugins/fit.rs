@@ -1,10 +1,11 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Requires the requested resources. Scores prefer emptier nodes (`LeastAllocated`) or fuller (`MostAllocated`).

@@ -1,5 +1,5 @@
 use crate::{
-    cluster::NodeIx,
+    index::NodeIx,
     plugin::{Cx, MAX_SCORE, Plugin, Scorer},
 };
 

@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, Column, NodeIx},
+    cluster::{Cluster, Column},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::Pod,
-    queue::Event,
     sym::Sym,
-    terms::DomainCounts,
+    term_index::DomainCounts,
 };
 
 /// Pod affinity and anti-affinity, required and preferred, of the Pod and of running Pods.

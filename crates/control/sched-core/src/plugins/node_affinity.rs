@@ -1,11 +1,12 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     nodeaffinity::NodeSelector,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
 };
 
 /// `nodeSelector` and node affinity, required and preferred, of the Pod and of its profile.

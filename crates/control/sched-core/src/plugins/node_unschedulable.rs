@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
-    nodeaffinity::{Effect, Taint},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
     sym::Sym,
+    taints::{Effect, Taint},
 };
 
 /// Rejects cordoned nodes, unless the Pod tolerates the unschedulable taint.

@@ -1,11 +1,12 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
-    nodeaffinity::{Effect, untolerated},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
+    taints::{Effect, untolerated},
 };
 
 /// Rejects nodes with untolerated taints. Untolerated PreferNoSchedule taints lower the score.

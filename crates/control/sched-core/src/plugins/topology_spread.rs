@@ -1,12 +1,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, Column, NodeIx},
-    nodeaffinity::untolerated,
+    cluster::{Cluster, Column},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::{Pod, Spread},
-    queue::Event,
-    schedule::TrackedSpread,
+    prepared::TrackedSpread,
+    taints::untolerated,
 };
 
 /// `topologySpreadConstraints`, and the default soft spreading of a Service's or owner's Pods over hosts and zones.

@@ -1,10 +1,11 @@
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Rejects a Pod whose ReadWriteOncePod claim another Pod uses.
