@@ -154,20 +154,20 @@ impl Cluster {
         self.remove_pod(&pod.id.uid);
         let ix = self.slot(node);
         self.placed.insert(pod.id.uid.clone(), (ix, pod.clone()));
-        self.put(pod, ix);
+        self.place_pod(pod, ix);
         ix
     }
 
     /// Removes a Pod from its node and returns both; `None` if the Pod had no node.
     pub fn remove_pod(&mut self, uid: &str) -> Option<(NodeIx, Arc<Pod>)> {
         let (ix, pod) = self.placed.remove(uid)?;
-        self.lift(&pod, ix);
+        self.unplace_pod(&pod, ix);
         self.free_if_empty(ix);
         Some((ix, pod))
     }
 
-    /// Puts a Pod on a node for a trial, without recording its placement. [`Cluster::lift`] undoes it.
-    pub(crate) fn put(&mut self, pod: Arc<Pod>, ix: NodeIx) {
+    /// Puts a Pod on a node for a trial, without recording its placement. [`Cluster::unplace_pod`] undoes it.
+    pub(crate) fn place_pod(&mut self, pod: Arc<Pod>, ix: NodeIx) {
         self.account(&pod, ix, 1);
         self.tracks.add(&pod, ix, &self.namespaces);
         let node = &mut self.nodes[ix as usize];
@@ -177,7 +177,8 @@ impl Cluster {
         node.pods.push(pod);
     }
 
-    pub(crate) fn lift(&mut self, pod: &Arc<Pod>, ix: NodeIx) {
+    /// Takes a Pod off a node.
+    pub(crate) fn unplace_pod(&mut self, pod: &Arc<Pod>, ix: NodeIx) {
         self.account(pod, ix, -1);
         self.tracks.remove(pod, ix, &self.namespaces);
         let node = &mut self.nodes[ix as usize];

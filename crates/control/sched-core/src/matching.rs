@@ -49,12 +49,12 @@ impl Pod {
     }
 
     /// Reports whether an untolerated taint prevents the Pod from starting on the node.
-    pub fn is_kept_off(&self, node: &Node) -> bool {
+    pub fn has_untolerated_taint(&self, node: &Node) -> bool {
         untolerated(&node.taints, &self.tolerations).is_some()
     }
 
     /// Reports whether an untolerated NoExecute taint evicts the Pod from the node.
-    pub fn is_driven_off(&self, node: &Node) -> bool {
+    pub fn is_evicted_by_taint(&self, node: &Node) -> bool {
         let taints: Vec<_> =
             node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
         untolerated(&taints, &self.tolerations).is_some()

@@ -52,9 +52,9 @@ pub(crate) enum PodClaim {
     /// A claim that a controller created for the Pod.
     Generated(Box<str>),
     /// A claim that a controller has yet to create for the Pod.
-    Awaited,
+    Pending,
     /// No claim is needed, as a controller found.
-    Needless,
+    NotNeeded,
 }
 
 /// A Pod with the fields that scheduling needs. Informers decode it from the API's JSON and cache nothing else.
@@ -85,7 +85,7 @@ pub struct Pod {
     /// The names of the scheduling gates; a gated Pod is not tried.
     pub gates: Vec<Box<str>>,
     /// The message of the PodScheduled condition if the Pod was unschedulable.
-    pub refused: Option<Box<str>>,
+    pub unschedulable_message: Option<Box<str>>,
     /// The labels.
     pub labels: Labels,
     /// The requested resources.
@@ -150,7 +150,7 @@ impl Pod {
             started: view.status.start_time.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
-            refused: refusal(view),
+            unschedulable_message: unschedulable_message(view),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
             requests,
@@ -196,10 +196,10 @@ impl Pod {
     }
 }
 
-fn refusal(view: &PodView) -> Option<Box<str>> {
+fn unschedulable_message(view: &PodView) -> Option<Box<str>> {
     let mut conditions = view.status.conditions.iter();
-    let refusal = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
-    (&*refusal.reason == "Unschedulable").then(|| refusal.message.clone())
+    let condition = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
+    (&*condition.reason == "Unschedulable").then(|| condition.message.clone())
 }
 
 fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
@@ -221,9 +221,9 @@ fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
 
 fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {
     let containers = spec.init_containers.iter().chain(&spec.containers);
-    let given = containers.flat_map(|c| c.resources.iter().flat_map(|r| r.requests.keys()));
-    let given = given.chain(spec.overhead.keys());
-    let names: std::collections::HashMap<Sym, &Box<str>> = given.map(|n| (Sym::of(n), n)).collect();
+    let keys = containers.flat_map(|c| c.resources.iter().flat_map(|r| r.requests.keys()));
+    let keys = keys.chain(spec.overhead.keys());
+    let names: std::collections::HashMap<Sym, &Box<str>> = keys.map(|n| (Sym::of(n), n)).collect();
     let name =
         |(symbol, _): &(Sym, i64)| names.get(symbol).map_or_else(Box::default, |n| (*n).clone());
     requests.extended.iter().map(name).collect()
@@ -266,15 +266,15 @@ fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {
 }
 
 fn device_claims(view: &PodView) -> Vec<PodClaim> {
-    let made = &view.status.resource_claim_statuses;
+    let statuses = &view.status.resource_claim_statuses;
     let of = |claim: &crate::view::PodClaimView| {
         if let Some(name) = &claim.resource_claim_name {
             return PodClaim::Named(name.clone());
         }
-        match made.iter().find(|made| made.name == claim.name) {
-            None => PodClaim::Awaited,
-            Some(made) => {
-                made.resource_claim_name.clone().map_or(PodClaim::Needless, PodClaim::Generated)
+        match statuses.iter().find(|status| status.name == claim.name) {
+            None => PodClaim::Pending,
+            Some(status) => {
+                status.resource_claim_name.clone().map_or(PodClaim::NotNeeded, PodClaim::Generated)
             }
         }
     };

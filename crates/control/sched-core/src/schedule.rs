@@ -1,4 +1,4 @@
-//! One scheduling attempt: filters and scores the nodes for a Pod.
+//! The attempt to schedule a Pod: filters and scores the nodes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -69,8 +69,8 @@ pub(crate) struct Diagnosis {
     pub(crate) reasons: Reasons,
     /// A reason that concerns the Pod itself and no node.
     pub(crate) whole_pod: Option<String>,
-    /// Nodes on which fewer Pods might help.
-    pub(crate) hopeful: Vec<NodeIx>,
+    /// The nodes on which preemption might help.
+    pub(crate) candidates: Vec<NodeIx>,
     /// The plugins that rejected the Pod, as a bit set by position in the registry.
     pub(crate) plugins: u32,
     /// A ResourceClaim (name and uid) that only this Pod uses and that keeps it from a node.
@@ -105,6 +105,7 @@ pub struct Placement {
 /// The result of one scheduling attempt.
 #[derive(Debug)]
 pub enum Outcome {
+    /// A node was chosen.
     Placed(Placement),
     /// No node fits now.
     NoFit(NoFit),
@@ -145,13 +146,13 @@ impl Turn {
 
 /// Returns the number of feasible nodes that suffices: large clusters check a share, as upstream does. A share of 0
 /// percent adapts to the number of nodes.
-fn enough(nodes: usize, percent: u32) -> usize {
+fn nodes_to_find(nodes: usize, percent: u32) -> usize {
     if nodes < 100 {
         return nodes;
     }
     let percent = match percent {
         0 => 50_usize.saturating_sub(nodes / 125).max(5),
-        given => (given as usize).min(100),
+        percent => (percent as usize).min(100),
     };
     (nodes * percent / 100).max(100)
 }
@@ -174,7 +175,7 @@ pub(crate) fn schedule_among(
     let evaluated = find(cluster, pod, &prepared, turn, &mut feasible, &mut diagnosis);
     if !nominated.is_empty() {
         feasible.retain(|node| {
-            !contested(nominated, pod, *node)
+            !is_contested(nominated, pod, *node)
                 || fits_beside(cluster, pod, *node, nominated, &mut diagnosis)
         });
     }
@@ -212,8 +213,8 @@ fn find(
             None => feasible.push(node),
             Some((at, verdict)) => {
                 *turn.rejections.entry((at, verdict)).or_default() += 1;
-                if !verdict.hopeless {
-                    diagnosis.hopeful.push(node);
+                if !verdict.unresolvable {
+                    diagnosis.candidates.push(node);
                 }
             }
         }
@@ -229,7 +230,8 @@ fn find(
         diagnosis.plugins |= 1 << plugin;
     } else {
         let slots = cluster.hot.len();
-        let wanted = enough(cluster.node_count(), prepared.profile.percentage_of_nodes_to_score);
+        let limit =
+            nodes_to_find(cluster.node_count(), prepared.profile.percentage_of_nodes_to_score);
         let mut passed = 0;
         let mut at = if slots == 0 { 0 } else { turn.start % slots };
         for _ in 0..slots {
@@ -237,7 +239,7 @@ fn find(
                 passed = check(at as NodeIx, diagnosis);
             }
             at = if at + 1 == slots { 0 } else { at + 1 };
-            if passed >= wanted {
+            if passed >= limit {
                 break;
             }
         }
@@ -249,7 +251,7 @@ fn find(
         let name = registry()[*at].name();
         diagnosis.whole_pod = Some(format!("running {name:?} filter plugin: {why}"));
         diagnosis.plugins |= 1 << at;
-        diagnosis.hopeful.clear();
+        diagnosis.candidates.clear();
         return evaluated;
     }
     if feasible.is_empty() {
@@ -263,7 +265,7 @@ fn find(
     evaluated
 }
 
-fn contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
+fn is_contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
     rivals(nominated, pod, node).next().is_some()
 }
 
@@ -274,8 +276,8 @@ fn rivals<'a>(
     node: NodeIx,
 ) -> impl Iterator<Item = &'a Arc<Pod>> {
     let (priority, uid) = (pod.priority, pod.id.uid.clone());
-    let there = nominated.get(&node).into_iter().flatten();
-    there.filter(move |p| p.priority >= priority && p.id.uid != uid)
+    let pods = nominated.get(&node).into_iter().flatten();
+    pods.filter(move |p| p.priority >= priority && p.id.uid != uid)
 }
 
 /// Reports whether the Pod fits together with the Pods nominated to the node before it.
@@ -287,9 +289,9 @@ fn fits_beside(
     diagnosis: &mut Diagnosis,
 ) -> bool {
     let rivals: Vec<_> = rivals(nominated, pod, node).cloned().collect();
-    rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
+    rivals.iter().for_each(|rival| cluster.place_pod(rival.clone(), node));
     let fits = check_node(cluster, pod, node, Some(diagnosis));
-    rivals.iter().for_each(|rival| cluster.lift(rival, node));
+    rivals.iter().for_each(|rival| cluster.unplace_pod(rival, node));
     fits
 }
 
@@ -311,8 +313,8 @@ pub(crate) fn check_node(
     if let Some(diagnosis) = diagnosis {
         diagnosis.plugins |= 1 << filters.checks[at].0;
         filters.explain(at, verdict, 1, &mut diagnosis.reasons);
-        if !verdict.hopeless {
-            diagnosis.hopeful.push(node);
+        if !verdict.unresolvable {
+            diagnosis.candidates.push(node);
         }
     }
     false

@@ -100,7 +100,7 @@ pub(super) fn by_node(pods: &[Arc<Pod>]) -> ByNode {
 /// Returns (whether the node should get a Pod, whether a running Pod may stay).
 fn belongs(model: &sched_core::Pod, node: &Node) -> (bool, bool) {
     let selected = model.selects(node);
-    (selected && !model.is_kept_off(node), selected && !model.is_driven_off(node))
+    (selected && !model.has_untolerated_taint(node), selected && !model.is_evicted_by_taint(node))
 }
 
 pub(super) fn plan(

@@ -1,3 +1,5 @@
+//! The plugin ImageLocality: scores nodes by the images that they have.
+
 use crate::{
     index::NodeIx,
     plugin::{Cx, MAX_SCORE, Plugin, Scorer},

@@ -1,3 +1,5 @@
+//! The plugin NodeAffinity: the node selector and the node affinity of the Pod.
+
 use std::borrow::Cow;
 
 use crate::{
@@ -56,10 +58,10 @@ impl Filter for Evaluator<'_> {
         let Evaluator(cx) = self;
         let node = cx.cluster.node(node);
         if cx.prepared.profile.added_required().is_some_and(|added| !added.matches(node)) {
-            return Verdict::never(ADDED);
+            return Verdict::unresolvable(ADDED);
         }
         match &cx.pod.node_selector {
-            Some(selector) if !selector.matches(node) => Verdict::never(OWN),
+            Some(selector) if !selector.matches(node) => Verdict::unresolvable(OWN),
             _ => Verdict::PASS,
         }
     }

@@ -1,3 +1,5 @@
+//! The plugin NodeName: the node that the Pod names.
+
 use std::borrow::Cow;
 
 use crate::{
@@ -33,7 +35,7 @@ impl Plugin for NodeName {
 
 impl Filter for Evaluator {
     fn check(&self, node: NodeIx) -> Verdict {
-        if self.0 == Some(node) { Verdict::PASS } else { Verdict::never(0) }
+        if self.0 == Some(node) { Verdict::PASS } else { Verdict::unresolvable(0) }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

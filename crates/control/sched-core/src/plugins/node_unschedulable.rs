@@ -1,3 +1,5 @@
+//! The plugin NodeUnschedulable: nodes that are not cordoned.
+
 use std::borrow::Cow;
 
 use crate::{
@@ -42,7 +44,11 @@ impl Plugin for NodeUnschedulable {
 
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        if self.0.hot[node as usize].unschedulable { Verdict::never(0) } else { Verdict::PASS }
+        if self.0.hot[node as usize].unschedulable {
+            Verdict::unresolvable(0)
+        } else {
+            Verdict::PASS
+        }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

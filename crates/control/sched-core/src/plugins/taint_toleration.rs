@@ -1,3 +1,5 @@
+//! The plugin TaintToleration: taints that the Pod tolerates.
+
 use std::borrow::Cow;
 
 use crate::{
@@ -45,7 +47,7 @@ impl Filter for Evaluator<'_> {
             return Verdict::PASS;
         }
         match untolerated(&cx.cluster.node(node).taints, &cx.pod.tolerations) {
-            Some(_) => Verdict::never(0),
+            Some(_) => Verdict::unresolvable(0),
             None => Verdict::PASS,
         }
     }

@@ -1,3 +1,5 @@
+//! The plugin VolumeRestrictions: claims that only one Pod may use.
+
 use std::borrow::Cow;
 
 use crate::{
@@ -36,7 +38,7 @@ impl Plugin for VolumeRestrictions {
 
 impl Filter for ClaimInUse {
     fn check(&self, _: NodeIx) -> Verdict {
-        Verdict::not_now(0)
+        Verdict::unschedulable(0)
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {
