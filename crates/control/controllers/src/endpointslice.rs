@@ -3,25 +3,27 @@
 mod endpoints;
 mod mirror;
 mod plan;
+mod service;
+mod slice;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
 use client::{DeleteOptions, Error, Index, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
-use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{LabelIndex, Selectors},
+    indexes::LabelIndex,
     shared::Watched,
-    views::{Labels, Node, Pod, Service},
+    views::{Node, Pod, Service},
 };
 pub(crate) use endpoints::start as start_endpoints;
 pub(crate) use mirror::start as start_mirroring;
-pub(crate) use plan::Slice;
-
-pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";
+use plan::MANAGER;
+use service::follow_pods;
+pub(crate) use slice::Slice;
+use slice::by_service;
 
 struct Reconciler {
     context: Context,
@@ -52,19 +54,11 @@ pub(crate) fn start(context: Context) {
         nodes,
         written: Default::default(),
     };
-    let (own, again) = (Arc::new(own), queue.clone());
+    let (own, retries) = (Arc::new(own), queue.clone());
     context.run(&queue, 5, waits, move |key| {
-        let (own, again) = (own.clone(), again.clone());
-        async move { own.reconcile(&key, &again).await }
+        let (own, retries) = (own.clone(), retries.clone());
+        async move { own.reconcile(&key, &retries).await }
     });
-}
-
-/// Indexes slices by the key of their Service.
-fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
-    slices.index("service", |slice| {
-        let service = slice.service();
-        service.map(|name| format!("{}/{name}", slice.metadata.namespace)).into_iter().collect()
-    })
 }
 
 /// Requeues a Service when one of its managed slices changes.
@@ -76,33 +70,6 @@ fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
             && slice.managed_by(MANAGER)
         {
             queue.add(format!("{}/{service}", slice.metadata.namespace));
-        }
-    });
-}
-
-/// Requeues the Services that select or selected a changed Pod. A short delay batches changes.
-pub(super) fn follow_pods(
-    pods: &Watched<Pod>,
-    services: &Watched<Service>,
-    queue: &WorkQueue<String>,
-) {
-    let (queue, services) = (queue.clone(), Selectors::of(services));
-    pods.on(move |change| {
-        if let (Some(old), Some(new)) = (change.old, change.new)
-            && old.metadata.labels == new.metadata.labels
-            && old.status == new.status
-            && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
-            && old.spec.node_name == new.spec.node_name
-        {
-            return;
-        }
-        let relabelled = change
-            .old
-            .filter(|old| change.new.is_none_or(|new| new.metadata.labels != old.metadata.labels));
-        for Pod { metadata, .. } in relabelled.into_iter().chain(change.new).map(|pod| &**pod) {
-            for key in services.keys(&metadata.namespace, &metadata.labels) {
-                queue.add_after(key, Duration::from_millis(20));
-            }
         }
     });
 }
@@ -141,11 +108,11 @@ impl Reconciler {
         for slice in plan.create {
             match client.create::<_, WrittenSlice>(resource, namespace, &slice).await {
                 Ok(written) => self.record_written(key, written),
-                Err(error) if crate::pods::namespace_is_terminating(&error) => return Ok(()),
+                Err(error) if crate::api_error::namespace_is_terminating(&error) => return Ok(()),
                 Err(error) => {
                     let message = format!(
                         "Failed to create endpoint slice: {}",
-                        crate::pods::server_message(&error)
+                        crate::api_error::server_message(&error)
                     );
                     self.context.events.warning(
                         object(&service.metadata),
@@ -203,7 +170,7 @@ struct WrittenSlice {
     metadata: ObjectMeta,
 }
 
-pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
+fn object(service: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
         kind: "Service".into(),
@@ -212,16 +179,4 @@ pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
         uid: service.uid.clone(),
         ..ObjectRef::default()
     }
-}
-
-/// Returns the labels of a Service's slices: the Service's labels, the headless label and `own`.
-pub(super) fn labels_for(service: &Service, own: &[(&str, &str)]) -> Value {
-    let mut labels: Labels = service.metadata.labels.clone();
-    if service.spec.cluster_ip.as_deref() == Some("None") {
-        labels.insert("service.kubernetes.io/headless".into(), String::new());
-    } else {
-        labels.remove("service.kubernetes.io/headless");
-    }
-    labels.extend(own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    json!(labels)
 }
