@@ -5,8 +5,9 @@ mod mirror;
 mod plan;
 mod service;
 mod slice;
+mod writes;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
 use client::{DeleteOptions, Error, Index, NotFoundExt as _, Preconditions, Resource, WorkQueue};
@@ -24,6 +25,7 @@ use plan::MANAGER;
 use service::follow_pods;
 pub(crate) use slice::Slice;
 use slice::by_service;
+use writes::Writes;
 
 struct Reconciler {
     context: Context,
@@ -31,9 +33,7 @@ struct Reconciler {
     slices: Index<Slice>,
     pods: LabelIndex<Pod>,
     nodes: Watched<Node>,
-    /// Slices that were written and are not visible in the informer yet, by Service: name to resource version. Until
-    /// then the informer's slices are stale.
-    written: std::sync::Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
+    writes: Arc<Writes>,
 }
 
 pub(crate) fn start(context: Context) {
@@ -43,7 +43,8 @@ pub(crate) fn start(context: Context) {
     let pods = context.watch::<Pod>(Resource::PODS);
     let nodes = context.watch::<Node>(Resource::NODES);
     services.on_key(&queue);
-    follow_slices(&slices, &queue);
+    let writes = Arc::new(Writes::default());
+    follow_slices(&slices, &queue, &writes);
     follow_pods(&pods, &services, &queue);
     let waits = vec![synced(&services), synced(&slices), synced(&pods), synced(&nodes)];
     let own = Reconciler {
@@ -52,7 +53,7 @@ pub(crate) fn start(context: Context) {
         slices: by_service(&slices),
         pods: LabelIndex::of(&pods),
         nodes,
-        written: Default::default(),
+        writes,
     };
     let (own, retries) = (Arc::new(own), queue.clone());
     context.run(&queue, 5, waits, move |key| {
@@ -62,14 +63,18 @@ pub(crate) fn start(context: Context) {
 }
 
 /// Requeues a Service when one of its managed slices changes.
-fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
-    let queue = queue.clone();
+fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>, writes: &Arc<Writes>) {
+    let (queue, writes) = (queue.clone(), writes.clone());
     slices.on(move |change| {
         if let Some(slice) = change.new.or(change.old)
             && let Some(service) = slice.service()
             && slice.managed_by(MANAGER)
         {
-            queue.add(format!("{}/{service}", slice.metadata.namespace));
+            let key = format!("{}/{service}", slice.metadata.namespace);
+            if change.new.is_none() {
+                writes.forget(&key, &slice.metadata.name);
+            }
+            queue.add(key);
         }
     });
 }
@@ -82,14 +87,14 @@ impl Reconciler {
             self.services.get(key).filter(|service| !service.metadata.terminating())
         else {
             // The garbage collector deletes the slices of a deleted Service.
-            self.lock().remove(key);
+            self.writes.forget_service(key);
             return Ok(());
         };
         // Another client manages the slices of a Service without a selector; ExternalName has none.
         if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
             return Ok(());
         }
-        if !self.caught_up(key, &slices) {
+        if !self.writes.are_visible(key, &slices) {
             queue.add_after(key.to_owned(), Duration::from_millis(100));
             return Ok(());
         }
@@ -107,7 +112,7 @@ impl Reconciler {
         let client = &self.context.client;
         for slice in plan.create {
             match client.create::<_, WrittenSlice>(resource, namespace, &slice).await {
-                Ok(written) => self.record_written(key, written),
+                Ok(written) => self.writes.record(key, &written.metadata),
                 Err(error) if crate::api_error::namespace_is_terminating(&error) => return Ok(()),
                 Err(error) => {
                     let message = format!(
@@ -126,7 +131,7 @@ impl Reconciler {
         for (name, slice) in plan.update {
             let written =
                 client.update::<_, WrittenSlice>(resource, namespace, &name, &slice).await?;
-            self.record_written(key, written);
+            self.writes.record(key, &written.metadata);
         }
         for meta in plan.delete {
             let preconditions =
@@ -134,34 +139,9 @@ impl Reconciler {
             let options =
                 DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
             client.delete(resource, namespace, &meta.name, &options).await.or_none()?;
-            self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
+            self.writes.forget(key, &meta.name);
         }
         Ok(())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, BTreeMap<String, u64>>> {
-        self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn record_written(&self, key: &str, written: WrittenSlice) {
-        let version = written.metadata.resource_version.parse().unwrap_or(0);
-        self.lock().entry(key.to_owned()).or_default().insert(written.metadata.name, version);
-    }
-
-    /// Reports whether the informer shows all slices written for the Service. A missing slice is not visible yet.
-    fn caught_up(&self, key: &str, slices: &[Arc<Slice>]) -> bool {
-        let mut all = self.lock();
-        let Some(written) = all.get_mut(key) else { return true };
-        let seen = |name: &String| {
-            let slice = slices.iter().find(|slice| slice.metadata.name == *name)?;
-            slice.metadata.resource_version.parse::<u64>().ok()
-        };
-        written.retain(|name, version| seen(name).is_none_or(|seen| seen < *version));
-        if written.is_empty() {
-            all.remove(key);
-            return true;
-        }
-        false
     }
 }
 
