@@ -36,9 +36,6 @@ pub struct Args {
     /// CA file that verifies client certificates of requests for metrics and health
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Accepted without effect
-    #[arg(long)]
-    pub requestheader_client_ca_file: Option<PathBuf>,
     /// Run the controllers only while holding the lease kube-system/kube-controller-manager
     #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
@@ -213,6 +210,7 @@ impl known::Tables for Tables {
             ("pv-recycler-pod-template-filepath-nfs", true, DRIVERS),
             ("pv-recycler-timeout-increment-hostpath", true, DRIVERS),
             ("pvclaimbinder-sync-period", true, DRIVERS),
+            ("requestheader-client-ca-file", true, "front proxies are not trusted"),
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
             ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
