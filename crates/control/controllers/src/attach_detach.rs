@@ -182,13 +182,13 @@ impl Attacher {
         });
         let add = self.queue.clone();
         self.claims.on(move |change| {
-            let seen = change.old.into_iter().chain(change.new);
-            let named = seen.map(|claim| claim.spec.volume_name.clone());
+            let claims = change.old.into_iter().chain(change.new);
+            let named = claims.map(|claim| claim.spec.volume_name.clone());
             named.filter(|name| !name.is_empty()).for_each(|name| add.add(name));
         });
         let (add, claims) = (self.queue.clone(), self.claims.clone());
         pods.on(move |change| {
-            let facts = |pod: &Arc<Pod>| (pod.node().to_owned(), pod.finished());
+            let facts = |pod: &Arc<Pod>| (pod.node().to_owned(), pod.is_finished());
             if change.old.map(facts) == change.new.map(facts) {
                 return;
             }
@@ -200,8 +200,10 @@ impl Attacher {
         self.nodes.on(move |change| {
             if concerns(change) {
                 add.add(of_node(change.key));
-                let there = on_node.get(change.key);
-                there.iter().for_each(|of| add.add(of.spec.source.persistent_volume_name.clone()));
+                let attachments = on_node.get(change.key);
+                attachments
+                    .iter()
+                    .for_each(|of| add.add(of.spec.source.persistent_volume_name.clone()));
             }
         });
         let (add, volumes) = (self.queue.clone(), self.volumes.clone());
@@ -215,9 +217,9 @@ impl Attacher {
         attachments.on(move |change| {
             let Some(own) = own.upgrade() else { return };
             own.record_attach_events(change);
-            let Some(seen) = change.new.or(change.old) else { return };
-            own.queue.add(seen.spec.source.persistent_volume_name.clone());
-            own.queue.add(of_node(&seen.spec.node_name));
+            let Some(attachment) = change.new.or(change.old) else { return };
+            own.queue.add(attachment.spec.source.persistent_volume_name.clone());
+            own.queue.add(of_node(&attachment.spec.node_name));
         });
     }
 
@@ -231,17 +233,17 @@ impl Attacher {
         let (volume, node) = (&new.spec.source.persistent_volume_name, &new.spec.node_name);
         let failed = new.status.attach_error.as_ref().filter(|_| !new.status.attached);
         let pods = || self.volumes.get(volume).map(|v| self.pods_of(&v)).unwrap_or_default();
-        let mine = |pod: &&Arc<Pod>| pod.node() == node;
+        let on_node = |pod: &&Arc<Pod>| pod.node() == node;
         if new.status.attached && !old.status.attached {
             let text = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
-            for pod in pods().iter().filter(mine) {
+            for pod in pods().iter().filter(on_node) {
                 let object = OwnerOf::new(Resource::PODS, &pod.metadata).object();
                 self.context.events.normal(object, "SuccessfulAttachVolume", text.clone());
             }
         } else if let Some(error) = failed.filter(|e| old.status.attach_error.as_ref() != Some(e)) {
             let text =
                 format!("AttachVolume.Attach failed for volume {volume:?} : {}", error.message);
-            pods().iter().filter(mine).for_each(|pod| self.warn(pod, text.clone()));
+            pods().iter().filter(on_node).for_each(|pod| self.warn(pod, text.clone()));
         }
     }
 
@@ -258,7 +260,7 @@ impl Attacher {
             reference.names(&claim.metadata) && claim.spec.volume_name == volume.metadata.name
         });
         let pods = bound.map(|_| self.pods.get(&reference.key())).unwrap_or_default();
-        pods.into_iter().filter(|pod| !pod.node().is_empty() && !pod.finished()).collect()
+        pods.into_iter().filter(|pod| !pod.node().is_empty() && !pod.is_finished()).collect()
     }
 
     fn is_attachable(&self, csi: &CsiVolume) -> bool {
@@ -267,14 +269,14 @@ impl Attacher {
     }
 
     /// Returns the Pods that use the volume, by node name.
-    fn wanted(
+    fn desired(
         &self,
         volume: &PersistentVolume,
         csi: &CsiVolume,
     ) -> BTreeMap<String, Vec<Arc<Pod>>> {
-        let mut wanted: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+        let mut desired: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
         if !self.is_attachable(csi) {
-            return wanted;
+            return desired;
         }
         for pod in self.pods_of(volume) {
             let node = self.nodes.get(pod.node());
@@ -282,16 +284,16 @@ impl Attacher {
                 node.metadata.annotations.get(MANAGED).is_some_and(|value| value == "true")
             };
             if node.is_some_and(managed) {
-                wanted.entry(pod.node().to_owned()).or_default().push(pod);
+                desired.entry(pod.node().to_owned()).or_default().push(pod);
             }
         }
-        wanted
+        desired
     }
 
     async fn reconcile(&self, name: &str) -> Result<(), Error> {
         let Some(volume) = self.volumes.get(name) else { return Ok(()) };
         let Some(csi) = &volume.spec.csi else { return Ok(()) };
-        let wanted = self.wanted(&volume, csi);
+        let desired = self.desired(&volume, csi);
         let known = self.of_volume.get(name);
         let own = known.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
         let attachments: Vec<Attachment> = own
@@ -304,22 +306,22 @@ impl Attacher {
             .collect();
         let now = Instant::now();
         self.memory().since.retain(|(of, node), _| {
-            of != name || attachments.iter().any(|a| a.node == *node) && !wanted.contains_key(node)
+            of != name || attachments.iter().any(|a| a.node == *node) && !desired.contains_key(node)
         });
         let state = |node: &str| self.state(node, csi, (name, now));
         let many = many_nodes(&volume.spec.access_modes);
         let force = !self.context.config.disable_force_detach;
-        for step in plan(many, &wanted, &attachments, state, force) {
+        for step in plan(many, &desired, &attachments, state, force) {
             match step {
-                Step::Wait { again, .. } if again > Duration::ZERO => {
-                    self.queue.add_after(name.to_owned(), again);
+                Step::Wait { retry_after, .. } if retry_after > Duration::ZERO => {
+                    self.queue.add_after(name.to_owned(), retry_after);
                 }
                 Step::Wait { .. } => {}
                 Step::Detach { attachment, safely } => {
                     self.detach(&attachment, csi, safely).await?;
                 }
                 Step::Attach { node } => self.attach(&volume, csi, &node).await?,
-                Step::Refuse { node } => self.refuse(name, &node, &wanted),
+                Step::Refuse { node } => self.refuse(name, &node, &desired),
             }
         }
         Ok(())
@@ -387,10 +389,10 @@ impl Attacher {
         self.write_node_status(node).await?;
         if safely {
             // The kubelet may have mounted the volume before the Node's status changed.
-            let there: Option<Node> =
+            let node: Option<Node> =
                 self.context.client.get(&Resource::NODES, "", node).await.or_none()?;
             let uses = |node: Node| node.status.volumes_in_use.contains(&csi.unique_name());
-            if there.is_some_and(uses) {
+            if node.is_some_and(uses) {
                 return Ok(false);
             }
         }
@@ -410,9 +412,9 @@ impl Attacher {
                 node != name || attachments.iter().any(|of| of.metadata.uid == *uid)
             });
             let here = attachments.iter().filter(|of| {
-                let going =
+                let is_detaching =
                     of.metadata.terminating() || memory.detaching.contains_key(&of.metadata.uid);
-                of.status.attached && !going
+                of.status.attached && !is_detaching
             });
             let volume = |of: &Arc<VolumeAttachment>| {
                 let volume = self.volumes.get(&of.spec.source.persistent_volume_name)?;
@@ -433,11 +435,11 @@ impl Attacher {
         patched.or_none().map(drop)
     }
 
-    fn refuse(&self, volume: &str, node: &str, wanted: &BTreeMap<String, Vec<Arc<Pod>>>) {
+    fn refuse(&self, volume: &str, node: &str, desired: &BTreeMap<String, Vec<Arc<Pod>>>) {
         if !self.memory().refused.insert((volume.to_owned(), node.to_owned())) {
             return;
         }
-        let others: Vec<&str> = wanted
+        let others: Vec<&str> = desired
             .iter()
             .filter(|(other, _)| *other != node)
             .flat_map(|(_, pods)| pods.iter().map(|pod| pod.metadata.name.as_str()))
@@ -448,7 +450,7 @@ impl Attacher {
         } else {
             format!("Volume is already used by pod(s) {}", others.join(", "))
         };
-        for pod in wanted.get(node).into_iter().flatten() {
+        for pod in desired.get(node).into_iter().flatten() {
             self.warn(pod, format!("Multi-Attach error for volume {volume:?} {why}"));
         }
     }

@@ -1,31 +1,32 @@
 //! Scales targets by metrics: the HorizontalPodAutoscaler.
 
 mod object;
-mod pace;
 mod proposals;
 mod replicas;
 mod sources;
+mod stabilization;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{Selector, Timestamp};
+use api_meta::{Selector, SelectorError, Timestamp};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
+    api_error::server_message,
     context::{Context, synced},
     discovery,
-    pods::{OwnerOf, server_message},
+    pods::OwnerOf,
     shared::Watched,
     views::Condition,
 };
 use object::Autoscaler;
-use pace::{History, Sizes};
-use proposals::{MetricQuery, SelectedPods};
+use proposals::{MetricError, MetricQuery, SelectedPods};
 use replicas::{ScaledPod, Terms, Tolerance};
+use stabilization::{History, Sizes};
 
 const AUTOSCALERS: Resource = Resource::HORIZONTAL_POD_AUTOSCALERS;
 
@@ -106,6 +107,22 @@ impl Scale {
     }
 }
 
+/// The reason for which the metrics of an autoscaler recommend no size.
+#[derive(Debug, thiserror::Error)]
+enum RecommendationError {
+    #[error("selector is required")]
+    NoSelector,
+    #[error("couldn't convert selector into a corresponding internal selector object: {0}")]
+    Selector(#[source] SelectorError),
+    #[error("unable to get pods while calculating replica count: {}", server_message(.0))]
+    Pods(#[source] Error),
+    #[error("pods by selector {selector} are controlled by multiple HPAs: [{}]", autoscalers.join(" "))]
+    Ambiguous { selector: String, autoscalers: Vec<String> },
+    #[error("invalid metrics ({failed} invalid out of {all}), first error is: {}",
+        first.as_ref().map(MetricError::to_string).unwrap_or_default())]
+    Metrics { failed: usize, all: usize, first: Option<MetricError> },
+}
+
 /// The results of reconciling one autoscaler, collected for its status.
 struct Evaluation<'a> {
     context: &'a Context,
@@ -138,6 +155,14 @@ impl Evaluation<'_> {
 
     fn warn(&self, reason: &str, message: &str) {
         self.context.events.warning(self.owner.object(), reason, message);
+    }
+
+    /// Reports an error as an Event and as the cause of inactive scaling.
+    fn inactive(&mut self, reason: &str, error: RecommendationError) -> RecommendationError {
+        let message = error.to_string();
+        self.warn(reason, &message);
+        self.condition("ScalingActive", false, reason, message);
+        error
     }
 
     fn terms(&self) -> Terms {
@@ -186,8 +211,12 @@ impl Reconciler {
             "the HPA controller was able to get the target's current scale",
         );
         let current = scale.count("spec");
-        self.known().entry(key.to_owned()).or_default().history.begin(current, evaluation.now);
-        let kept = Sizing {
+        self.known()
+            .entry(key.to_owned())
+            .or_default()
+            .history
+            .record_current(current, evaluation.now);
+        let unchanged = Sizing {
             current,
             desired: evaluation.autoscaler.status.desired_replicas,
             scaled: false,
@@ -203,11 +232,11 @@ impl Reconciler {
         } else {
             match self.recommend(key, evaluation, &scale).await {
                 Some(recommended) => recommended,
-                None => return Some(kept),
+                None => return Some(unchanged),
             }
         };
         if desired == current {
-            return Some(Sizing { desired, ..kept });
+            return Some(Sizing { desired, ..unchanged });
         }
         match scale.write(&self.context.client, desired).await {
             Ok(()) => {
@@ -219,7 +248,7 @@ impl Reconciler {
                 let behavior = spec.behavior.as_ref();
                 let mut known = self.known();
                 let known = known.entry(key.to_owned()).or_default();
-                known.history.stepped(desired - current, behavior, evaluation.now);
+                known.history.record_step(desired - current, behavior, evaluation.now);
                 Some(Sizing { current, desired, scaled: true })
             }
             Err(error) => {
@@ -229,7 +258,7 @@ impl Reconciler {
                 let message =
                     format!("the HPA controller was unable to update the target scale: {error}");
                 evaluation.condition("AbleToScale", false, "FailedUpdateScale", message);
-                Some(kept)
+                Some(unchanged)
             }
         }
     }
@@ -237,23 +266,22 @@ impl Reconciler {
     async fn scale(&self, evaluation: &mut Evaluation<'_>) -> Option<Scale> {
         let target = &evaluation.autoscaler.spec.scale_target_ref;
         let client = &self.context.client;
-        let scale = match discovery::of_kind(client, &target.api_version, &target.kind).await {
+        let error = match discovery::of_kind(client, &target.api_version, &target.kind).await {
             Ok(resource) => {
                 let namespace = &evaluation.autoscaler.metadata.namespace;
                 let path = resource.object(namespace, &target.name, "scale");
-                Scale::read(client, path).await.map_err(|error| server_message(&error))
+                match Scale::read(client, path).await {
+                    Ok(scale) => return Some(scale),
+                    Err(error) => server_message(&error),
+                }
             }
-            Err(error) => Err(error),
+            Err(error) => error.to_string(),
         };
-        scale
-            .map_err(|error| {
-                evaluation.warn("FailedGetScale", &error);
-                let message = format!(
-                    "the HPA controller was unable to get the target's current scale: {error}"
-                );
-                evaluation.condition("AbleToScale", false, "FailedGetScale", message);
-            })
-            .ok()
+        evaluation.warn("FailedGetScale", &error);
+        let message =
+            format!("the HPA controller was unable to get the target's current scale: {error}");
+        evaluation.condition("AbleToScale", false, "FailedGetScale", message);
+        None
     }
 
     /// Returns the recommended size, limited by the scaling behavior, and the reason. `None` if no metric is usable.
@@ -265,38 +293,38 @@ impl Reconciler {
     ) -> Option<(i32, String)> {
         let spec = &evaluation.autoscaler.spec;
         let current = scale.count("spec");
-        let (wanted, metric) = match self.ask(key, evaluation, scale).await {
-            Ok(found) => found,
+        let (proposed, metric) = match self.evaluate_metrics(key, evaluation, scale).await {
+            Ok(largest) => largest,
             Err(error) => {
-                evaluation.warn("FailedComputeMetricsReplicas", &error);
+                evaluation.warn("FailedComputeMetricsReplicas", &error.to_string());
                 return None;
             }
         };
-        let reason = match wanted.cmp(&current) {
+        let reason = match proposed.cmp(&current) {
             std::cmp::Ordering::Greater => format!("{metric} above target"),
             _ => "All metrics below target".to_owned(),
         };
         let sizes = Sizes { min: spec.min(), max: spec.max_replicas, current };
         let window = self.context.config.autoscaling.downscale_stabilization;
-        let paced = {
+        let limited_size = {
             let mut known = self.known();
             let history = &mut known.entry(key.to_owned()).or_default().history;
-            history.pace(sizes, wanted, spec.behavior.as_ref(), window, evaluation.now)
+            history.limit(sizes, proposed, spec.behavior.as_ref(), window, evaluation.now)
         };
-        evaluation.condition("AbleToScale", true, paced.able.0, paced.able.1);
-        let (limited, why, message) = paced.limited;
+        evaluation.condition("AbleToScale", true, limited_size.able.0, limited_size.able.1);
+        let (limited, why, message) = limited_size.limited;
         evaluation.condition("ScalingLimited", limited, why, message);
-        Some((paced.replicas, reason))
+        Some((limited_size.replicas, reason))
     }
 
     /// Returns the largest proposal of all metrics and a description of its metric. A metric that fails is ignored,
     /// unless the others would shrink the target.
-    async fn ask(
+    async fn evaluate_metrics(
         &self,
         key: &str,
         evaluation: &mut Evaluation<'_>,
         scale: &Scale,
-    ) -> Result<(i32, String), String> {
+    ) -> Result<(i32, String), RecommendationError> {
         let selected = self.pods(key, evaluation, scale).await?;
         let metrics = &evaluation.autoscaler.spec.metrics;
         let query = MetricQuery {
@@ -304,45 +332,45 @@ impl Reconciler {
             namespace: &evaluation.autoscaler.metadata.namespace,
             selected: &selected,
             current: scale.count("spec"),
-            there: scale.count("status"),
+            observed: scale.count("status"),
             terms: evaluation.terms(),
         };
         let (mut best, mut failed) = (None::<(i32, String)>, Vec::new());
         for metric in metrics {
             match query.propose(metric).await {
-                Ok((proposal, name, status)) => {
-                    evaluation.metrics.push(status);
-                    if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
-                        best = Some((proposal.replicas, name));
+                Ok(result) => {
+                    evaluation.metrics.push(result.status);
+                    let replicas = result.proposal.replicas;
+                    if best.as_ref().is_none_or(|(largest, _)| replicas > *largest) {
+                        best = Some((replicas, result.description));
                     }
                 }
-                Err((reason, error)) => {
+                Err(error) => {
                     // A metric without a value keeps its position in the status.
                     evaluation.metrics.push(json!({"type": ""}));
-                    evaluation.warn(reason, &error);
-                    failed.push((reason, error));
+                    evaluation.warn(error.reason(), &error.to_string());
+                    failed.push(error);
                 }
             }
         }
-        let first = failed.first().cloned();
-        match (best, first) {
-            (Some(best), None) => Ok(best),
-            (Some(best), Some(_)) if best.0 >= scale.count("spec") => Ok(best),
-            (_, first) => {
-                let (reason, error) = first.unwrap_or(("InvalidMetricSourceType", String::new()));
-                let message = format!("the HPA was unable to compute the replica count: {error}");
+        match best {
+            Some((replicas, name)) if failed.is_empty() || replicas >= scale.count("spec") => {
+                let message = format!(
+                    "the HPA was able to successfully calculate a replica count from {name}"
+                );
+                evaluation.condition("ScalingActive", true, "ValidMetricFound", message);
+                Ok((replicas, name))
+            }
+            _ => {
+                let (count, all) = (failed.len(), metrics.len());
+                let first = failed.into_iter().next();
+                let reason = first.as_ref().map_or("InvalidMetricSourceType", MetricError::reason);
+                let cause = first.as_ref().map(MetricError::to_string).unwrap_or_default();
+                let message = format!("the HPA was unable to compute the replica count: {cause}");
                 evaluation.condition("ScalingActive", false, reason, message);
-                let (failed, all) = (failed.len(), metrics.len());
-                Err(format!(
-                    "invalid metrics ({failed} invalid out of {all}), first error is: {error}"
-                ))
+                Err(RecommendationError::Metrics { failed: count, all, first })
             }
         }
-        .inspect(|(_, name)| {
-            let message =
-                format!("the HPA was able to successfully calculate a replica count from {name}");
-            evaluation.condition("ScalingActive", true, "ValidMetricFound", message);
-        })
     }
 
     /// Returns the target's Pods. Fails if another autoscaler selects one of them.
@@ -351,43 +379,28 @@ impl Reconciler {
         key: &str,
         evaluation: &mut Evaluation<'_>,
         scale: &Scale,
-    ) -> Result<SelectedPods, String> {
+    ) -> Result<SelectedPods, RecommendationError> {
         let text = scale.object["status"]["selector"].as_str().unwrap_or_default().to_owned();
         if text.is_empty() {
-            let error = "selector is required";
-            evaluation.warn("SelectorRequired", error);
+            let error = RecommendationError::NoSelector;
+            evaluation.warn("SelectorRequired", &error.to_string());
             let message = "the HPA target's scale is missing a selector";
             evaluation.condition("ScalingActive", false, "InvalidSelector", message);
-            return Err(error.into());
+            return Err(error);
         }
         let selector: Selector = text.parse().map_err(|error| {
-            let error = format!(
-                "couldn't convert selector into a corresponding internal selector object: {error}"
-            );
-            evaluation.warn("InvalidSelector", &error);
-            evaluation.condition("ScalingActive", false, "InvalidSelector", error.as_str());
-            error
+            evaluation.inactive("InvalidSelector", RecommendationError::Selector(error))
         })?;
         let namespace = &evaluation.autoscaler.metadata.namespace;
         let options = ListOptions::labels(&text);
         let listed = self.context.client.list(&Resource::PODS, namespace, &options).await;
-        let listed = listed.map_err(|error| {
-            format!(
-                "unable to get pods while calculating replica count: {}",
-                server_message(&error)
-            )
-        })?;
+        let listed = listed.map_err(RecommendationError::Pods)?;
         let selected = SelectedPods { text, pods: listed.items };
-        let rivals = self.rivals(key, namespace, selector, &selected.pods);
-        if !rivals.is_empty() {
-            let error = format!(
-                "pods by selector {} are controlled by multiple HPAs: [{key} {}]",
-                selected.text,
-                rivals.join(" ")
-            );
-            evaluation.warn("AmbiguousSelector", &error);
-            evaluation.condition("ScalingActive", false, "AmbiguousSelector", error.as_str());
-            return Err(error);
+        let mut autoscalers = self.rivals(key, namespace, selector, &selected.pods);
+        if !autoscalers.is_empty() {
+            autoscalers.insert(0, key.to_owned());
+            let error = RecommendationError::Ambiguous { selector: selected.text, autoscalers };
+            return Err(evaluation.inactive("AmbiguousSelector", error));
         }
         Ok(selected)
     }

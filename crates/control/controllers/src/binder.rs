@@ -112,11 +112,11 @@ impl Binder {
         let (add, claims) = (self.queue.clone(), self.waiting_claims.clone());
         self.volumes.on(move |change| {
             add.add(change.key.to_owned());
-            let seen = || change.old.into_iter().chain(change.new);
-            let referred = seen().filter_map(|volume| volume.spec.claim_ref.as_ref());
+            let volumes_of_change = || change.old.into_iter().chain(change.new);
+            let referred = volumes_of_change().filter_map(|volume| volume.spec.claim_ref.as_ref());
             referred.for_each(|claim| add.add(claim.key()));
             // A bound claim may have lost this volume, and a waiting claim may get it.
-            let classes = seen().map(|volume| of_class(volume.class()));
+            let classes = volumes_of_change().map(|volume| of_class(volume.class()));
             let concerned = classes.chain([of_name(change.key)]).flat_map(|what| claims.get(&what));
             concerned.for_each(|claim| add.add(claim.metadata.key()));
         });
@@ -204,14 +204,14 @@ impl Binder {
         let named = claim.spec.volume_name.as_str();
         if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
             // Read the API before the volume counts as lost: the informer of volumes may lag behind that of claims.
-            let there = match self.volumes.get(named) {
+            let named_volume = match self.volumes.get(named) {
                 Some(known) => Some(known),
                 None => {
-                    let asked = self.context.client.get(&VOLUMES, "", named).await;
-                    asked.or_none()?.map(Arc::new)
+                    let found = self.context.client.get(&VOLUMES, "", named).await;
+                    found.or_none()?.map(Arc::new)
                 }
             };
-            volumes.extend(there);
+            volumes.extend(named_volume);
         }
         Ok(volumes)
     }
@@ -219,7 +219,7 @@ impl Binder {
     /// Names of the unscheduled Pods that use a claim.
     fn waiting(&self, claim: &ObjectMeta) -> Vec<String> {
         let pods = self.pods.get(&claim.key());
-        let waits = |pod: &&Arc<Pod>| pod.node().is_empty() && !pod.finished();
+        let waits = |pod: &&Arc<Pod>| pod.node().is_empty() && !pod.is_finished();
         pods.iter().filter(waits).map(|pod| pod.metadata.name.clone()).collect()
     }
 
@@ -243,10 +243,10 @@ impl Binder {
     ) -> Result<Value, Error> {
         let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
         let current: Value = self.context.client.get(resource, namespace, name).await?;
-        let mut wanted = merged(&current, &write.change);
+        let mut desired = merged(&current, &write.change);
         let version = json!(meta.resource_version);
-        api_meta::Tree::put(&mut wanted, &["metadata", "resourceVersion"], version);
+        api_meta::Tree::put(&mut desired, &["metadata", "resourceVersion"], version);
         let client = &self.context.client;
-        client.update_subresource(resource, namespace, name, write.subresource, &wanted).await
+        client.update_subresource(resource, namespace, name, write.subresource, &desired).await
     }
 }

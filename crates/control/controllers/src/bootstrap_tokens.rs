@@ -83,7 +83,7 @@ fn plan_signatures(
     now: Timestamp,
 ) -> Option<Labels> {
     let kubeconfig = info.data.get("kubeconfig")?;
-    let mut wanted: Labels = info
+    let mut desired: Labels = info
         .data
         .iter()
         .filter(|(k, _)| !k.starts_with(SIGNATURE_PREFIX))
@@ -91,10 +91,10 @@ fn plan_signatures(
         .collect();
     for secret in secrets.iter().filter(|s| s.signs && !s.expired(now) && !s.meta.terminating()) {
         if let Some(token) = &secret.token {
-            wanted.insert(format!("{SIGNATURE_PREFIX}{}", token.id), sign(kubeconfig, token));
+            desired.insert(format!("{SIGNATURE_PREFIX}{}", token.id), sign(kubeconfig, token));
         }
     }
-    (wanted != info.data).then_some(wanted)
+    (desired != info.data).then_some(desired)
 }
 
 pub(crate) fn start_signer(context: Context) {
@@ -148,10 +148,10 @@ pub(crate) fn start_cleaner(context: Context) {
         }
     });
     let waits = vec![synced(&secrets)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 1, waits, move |key| {
-        let (context, secrets, again) = (run.clone(), secrets.clone(), again.clone());
-        async move { clean(&context, &secrets, &again, &key).await }
+        let (context, secrets, retries) = (run.clone(), secrets.clone(), retries.clone());
+        async move { clean(&context, &secrets, &retries, &key).await }
     });
 }
 

@@ -1,3 +1,5 @@
+//! The configuration of the controllers.
+
 use std::time::Duration;
 
 /// The configuration of the controllers.
@@ -169,18 +171,13 @@ impl Config {
         self
     }
 
-    /// Checks the names in the list. The error is the first unknown one.
-    pub(crate) fn check_names(&self) -> Result<(), String> {
-        let known = |name: &str| {
-            name == "*"
-                || NOT_IMPLEMENTED.contains(&name)
-                || crate::registry().iter().any(|controller| controller.name == name)
+    /// Returns the first name in the list that is neither one of `names` nor known otherwise.
+    pub(crate) fn unknown_controller(&self, names: &[&str]) -> Option<&str> {
+        let unknown = |listed: &&String| {
+            let name = full_name(listed.strip_prefix('-').unwrap_or(listed));
+            name != "*" && !NOT_IMPLEMENTED.contains(&name) && !names.contains(&name)
         };
-        let plain = |given: &String| full_name(given.strip_prefix('-').unwrap_or(given)).to_owned();
-        match self.controllers.iter().find(|given| !known(&plain(given))) {
-            Some(unknown) => Err(unknown.clone()),
-            None => Ok(()),
-        }
+        self.controllers.iter().find(unknown).map(String::as_str)
     }
 }
 

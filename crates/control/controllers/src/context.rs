@@ -1,3 +1,5 @@
+//! The environment of a controller, and the writes that controllers share.
+
 use std::{future::Future, sync::Arc};
 
 use api_meta::{ObjectMeta, Timestamp, Tree as _};
@@ -8,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
-    Config,
-    registry::Controller,
+    api_error::namespace_is_terminating,
+    config::Config,
     shared::{Shared, Watched},
 };
 
@@ -26,17 +28,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Creates the environment of the controller `name`, whose client writes as the service account `account`.
     pub(crate) fn new(
-        controller: &Controller,
+        name: &'static str,
+        account: &'static str,
         client: Client,
         shared: &Arc<Shared>,
         config: &Arc<Config>,
         tasks: &rt::Tasks,
     ) -> Self {
         // Events name the controller by its service account, as upstream's do.
-        let events = EventRecorder::start(client.clone(), controller.account, "", tasks);
+        let events = EventRecorder::start(client.clone(), account, "", tasks);
         Self {
-            name: controller.name,
+            name,
             client,
             events,
             config: config.clone(),
@@ -113,9 +117,9 @@ impl Context {
     ) -> Result<Value, Error> {
         let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
         let current: Value = self.client.get(resource, namespace, name).await?;
-        let mut wanted = merged(&current, change);
-        wanted.put(&["metadata", "uid"], json!(meta.uid));
-        self.client.update_subresource(resource, namespace, name, subresource, &wanted).await
+        let mut desired = merged(&current, change);
+        desired.put(&["metadata", "uid"], json!(meta.uid));
+        self.client.update_subresource(resource, namespace, name, subresource, &desired).await
     }
 }
 
@@ -124,7 +128,7 @@ fn settled(name: &str, key: &str, result: Result<(), Error>) -> bool {
     match result {
         Ok(()) => true,
         // Creating objects in a terminating namespace fails and is not needed.
-        Err(error) if crate::pods::namespace_is_terminating(&error) => true,
+        Err(error) if namespace_is_terminating(&error) => true,
         // Another client wrote first; the informer will deliver the change, and the key is retried.
         Err(error) if error.is_conflict() || error.is_not_found() => {
             tracing::debug!(controller = name, key, %error, "again");

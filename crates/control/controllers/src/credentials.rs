@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::SHARED_IDENTITY;
+/// The identity of the shared informers.
+pub const SHARED_IDENTITY: &str = "system:kube-controller-manager";
 
 const NAMESPACE: &str = "kube-system";
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -50,7 +51,7 @@ impl ServiceAccounts {
 
     async fn token(&self, name: &str) -> Result<String, Error> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct TokenRequest {
             status: Token,
         }
         #[derive(Deserialize)]
@@ -60,21 +61,22 @@ impl ServiceAccounts {
         let accounts = &Resource::SERVICE_ACCOUNTS;
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": LIFETIME.as_secs()}});
-        let ask = || {
-            self.own.create_subresource::<_, Answer>(accounts, NAMESPACE, name, "token", &request)
+        let create_token = || {
+            self.own
+                .create_subresource::<_, TokenRequest>(accounts, NAMESPACE, name, "token", &request)
         };
-        let answer = match ask().await {
+        let issued = match create_token().await {
             Err(error) if error.is_not_found() => {
                 let account = json!({"metadata": {"name": name, "namespace": NAMESPACE}});
                 match self.own.create::<_, Value>(accounts, NAMESPACE, &account).await {
                     Err(error) if !error.is_already_exists() => return Err(error),
                     _ => {}
                 }
-                ask().await?
+                create_token().await?
             }
             other => other?,
         };
-        Ok(answer.status.token)
+        Ok(issued.status.token)
     }
 }
 

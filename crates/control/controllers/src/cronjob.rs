@@ -9,9 +9,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    api_error::{namespace_is_terminating, server_message},
     context::{Context, synced},
     indexes::OwnerIndex,
-    pods::{OwnerOf, namespace_is_terminating, server_message},
+    pods::OwnerOf,
     shared::Watched,
     views::Job,
 };

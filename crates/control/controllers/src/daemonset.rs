@@ -2,7 +2,7 @@
 
 mod plan;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use client::{Error, Resource, WorkQueue};
 use serde_json::Value;
@@ -83,18 +83,20 @@ impl Reconciler {
         let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
         let nodes = self.nodes.list();
         let model = plan::model_pod(&set);
-        let now = self.context.now();
         let by_node = plan::by_node(&pods);
+        let now = self.context.now();
+        let snapshot =
+            plan::Snapshot { set: &set, model: &model, nodes: &nodes, by_node: &by_node, now };
         let mut result = Ok(());
         if caught_up {
-            let plan = plan::plan(&set, &model, &nodes, &by_node, &current.hash, now);
+            let plan = plan::plan(&snapshot, &current.hash);
             result = self.carry_out(key, &owner, &set, &current.hash, plan).await;
         }
-        let (status, again) = plan::status(&set, &model, &nodes, &by_node, &current, now);
+        let (status, next_check) = plan::status(&snapshot, &current);
         self.context
             .merge_status(&Resource::DAEMON_SETS, &set.metadata, &set.status, status)
             .await?;
-        if let Some(seconds) = again {
+        if let Some(seconds) = next_check {
             self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
         }
         let mut live: Vec<String> =
@@ -123,12 +125,10 @@ impl Reconciler {
                 format!("Found failed daemon pod {name} on node {node}, will try to kill it");
             self.context.events.warning(owner.object(), "FailedDaemonPod", message);
         }
-        let wanted: Vec<Value> =
+        let pods_to_create: Vec<Value> =
             plan.create.iter().map(|node| plan::pod_for(owner, set, node, hash)).collect();
         let deleted = self.context.delete_pods(owner, &plan.delete, &self.expectations).await;
-        let created = self.context.create_pods(owner, &wanted, &self.expectations).await;
+        let created = self.context.create_pods(owner, &pods_to_create, &self.expectations).await;
         deleted.and(created)
     }
 }
-
-type ByNode = HashMap<String, Vec<Arc<Pod>>>;

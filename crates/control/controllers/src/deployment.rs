@@ -11,9 +11,10 @@ use client::{DeleteOptions, Error, NotFoundExt as _, Preconditions, Resource, Wo
 use serde_json::{Value, json};
 
 use crate::{
+    api_error::{namespace_is_terminating, server_message},
     context::{Context, synced},
     indexes::{OwnerIndex, Selectors},
-    pods::{OwnerOf, namespace_is_terminating, server_message},
+    pods::OwnerOf,
     shared::Watched,
     views::{Deployment, Pod, ReplicaSet},
 };
@@ -81,7 +82,8 @@ fn follow_pods(
 ) {
     let (queue, sets, deployments) = (queue.clone(), sets.clone(), deployments.clone());
     pods.on(move |change| {
-        let Some(pod) = change.old.filter(|_| change.new.is_none_or(|new| new.finished())) else {
+        let Some(pod) = change.old.filter(|_| change.new.is_none_or(|new| new.is_finished()))
+        else {
             return;
         };
         let namespace = &pod.metadata.namespace;
@@ -128,12 +130,13 @@ impl Reconciler {
             }
         }
         let failure_message = failure.as_ref().map(|(_, message)| message.as_str());
-        let (status, again) = status::status(&snapshot, plan.progress, collisions, failure_message);
+        let (status, next_check) =
+            status::status(&snapshot, plan.progress, collisions, failure_message);
         let resource = &Resource::DEPLOYMENTS;
         self.context
             .merge_status(resource, &deployment.metadata, &deployment.status, status)
             .await?;
-        if let Some(seconds) = again {
+        if let Some(seconds) = next_check {
             self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
         }
         failure.map_or(Ok(()), |(error, _)| Err(error))
@@ -146,7 +149,7 @@ impl Reconciler {
         }
         let new = revision::find_new(deployment, sets).map(|set| set.metadata.uid.clone());
         let old = sets.iter().filter(|set| Some(&set.metadata.uid) != new.as_ref());
-        old.flat_map(|set| self.pods.by(&set.metadata.uid)).any(|pod| !pod.finished())
+        old.flat_map(|set| self.pods.by(&set.metadata.uid)).any(|pod| !pod.is_finished())
     }
 
     async fn act(
@@ -220,10 +223,10 @@ impl Reconciler {
         if error.is_already_exists() {
             // Either the set is ours and not in the informer yet, or another template has the same hash and the next
             // attempt uses a different one.
-            let there: ReplicaSet =
+            let existing: ReplicaSet =
                 client.get(resource, namespace, &name).await.map_err(|e| (e, None))?;
-            let ours = there.metadata.controlled_by(&deployment.metadata.uid);
-            let same = revision::same_template(&there.spec.template, &deployment.spec.template);
+            let ours = existing.metadata.controlled_by(&deployment.metadata.uid);
+            let same = revision::same_template(&existing.spec.template, &deployment.spec.template);
             return Ok(if ours && same { Outcome::Done } else { Outcome::Collided });
         }
         if namespace_is_terminating(&error) {
@@ -237,8 +240,8 @@ impl Reconciler {
 
     fn scaled(&self, owner: &OwnerOf, set: &str, from: i64, to: i64) {
         if from != to {
-            let way = if to > from { "up" } else { "down" };
-            let message = format!("Scaled {way} replica set {set} from {from} to {to}");
+            let direction = if to > from { "up" } else { "down" };
+            let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
             self.context.events.normal(owner.object(), "ScalingReplicaSet", message);
         }
     }

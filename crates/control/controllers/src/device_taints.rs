@@ -13,7 +13,7 @@ use crate::{
     views::{Pod, ResourceClaim},
 };
 
-const WORDS: Eviction = Eviction {
+const TEXTS: Eviction = Eviction {
     event: "DeviceTaintManagerEviction",
     reason: "DeletionByDeviceTaintManager",
     message: "Device Taint manager: deleting due to NoExecute taint",
@@ -83,10 +83,10 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&claims), synced(&slices), synced(&pods)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 8, waits, move |key| {
-        let (context, devices, again) = (run.clone(), devices.clone(), again.clone());
-        async move { devices.reconcile(&context, &again, &key).await }
+        let (context, devices, retries) = (run.clone(), devices.clone(), retries.clone());
+        async move { devices.reconcile(&context, &retries, &key).await }
     });
 }
 
@@ -111,10 +111,11 @@ impl Devices {
         }
         for user in claim.status.reserved_for.iter().filter(|user| user.is_pod()) {
             let pod = self.pods.get(&format!("{}/{}", claim.metadata.namespace, user.name));
-            let Some(pod) = pod.filter(|pod| pod.metadata.uid == user.uid && pod.active()) else {
+            let Some(pod) = pod.filter(|pod| pod.metadata.uid == user.uid && pod.is_active())
+            else {
                 continue;
             };
-            evict(context, &pod.metadata, &WORDS).await?;
+            evict(context, &pod.metadata, &TEXTS).await?;
         }
         Ok(())
     }

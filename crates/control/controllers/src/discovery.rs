@@ -138,12 +138,20 @@ impl Discovery {
     }
 }
 
+/// The API serves no resource of a kind.
+#[derive(Debug, thiserror::Error)]
+#[error("no matches for kind {kind:?} in group {group:?}")]
+pub(crate) struct NoSuchKind {
+    kind: String,
+    group: String,
+}
+
 /// Returns the resource of a kind, in this version or else in another of its group.
 pub(crate) async fn of_kind(
     client: &Client,
     api_version: &str,
     kind: &str,
-) -> Result<Resource, String> {
+) -> Result<Resource, NoSuchKind> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let mut found = Discovery::default();
     let path = if group.is_empty() { "/api/v1".into() } else { format!("/apis/{api_version}") };
@@ -159,7 +167,7 @@ pub(crate) async fn of_kind(
             }
         }
     }
-    known(&found).ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))
+    known(&found).ok_or_else(|| NoSuchKind { kind: kind.to_owned(), group: group.to_owned() })
 }
 
 async fn add(
@@ -175,7 +183,7 @@ async fn add(
         Err(error) => {
             found
                 .failures
-                .push(format!("{group}/{version}: {}", crate::pods::server_message(&error)));
+                .push(format!("{group}/{version}: {}", crate::api_error::server_message(&error)));
             return;
         }
     };

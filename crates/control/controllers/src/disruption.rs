@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::{
-    IntOrString, LabelSelector, ObjectMeta, OwnerReference, Selector, Timestamp, null_default,
+    IntOrString, LabelSelector, ObjectMeta, OwnerReference, PercentError, Selector, Timestamp,
+    null_default,
 };
 use client::{Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
@@ -64,10 +65,26 @@ impl HasSelector for Budget {
 /// The time after which a granted eviction that is not visible no longer counts.
 const EVICTION_SHOWS: Duration = Duration::from_secs(120);
 
-/// Computes the status. `wanted` is the replica count of the Pods' owners, or the reason why it is unknown.
-fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Timestamp) -> Value {
+/// The reason for which the number of expected Pods is unknown.
+#[derive(Debug, thiserror::Error)]
+enum ScaleError {
+    #[error("found no controllers for pod \"{pod}\"")]
+    NoController { pod: String },
+    #[error("the owner {owner} of pod {pod:?} has no scale")]
+    NoScale { owner: String, pod: String },
+    #[error(transparent)]
+    Percent(#[from] PercentError),
+}
+
+/// Computes the status. `replicas` is the replica count of the Pods' owners.
+fn plan(
+    budget: &Budget,
+    pods: &[Arc<Pod>],
+    replicas: Result<i64, ScaleError>,
+    now: Timestamp,
+) -> Value {
     let pods: Vec<_> = pods.iter().filter(|pod| budget.covers(&pod.metadata.labels)).collect();
-    let living: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
+    let living: Vec<_> = pods.iter().filter(|pod| !pod.is_finished()).collect();
     let mut disrupted = budget.disrupted();
     let before = disrupted.clone();
     disrupted.retain(|name, at| {
@@ -77,11 +94,11 @@ fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Ti
     let healthy = living
         .iter()
         .filter(|p| {
-            p.ready() && !p.metadata.terminating() && !disrupted.contains_key(&p.metadata.name)
+            p.is_ready() && !p.metadata.terminating() && !disrupted.contains_key(&p.metadata.name)
         })
         .count() as i64;
     let count = living.len() as i64;
-    let needed = wanted.and_then(|wanted| desired(&budget.spec, count, wanted));
+    let needed = replicas.and_then(|replicas| desired(&budget.spec, count, replicas));
     let (expected, desired, allowed) = match &needed {
         Ok((expected, desired)) => {
             (*expected, *desired, if *expected > 0 { (healthy - desired).max(0) } else { 0 })
@@ -89,23 +106,23 @@ fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Ti
         Err(_) => (0, 0, 0),
     };
     let (status, reason, message) = match &needed {
-        Err(why) => ("False", "SyncFailed", why.as_str()),
-        Ok(_) if allowed > 0 => ("True", "SufficientPods", ""),
-        Ok(_) => ("False", "InsufficientPods", ""),
+        Err(error) => ("False", "SyncFailed", error.to_string()),
+        Ok(_) if allowed > 0 => ("True", "SufficientPods", String::new()),
+        Ok(_) => ("False", "InsufficientPods", String::new()),
     };
     let old = crate::views::conditions(&budget.status);
     let old = old.iter().find(|c| c.r#type == "DisruptionAllowed" && c.status == status);
     let since = old.and_then(|c| c.last_transition_time).unwrap_or(now.to_seconds());
     // A merge patch removes a key only if it is null.
-    let mut kept: BTreeMap<&String, Value> =
+    let mut entries: BTreeMap<&String, Value> =
         before.keys().map(|name| (name, Value::Null)).collect();
-    kept.extend(disrupted.iter().map(|(name, at)| (name, json!(at))));
+    entries.extend(disrupted.iter().map(|(name, at)| (name, json!(at))));
     json!({
         "currentHealthy": healthy,
         "desiredHealthy": desired,
         "expectedPods": expected,
         "disruptionsAllowed": allowed,
-        "disruptedPods": if kept.is_empty() { Value::Null } else { json!(kept) },
+        "disruptedPods": if entries.is_empty() { Value::Null } else { json!(entries) },
         "observedGeneration": budget.metadata.generation,
         "conditions": [{"type": "DisruptionAllowed", "status": status, "reason": reason, "message": message,
             "observedGeneration": budget.metadata.generation, "lastTransitionTime": since}],
@@ -113,16 +130,15 @@ fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Ti
 }
 
 /// Returns (Pods expected, Pods that must be healthy).
-fn desired(spec: &Spec, count: i64, wanted: i64) -> Result<(i64, i64), String> {
-    let bad = |error: api_meta::PercentError| error.to_string();
+fn desired(spec: &Spec, count: i64, replicas: i64) -> Result<(i64, i64), ScaleError> {
     if let Some(max) = &spec.max_unavailable {
-        let lost = max.scaled(wanted, true).map_err(bad)?;
-        return Ok((wanted, (wanted - lost).max(0)));
+        let unavailable = max.scaled(replicas, true)?;
+        return Ok((replicas, (replicas - unavailable).max(0)));
     }
     match &spec.min_available {
         None => Ok((count, 0)),
         Some(IntOrString::Int(number)) => Ok((count, i64::from(*number))),
-        Some(percent) => Ok((wanted, percent.scaled(wanted, true).map_err(bad)?)),
+        Some(percent) => Ok((replicas, percent.scaled(replicas, true)?)),
     }
 }
 
@@ -181,9 +197,9 @@ impl Reconciler {
         let pods = self.pods.selected(&budget.metadata.namespace, &budget.selector());
         let by_count = budget.spec.max_unavailable.is_none()
             && !matches!(budget.spec.min_available, Some(IntOrString::String(_)));
-        let wanted = if by_count { Ok(pods.len() as i64) } else { self.wanted(&pods).await? };
+        let replicas = if by_count { Ok(pods.len() as i64) } else { self.replicas(&pods).await? };
         let now = self.context.now();
-        let status = plan(&budget, &pods, wanted, now);
+        let status = plan(&budget, &pods, replicas, now);
         let resource = &Resource::POD_DISRUPTION_BUDGETS;
         self.context.merge_status(resource, &budget.metadata, &budget.status, status).await?;
         if !budget.disrupted().is_empty() {
@@ -193,20 +209,18 @@ impl Reconciler {
     }
 
     /// Returns the total replica count of the Pods' owners.
-    async fn wanted(&self, pods: &[Arc<Pod>]) -> Result<Result<i64, String>, Error> {
+    async fn replicas(&self, pods: &[Arc<Pod>]) -> Result<Result<i64, ScaleError>, Error> {
         let mut owners: BTreeMap<String, i64> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| !pod.finished()) {
+        for pod in pods.iter().filter(|pod| !pod.is_finished()) {
             let Some(owner) = pod.metadata.controller() else {
-                return Ok(Err(format!("found no controllers for pod \"{}\"", pod.metadata.name)));
+                let pod = pod.metadata.name.clone();
+                return Ok(Err(ScaleError::NoController { pod }));
             };
             if !owners.contains_key(&owner.uid) {
                 let Some((uid, replicas)) = self.scale_of(&pod.metadata.namespace, owner).await?
                 else {
-                    let message = format!(
-                        "the owner {} of pod {:?} has no scale",
-                        owner.name, pod.metadata.name
-                    );
-                    return Ok(Err(message));
+                    let (owner, pod) = (owner.name.clone(), pod.metadata.name.clone());
+                    return Ok(Err(ScaleError::NoScale { owner, pod }));
                 };
                 // Several ReplicaSets of one Deployment count once.
                 owners.insert(owner.uid.clone(), 0);
@@ -319,7 +333,7 @@ mod tests {
         let status = plan(
             &budget(json!({"maxUnavailable": 1}), json!({})),
             &pods(3, 0),
-            Err("why".into()),
+            Err(ScaleError::NoController { pod: "p0".into() }),
             now,
         );
         assert_eq!(

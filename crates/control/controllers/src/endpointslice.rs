@@ -3,25 +3,29 @@
 mod endpoints;
 mod mirror;
 mod plan;
+mod service;
+mod slice;
+mod writes;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use api_meta::ObjectMeta;
 use client::{DeleteOptions, Error, Index, NotFoundExt as _, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
-use serde_json::{Value, json};
 
 use crate::{
     context::{Context, synced},
-    indexes::{LabelIndex, Selectors},
+    indexes::LabelIndex,
     shared::Watched,
-    views::{Labels, Node, Pod, Service},
+    views::{Node, Pod, Service},
 };
 pub(crate) use endpoints::start as start_endpoints;
 pub(crate) use mirror::start as start_mirroring;
-pub(crate) use plan::Slice;
-
-pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";
+use plan::MANAGER;
+use service::follow_pods;
+pub(crate) use slice::Slice;
+use slice::by_service;
+use writes::Writes;
 
 struct Reconciler {
     context: Context,
@@ -29,9 +33,7 @@ struct Reconciler {
     slices: Index<Slice>,
     pods: LabelIndex<Pod>,
     nodes: Watched<Node>,
-    /// Slices that were written and are not visible in the informer yet, by Service: name to resource version. Until
-    /// then the informer's slices are stale.
-    written: std::sync::Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
+    writes: Arc<Writes>,
 }
 
 pub(crate) fn start(context: Context) {
@@ -41,7 +43,8 @@ pub(crate) fn start(context: Context) {
     let pods = context.watch::<Pod>(Resource::PODS);
     let nodes = context.watch::<Node>(Resource::NODES);
     services.on_key(&queue);
-    follow_slices(&slices, &queue);
+    let writes = Arc::new(Writes::default());
+    follow_slices(&slices, &queue, &writes);
     follow_pods(&pods, &services, &queue);
     let waits = vec![synced(&services), synced(&slices), synced(&pods), synced(&nodes)];
     let own = Reconciler {
@@ -50,59 +53,28 @@ pub(crate) fn start(context: Context) {
         slices: by_service(&slices),
         pods: LabelIndex::of(&pods),
         nodes,
-        written: Default::default(),
+        writes,
     };
-    let (own, again) = (Arc::new(own), queue.clone());
+    let (own, retries) = (Arc::new(own), queue.clone());
     context.run(&queue, 5, waits, move |key| {
-        let (own, again) = (own.clone(), again.clone());
-        async move { own.reconcile(&key, &again).await }
+        let (own, retries) = (own.clone(), retries.clone());
+        async move { own.reconcile(&key, &retries).await }
     });
 }
 
-/// Indexes slices by the key of their Service.
-fn by_service(slices: &Watched<Slice>) -> Index<Slice> {
-    slices.index("service", |slice| {
-        let service = slice.service();
-        service.map(|name| format!("{}/{name}", slice.metadata.namespace)).into_iter().collect()
-    })
-}
-
 /// Requeues a Service when one of its managed slices changes.
-fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
-    let queue = queue.clone();
+fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>, writes: &Arc<Writes>) {
+    let (queue, writes) = (queue.clone(), writes.clone());
     slices.on(move |change| {
         if let Some(slice) = change.new.or(change.old)
             && let Some(service) = slice.service()
             && slice.managed_by(MANAGER)
         {
-            queue.add(format!("{}/{service}", slice.metadata.namespace));
-        }
-    });
-}
-
-/// Requeues the Services that select or selected a changed Pod. A short delay batches changes.
-pub(super) fn follow_pods(
-    pods: &Watched<Pod>,
-    services: &Watched<Service>,
-    queue: &WorkQueue<String>,
-) {
-    let (queue, services) = (queue.clone(), Selectors::of(services));
-    pods.on(move |change| {
-        if let (Some(old), Some(new)) = (change.old, change.new)
-            && old.metadata.labels == new.metadata.labels
-            && old.status == new.status
-            && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
-            && old.spec.node_name == new.spec.node_name
-        {
-            return;
-        }
-        let relabelled = change
-            .old
-            .filter(|old| change.new.is_none_or(|new| new.metadata.labels != old.metadata.labels));
-        for Pod { metadata, .. } in relabelled.into_iter().chain(change.new).map(|pod| &**pod) {
-            for key in services.keys(&metadata.namespace, &metadata.labels) {
-                queue.add_after(key, Duration::from_millis(20));
+            let key = format!("{}/{service}", slice.metadata.namespace);
+            if change.new.is_none() {
+                writes.forget(&key, &slice.metadata.name);
             }
+            queue.add(key);
         }
     });
 }
@@ -115,14 +87,14 @@ impl Reconciler {
             self.services.get(key).filter(|service| !service.metadata.terminating())
         else {
             // The garbage collector deletes the slices of a deleted Service.
-            self.lock().remove(key);
+            self.writes.forget_service(key);
             return Ok(());
         };
         // Another client manages the slices of a Service without a selector; ExternalName has none.
         if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
             return Ok(());
         }
-        if !self.caught_up(key, &slices) {
+        if !self.writes.are_visible(key, &slices) {
             queue.add_after(key.to_owned(), Duration::from_millis(100));
             return Ok(());
         }
@@ -140,12 +112,12 @@ impl Reconciler {
         let client = &self.context.client;
         for slice in plan.create {
             match client.create::<_, WrittenSlice>(resource, namespace, &slice).await {
-                Ok(written) => self.record_written(key, written),
-                Err(error) if crate::pods::namespace_is_terminating(&error) => return Ok(()),
+                Ok(written) => self.writes.record(key, &written.metadata),
+                Err(error) if crate::api_error::namespace_is_terminating(&error) => return Ok(()),
                 Err(error) => {
                     let message = format!(
                         "Failed to create endpoint slice: {}",
-                        crate::pods::server_message(&error)
+                        crate::api_error::server_message(&error)
                     );
                     self.context.events.warning(
                         object(&service.metadata),
@@ -159,7 +131,7 @@ impl Reconciler {
         for (name, slice) in plan.update {
             let written =
                 client.update::<_, WrittenSlice>(resource, namespace, &name, &slice).await?;
-            self.record_written(key, written);
+            self.writes.record(key, &written.metadata);
         }
         for meta in plan.delete {
             let preconditions =
@@ -167,34 +139,9 @@ impl Reconciler {
             let options =
                 DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
             client.delete(resource, namespace, &meta.name, &options).await.or_none()?;
-            self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
+            self.writes.forget(key, &meta.name);
         }
         Ok(())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, BTreeMap<String, u64>>> {
-        self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn record_written(&self, key: &str, written: WrittenSlice) {
-        let version = written.metadata.resource_version.parse().unwrap_or(0);
-        self.lock().entry(key.to_owned()).or_default().insert(written.metadata.name, version);
-    }
-
-    /// Reports whether the informer shows all slices written for the Service. A missing slice is not visible yet.
-    fn caught_up(&self, key: &str, slices: &[Arc<Slice>]) -> bool {
-        let mut all = self.lock();
-        let Some(written) = all.get_mut(key) else { return true };
-        let seen = |name: &String| {
-            let slice = slices.iter().find(|slice| slice.metadata.name == *name)?;
-            slice.metadata.resource_version.parse::<u64>().ok()
-        };
-        written.retain(|name, version| seen(name).is_none_or(|seen| seen < *version));
-        if written.is_empty() {
-            all.remove(key);
-            return true;
-        }
-        false
     }
 }
 
@@ -203,7 +150,7 @@ struct WrittenSlice {
     metadata: ObjectMeta,
 }
 
-pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
+fn object(service: &ObjectMeta) -> ObjectRef {
     ObjectRef {
         api_version: "v1".into(),
         kind: "Service".into(),
@@ -212,16 +159,4 @@ pub(super) fn object(service: &ObjectMeta) -> ObjectRef {
         uid: service.uid.clone(),
         ..ObjectRef::default()
     }
-}
-
-/// Returns the labels of a Service's slices: the Service's labels, the headless label and `own`.
-pub(super) fn labels_for(service: &Service, own: &[(&str, &str)]) -> Value {
-    let mut labels: Labels = service.metadata.labels.clone();
-    if service.spec.cluster_ip.as_deref() == Some("None") {
-        labels.insert("service.kubernetes.io/headless".into(), String::new());
-    } else {
-        labels.remove("service.kubernetes.io/headless");
-    }
-    labels.extend(own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    json!(labels)
 }

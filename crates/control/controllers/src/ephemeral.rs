@@ -57,8 +57,8 @@ pub(crate) fn start(context: Context) {
         let (context, pods, claims) = (run.clone(), pods.clone(), claims.clone());
         async move {
             let pod: Option<Arc<Pod>> = pods.get(&key);
-            let going = |pod: &Arc<Pod>| pod.metadata.terminating() || pod.finished();
-            let Some(pod) = pod.filter(|pod| !going(pod)) else { return Ok(()) };
+            let is_ending = |pod: &Arc<Pod>| pod.metadata.terminating() || pod.is_finished();
+            let Some(pod) = pod.filter(|pod| !is_ending(pod)) else { return Ok(()) };
             reconcile(&context, &claims, &pod).await
         }
     });
@@ -74,9 +74,9 @@ async fn reconcile(
     for volume in &pod.spec.volumes {
         let Some(claim) = claim_for(&owner, pod, volume) else { continue };
         let name = pod.ephemeral_claim(volume);
-        if let Some(there) = claims.get(&format!("{namespace}/{name}")) {
+        if let Some(existing) = claims.get(&format!("{namespace}/{name}")) {
             // An existing claim of another owner must not be used: the Pod has no right to its data.
-            if !there.metadata.controlled_by(&pod.metadata.uid) {
+            if !existing.metadata.controlled_by(&pod.metadata.uid) {
                 let message = format!(
                     "ephemeral volume {}: PVC {namespace}/{name} was not created for pod {namespace}/{} \
                      (pod is not owner)",

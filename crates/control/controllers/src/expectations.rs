@@ -1,3 +1,5 @@
+//! The writes of a controller that its informer does not show yet.
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},

@@ -1,13 +1,19 @@
 //! The flags of kube-controller-manager.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use api_config::{
     GoDuration,
     known::{self, Flag, KnownFlags},
 };
 
-use crate::{Config, config::Autoscaling};
+use crate::{
+    config::{Autoscaling, Config},
+    registry::registry,
+};
 
 /// The flags that have an effect. [`Tables`] lists the others.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,9 +36,6 @@ pub struct Args {
     /// CA file that verifies client certificates of requests for metrics and health
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Accepted without effect
-    #[arg(long)]
-    pub requestheader_client_ca_file: Option<PathBuf>,
     /// Run the controllers only while holding the lease kube-system/kube-controller-manager
     #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
         action = clap::ArgAction::Set)]
@@ -207,6 +210,7 @@ impl known::Tables for Tables {
             ("pv-recycler-pod-template-filepath-nfs", true, DRIVERS),
             ("pv-recycler-timeout-increment-hostpath", true, DRIVERS),
             ("pvclaimbinder-sync-period", true, DRIVERS),
+            ("requestheader-client-ca-file", true, "front proxies are not trusted"),
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
             ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
@@ -247,41 +251,20 @@ impl Args {
         if !self.use_service_account_credentials {
             return Err(FlagError::Credentials);
         }
-        let read = |flag: &'static str, path: &Option<PathBuf>| match path {
-            None => Ok(None),
-            Some(path) => std::fs::read_to_string(path)
-                .map(Some)
-                .map_err(|source| FlagError::Read { flag, path: path.clone(), source }),
-        };
-        let certificate = read("cluster-signing-cert-file", &self.cluster_signing_cert_file)?;
-        let key = read("cluster-signing-key-file", &self.cluster_signing_key_file)?;
-        let signing = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => return Err(FlagError::Signing),
-        };
         let defaults = Config::default();
-        let duration = |flag: Option<GoDuration>, default| {
-            flag.map_or(default, |d| {
-                std::time::Duration::from_nanos(u64::try_from(d.nanos()).unwrap_or(0))
-            })
-        };
+        let mask = |of_family: Option<u8>| of_family.or(self.node_cidr_mask_size);
         let config = Config {
             controllers: self.controllers.clone(),
             leader_election: self.leader_elect,
             cluster_name: self.cluster_name.clone(),
             cluster_cidrs: self.cluster_cidr.clone(),
             service_cidrs: self.service_cluster_ip_range.clone(),
-            node_cidr_mask_v4: self
-                .node_cidr_mask_size_ipv4
-                .or(self.node_cidr_mask_size)
-                .unwrap_or(24),
-            node_cidr_mask_v6: self
-                .node_cidr_mask_size_ipv6
-                .or(self.node_cidr_mask_size)
-                .unwrap_or(64),
+            node_cidr_mask_v4: mask(self.node_cidr_mask_size_ipv4)
+                .unwrap_or(defaults.node_cidr_mask_v4),
+            node_cidr_mask_v6: mask(self.node_cidr_mask_size_ipv6)
+                .unwrap_or(defaults.node_cidr_mask_v6),
             allocate_node_cidrs: self.allocate_node_cidrs,
-            root_ca: read("root-ca-file", &self.root_ca_file)?,
+            root_ca: read("root-ca-file", self.root_ca_file.as_deref())?,
             node_monitor_period: duration(self.node_monitor_period, defaults.node_monitor_period),
             node_monitor_grace_period: duration(
                 self.node_monitor_grace_period,
@@ -290,39 +273,64 @@ impl Args {
             terminated_pod_threshold: self
                 .terminated_pod_gc_threshold
                 .unwrap_or(defaults.terminated_pod_threshold),
+            signing: self.signing()?,
             signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
             disable_force_detach: self.disable_force_detach_on_timeout,
-            autoscaling: Autoscaling {
-                workers: self
-                    .concurrent_horizontal_pod_autoscaler_syncs
-                    .unwrap_or(defaults.autoscaling.workers)
-                    .max(1),
-                period: duration(
-                    self.horizontal_pod_autoscaler_sync_period,
-                    defaults.autoscaling.period,
-                ),
-                downscale_stabilization: duration(
-                    self.horizontal_pod_autoscaler_downscale_stabilization,
-                    defaults.autoscaling.downscale_stabilization,
-                ),
-                tolerance: self
-                    .horizontal_pod_autoscaler_tolerance
-                    .unwrap_or(defaults.autoscaling.tolerance),
-                cpu_initialization: duration(
-                    self.horizontal_pod_autoscaler_cpu_initialization_period,
-                    defaults.autoscaling.cpu_initialization,
-                ),
-                initial_readiness: duration(
-                    self.horizontal_pod_autoscaler_initial_readiness_delay,
-                    defaults.autoscaling.initial_readiness,
-                ),
-            },
-            signing,
+            autoscaling: self.autoscaling(&defaults.autoscaling),
             ..defaults
         };
-        config.check_names().map_err(FlagError::Controller)?;
-        Ok(config)
+        let names: Vec<_> = registry().iter().map(|controller| controller.name).collect();
+        match config.unknown_controller(&names) {
+            Some(unknown) => Err(FlagError::Controller(unknown.to_owned())),
+            None => Ok(config),
+        }
     }
+
+    /// Reads the certificate and the key of the signing CA; `None` without both flags.
+    fn signing(&self) -> Result<Option<(String, String)>, FlagError> {
+        let certificate =
+            read("cluster-signing-cert-file", self.cluster_signing_cert_file.as_deref())?;
+        let key = read("cluster-signing-key-file", self.cluster_signing_key_file.as_deref())?;
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (None, None) => Ok(None),
+            _ => Err(FlagError::Signing),
+        }
+    }
+
+    /// Returns the settings of the autoscaler, with `defaults` for absent flags.
+    fn autoscaling(&self, defaults: &Autoscaling) -> Autoscaling {
+        let workers = self.concurrent_horizontal_pod_autoscaler_syncs.unwrap_or(defaults.workers);
+        Autoscaling {
+            workers: workers.max(1),
+            period: duration(self.horizontal_pod_autoscaler_sync_period, defaults.period),
+            downscale_stabilization: duration(
+                self.horizontal_pod_autoscaler_downscale_stabilization,
+                defaults.downscale_stabilization,
+            ),
+            tolerance: self.horizontal_pod_autoscaler_tolerance.unwrap_or(defaults.tolerance),
+            cpu_initialization: duration(
+                self.horizontal_pod_autoscaler_cpu_initialization_period,
+                defaults.cpu_initialization,
+            ),
+            initial_readiness: duration(
+                self.horizontal_pod_autoscaler_initial_readiness_delay,
+                defaults.initial_readiness,
+            ),
+        }
+    }
+}
+
+/// Returns the duration of a flag, or the default without the flag. A negative duration is zero.
+fn duration(flag: Option<GoDuration>, default: Duration) -> Duration {
+    flag.map_or(default, |d| Duration::from_nanos(u64::try_from(d.nanos()).unwrap_or(0)))
+}
+
+/// Reads the file that a flag names; `None` without the flag.
+fn read(flag: &'static str, path: Option<&Path>) -> Result<Option<String>, FlagError> {
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path);
+    text.map(Some).map_err(|source| FlagError::Read { flag, path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ struct Collector {
     watched: Mutex<HashMap<Resource, Watching>>,
     refresh: Notify,
     /// `true` once every kind has been listed, or the wait for that has timed out.
-    seen: rt::Level<bool>,
+    graph_is_complete: rt::Level<bool>,
 }
 
 struct Watching {
@@ -56,7 +56,7 @@ pub(crate) fn start(context: Context) {
         queue: WorkQueue::default(),
         watched: Mutex::default(),
         refresh: Notify::new(),
-        seen: rt::Level::default(),
+        graph_is_complete: rt::Level::default(),
     });
     let definitions = context.watch::<PartialObject>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
     let refresher = collector.clone();
@@ -65,9 +65,9 @@ pub(crate) fn start(context: Context) {
     context.tasks.keep("garbage collector's resources", move || {
         refreshing.clone().follow_resources(known.clone())
     });
-    let seen = collector.seen.clone();
+    let graph_is_complete = collector.graph_is_complete.clone();
     // Until every kind is listed, an owner missing in the graph is probably just not listed yet.
-    let all = Box::pin(async move { seen.reached(true).await });
+    let all = Box::pin(async move { graph_is_complete.reached(true).await });
     let working = collector.clone();
     context.run(&collector.queue, 20, vec![all], move |uid| {
         let working = working.clone();
@@ -84,10 +84,10 @@ impl Collector {
         synced(&definitions).await;
         self.discover().await;
         if tokio::time::timeout(INITIAL_SYNC, self.all_synced()).await.is_err() {
-            let missing = self.unseen().join(", ");
+            let missing = self.unlisted_kinds().join(", ");
             tracing::warn!(missing, "collecting garbage although some kinds could not be listed");
         }
-        self.seen.raise(true);
+        self.graph_is_complete.raise(true);
         loop {
             let _ = tokio::time::timeout(REFRESH, self.refresh.notified()).await;
             // The API serves a new CustomResourceDefinition a moment after it is stored.
@@ -100,16 +100,16 @@ impl Collector {
     async fn discover(self: &Arc<Self>) {
         let found = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;
         // Events own nothing and are numerous.
-        let wanted = found.resources.into_iter().filter(|resource| resource.plural != "events");
-        let wanted: Vec<Resource> = wanted.collect();
+        let resources = found.resources.into_iter().filter(|resource| resource.plural != "events");
+        let resources: Vec<Resource> = resources.collect();
         let mut watched = lock(&self.watched);
         if found.failures.is_empty() {
             watched.retain(|resource, watching| {
-                let served = wanted.contains(resource);
+                let served = resources.contains(resource);
                 if !served {
                     watching.shutdown.stop();
-                    for kept in watching.informer.list() {
-                        self.enqueue(lock(&self.graph).remove(&kept.uid));
+                    for object in watching.informer.list() {
+                        self.enqueue(lock(&self.graph).remove(&object.uid));
                     }
                 }
                 served
@@ -117,7 +117,7 @@ impl Collector {
         } else {
             tracing::warn!(failures = ?found.failures, "discovery failed for some API groups; their watches stay");
         }
-        for resource in wanted {
+        for resource in resources {
             watched.entry(resource.clone()).or_insert_with(|| self.watch(resource));
         }
     }
@@ -150,7 +150,7 @@ impl Collector {
     }
 
     /// Returns the names of the resources whose first list is missing.
-    fn unseen(&self) -> Vec<String> {
+    fn unlisted_kinds(&self) -> Vec<String> {
         let watched = lock(&self.watched);
         let unseen = watched.iter().filter(|(_, watching)| !watching.informer.is_synced());
         unseen.map(|(resource, _)| discovery::name(resource)).collect()
@@ -161,16 +161,16 @@ impl Collector {
     }
 
     async fn collect(&self, uid: &str) -> Result<(), Error> {
-        let Some((resource, kept)) = lock(&self.graph).get(uid) else { return Ok(()) };
+        let Some((resource, object)) = lock(&self.graph).get(uid) else { return Ok(()) };
         let mut standings = Vec::new();
-        if !kept.deleting {
-            for owner in &kept.owners {
-                standings.push(self.standing(&resource, &kept, owner).await?);
+        if !object.deleting {
+            for owner in &object.owners {
+                standings.push(self.standing(&resource, &object, owner).await?);
             }
         }
-        let plan = graph::plan(&lock(&self.graph), &kept, &standings);
+        let plan = graph::plan(&lock(&self.graph), &object, &standings);
         if plan != Plan::Nothing {
-            tracing::debug!(kind = %resource.kind, namespace = %kept.namespace, name = %kept.name, ?plan, "collecting");
+            tracing::debug!(kind = %resource.kind, namespace = %object.namespace, name = %object.name, ?plan, "collecting");
         }
         match plan {
             Plan::Nothing => Ok(()),
@@ -178,13 +178,13 @@ impl Collector {
                 self.enqueue(uids);
                 Ok(())
             }
-            Plan::Delete { policy } => self.delete(&resource, &kept, policy).await,
-            Plan::DropOwners(gone) => self.drop_owners(&resource, &kept, &gone).await,
-            Plan::StopBlocking => self.stop_blocking(&resource, &kept).await,
+            Plan::Delete { policy } => self.delete(&resource, &object, policy).await,
+            Plan::DropOwners(gone) => self.drop_owners(&resource, &object, &gone).await,
+            Plan::StopBlocking => self.stop_blocking(&resource, &object).await,
             Plan::RemoveFinalizer(finalizer) => {
-                self.remove_finalizer(&resource, &kept, finalizer).await
+                self.remove_finalizer(&resource, &object, finalizer).await
             }
-            Plan::Orphan(dependents) => self.orphan(&resource, &kept, &dependents).await,
+            Plan::Orphan(dependents) => self.orphan(&resource, &object, &dependents).await,
         }
     }
 
@@ -192,10 +192,10 @@ impl Collector {
     async fn standing(
         &self,
         child: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         owner: &OwnerReference,
     ) -> Result<Standing, Error> {
-        let known = lock(&self.graph).standing(kept, owner);
+        let known = lock(&self.graph).standing(object, owner);
         if known != Standing::Unknown {
             return Ok(known);
         }
@@ -206,23 +206,27 @@ impl Collector {
         };
         let Some(resource) = resource else {
             // The kind is not served (yet), so the state of its objects is unknown.
-            self.queue.add_after(kept.uid.to_string(), UNKNOWN_KIND);
+            self.queue.add_after(object.uid.to_string(), UNKNOWN_KIND);
             return Ok(Standing::Solid);
         };
         if resource.namespaced && !child.namespaced {
-            tracing::warn!(name = %kept.name, owner = owner.name, "a cluster-scoped object has a namespaced owner");
+            tracing::warn!(name = %object.name, owner = owner.name, "a cluster-scoped object has a namespaced owner");
             return Ok(Standing::Solid);
         }
-        let namespace: &str = if resource.namespaced { &kept.namespace } else { "" };
-        let there =
+        let namespace: &str = if resource.namespaced { &object.namespace } else { "" };
+        let owner_object =
             self.context.client.get::<TrackedObject>(&resource, namespace, &owner.name).await;
-        match there {
-            Ok(there) if *there.uid == *owner.uid => {
-                Ok(if there.waits_for_dependents() { Standing::Waiting } else { Standing::Solid })
+        match owner_object {
+            Ok(owner_object) if *owner_object.uid == *owner.uid => {
+                Ok(if owner_object.waits_for_dependents() {
+                    Standing::Waiting
+                } else {
+                    Standing::Solid
+                })
             }
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                lock(&self.graph).note_absent(&owner.uid.as_str().into(), &kept.namespace);
+                lock(&self.graph).note_absent(&owner.uid.as_str().into(), &object.namespace);
                 Ok(Standing::Absent)
             }
         }
@@ -231,74 +235,78 @@ impl Collector {
     async fn delete(
         &self,
         resource: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         policy: &'static str,
     ) -> Result<(), Error> {
         let options = DeleteOptions {
             propagation_policy: Some(policy),
             // The object may have been adopted in the meantime.
             preconditions: Some(Preconditions {
-                uid: Some(kept.uid.to_string()),
-                resource_version: Some(kept.version.to_string()),
+                uid: Some(object.uid.to_string()),
+                resource_version: Some(object.version.to_string()),
             }),
             ..DeleteOptions::default()
         };
         let client = &self.context.client;
-        let deleted = client.delete(resource, &kept.namespace, &kept.name, &options).await;
+        let deleted = client.delete(resource, &object.namespace, &object.name, &options).await;
         deleted.or_none().map(drop)
     }
 
     async fn drop_owners(
         &self,
         resource: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         gone: &[OwnerReference],
     ) -> Result<(), Error> {
-        let left: Vec<_> = kept.owners.iter().filter(|o| !gone.contains(o)).collect();
-        self.patch_meta(resource, kept, json!({"ownerReferences": left})).await
+        let left: Vec<_> = object.owners.iter().filter(|o| !gone.contains(o)).collect();
+        self.patch_meta(resource, object, json!({"ownerReferences": left})).await
     }
 
-    async fn stop_blocking(&self, resource: &Resource, kept: &TrackedObject) -> Result<(), Error> {
-        let mut owners = kept.owners.clone();
+    async fn stop_blocking(
+        &self,
+        resource: &Resource,
+        object: &TrackedObject,
+    ) -> Result<(), Error> {
+        let mut owners = object.owners.clone();
         owners.iter_mut().for_each(|owner| owner.block_owner_deletion = Some(false));
-        self.patch_meta(resource, kept, json!({"ownerReferences": owners})).await
+        self.patch_meta(resource, object, json!({"ownerReferences": owners})).await
     }
 
     async fn remove_finalizer(
         &self,
         resource: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         finalizer: &str,
     ) -> Result<(), Error> {
-        let left: Vec<_> = kept.finalizers.iter().filter(|f| *f != finalizer).collect();
-        self.patch_meta(resource, kept, json!({"finalizers": left})).await
+        let left: Vec<_> = object.finalizers.iter().filter(|f| *f != finalizer).collect();
+        self.patch_meta(resource, object, json!({"finalizers": left})).await
     }
 
     async fn orphan(
         &self,
         resource: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         dependents: &[Uid],
     ) -> Result<(), Error> {
         for uid in dependents {
             let Some((of, dependent)) = lock(&self.graph).get(uid) else { continue };
             let us: Vec<_> =
-                dependent.owners.iter().filter(|o| *o.uid == *kept.uid).cloned().collect();
+                dependent.owners.iter().filter(|o| *o.uid == *object.uid).cloned().collect();
             self.drop_owners(&of, &dependent, &us).await?;
         }
-        self.remove_finalizer(resource, kept, ORPHAN).await
+        self.remove_finalizer(resource, object, ORPHAN).await
     }
 
     /// Patches metadata of exactly this version of the object; lists are replaced as a whole.
     async fn patch_meta(
         &self,
         resource: &Resource,
-        kept: &TrackedObject,
+        object: &TrackedObject,
         mut meta: Value,
     ) -> Result<(), Error> {
-        meta.put(&["uid"], json!(kept.uid));
-        meta.put(&["resourceVersion"], json!(kept.version));
-        let at = PatchTarget { namespace: &kept.namespace, name: &kept.name, subresource: "" };
+        meta.put(&["uid"], json!(object.uid));
+        meta.put(&["resourceVersion"], json!(object.version));
+        let at = PatchTarget { namespace: &object.namespace, name: &object.name, subresource: "" };
         let client: &Client = &self.context.client;
         let patched =
             client.patch::<Value>(resource, at, PatchKind::Merge, &json!({"metadata": meta})).await;

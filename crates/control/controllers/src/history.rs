@@ -47,14 +47,14 @@ enum Plan<'a> {
 }
 
 fn plan<'a>(set: &Set, all: &'a [Arc<ControllerRevision>], collisions: i64) -> Plan<'a> {
-    let wanted = data(&set.spec.template);
+    let desired = data(&set.spec.template);
     let newest = all.iter().map(|r| r.revision).max().unwrap_or(0);
-    let same = all.iter().filter(|r| r.data == wanted).max_by_key(|r| r.revision);
+    let same = all.iter().filter(|r| r.data == desired).max_by_key(|r| r.revision);
     match same {
         Some(same) if same.revision == newest => Plan::Current(same),
         Some(same) => Plan::Renew(same, newest + 1),
         None => {
-            let hash = short_hash(&wanted, collisions);
+            let hash = short_hash(&desired, collisions);
             Plan::Create { name: format!("{}-{hash}", set.metadata.name), hash, number: newest + 1 }
         }
     }
@@ -105,8 +105,9 @@ impl Context {
         match self.client.create::<_, ControllerRevision>(resource, namespace, &revision).await {
             Ok(_) => Ok(CurrentRevision { name, hash, collisions }),
             Err(error) if error.is_already_exists() => {
-                let there: ControllerRevision = self.client.get(resource, namespace, &name).await?;
-                let same = there.data == data(&set.spec.template);
+                let existing: ControllerRevision =
+                    self.client.get(resource, namespace, &name).await?;
+                let same = existing.data == data(&set.spec.template);
                 Ok(CurrentRevision { name, hash, collisions: collisions + i64::from(!same) })
             }
             Err(error) => Err(error),

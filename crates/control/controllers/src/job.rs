@@ -1,9 +1,11 @@
 //! Runs Pods until enough of them have succeeded.
 
+mod backoff;
 mod failure;
 mod indexes;
 mod per_index;
 mod plan;
+mod pods;
 mod success;
 
 use std::{sync::Arc, time::Duration};
@@ -19,9 +21,7 @@ use crate::{
     shared::Watched,
     views::{Job, Pod},
 };
-
-/// The finalizer that keeps an ended Pod until it is counted.
-const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+use pods::{FINALIZER, is_tracked};
 
 struct Reconciler {
     context: Context,
@@ -59,8 +59,7 @@ pub(crate) fn start(context: Context) {
 fn uncounted_by(pod: &Pod) -> Option<String> {
     let meta = &pod.metadata;
     let job = meta.controller().filter(|owner| owner.kind == "Job")?;
-    let held = meta.finalizers.iter().any(|f| f == FINALIZER);
-    held.then(|| format!("{}/{}", meta.namespace, job.name))
+    is_tracked(pod).then(|| format!("{}/{}", meta.namespace, job.name))
 }
 
 impl Reconciler {
@@ -92,7 +91,7 @@ impl Reconciler {
                 }
             }
         }
-        if let Some(after) = plan.again {
+        if let Some(after) = plan.retry_after {
             self.queue.add_after(key.to_owned(), after);
         }
         let mut result = Ok(());
@@ -100,10 +99,10 @@ impl Reconciler {
             let uids = plan.delete.iter().map(|pod| pod.metadata.uid.as_str());
             self.expectations.expect(key, plan.create.len(), uids);
             let deleted = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
-            let wanted: Vec<Value> =
+            let pods_to_create: Vec<Value> =
                 plan.create.iter().map(|new| plan::pod_for(&owner, &job, new)).collect();
-            result =
-                deleted.and(self.context.create_pods(&owner, &wanted, &self.expectations).await);
+            result = deleted
+                .and(self.context.create_pods(&owner, &pods_to_create, &self.expectations).await);
         }
         result
     }

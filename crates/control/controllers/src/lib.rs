@@ -12,6 +12,7 @@
 //! - Informers lag behind the controller's own writes. A controller that creates or deletes many objects keeps
 //!   [`expectations`](crate::expectations) until its informer has caught up, so that it creates nothing twice.
 
+mod api_error;
 mod blocks;
 mod config;
 mod context;
@@ -64,12 +65,9 @@ use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
 
 pub use config::Config;
-pub use credentials::ServiceAccounts;
+pub use credentials::{SHARED_IDENTITY, ServiceAccounts};
 pub use flags::{Args, FlagError};
 pub use registry::{Controller, registry};
-
-/// The identity of the shared informers.
-pub const SHARED_IDENTITY: &str = "system:kube-controller-manager";
 
 /// Runs the configured controllers until shutdown. Losing the lease is the error.
 ///
@@ -107,7 +105,8 @@ fn start(config: Config, clients: &dyn Fn(&str) -> Client, tasks: &rt::Tasks) {
             continue;
         }
         let client = clients(controller.account);
-        let context = Context::new(controller, client, &shared, &config, tasks);
+        let context =
+            Context::new(controller.name, controller.account, client, &shared, &config, tasks);
         tracing::debug!(controller = controller.name, "starting");
         (controller.start)(context);
     }

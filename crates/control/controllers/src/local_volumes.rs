@@ -56,14 +56,14 @@ pub(crate) fn start(context: Context) {
     });
     let waits =
         vec![synced(&own.claims), synced(&own.volumes), synced(&own.classes), synced(&own.nodes)];
-    let again = queue.clone();
+    let retries = queue.clone();
     context.run(&queue, 2, waits, move |key| {
-        let (own, again) = (own.clone(), again.clone());
+        let (own, retries) = (own.clone(), retries.clone());
         async move {
             if key.contains('/') {
                 own.provision(&key).await
             } else {
-                own.reclaim(&key, &again).await
+                own.reclaim(&key, &retries).await
             }
         }
     });
@@ -87,8 +87,8 @@ impl Provisioner {
                 if let Some(node) = node.filter(|node| !plan::is_labelled(node)) {
                     self.label(&node.metadata.name).await?;
                 }
-                let made = self.context.client.create::<_, Value>(&VOLUMES, "", &volume).await;
-                match made {
+                let created = self.context.client.create::<_, Value>(&VOLUMES, "", &volume).await;
+                match created {
                     // From an earlier attempt: the name contains the claim's uid.
                     Err(error) if error.is_already_exists() => Ok(()),
                     Err(error) => {

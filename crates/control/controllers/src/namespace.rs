@@ -30,18 +30,29 @@ struct Findings {
 }
 
 impl Findings {
-    fn empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.discovery_failures.is_empty()
             && self.deletion_failures.is_empty()
             && self.remaining.is_empty()
     }
 }
 
+/// A condition that reports the progress of the deletion.
+struct DeletionCondition {
+    kind: &'static str,
+    /// The status: `true` if the deletion has a problem.
+    status: bool,
+    reason: &'static str,
+    message: String,
+}
+
 /// Returns the conditions that report the progress of the deletion, in upstream's words.
-fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, String)> {
-    let condition = |kind, bad: bool, reasons: [&'static str; 2], texts: [String; 2]| {
-        let [good, worse] = texts;
-        if bad { (kind, true, reasons[1], worse) } else { (kind, false, reasons[0], good) }
+fn conditions(findings: &Findings) -> Vec<DeletionCondition> {
+    // The reason and the message of the good and of the bad state.
+    let condition = |kind, status: bool, reasons: [&'static str; 2], messages: [String; 2]| {
+        let [good, bad] = messages;
+        let (reason, message) = if status { (reasons[1], bad) } else { (reasons[0], good) };
+        DeletionCondition { kind, status, reason, message }
     };
     let remaining: Vec<_> = findings
         .remaining
@@ -68,12 +79,12 @@ fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, Str
                 ),
             ],
         ),
-        (
-            "NamespaceDeletionGroupVersionParsingFailure",
-            false,
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed".into(),
-        ),
+        DeletionCondition {
+            kind: "NamespaceDeletionGroupVersionParsingFailure",
+            status: false,
+            reason: "ParsedGroupVersions",
+            message: "All legacy kube types successfully parsed".into(),
+        },
         condition(
             "NamespaceDeletionContentFailure",
             !findings.deletion_failures.is_empty(),
@@ -121,10 +132,10 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&namespaces)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 10, waits, move |key| {
-        let (context, namespaces, again) = (run.clone(), namespaces.clone(), again.clone());
-        async move { reconcile(&context, &namespaces, &again, &key).await }
+        let (context, namespaces, retries) = (run.clone(), namespaces.clone(), retries.clone());
+        async move { reconcile(&context, &namespaces, &retries, &key).await }
     });
 }
 
@@ -142,7 +153,7 @@ async fn reconcile(
     }
     let findings = empty(&context.client, name).await;
     write_conditions(context, name, &findings).await?;
-    if findings.empty() {
+    if findings.is_empty() {
         return finalize(&context.client, name, &namespace.metadata).await;
     }
     // Terminating objects only need time, and finalizers may take any time.
@@ -166,7 +177,7 @@ async fn empty(client: &Client, namespace: &str) -> Findings {
             findings.deletion_failures.push(format!(
                 "{}: {}",
                 discovery::name(resource),
-                crate::pods::server_message(&error)
+                crate::api_error::server_message(&error)
             ));
         }
         let left = !(findings.remaining.is_empty() && findings.deletion_failures.is_empty());
@@ -224,8 +235,8 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
     let now = context.now().to_seconds();
     let old = found.items("status.conditions").to_vec();
     let mut new = old.clone();
-    for (kind, bad, reason, message) in conditions(findings) {
-        let status = if bad { "True" } else { "False" };
+    for DeletionCondition { kind, status, reason, message } in conditions(findings) {
+        let status = if status { "True" } else { "False" };
         let place = new.iter().position(|c| c["type"] == kind);
         let since = place.filter(|at| new[*at]["status"] == status);
         let since = since.map_or(json!(now), |at| new[at]["lastTransitionTime"].clone());
@@ -236,12 +247,12 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
             None => new.push(condition),
         }
     }
-    let wanted = merged(&found, &json!({"status": {"conditions": new}}));
-    if wanted == found {
+    let desired = merged(&found, &json!({"status": {"conditions": new}}));
+    if desired == found {
         return Ok(());
     }
     let resource = &Resource::NAMESPACES;
-    let written = context.client.update_status::<_, Value>(resource, "", name, &wanted).await;
+    let written = context.client.update_status::<_, Value>(resource, "", name, &desired).await;
     written.or_none().map(drop)
 }
 
@@ -276,20 +287,20 @@ mod tests {
             ..Findings::default()
         };
         let all = conditions(&findings);
-        let find = |kind: &str| all.iter().find(|c| c.0 == kind).unwrap();
+        let find = |kind: &str| all.iter().find(|c| c.kind == kind).unwrap();
         assert_eq!(
-            find("NamespaceContentRemaining").3,
+            find("NamespaceContentRemaining").message,
             "Some resources are remaining: pods. has 2 resource instances"
         );
         assert_eq!(
-            find("NamespaceFinalizersRemaining").3,
+            find("NamespaceFinalizersRemaining").message,
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
         );
         assert_eq!(
-            find("NamespaceDeletionDiscoveryFailure").3,
+            find("NamespaceDeletionDiscoveryFailure").message,
             "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: a/v1: stale GroupVersion discovery: a/v1"
         );
-        assert!(!find("NamespaceDeletionContentFailure").1);
-        assert!(!findings.empty() && Findings::default().empty());
+        assert!(!find("NamespaceDeletionContentFailure").status);
+        assert!(!findings.is_empty() && Findings::default().is_empty());
     }
 }

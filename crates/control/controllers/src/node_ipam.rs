@@ -11,8 +11,8 @@ use events::ObjectRef;
 use serde_json::json;
 
 use crate::{
-    Config,
     blocks::Blocks,
+    config::Config,
     context::{Context, synced},
     shared::Watched,
     views::Node,
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Default)]
 struct Ranges {
     blocks: Vec<Blocks>,
-    given: HashMap<String, Vec<Cidr>>,
+    allocated: HashMap<String, Vec<Cidr>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -68,30 +68,30 @@ impl Ranges {
             node.spec.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         if !has.is_empty() {
             // Release an allocation that was never written.
-            if self.given.get(name) != Some(&has) {
+            if self.allocated.get(name) != Some(&has) {
                 self.release(name);
                 has.iter().for_each(|cidr| self.blocks.iter_mut().for_each(|b| b.occupy(*cidr)));
-                self.given.insert(name.clone(), has);
+                self.allocated.insert(name.clone(), has);
             }
             return Plan::Nothing;
         }
-        if let Some(given) = self.given.get(name) {
-            return Plan::Give(given.clone());
+        if let Some(allocated) = self.allocated.get(name) {
+            return Plan::Give(allocated.clone());
         }
-        let mut given = Vec::new();
+        let mut allocated = Vec::new();
         for blocks in &mut self.blocks {
-            given.extend(blocks.allocate());
+            allocated.extend(blocks.allocate());
         }
-        self.given.insert(name.clone(), given.clone());
-        if given.len() < self.blocks.len() {
+        self.allocated.insert(name.clone(), allocated.clone());
+        if allocated.len() < self.blocks.len() {
             self.release(name);
             return Plan::Exhausted;
         }
-        if given.is_empty() { Plan::Nothing } else { Plan::Give(given) }
+        if allocated.is_empty() { Plan::Nothing } else { Plan::Give(allocated) }
     }
 
     fn release(&mut self, node: &str) {
-        for cidr in self.given.remove(node).unwrap_or_default() {
+        for cidr in self.allocated.remove(node).unwrap_or_default() {
             self.blocks.iter_mut().for_each(|blocks| blocks.release(cidr));
         }
     }

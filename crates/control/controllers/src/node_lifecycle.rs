@@ -49,7 +49,7 @@ struct Lifecycle {
 
 #[derive(Default)]
 struct State {
-    heard: HashMap<String, LastContact>,
+    contacts: HashMap<String, LastContact>,
     zones: Zones,
 }
 
@@ -92,14 +92,14 @@ impl Lifecycle {
     fn tick(&self) {
         let nodes = self.nodes.list();
         let mut state = self.state();
-        state.heard.retain(|name, _| self.nodes.get(name).is_some());
+        state.contacts.retain(|name, _| self.nodes.get(name).is_some());
         let health = nodes
             .iter()
             .map(|node| (zones::zone_of(node), health::readiness(node) == Readiness::Ready));
         state.zones.update(health, Instant::now());
         drop(state);
         for node in nodes {
-            let silent = self.silent(&node);
+            let silent = self.is_silent(&node);
             if silent || health::readiness(&node) != Readiness::Ready {
                 self.queue.add(node.metadata.name.clone());
             }
@@ -107,18 +107,18 @@ impl Lifecycle {
     }
 
     /// Reports whether no heartbeat arrived within the grace period, by this machine's clock.
-    fn silent(&self, node: &Node) -> bool {
+    fn is_silent(&self, node: &Node) -> bool {
         let lease = self.leases.get(&format!("kube-node-lease/{}", node.metadata.name));
         let renewed = lease.and_then(|lease| lease.spec.renew_time.clone());
         let grace = self.context.config.node_monitor_grace_period;
         let mut state = self.state();
-        let heard = state.heard.entry(node.metadata.name.clone()).or_default();
-        heard.silent(node, renewed.as_deref(), grace, Instant::now())
+        let contacts = state.contacts.entry(node.metadata.name.clone()).or_default();
+        contacts.is_silent(node, renewed.as_deref(), grace, Instant::now())
     }
 
     async fn reconcile(&self, name: &str) -> Result<(), Error> {
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
-        if self.silent(&node) {
+        if self.is_silent(&node) {
             self.set_conditions_unknown(&node).await?;
         }
         let Some(node) = self.nodes.get(name) else { return Ok(()) };
@@ -160,20 +160,20 @@ impl Lifecycle {
             return Ok(());
         }
         let now = self.context.now().to_seconds();
-        let mut wanted = health::wanted_taints(node, now);
+        let mut desired = health::wanted_taints(node, now);
         let evicting = |taint: &Taint| taint.effect == "NoExecute";
         let has = |taint: &Taint| {
             node.spec.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect)
         };
-        if readiness != Readiness::Ready && wanted.iter().any(|t| evicting(t) && !has(t)) {
+        if readiness != Readiness::Ready && desired.iter().any(|t| evicting(t) && !has(t)) {
             let zone = zones::zone_of(node);
             let already = node.spec.taints.iter().any(|t| evicting(t) && health::is_ours(t));
             if !already && let Err(wait) = self.state().zones.permit(&zone, Instant::now()) {
-                wanted.retain(|taint| !evicting(taint));
+                desired.retain(|taint| !evicting(taint));
                 self.queue.add_after(node.metadata.name.clone(), wait);
             }
         }
-        let taints = health::with_taints(&node.spec.taints, wanted);
+        let taints = health::with_taints(&node.spec.taints, desired);
         if taints == node.spec.taints {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Lifecycle {
     /// Sets the Pods of an unhealthy node to not ready, so that Services leave them out.
     async fn set_pods_not_ready(&self, node: &Node) -> Result<(), Error> {
         let now = self.context.now().to_seconds();
-        for pod in self.pods.get(&node.metadata.name).into_iter().filter(|pod| pod.ready()) {
+        for pod in self.pods.get(&node.metadata.name).into_iter().filter(|pod| pod.is_ready()) {
             let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [
                 {"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
             let meta: &ObjectMeta = &pod.metadata;

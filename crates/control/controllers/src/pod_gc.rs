@@ -34,7 +34,7 @@ fn plan(
 ) -> Vec<(Arc<Pod>, Reason)> {
     let mut out = Vec::new();
     let mut ended: Vec<_> =
-        pods.iter().filter(|p| p.finished() && !p.metadata.terminating()).collect();
+        pods.iter().filter(|p| p.is_finished() && !p.metadata.terminating()).collect();
     if threshold > 0 && ended.len() > threshold {
         ended.sort_by_key(|p| {
             (p.status.reason.as_deref() != Some("Evicted"), p.metadata.creation_timestamp)
@@ -110,7 +110,7 @@ async fn is_gone(context: &Context, node: &str) -> bool {
 async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> {
     let meta = &pod.metadata;
     tracing::info!(pod = %meta.key(), ?why, "removing the Pod");
-    if why == Reason::NodeGone && !pod.finished() {
+    if why == Reason::NodeGone && !pod.is_finished() {
         let now = context.now().to_seconds();
         let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",

@@ -8,6 +8,7 @@ use events::ObjectRef;
 use serde_json::{Value, json};
 
 use crate::{
+    api_error::{namespace_is_terminating, server_message},
     context::Context,
     expectations::Expectations,
     indexes::{HasMeta, HasSelector, Selectors},
@@ -65,13 +66,6 @@ pub(crate) fn from_template(owner: &OwnerOf, template: &Value) -> Value {
         }
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
-}
-
-/// Reports whether a creation failed because the namespace is terminating.
-pub(crate) fn namespace_is_terminating(error: &Error) -> bool {
-    let causes = error.status().and_then(|s| s.details.as_ref()).map(|d| &d.causes);
-    causes.is_some_and(|causes| causes.iter().any(|c| c.reason == "NamespaceTerminating"))
-        || (error.is_forbidden() && error.to_string().contains("because it is being terminated"))
 }
 
 impl Context {
@@ -182,17 +176,17 @@ impl Context {
         resource: &Resource,
         all: Vec<Arc<T>>,
     ) -> Result<Vec<Arc<T>>, Error> {
-        let mut mine = Vec::new();
+        let mut claimed = Vec::new();
         for object in all {
             match claim_of(owner, selector, object.meta()) {
-                Claim::Mine => mine.push(object),
+                Claim::Mine => claimed.push(object),
                 Claim::Others => {}
                 Claim::Adopt => {
                     // A deleted owner must not adopt an orphan.
                     if self.is_alive(owner).await?
                         && self.set_owner(owner, resource, object.meta(), None).await?
                     {
-                        mine.push(object);
+                        claimed.push(object);
                     }
                 }
                 Claim::Release => {
@@ -200,7 +194,7 @@ impl Context {
                 }
             }
         }
-        Ok(mine)
+        Ok(claimed)
     }
 
     async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
@@ -233,11 +227,6 @@ impl Context {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The server's message of an API error, without the request.
-pub(crate) fn server_message(error: &Error) -> String {
-    error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
 #[derive(Debug, PartialEq)]
@@ -274,7 +263,7 @@ pub(crate) fn removal_order(pods: &mut [Arc<Pod>], crowd: impl Fn(&Pod) -> usize
         let age =
             |at: Option<Timestamp>| at.map_or(0, |at| now.since(at).as_secs().max(1).ilog2() + 1);
         (
-            (!pod.node().is_empty(), phase, pod.ready(), cost),
+            (!pod.node().is_empty(), phase, pod.is_ready(), cost),
             std::cmp::Reverse(crowd(pod)),
             age(pod.ready_since()),
             std::cmp::Reverse(pod.restarts()),

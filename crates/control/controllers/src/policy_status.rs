@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api_meta::{GroupVersionKind, ObjectMeta, Tree as _};
 use api_rules::expressions::Scope;
-use cel::{Composition, Decl, Program, Type};
+use cel::{Composition, Decl, Issues, Program, Type};
 use client::{Client, Error, NotFoundExt as _, PatchKind, PatchTarget, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -193,7 +193,7 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
         return found;
     }
     let Some(members) = schema.as_object() else { return schema.clone() };
-    let mut made = serde_json::Map::new();
+    let mut declaration = serde_json::Map::new();
     for (key, value) in members {
         let value = match (key.as_str(), value.as_object()) {
             ("properties", Some(properties)) => {
@@ -204,13 +204,13 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
             ("description" | "default", _) => continue,
             _ => value.clone(),
         };
-        made.insert(key.clone(), value);
+        declaration.insert(key.clone(), value);
     }
     // The form that built-in types use.
-    if made.get("format").is_some_and(|format| format == "int-or-string") {
-        made.insert("x-kubernetes-int-or-string".to_owned(), Value::Bool(true));
+    if declaration.get("format").is_some_and(|format| format == "int-or-string") {
+        declaration.insert("x-kubernetes-int-or-string".to_owned(), Value::Bool(true));
     }
-    Value::Object(made)
+    Value::Object(declaration)
 }
 
 /// Returns a warning for each expression that does not compile, with the issues by the kinds that the policy matches.
@@ -256,17 +256,18 @@ impl<'k> Check<'k> {
         let mut check = Self { has_params, object, params, variables: Composition::default() };
         for variable in spec.items("variables") {
             let program = check.compile(variable.text("expression"));
+            let program = program.map_err(|issues| issues.to_string());
             check.variables.add(variable.text("name"), program);
         }
         check
     }
 
-    fn compile(&self, text: &str) -> Result<Program, String> {
+    fn compile(&self, text: &str) -> Result<Program, Issues> {
         let scope =
             Scope { params: self.has_params, authorizer: true, composition: Some(&self.variables) };
         let params = self.params.map_or(Type::Dyn, Decl::cel_type);
         let env = scope.env(text, self.object.cel_type(), params);
-        Program::compile(&env, text).map_err(|issues| issues.to_string())
+        Program::compile(&env, text)
     }
 }
 

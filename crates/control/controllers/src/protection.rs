@@ -53,7 +53,7 @@ fn plan(meta: &ObjectMeta, finalizer: &str, in_use: bool) -> Option<Vec<String>>
 
 /// Reports whether a scheduled Pod that has not ended uses the claim.
 fn uses(pod: &Pod, claim: &str) -> bool {
-    !pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim)
+    !pod.node().is_empty() && !pod.is_finished() && pod.claims().any(|own| own == claim)
 }
 
 pub(crate) fn start_claims(context: Context) {
@@ -63,7 +63,7 @@ pub(crate) fn start_claims(context: Context) {
     claims.on_key(&queue);
     let add = queue.clone();
     pods.on(move |change| {
-        let ended = change.new.is_none_or(|pod| pod.finished());
+        let ended = change.new.is_none_or(|pod| pod.is_finished());
         if let Some(pod) = change.old.filter(|_| ended) {
             pod.claim_keys().into_iter().for_each(|key| add.add(key));
         }

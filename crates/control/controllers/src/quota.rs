@@ -103,18 +103,18 @@ pub(crate) fn start(context: Context) {
     let suspected = Arc::new(PendingDecreases::default());
     let (add, known) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
-        let ended = change.new.is_none_or(|pod| pod.finished());
+        let ended = change.new.is_none_or(|pod| pod.is_finished());
         if let Some(pod) = change.old.filter(|_| ended) {
-            let there = known.in_namespace(&pod.metadata.namespace);
-            there.iter().for_each(|quota| add.add_after(quota.metadata.key(), SETTLE));
+            let quotas_of_pod = known.in_namespace(&pod.metadata.namespace);
+            quotas_of_pod.iter().for_each(|quota| add.add_after(quota.metadata.key(), SETTLE));
         }
     });
     let waits = vec![synced(&quotas)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 2, waits, move |key| {
-        let (context, quotas, again) = (run.clone(), quotas.clone(), again.clone());
+        let (context, quotas, retries) = (run.clone(), quotas.clone(), retries.clone());
         let suspected = suspected.clone();
-        async move { reconcile(&context, &quotas, &suspected, &again, &key).await }
+        async move { reconcile(&context, &quotas, &suspected, &retries, &key).await }
     });
 }
 
@@ -127,12 +127,12 @@ struct PendingDecreases(Mutex<HashMap<String, String>>);
 impl PendingDecreases {
     /// Reports whether the same version was suspected before.
     fn confirm(&self, key: &str, version: &str) -> bool {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.get(key).is_some_and(|before| before == version) {
-            seen.remove(key);
+        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if versions.get(key).is_some_and(|before| before == version) {
+            versions.remove(key);
             return true;
         }
-        seen.insert(key.to_owned(), version.to_owned());
+        versions.insert(key.to_owned(), version.to_owned());
         false
     }
 
@@ -201,7 +201,7 @@ async fn reconcile(
 async fn list(
     context: &Context,
     namespace: &str,
-    wanted: &GroupResource,
+    requested: &GroupResource,
 ) -> Result<Vec<Value>, Error> {
     let known = [
         Resource::PODS,
@@ -217,15 +217,16 @@ async fn list(
         Resource::JOBS,
         Resource::CRON_JOBS,
     ];
-    let is =
-        |resource: &Resource| resource.plural == wanted.resource && resource.group == wanted.group;
+    let is = |resource: &Resource| {
+        resource.plural == requested.resource && resource.group == requested.group
+    };
     let resource = match known.into_iter().find(is) {
         Some(resource) => Some(resource),
         None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
     };
     let Some(resource) = resource else { return Ok(vec![]) };
-    let whole = ["pods", "services", "persistentvolumeclaims"].contains(&&*wanted.resource)
-        && wanted.group.is_empty();
+    let whole = ["pods", "services", "persistentvolumeclaims"].contains(&&*requested.resource)
+        && requested.group.is_empty();
     if whole {
         return Ok(context.client.list(&resource, namespace, &ListOptions::default()).await?.items);
     }

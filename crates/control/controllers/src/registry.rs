@@ -1,3 +1,5 @@
+//! The list of all controllers.
+
 use crate::{
     attach_detach, autoscaler, binder, bootstrap_tokens, certificates, cluster_role,
     context::Context, cronjob, daemonset, deployment, device_taints, disruption, endpointslice,

@@ -7,10 +7,11 @@ use client::{Error, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
+    api_error::server_message,
     context::{Context, count, synced},
     expectations::Expectations,
     indexes::{OwnerIndex, Selectors},
-    pods::{OwnerOf, follow_pods, from_template, removal_order, server_message},
+    pods::{OwnerOf, follow_pods, from_template, removal_order},
     shared::Watched,
     views::{Pod, ReplicaSet, conditions},
 };
@@ -34,7 +35,7 @@ pub(crate) fn plan(
     if set.metadata.terminating() {
         return Plan::default();
     }
-    let mut active: Vec<_> = pods.iter().filter(|pod| pod.active()).cloned().collect();
+    let mut active: Vec<_> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
     let wanted = usize::try_from(set.replicas()).unwrap_or(0);
     if active.len() <= wanted {
         return Plan { create: (wanted - active.len()).min(BURST), delete: vec![] };
@@ -52,7 +53,7 @@ pub(crate) fn status(
     failure: Option<(&str, String)>,
     now: Timestamp,
 ) -> (Value, Option<u64>) {
-    let active: Vec<_> = pods.iter().filter(|pod| pod.active()).collect();
+    let active: Vec<_> = pods.iter().filter(|pod| pod.is_active()).collect();
     let template = &set.spec.template["metadata"]["labels"];
     let labelled = |pod: &&&Arc<Pod>| {
         template.as_object().is_none_or(|labels| {
@@ -60,9 +61,9 @@ pub(crate) fn status(
         })
     };
     let seconds = set.spec.min_ready_seconds;
-    let available = active.iter().filter(|pod| pod.available(seconds, now)).count() as i64;
-    let ready = active.iter().filter(|pod| pod.ready()).count() as i64;
-    let terminating = pods.iter().filter(|p| p.metadata.terminating() && !p.finished()).count();
+    let available = active.iter().filter(|pod| pod.is_available(seconds, now)).count() as i64;
+    let ready = active.iter().filter(|pod| pod.is_ready()).count() as i64;
+    let terminating = pods.iter().filter(|p| p.metadata.terminating() && !p.is_finished()).count();
     let mut conditions = conditions(&set.status);
     let old = conditions
         .iter()
@@ -75,8 +76,8 @@ pub(crate) fn status(
         conditions.push(json!({"type": "ReplicaFailure", "status": "True", "reason": reason,
             "message": message, "lastTransitionTime": since}));
     }
-    let waiting = active.iter().filter(|pod| pod.ready() && !pod.available(seconds, now));
-    let again = waiting
+    let waiting = active.iter().filter(|pod| pod.is_ready() && !pod.is_available(seconds, now));
+    let next_check = waiting
         .filter_map(|pod| pod.ready_since())
         .map(|at| at.unix() + seconds - now.unix())
         .min();
@@ -89,7 +90,7 @@ pub(crate) fn status(
         "observedGeneration": set.metadata.generation,
         "conditions": if conditions.is_empty() { Value::Null } else { json!(conditions) },
     });
-    (status, again.map(|s| s.max(1) as u64))
+    (status, next_check.map(|s| s.max(1) as u64))
 }
 
 struct Reconciler {
@@ -162,9 +163,9 @@ impl Reconciler {
                     result.as_ref().err().map(|error| ("FailedDelete", server_message(error)));
             }
         }
-        let (status, again) = status(&set, &pods, failure, now);
+        let (status, next_check) = status(&set, &pods, failure, now);
         self.context.merge_status(&self.resource, &set.metadata, &set.status, status).await?;
-        if let Some(seconds) = again {
+        if let Some(seconds) = next_check {
             self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
         }
         result
@@ -184,7 +185,7 @@ impl Reconciler {
             }
         };
         let related = uids.iter().flat_map(|uid| self.own_pods.by(uid));
-        for pod in related.filter(|pod| pod.active()) {
+        for pod in related.filter(|pod| pod.is_active()) {
             *crowd.entry(pod.node().to_owned()).or_default() += 1;
         }
         crowd
@@ -249,14 +250,14 @@ mod tests {
     #[test]
     fn availability_waits_for_min_ready_seconds() {
         let pods = [pod("a", "n", "Running", true)];
-        let (early, again) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:20Z"));
+        let (early, next_check) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:20Z"));
         assert_eq!(
             (&early["readyReplicas"], &early["availableReplicas"]),
             (&json!(1), &Value::Null)
         );
-        assert_eq!(again, Some(20));
-        let (late, again) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:40Z"));
-        assert_eq!((&late["availableReplicas"], again), (&json!(1), None));
+        assert_eq!(next_check, Some(20));
+        let (late, next_check) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:40Z"));
+        assert_eq!((&late["availableReplicas"], next_check), (&json!(1), None));
         assert_eq!(late["observedGeneration"], 3);
     }
 }

@@ -1,6 +1,6 @@
 //! Creates ResourceClaims from templates for Pods, deallocates claims without users, and deletes claims of ended Pods.
 
-mod upkeep;
+mod users;
 
 use std::{
     collections::HashMap,
@@ -219,8 +219,10 @@ impl Claims {
             // The status says that no claim is needed.
             Some(None) => return Ok(None),
             Some(Some(name)) => {
-                let there = self.claims.get(&format!("{namespace}/{name}"));
-                if there.is_some_and(|there| there.metadata.controlled_by(&pod.metadata.uid)) {
+                let existing = self.claims.get(&format!("{namespace}/{name}"));
+                if existing
+                    .is_some_and(|existing| existing.metadata.controlled_by(&pod.metadata.uid))
+                {
                     self.created().remove(&key);
                     return Ok(None);
                 }

@@ -72,12 +72,12 @@ pub(crate) fn start(context: Context) {
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
     let maps = context.watch::<ConfigMap>(Resource::CONFIG_MAPS);
     namespaces.on_key(&queue);
-    let again = queue.clone();
+    let retries = queue.clone();
     maps.on(move |change| {
         if let Some(map) = change.old.or(change.new)
             && map.metadata.name == NAME
         {
-            again.add(map.metadata.namespace.clone());
+            retries.add(map.metadata.namespace.clone());
         }
     });
     let waits = vec![synced(&namespaces), synced(&maps)];
@@ -97,7 +97,7 @@ async fn reconcile(
     namespace: &str,
 ) -> Result<(), Error> {
     let map = maps.get(&format!("{namespace}/{NAME}"));
-    let wanted = json!({
+    let desired = json!({
         "metadata": {"name": NAME, "namespace": namespace, "annotations": {"kubernetes.io/description":
             "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
              endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
@@ -107,14 +107,14 @@ async fn reconcile(
     let resource = &Resource::CONFIG_MAPS;
     let done = match plan(namespaces.get(namespace).as_deref(), map.as_deref(), ca) {
         Plan::Nothing => return Ok(()),
-        Plan::Create => context.client.create::<_, Value>(resource, namespace, &wanted).await,
+        Plan::Create => context.client.create::<_, Value>(resource, namespace, &desired).await,
         Plan::Restore => {
-            context.client.update::<_, Value>(resource, namespace, NAME, &wanted).await
+            context.client.update::<_, Value>(resource, namespace, NAME, &desired).await
         }
     };
     match done {
         Err(error)
-            if error.is_already_exists() || crate::pods::namespace_is_terminating(&error) =>
+            if error.is_already_exists() || crate::api_error::namespace_is_terminating(&error) =>
         {
             Ok(())
         }

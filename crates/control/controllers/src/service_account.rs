@@ -21,12 +21,12 @@ pub(crate) fn start(context: Context) {
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
     let accounts = context.watch::<PartialObject>(Resource::SERVICE_ACCOUNTS);
     namespaces.on_key(&queue);
-    let again = queue.clone();
+    let retries = queue.clone();
     accounts.on(move |change| {
         if let (None, Some(old)) = (change.new, change.old)
             && old.metadata.name == "default"
         {
-            again.add(old.metadata.namespace.clone());
+            retries.add(old.metadata.namespace.clone());
         }
     });
     let waits = vec![synced(&namespaces), synced(&accounts)];
@@ -50,7 +50,7 @@ async fn reconcile(
     let account = json!({"metadata": {"name": "default", "namespace": name}});
     match context.client.create::<_, Value>(&Resource::SERVICE_ACCOUNTS, name, &account).await {
         Err(error)
-            if error.is_already_exists() || crate::pods::namespace_is_terminating(&error) =>
+            if error.is_already_exists() || crate::api_error::namespace_is_terminating(&error) =>
         {
             Ok(())
         }

@@ -1,3 +1,5 @@
+//! The informers that controllers share.
+
 use std::{
     any::{Any, TypeId},
     collections::HashMap,

@@ -7,14 +7,15 @@ use std::{sync::Arc, time::Duration};
 
 use api_meta::{PartialObject, Tree as _};
 use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
+    api_error::{namespace_is_terminating, server_message},
     context::{Context, synced},
     expectations::Expectations,
     history::{CurrentRevision, HASH_LABEL},
     indexes::{OwnerIndex, Selectors},
-    pods::{OwnerOf, follow_pods, namespace_is_terminating, server_message},
+    pods::{OwnerOf, follow_pods},
     shared::Watched,
     views::{ControllerRevision, Pod, Set},
 };
@@ -76,7 +77,7 @@ impl Reconciler {
         let pods =
             self.context.claim(&owner, &set.selector(), &Resource::PODS, named.collect()).await?;
         let current = set.status["currentRevision"].as_str().unwrap_or(&update.name).to_owned();
-        let Plan { steps, again } =
+        let Plan { steps, retry_after } =
             plan::plan(&set, &pods, &current, &update.name, self.context.now());
         // Set the owner references of a Pod's claims before the Pod is scaled away.
         let mut result = self.keep_claims(&owner, &set, &pods).await;
@@ -90,7 +91,7 @@ impl Reconciler {
         self.context
             .merge_status(&Resource::STATEFUL_SETS, &set.metadata, &set.status, status)
             .await?;
-        if let Some(seconds) = again {
+        if let Some(seconds) = retry_after {
             self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
         }
         let mut live: Vec<_> =
@@ -114,13 +115,8 @@ impl Reconciler {
                 let key = format!("{}/{name}", set.metadata.namespace);
                 let Some(claim) = self.claims.get(&key) else { continue };
                 let condemned = plan::is_surplus(set, pod);
-                let ours = (set, owner.reference());
-                let change = retention::references(
-                    ours,
-                    (&pod.metadata, of_pod.clone()),
-                    condemned,
-                    &claim.metadata,
-                );
+                let own = retention::ClaimOwners { set: owner.reference(), pod: of_pod.clone() };
+                let change = retention::references(set, own, condemned, &claim.metadata);
                 if let Some(change) = change {
                     self.context.merge_by_update(resource, &claim.metadata, "", &change).await?;
                 }
@@ -169,8 +165,8 @@ impl Reconciler {
         let pod_name = pod.name().to_owned();
         for claim in plan::claims_for(set, &pod_name) {
             let claim_name = claim.name();
-            if let Some(there) = self.claims.get(&format!("{namespace}/{claim_name}")) {
-                if retention::is_going(&there.metadata) {
+            if let Some(existing) = self.claims.get(&format!("{namespace}/{claim_name}")) {
+                if retention::is_deleted_with_pod(&existing.metadata) {
                     self.queue.add_after(set.metadata.key(), CLAIM_GOES);
                     return Ok(());
                 }
@@ -228,9 +224,4 @@ impl Reconciler {
             }
         }
     }
-}
-
-/// The labels of claims are those of the selector, so that they can be found by it.
-fn claim_labels(set: &Set) -> Value {
-    json!(set.spec.selector.as_ref().map(|s| s.match_labels.clone()).unwrap_or_default())
 }

@@ -29,10 +29,10 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&jobs)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 2, waits, move |key| {
-        let (context, jobs, again) = (run.clone(), jobs.clone(), again.clone());
-        async move { reconcile(&context, &jobs, &again, &key).await }
+        let (context, jobs, retries) = (run.clone(), jobs.clone(), retries.clone());
+        async move { reconcile(&context, &jobs, &retries, &key).await }
     });
 }
 

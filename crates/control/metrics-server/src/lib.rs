@@ -9,7 +9,7 @@
 //! does, until no request has come for a minute. So an idle cluster has no cost, and the window of the first answer is
 //! short.
 
-mod answers;
+mod documents;
 mod points;
 mod scrape;
 mod server;
@@ -41,8 +41,8 @@ pub enum Error {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("the authority of the front proxy, {}: {message}", path.display())]
-    FrontProxy { path: PathBuf, message: String },
+    #[error("the authority of the front proxy, {}: {source}", path.display())]
+    FrontProxy { path: PathBuf, source: auth::authn::certificate::CertificateError },
     #[error("create the serving certificate: {0}")]
     Certificate(#[from] pki::Error),
     #[error(transparent)]
@@ -72,7 +72,7 @@ fn read(config: &Config) -> Result<auth::authn::certificate::ClientCa, Error> {
     let path = &config.front_proxy_ca;
     let pem = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
     auth::authn::certificate::ClientCa::from_pem(&pem)
-        .map_err(|error| Error::FrontProxy { path: path.clone(), message: error.to_string() })
+        .map_err(|source| Error::FrontProxy { path: path.clone(), source })
 }
 
 async fn serve_at(

@@ -17,17 +17,17 @@ use crate::points::{KubeletMetrics, Node, RESOLUTION_MS, read};
 
 const RESOLUTION: Duration = Duration::from_millis(RESOLUTION_MS as u64);
 /// The time after the last request for which kubelets are still scraped.
-const INTEREST: Duration = Duration::from_secs(60);
+const KEEP_SCRAPING: Duration = Duration::from_secs(60);
 /// The age above which points are discarded.
 const STALE: Duration = Duration::from_millis(2 * RESOLUTION_MS as u64);
 /// The time between the first two scrapes. A kubelet reads its cgroups at most once a second.
-const APART: Duration = Duration::from_millis(1200);
-/// The time limit for the answer of a kubelet.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_INTERVAL: Duration = Duration::from_millis(1200);
+/// The time limit for the response of a kubelet.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of kubelets that are scraped concurrently.
-const AT_ONCE: usize = 16;
-/// The size limit of an answer; a thousand containers need a tenth of it.
-const ANSWER: usize = 8 << 20;
+const CONCURRENCY: usize = 16;
+/// The size limit of a response; a thousand containers need a tenth of it.
+const MAX_RESPONSE: usize = 8 << 20;
 
 /// The scrapes by node name.
 pub(crate) type Nodes = HashMap<String, Node>;
@@ -36,7 +36,8 @@ struct State {
     nodes: Arc<Nodes>,
     /// The time of the last scrape after which two points were available.
     complete: Option<Instant>,
-    asked: Option<Instant>,
+    /// The time of the last request of a client.
+    requested: Option<Instant>,
 }
 
 /// The scraper and its results.
@@ -83,6 +84,21 @@ struct Endpoint {
     port: u16,
 }
 
+/// A kubelet whose metrics cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ScrapeError {
+    #[error("no answer within the time limit")]
+    Timeout,
+    #[error("the Node's status has no usable address and port of the kubelet")]
+    NoAddress,
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    #[error("it answers {0}")]
+    Status(http::StatusCode),
+}
+
 impl View {
     /// Returns the address of the kubelet.
     fn kubelet(&self) -> Option<SocketAddr> {
@@ -97,7 +113,7 @@ impl View {
 
 impl Scraper {
     pub(crate) fn new(client: Client, tls: ClientTls) -> Self {
-        let state = State { nodes: Arc::default(), complete: None, asked: None };
+        let state = State { nodes: Arc::default(), complete: None, requested: None };
         let (turn, interest) = (tokio::sync::Mutex::default(), Notify::new());
         Self { client, tls, state: Mutex::new(state), turn, interest }
     }
@@ -106,7 +122,8 @@ impl Scraper {
     #[cfg(test)]
     pub(crate) fn with_results(client: Client, tls: ClientTls, nodes: Nodes) -> Self {
         let scraper = Self::new(client, tls);
-        let known = State { nodes: Arc::new(nodes), complete: Some(Instant::now()), asked: None };
+        let known =
+            State { nodes: Arc::new(nodes), complete: Some(Instant::now()), requested: None };
         *scraper.state() = known;
         scraper
     }
@@ -119,7 +136,7 @@ impl Scraper {
     pub(crate) async fn nodes(&self) -> Arc<Nodes> {
         let known = || {
             let mut state = self.state();
-            state.asked = Some(Instant::now());
+            state.requested = Some(Instant::now());
             state.complete.filter(|at| at.elapsed() < STALE).map(|_| state.nodes.clone())
         };
         if let Some(nodes) = known() {
@@ -133,7 +150,7 @@ impl Scraper {
         }
         self.state().nodes = Arc::default();
         self.scrape().await;
-        tokio::time::sleep(APART).await;
+        tokio::time::sleep(FIRST_INTERVAL).await;
         self.scrape().await;
         self.state().complete = Some(Instant::now());
         drop(turn);
@@ -145,7 +162,7 @@ impl Scraper {
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             self.interest.notified().await;
-            while self.state().asked.is_some_and(|at| at.elapsed() < INTEREST) {
+            while self.state().requested.is_some_and(|at| at.elapsed() < KEEP_SCRAPING) {
                 tokio::time::sleep(RESOLUTION).await;
                 let _turn = self.turn.lock().await;
                 self.scrape().await;
@@ -164,44 +181,39 @@ impl Scraper {
                 Vec::new()
             }
         };
-        let asked = listed.into_iter().map(|node| async move {
-            let scraped = tokio::time::timeout(PATIENCE, self.ask(&node)).await;
-            let scraped =
-                scraped.unwrap_or_else(|_| Err("no answer within the time limit".to_owned()));
+        let scrapes = listed.into_iter().map(|node| async move {
+            let scraped = tokio::time::timeout(SCRAPE_TIMEOUT, self.scrape_kubelet(&node)).await;
             let name = node.metadata.name;
             scraped
-                .inspect_err(|error| tracing::info!(node = name, error, "cannot scrape a kubelet"))
+                .unwrap_or(Err(ScrapeError::Timeout))
+                .inspect_err(|error| tracing::info!(node = name, %error, "cannot scrape a kubelet"))
                 .ok()
-                .map(|scraped| (name, scraped))
+                .map(|metrics| (name, metrics))
         });
-        let answers: Vec<(String, KubeletMetrics)> = stream::iter(asked)
-            .buffer_unordered(AT_ONCE)
-            .filter_map(async |answer| answer)
+        let scraped: Vec<(String, KubeletMetrics)> = stream::iter(scrapes)
+            .buffer_unordered(CONCURRENCY)
+            .filter_map(async |scraped| scraped)
             .collect()
             .await;
         let mut state = self.state();
         let mut known = (*state.nodes).clone();
-        known.retain(|name, _| answers.iter().any(|(node, _)| node == name));
-        for (name, scraped) in answers {
-            known.entry(name).or_default().store(scraped);
+        known.retain(|name, _| scraped.iter().any(|(node, _)| node == name));
+        for (name, metrics) in scraped {
+            known.entry(name).or_default().store(metrics);
         }
         state.nodes = Arc::new(known);
     }
 
-    async fn ask(&self, node: &View) -> Result<KubeletMetrics, String> {
-        let address = node
-            .kubelet()
-            .ok_or("the Node's status has no usable address and port of the kubelet")?;
+    async fn scrape_kubelet(&self, node: &View) -> Result<KubeletMetrics, ScrapeError> {
+        let address = node.kubelet().ok_or(ScrapeError::NoAddress)?;
         // The certificate must name the address, as for the API server's connections.
         let transport = HttpTransport::at(address, self.tls.clone());
-        let request = Request::get("/metrics/resource").body(client::empty());
-        let request = request.map_err(|error| error.to_string())?;
-        let response = transport.send(request).await.map_err(|error| error.to_string())?;
+        let request = Request::get("/metrics/resource").body(client::empty())?;
+        let response = transport.send(request).await?;
         if response.status() != http::StatusCode::OK {
-            return Err(format!("it answers {}", response.status()));
+            return Err(ScrapeError::Status(response.status()));
         }
-        let body = client::read("/metrics/resource", response.into_body(), ANSWER).await;
-        let body = body.map_err(|error| error.to_string())?;
+        let body = client::read("/metrics/resource", response.into_body(), MAX_RESPONSE).await?;
         let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         Ok(read(&String::from_utf8_lossy(&body), i64::try_from(now).unwrap_or(i64::MAX)))
     }

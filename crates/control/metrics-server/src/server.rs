@@ -1,4 +1,4 @@
-//! Authenticates, authorizes and answers requests.
+//! Authenticates and authorizes requests, and responds to them.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use serve::{Body, Connection, Handler, answer};
 
 use crate::{
-    answers::{self, Answer, Subject},
+    documents::{self, Metrics, Subject},
     scrape::{Nodes, Scraper},
 };
 
@@ -76,7 +76,7 @@ impl<'a> MetricsRequest<'a> {
     }
 
     fn group_resource(&self) -> GroupResource {
-        GroupResource::new(answers::GROUP, self.resource)
+        GroupResource::new(documents::GROUP, self.resource)
     }
 }
 
@@ -102,7 +102,7 @@ struct Phase {
 
 impl View {
     /// Returns the usage; `None` if it is unknown. For a Pod, only the kubelet of its own node counts.
-    fn answer(self, nodes: &Nodes, is_pod: bool) -> Option<Answer> {
+    fn metrics(self, nodes: &Nodes, is_pod: bool) -> Option<Metrics> {
         let ObjectMeta { namespace, name, labels, .. } = self.metadata;
         let parts = if is_pod {
             let running = self.status.phase == "Running";
@@ -110,11 +110,11 @@ impl View {
         } else {
             vec![(String::new(), nodes.get(&name)?.used()?)]
         };
-        Some(Answer { subject: Subject { namespace, name, labels }, parts })
+        Some(Metrics { subject: Subject { namespace, name, labels }, parts })
     }
 }
 
-fn refused(status: &Status) -> Response<Body> {
+fn error_response(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json_response(code, &serde_json::to_value(status).unwrap_or_default())
 }
@@ -135,9 +135,9 @@ impl Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
             let (parts, _) = request.into_parts();
-            match self.answer(&parts).await {
+            match self.respond(&parts).await {
                 Ok(value) => json_response(StatusCode::OK, &value),
-                Err(status) => refused(&status),
+                Err(status) => error_response(&status),
             }
         })
     }
@@ -170,22 +170,22 @@ impl Server {
         Self { client, authentication, scraper }
     }
 
-    async fn answer(&self, parts: &Parts) -> Result<Value, Status> {
+    async fn respond(&self, parts: &Parts) -> Result<Value, Status> {
         let user = self.user(parts, rt::now())?;
         let path = parts.uri.path();
         if parts.method != Method::GET {
             return Err(Status::method_not_allowed());
         }
-        if let Some(document) = answers::discovery(path.trim_end_matches('/')) {
+        if let Some(document) = documents::discovery(path.trim_end_matches('/')) {
             return Ok(document);
         }
-        let asked = MetricsRequest::of(path).ok_or_else(Status::no_such_resource)?;
+        let request = MetricsRequest::of(path).ok_or_else(Status::no_such_resource)?;
         let query = query(parts.uri.query().unwrap_or_default());
         if query.get("watch").is_some_and(|watch| !matches!(watch.as_str(), "" | "0" | "false")) {
-            return Err(Status::method_not_supported(&asked.group_resource(), "watch"));
+            return Err(Status::method_not_supported(&request.group_resource(), "watch"));
         }
-        self.authorize(&user, &asked).await?;
-        self.metrics(&asked, &query, wants_table(parts)).await
+        self.authorize(&user, &request).await?;
+        self.metrics(&request, &query, wants_table(parts)).await
     }
 
     fn user(&self, parts: &Parts, now: SystemTime) -> Result<UserInfo, Status> {
@@ -206,7 +206,7 @@ impl Server {
 
     /// Checks with the API server that the user is authorized. The API server has authorized the request already, but
     /// an aggregated server must do it again.
-    async fn authorize(&self, user: &UserInfo, asked: &MetricsRequest<'_>) -> Result<(), Status> {
+    async fn authorize(&self, user: &UserInfo, request: &MetricsRequest<'_>) -> Result<(), Status> {
         const REVIEWS: Resource = Resource::constant(
             "authorization.k8s.io",
             "v1",
@@ -214,75 +214,80 @@ impl Server {
             "SubjectAccessReview",
             false,
         );
-        let verb = if asked.name.is_empty() { "list" } else { "get" };
+        let verb = if request.name.is_empty() { "list" } else { "get" };
         let review = json!({ "spec": {
             "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             "resourceAttributes": {
-                "group": answers::GROUP, "version": "v1beta1", "resource": asked.resource, "verb": verb,
-                "namespace": asked.namespace, "name": asked.name,
+                "group": documents::GROUP, "version": "v1beta1", "resource": request.resource, "verb": verb,
+                "namespace": request.namespace, "name": request.name,
             },
         } });
-        let judged: Value =
+        let review: Value =
             self.client.create(&REVIEWS, "", &review).await.map_err(Status::internal)?;
-        if judged.flag("status.allowed") {
+        if review.flag("status.allowed") {
             return Ok(());
         }
         let cause = format!(
             "User {:?} cannot {verb} resource {:?} in API group \"metrics.k8s.io\"",
-            user.name, asked.resource
+            user.name, request.resource
         );
-        Err(Status::forbidden(&asked.group_resource(), asked.name, cause))
+        Err(Status::forbidden(&request.group_resource(), request.name, cause))
     }
 
     async fn metrics(
         &self,
-        asked: &MetricsRequest<'_>,
+        request: &MetricsRequest<'_>,
         query: &BTreeMap<String, String>,
         table: bool,
     ) -> Result<Value, Status> {
-        let is_pod = asked.resource == "pods";
+        let is_pod = request.resource == "pods";
         let resource = if is_pod { &Resource::PODS } else { &Resource::NODES };
         let now = || {
             let now = rt::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             i64::try_from(now).unwrap_or(i64::MAX)
         };
-        if !asked.name.is_empty() {
-            let found = self.client.get::<View>(resource, asked.namespace, asked.name).await;
+        if !request.name.is_empty() {
+            let found = self.client.get::<View>(resource, request.namespace, request.name).await;
             let view = found.map_err(|error| {
                 if error.is_not_found() {
-                    Status::not_found(&GroupResource::new("", asked.resource), asked.name)
+                    Status::not_found(&GroupResource::new("", request.resource), request.name)
                 } else {
                     to_status(&error)
                 }
             })?;
-            let known = view.answer(&*self.scraper.nodes().await, is_pod);
+            let metrics = view.metrics(&*self.scraper.nodes().await, is_pod);
             let full = if is_pod {
-                format!("{}/{}", asked.namespace, asked.name)
+                format!("{}/{}", request.namespace, request.name)
             } else {
-                asked.name.to_owned()
+                request.name.to_owned()
             };
-            let found = known.ok_or_else(|| Status::not_found(&asked.group_resource(), &full))?;
-            return Ok(if table { answers::table(&[found], now()) } else { found.object(now()) });
+            let found =
+                metrics.ok_or_else(|| Status::not_found(&request.group_resource(), &full))?;
+            return Ok(if table { documents::table(&[found], now()) } else { found.object(now()) });
         }
         let of = |name: &str| query.get(name).cloned().unwrap_or_default();
         let options = ListOptions {
             label_selector: of("labelSelector"),
-            field_selector: checked_fields(&of("fieldSelector"))?,
+            field_selector: validated_fields(&of("fieldSelector"))?,
             ..ListOptions::default()
         };
-        let listed = self.client.list::<View>(resource, asked.namespace, &options).await;
+        let listed = self.client.list::<View>(resource, request.namespace, &options).await;
         let listed = listed.map_err(|error| to_status(&error))?;
         let nodes = self.scraper.nodes().await;
-        let found: Vec<Answer> =
-            listed.items.into_iter().filter_map(|view| view.answer(&nodes, is_pod)).collect();
+        let found: Vec<Metrics> =
+            listed.items.into_iter().filter_map(|view| view.metrics(&nodes, is_pod)).collect();
         let kind = if is_pod { "PodMetricsList" } else { "NodeMetricsList" };
-        Ok(if table { answers::table(&found, now()) } else { answers::list(kind, &found, now()) })
+        Ok(if table {
+            documents::table(&found, now())
+        } else {
+            documents::list(kind, &found, now())
+        })
     }
 }
 
 /// Validates a field selector and returns it. It is evaluated under this server's identity: other fields would reveal
 /// data that only readers of Pods and Nodes may see.
-fn checked_fields(text: &str) -> Result<String, Status> {
+fn validated_fields(text: &str) -> Result<String, Status> {
     let selector: FieldSelector =
         text.parse().map_err(|error: FieldSelectorError| Status::bad_request(error.to_string()))?;
     let shown = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");

@@ -1,20 +1,21 @@
+//! The snapshot of nodes and Pods, with counts derived from both.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     devices::Devices,
+    index::NodeIx,
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::Pod,
     profile::Profiles,
     sym::{Sym, SymMap},
-    terms::{Namespaces, TermIndex},
+    term_index::TermIndex,
+    terms::Namespaces,
     tracks::{Matcher, Tracks},
     view::{SpreaderSelectorView, SpreaderView},
     volumes::Volumes,
 };
-
-/// The index of a node in the cluster's arrays.
-pub type NodeIx = u32;
 
 /// The values of one label on all nodes as small numbers, for counting by topology domain; 0 means "no such label".
 #[derive(Default)]
@@ -153,20 +154,20 @@ impl Cluster {
         self.remove_pod(&pod.id.uid);
         let ix = self.slot(node);
         self.placed.insert(pod.id.uid.clone(), (ix, pod.clone()));
-        self.put(pod, ix);
+        self.place_pod(pod, ix);
         ix
     }
 
     /// Removes a Pod from its node and returns both; `None` if the Pod had no node.
     pub fn remove_pod(&mut self, uid: &str) -> Option<(NodeIx, Arc<Pod>)> {
         let (ix, pod) = self.placed.remove(uid)?;
-        self.lift(&pod, ix);
+        self.unplace_pod(&pod, ix);
         self.free_if_empty(ix);
         Some((ix, pod))
     }
 
-    /// Puts a Pod on a node for a trial, without recording its placement. [`Cluster::lift`] undoes it.
-    pub(crate) fn put(&mut self, pod: Arc<Pod>, ix: NodeIx) {
+    /// Puts a Pod on a node for a trial, without recording its placement. [`Cluster::unplace_pod`] undoes it.
+    pub(crate) fn place_pod(&mut self, pod: Arc<Pod>, ix: NodeIx) {
         self.account(&pod, ix, 1);
         self.tracks.add(&pod, ix, &self.namespaces);
         let node = &mut self.nodes[ix as usize];
@@ -176,7 +177,8 @@ impl Cluster {
         node.pods.push(pod);
     }
 
-    pub(crate) fn lift(&mut self, pod: &Arc<Pod>, ix: NodeIx) {
+    /// Takes a Pod off a node.
+    pub(crate) fn unplace_pod(&mut self, pod: &Arc<Pod>, ix: NodeIx) {
         self.account(pod, ix, -1);
         self.tracks.remove(pod, ix, &self.namespaces);
         let node = &mut self.nodes[ix as usize];

@@ -1,19 +1,25 @@
+//! The scheduler as a state machine: cluster state in, decisions out.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     devices::{
         DeviceBinding,
         view::{DeviceClassView, ResourceClaimView, ResourceSliceView},
     },
+    event::{Event, NodeChange},
     explain,
+    index::NodeIx,
     labels::Labels,
     node::Node,
     pod::{Pod, PodRef},
     preempt::{Budget, Preemption, preempt},
     profile::{Profile, Profiles},
-    queue::{Event, NodeChange, Queue, QueueLengths},
-    schedule::{Diagnosis, NoFit, NominatedPods, Outcome, Turn, check_node, schedule_among},
+    queue::{Queue, QueueLengths},
+    schedule::{
+        Diagnosis, NoFit, NominatedPods, Outcome, Placement, Turn, check_node, schedule_among,
+    },
     view::{
         BudgetView, CsiDriverView, CsiNodeView, PersistentVolumeView, SpreaderView,
         StorageCapacityView, StorageClassView, VolumeClaimView,
@@ -76,15 +82,20 @@ impl Failure {
 pub enum Decision {
     /// Bind the Pod. The core assumes it on the node until [`Core::bind_failed`] is called.
     Bind {
+        /// The Pod to bind.
         pod: Arc<Pod>,
+        /// The name of the node.
         node: Arc<str>,
+        /// The number of nodes that were checked.
         evaluated: usize,
+        /// The number of nodes that passed.
         feasible: usize,
         /// The volume bindings to write and wait for before the Pod is bound.
         claims: Vec<ClaimBinding>,
         /// The device allocations to write and wait for before the Pod is bound.
         devices: Vec<DeviceBinding>,
     },
+    /// The Pod fits nowhere now.
     Unschedulable(Failure),
 }
 
@@ -95,13 +106,13 @@ pub struct Core {
     queue: Queue,
     nominated: NominatedPods,
     /// The nominated node of each Pod that waits for its victims, by the Pod's uid.
-    promises: HashMap<Arc<str>, NodeIx>,
+    nominations: HashMap<Arc<str>, NodeIx>,
     /// Pods that a decision gave a node and whose binding the informer does not show yet.
     assumed: HashMap<Arc<str>, Arc<Pod>>,
     budgets: HashMap<(Box<str>, Box<str>), Budget>,
     turn: Turn,
     /// The Pod being scheduled.
-    pub(crate) deciding: Option<Arc<Pod>>,
+    pub(crate) current: Option<Arc<Pod>>,
     /// The Pods during whose scheduling an earlier core panicked, each with the number of panics.
     suspects: HashMap<Arc<str>, (Arc<Pod>, u32)>,
 }
@@ -117,10 +128,10 @@ impl Core {
             config,
             cluster,
             nominated: HashMap::new(),
-            promises: HashMap::new(),
+            nominations: HashMap::new(),
             assumed: HashMap::new(),
             budgets: HashMap::new(),
-            deciding: None,
+            current: None,
             suspects: HashMap::new(),
         }
     }
@@ -128,10 +139,10 @@ impl Core {
     /// Creates a replacement for this core after a panic, when its state is unreliable. The caller must add the whole
     /// cluster state again. The new core takes over only what informers do not know: assumed Pods, and the Pods during
     /// whose scheduling a core panicked. Those wait for a backoff, so that they do not block all others.
-    pub fn afresh(&self, now: u64) -> Self {
+    pub fn restart(&self, now: u64) -> Self {
         let mut new = Self::new(self.config.clone());
         new.suspects = self.suspects.clone();
-        if let Some(pod) = &self.deciding {
+        if let Some(pod) = &self.current {
             let known = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
             known.1 += 1;
         }
@@ -143,7 +154,7 @@ impl Core {
         let assumed = new.assumed.keys().map(|uid| &**uid).collect();
         new.cluster.devices.carry_over(&self.cluster.devices, &assumed);
         for (pod, panics) in new.suspects.values() {
-            new.queue.suspect(pod.clone(), *panics, now);
+            new.queue.requeue_after_panic(pod.clone(), *panics, now);
         }
         new
     }
@@ -154,7 +165,7 @@ impl Core {
     }
 
     /// Returns the numbers of unscheduled Pods, for metrics.
-    pub fn waiting(&self) -> QueueLengths {
+    pub fn queue_lengths(&self) -> QueueLengths {
         self.queue.lengths()
     }
 
@@ -173,7 +184,7 @@ impl Core {
     fn set_placed(&mut self, pod: Arc<Pod>, node: &Arc<str>, now: u64) {
         self.suspects.remove(&pod.id.uid);
         self.queue.remove(&pod.id.uid);
-        self.forget_promise(&pod.id.uid);
+        self.clear_nomination(&pod.id.uid);
         let assumed = self.assumed.remove(&pod.id.uid);
         self.forget_claims(&pod.id.uid);
         let before = self.cluster.placement(&pod.id.uid).map(|(_, pod)| pod.clone());
@@ -196,12 +207,12 @@ impl Core {
         }
         if pod.terminating {
             self.queue.remove(&pod.id.uid);
-            self.forget_promise(&pod.id.uid);
+            self.clear_nomination(&pod.id.uid);
             return;
         }
         if let Some(ix) = pod.nominated_node.as_ref().and_then(|name| self.cluster.find_node(name))
         {
-            self.promise(pod.clone(), ix);
+            self.nominate(pod.clone(), ix);
         }
         self.queue.set(&self.cluster, pod, now);
     }
@@ -212,7 +223,7 @@ impl Core {
         self.queue.remove(uid);
         self.assumed.remove(uid);
         self.forget_claims(uid);
-        self.forget_promise(uid);
+        self.clear_nomination(uid);
         if let Some((node, pod)) = self.cluster.remove_pod(uid) {
             self.queue.on_event(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
         }
@@ -242,7 +253,7 @@ impl Core {
     pub fn remove_node(&mut self, name: &str) {
         if let Some(ix) = self.cluster.find_node(name) {
             for pod in self.nominated.remove(&ix).unwrap_or_default() {
-                self.promises.remove(&pod.id.uid);
+                self.nominations.remove(&pod.id.uid);
             }
             self.cluster.remove_node(name);
         }
@@ -343,11 +354,11 @@ impl Core {
 
     /// Notes that a claim's allocation was written, and the claim's new resourceVersion.
     pub fn allocation_written(&mut self, uid: &str, resource_version: &str) {
-        self.cluster.devices.written(uid, resource_version);
+        self.cluster.devices.record_write(uid, resource_version);
     }
 
     /// Returns the progress of the device allocations of an assumed Pod.
-    pub fn devices_ready(&self, pod: &Pod, devices: &[DeviceBinding]) -> Progress {
+    pub fn device_progress(&self, pod: &Pod, devices: &[DeviceBinding]) -> Progress {
         if self.assumed.contains_key(&pod.id.uid) {
             self.cluster.devices.progress(pod, devices)
         } else {
@@ -361,7 +372,7 @@ impl Core {
     }
 
     /// Returns the progress of the volume bindings of an assumed Pod.
-    pub fn binding(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
+    pub fn volume_progress(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
         if self.assumed.contains_key(&pod.id.uid) {
             self.cluster.volumes.progress(pod, claims)
         } else {
@@ -370,8 +381,8 @@ impl Core {
     }
 
     /// Reports whether a provisioner has rejected the selected node of one of the Pod's claims.
-    pub fn given_back(&self, pod: &Pod, claims: &[ClaimBinding]) -> bool {
-        claims.iter().any(|binding| self.cluster.volumes.given_back(pod, binding))
+    pub fn is_node_rejected(&self, pod: &Pod, claims: &[ClaimBinding]) -> bool {
+        claims.iter().any(|binding| self.cluster.volumes.is_node_rejected(pod, binding))
     }
 
     /// Sets or, with `None`, removes a PodDisruptionBudget, which preemption respects where possible.
@@ -388,31 +399,31 @@ impl Core {
     /// Decides for the next Pod; `None` if no Pod is due.
     pub fn next(&mut self, now: u64) -> Option<Decision> {
         let pod = self.queue.pop(now)?;
-        self.deciding = Some(pod.clone());
+        self.current = Some(pod.clone());
         let decision = self.decide(pod, now);
-        if let Some(pod) = self.deciding.take() {
+        if let Some(pod) = self.current.take() {
             self.suspects.remove(&pod.id.uid);
         }
         Some(decision)
     }
 
     fn decide(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
-        let (node, evaluated, feasible) = match self.find(&pod) {
-            Ok(found) => found,
+        let Placement { node, evaluated, feasible } = match self.find(&pod) {
+            Ok(placement) => placement,
             Err(diagnosis) => return self.give_up(pod, &diagnosis, now),
         };
         let name = self.cluster.node(node).name.clone();
         self.queue.remove(&pod.id.uid);
-        self.forget_promise(&pod.id.uid);
+        self.clear_nomination(&pod.id.uid);
         let Some((claims, devices)) = self.choose(&pod, node) else {
             // The node passed the filters, but the search for its devices failed now; retry later.
-            self.queue.failed(pod.clone(), now);
+            self.queue.requeue(pod.clone(), now);
             let message =
                 explain::whole_pod(self.cluster.node_count(), "cannot allocate all claims");
             return Decision::Unschedulable(Failure::plain(pod, message));
         };
-        self.cluster.volumes.promise(&pod, &claims);
-        self.cluster.devices.promise(&pod, &devices);
+        self.cluster.volumes.reserve(&pod, &claims);
+        self.cluster.devices.assume(&pod, &devices);
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
         self.queue.on_event(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
@@ -449,26 +460,26 @@ impl Core {
         if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
             self.queue.on_event(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
         }
-        self.queue.failed(pod, now);
+        self.queue.requeue(pod, now);
     }
 
-    fn find(&mut self, pod: &Pod) -> Result<(NodeIx, usize, usize), Diagnosis> {
-        if let Some(&ix) = self.promises.get(&pod.id.uid)
+    fn find(&mut self, pod: &Pod) -> Result<Placement, Diagnosis> {
+        if let Some(&ix) = self.nominations.get(&pod.id.uid)
             && self.cluster.hot[ix as usize].live
             && self.nominated.get(&ix).is_none_or(|all| all.len() <= 1)
             && check_node(&mut self.cluster, pod, ix, None)
         {
-            return Ok((ix, 1, 1));
+            return Ok(Placement { node: ix, evaluated: 1, feasible: 1 });
         }
         match schedule_among(&mut self.cluster, pod, &self.nominated, &mut self.turn) {
-            Outcome::Placed(placed) => Ok((placed.node, placed.evaluated, placed.feasible)),
+            Outcome::Placed(placement) => Ok(placement),
             Outcome::NoFit(NoFit(diagnosis)) => Err(diagnosis),
         }
     }
 
     fn give_up(&mut self, pod: Arc<Pod>, diagnosis: &Diagnosis, now: u64) -> Decision {
         let total = self.cluster.node_count();
-        self.queue.unschedulable(&pod.id.uid, diagnosis.plugins, now);
+        self.queue.park(&pod.id.uid, diagnosis.plugins, now);
         if total == 0 {
             let message = explain::NO_NODES.into();
             return Decision::Unschedulable(Failure::plain(pod, message));
@@ -483,12 +494,12 @@ impl Core {
             preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn)
         });
         let nominated = match found {
-            None | Some(Preemption::No(_)) => {
-                self.forget_promise(&pod.id.uid);
+            None | Some(Preemption::Failed(_)) => {
+                self.clear_nomination(&pod.id.uid);
                 let devices =
                     profile.filters_by("DynamicResources").then(|| diagnosis.devices(&pod));
                 let reason = match &found {
-                    Some(Preemption::No(reason)) => Some(format!("preemption: {reason}")),
+                    Some(Preemption::Failed(reason)) => Some(format!("preemption: {reason}")),
                     _ => None,
                 };
                 let parts: Vec<_> =
@@ -496,8 +507,8 @@ impl Core {
                 message = format!("{message} {}", parts.join(", ")).trim_end().to_owned();
                 None
             }
-            Some(Preemption::Take(candidate)) => {
-                self.promise(pod.clone(), candidate.node);
+            Some(Preemption::Nominate(candidate)) => {
+                self.nominate(pod.clone(), candidate.node);
                 let victims = candidate.victims.into_iter().map(|pod| Victim { pod }).collect();
                 Some((self.cluster.node(candidate.node).name.clone(), victims))
             }
@@ -506,14 +517,14 @@ impl Core {
         Decision::Unschedulable(Failure { pod, message, nominated, deallocate })
     }
 
-    fn promise(&mut self, pod: Arc<Pod>, node: NodeIx) {
-        self.forget_promise(&pod.id.uid);
-        self.promises.insert(pod.id.uid.clone(), node);
+    fn nominate(&mut self, pod: Arc<Pod>, node: NodeIx) {
+        self.clear_nomination(&pod.id.uid);
+        self.nominations.insert(pod.id.uid.clone(), node);
         self.nominated.entry(node).or_default().push(pod);
     }
 
-    fn forget_promise(&mut self, uid: &str) {
-        let Some(node) = self.promises.remove(uid) else { return };
+    fn clear_nomination(&mut self, uid: &str) {
+        let Some(node) = self.nominations.remove(uid) else { return };
         if let Some(pods) = self.nominated.get_mut(&node) {
             pods.retain(|pod| *pod.id.uid != *uid);
             if pods.is_empty() {

@@ -5,13 +5,17 @@
 
 mod allocation;
 mod capacity;
+mod error;
 mod requests;
 mod search;
 mod selectors;
 mod slices;
 pub(crate) mod view;
 
-pub(crate) use self::search::Stop;
+pub(crate) use self::{
+    error::ClaimError,
+    search::{SearchError, Stop},
+};
 
 #[cfg(test)]
 mod tests;
@@ -122,32 +126,26 @@ impl Devices {
     }
 
     /// Returns the Pod's claims without duplicates, or the reason why it must wait for one.
-    pub(crate) fn of_pod(&self, pod: &Pod) -> Result<Vec<&ResourceClaimView>, String> {
+    pub(crate) fn of_pod(&self, pod: &Pod) -> Result<Vec<&ResourceClaimView>, ClaimError> {
         let mut found: Vec<&ResourceClaimView> = Vec::new();
-        for wanted in &pod.device_claims {
-            let (name, generated) = match wanted {
+        for entry in &pod.device_claims {
+            let (name, generated) = match entry {
                 PodClaim::Named(name) => (name, false),
                 PodClaim::Generated(name) => (name, true),
-                PodClaim::Needless => continue,
-                PodClaim::Awaited => {
-                    let (namespace, pod) = (&pod.id.namespace, &pod.id.name);
-                    return Err(format!(
-                        "pod \"{namespace}/{pod}\": ResourceClaim not created yet"
-                    ));
+                PodClaim::NotNeeded => continue,
+                PodClaim::Pending => {
+                    return Err(ClaimError::NotCreated { pod: pod.id.clone() });
                 }
             };
             let key = (pod.id.namespace.clone(), name.clone());
-            let claim = self.claims.get(&key).ok_or_else(|| {
-                format!("could not find v1.ResourceClaim \"{}/{name}\"", pod.id.namespace)
-            })?;
+            let full_name = || format!("{}/{name}", pod.id.namespace);
+            let claim = self.claims.get(&key);
+            let claim = claim.ok_or_else(|| ClaimError::NotFound { claim: full_name() })?;
             if claim.metadata.terminating() {
-                return Err(format!("resourceclaim \"{name}\" is being deleted"));
+                return Err(ClaimError::Terminating { claim: name.to_string() });
             }
             if generated && !claim.metadata.controlled_by(&pod.id.uid) {
-                let (namespace, pod) = (&pod.id.namespace, &pod.id.name);
-                return Err(format!(
-                    "ResourceClaim {namespace}/{name} was not created for Pod {namespace}/{pod} (Pod is not owner)"
-                ));
+                return Err(ClaimError::NotOwned { claim: full_name(), pod: pod.id.clone() });
             }
             if !found.iter().any(|known| known.metadata.uid == claim.metadata.uid) {
                 found.push(claim);
@@ -161,45 +159,42 @@ impl Devices {
         *pod.id.namespace == *namespace
             && pod.device_claims.iter().any(|claim| match claim {
                 PodClaim::Named(own) | PodClaim::Generated(own) => **own == *name,
-                PodClaim::Needless | PodClaim::Awaited => false,
+                PodClaim::NotNeeded | PodClaim::Pending => false,
             })
     }
 
     /// Prepares the evaluation of nodes for the Pod, or returns the reason why it can run nowhere.
-    pub(crate) fn evaluator(&self, pod: &Pod) -> Result<ClaimEvaluator<'_>, String> {
+    pub(crate) fn evaluator(&self, pod: &Pod) -> Result<ClaimEvaluator<'_>, ClaimError> {
         let mut evaluator = ClaimEvaluator {
             devices: self,
-            has: Vec::new(),
-            wants: Vec::new(),
-            taken: DevicesInUse::default(),
+            allocated: Vec::new(),
+            pending: Vec::new(),
+            in_use: DevicesInUse::default(),
             effort: Effort::default(),
         };
         let reader = Reader { classes: &self.classes, compiled: &self.compiled };
         for claim in self.of_pod(pod)? {
             let Some(allocation) = &claim.status.allocation else {
                 if self.in_flight.contains_key(&claim.metadata.uid) {
-                    let (namespace, name) = (&claim.metadata.namespace, &claim.metadata.name);
-                    return Err(format!(
-                        "resource claim {namespace}/{name} is in the process of being allocated"
-                    ));
+                    return Err(ClaimError::InFlight { claim: claim.metadata.key() });
                 }
-                evaluator.wants.push(reader.read(claim)?);
+                evaluator.pending.push(reader.read(claim)?);
                 continue;
             };
             let nodes = match &allocation.node_selector {
                 None => None,
                 Some(selector) => Some(node_selector(selector).ok_or_else(|| {
-                    format!("resourceclaim {}: nodeSelector cannot be read", claim.metadata.name)
+                    ClaimError::NodeSelector { claim: claim.metadata.name.clone() }
                 })?),
             };
-            evaluator.has.push(AllocatedClaim { claim, nodes });
+            evaluator.allocated.push(AllocatedClaim { claim, nodes });
         }
-        if !evaluator.wants.is_empty() {
+        if !evaluator.pending.is_empty() {
             self.claims
                 .values()
                 .filter_map(|claim| claim.status.allocation.as_ref())
                 .chain(self.in_flight.values().map(|flying| &flying.allocation))
-                .for_each(|allocation| evaluator.taken.add(allocation));
+                .for_each(|allocation| evaluator.in_use.add(allocation));
         }
         Ok(evaluator)
     }
@@ -217,17 +212,17 @@ impl Devices {
             let (claim, uid) = (claim.into(), uid.into());
             out.push(DeviceBinding { claim, uid, allocation });
         };
-        evaluator.has.iter().for_each(|allocated| binding(allocated.claim, None));
+        evaluator.allocated.iter().for_each(|allocated| binding(allocated.claim, None));
         evaluator
-            .wants
+            .pending
             .iter()
             .zip(found)
-            .for_each(|(wanted, allocation)| binding(wanted.claim, Some(allocation)));
+            .for_each(|(pending, allocation)| binding(pending.claim, Some(allocation)));
         Some(out)
     }
 
     /// Reserves the chosen devices for the Pod.
-    pub(crate) fn promise(&mut self, pod: &Pod, chosen: &[DeviceBinding]) {
+    pub(crate) fn assume(&mut self, pod: &Pod, chosen: &[DeviceBinding]) {
         for binding in chosen {
             if let Some(allocation) = binding.allocation.clone() {
                 let flying = InFlight { pod: pod.id.uid.clone(), allocation, written: None };
@@ -237,7 +232,7 @@ impl Devices {
     }
 
     /// Notes that an allocation was written. Its devices count as used until the API shows this version of the claim.
-    pub(crate) fn written(&mut self, uid: &str, resource_version: &str) {
+    pub(crate) fn record_write(&mut self, uid: &str, resource_version: &str) {
         let shown = self.claims.values().find(|claim| *claim.metadata.uid == *uid).map(version);
         let written = resource_version.parse().unwrap_or(u64::MAX);
         if shown.is_none_or(|shown| shown >= written) {
@@ -254,9 +249,9 @@ impl Devices {
 
     /// Takes over the allocations in flight of an earlier state: those of these Pods, and written ones.
     pub(crate) fn carry_over(&mut self, old: &Devices, pods: &HashSet<&str>) {
-        let kept = old.in_flight.iter();
-        let kept = kept.filter(|(_, f)| f.written.is_some() || pods.contains(&*f.pod));
-        self.in_flight.extend(kept.map(|(uid, flying)| (uid.clone(), flying.clone())));
+        let in_flight = old.in_flight.iter();
+        let in_flight = in_flight.filter(|(_, f)| f.written.is_some() || pods.contains(&*f.pod));
+        self.in_flight.extend(in_flight.map(|(uid, flying)| (uid.clone(), flying.clone())));
     }
 
     /// Returns the progress of a Pod's claims. Some devices become ready only after their allocation.
@@ -271,7 +266,7 @@ impl Devices {
             match readiness(claim) {
                 Ok(true) => {}
                 Ok(false) => progress = Progress::Waiting,
-                Err(why) => return Progress::Refused(why),
+                Err(error) => return Progress::Refused(error.to_string()),
             }
         }
         progress
@@ -279,7 +274,7 @@ impl Devices {
 }
 
 /// Reports whether all devices of a claim are ready, by the binding conditions that the drivers set.
-fn readiness(claim: &ResourceClaimView) -> Result<bool, String> {
+fn readiness(claim: &ResourceClaimView) -> Result<bool, ClaimError> {
     let Some(allocation) = &claim.status.allocation else { return Ok(false) };
     let bound = allocation.devices.results.iter().filter(|d| !d.binding_conditions.is_empty());
     for device in bound {
@@ -295,10 +290,11 @@ fn readiness(claim: &ResourceClaimView) -> Result<bool, String> {
         };
         let mut failures = device.binding_failure_conditions.iter();
         if let Some(failed) = failures.find_map(|name| is_true(name)) {
-            return Err(format!(
-                "device binding failed: claim={}, reason={}, message={:?}",
-                claim.metadata.name, failed.reason, failed.message
-            ));
+            return Err(ClaimError::Binding {
+                claim: claim.metadata.name.clone(),
+                reason: failed.reason.clone(),
+                message: failed.message.clone(),
+            });
         }
         if !device.binding_conditions.iter().all(|name| is_true(name).is_some()) {
             return Ok(false);
@@ -316,16 +312,16 @@ struct AllocatedClaim<'a> {
 /// A Pod's claims, prepared for the evaluation of nodes.
 pub(crate) struct ClaimEvaluator<'a> {
     devices: &'a Devices,
-    has: Vec<AllocatedClaim<'a>>,
-    wants: Vec<PendingClaim<'a>>,
-    taken: DevicesInUse<'a>,
+    allocated: Vec<AllocatedClaim<'a>>,
+    pending: Vec<PendingClaim<'a>>,
+    in_use: DevicesInUse<'a>,
     effort: Effort,
 }
 
 impl<'a> ClaimEvaluator<'a> {
     /// Reports whether the claims restrict no node.
     pub(crate) fn is_idle(&self) -> bool {
-        self.wants.is_empty() && self.has.is_empty()
+        self.pending.is_empty() && self.allocated.is_empty()
     }
 
     /// Returns the claims whose allocated devices cannot be used on the node.
@@ -334,23 +330,23 @@ impl<'a> ClaimEvaluator<'a> {
             allocated.nodes.as_ref().is_some_and(|nodes| !nodes.matches(node))
                 || readiness(allocated.claim).is_err()
         };
-        self.has.iter().filter(excluded).map(|allocated| allocated.claim)
+        self.allocated.iter().filter(excluded).map(|allocated| allocated.claim)
     }
 
     /// Returns the allocations that the pending claims would get on the node.
     pub(crate) fn allocate(&self, node: &Node) -> Result<Vec<Allocation>, Stop> {
-        if self.wants.is_empty() {
+        if self.pending.is_empty() {
             return Ok(Vec::new());
         }
         let pools = self.devices.pools.of(node);
-        Search::new(node, pools, &self.wants, &self.taken, &self.effort).run()
+        Search::new(node, pools, &self.pending, &self.in_use, &self.effort).run()
     }
 
     /// Scores the node by how early in the lists the allocated alternatives are.
     pub(crate) fn preference(&self, node: &Node) -> i64 {
         let found = self.allocate(node).unwrap_or_default();
-        let new = self.wants.iter().map(|wanted| wanted.claim).zip(&found);
-        let had = self.has.iter();
+        let new = self.pending.iter().map(|pending| pending.claim).zip(&found);
+        let had = self.allocated.iter();
         let had = had.filter_map(|allocated| {
             Some((allocated.claim, allocated.claim.status.allocation.as_ref()?))
         });
@@ -367,6 +363,6 @@ fn rank(claim: &ResourceClaimView, allocation: &Allocation) -> i64 {
             (MAX_ALTERNATIVES - at as i64, format!("{}/{}", request.name, alternative.name))
         })
     });
-    let given = |name: &str| allocation.devices.results.iter().any(|d| *d.request == *name);
-    listed.filter(|(_, name)| given(name)).map(|(rank, _)| rank).sum()
+    let is_allocated = |name: &str| allocation.devices.results.iter().any(|d| *d.request == *name);
+    listed.filter(|(_, name)| is_allocated(name)).map(|(rank, _)| rank).sum()
 }

@@ -1,3 +1,5 @@
+//! Messages for Pods that fit nowhere.
+
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write};
 
 /// The reasons why a Pod fits nowhere, in upstream's wording.

@@ -1,3 +1,5 @@
+//! Label sets and label selectors as symbols.
+
 use crate::{
     sym::Sym,
     view::{ExpressionView, LabelSelectorView, TextMap},

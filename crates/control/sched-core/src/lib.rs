@@ -13,18 +13,26 @@
 
 mod cluster;
 mod core;
+mod default_profile;
 mod devices;
+mod event;
 mod explain;
+mod host_port;
+mod index;
 mod labels;
+mod matching;
 mod node;
 mod nodeaffinity;
 mod pod;
 mod preempt;
+mod prepared;
 mod profile;
 mod queue;
 mod resources;
 mod schedule;
 mod sym;
+mod taints;
+mod term_index;
 mod terms;
 mod tracks;
 mod view;
@@ -34,7 +42,7 @@ pub mod plugin;
 pub mod plugins;
 
 pub use self::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     core::{Config, Core, Decision, Failure, Victim},
     devices::{
         ClaimChange, DeviceBinding,
@@ -44,11 +52,13 @@ pub use self::{
             ResourceSliceSpecView, ResourceSliceView,
         },
     },
+    event::{Event, NodeChange},
+    index::NodeIx,
     labels::{Labels, Selector},
     node::{Hot, Node},
     pod::{Pod, PodRef},
     profile::{Candidates, FitScoring, Profile},
-    queue::{Event, NodeChange, QueueLengths},
+    queue::QueueLengths,
     resources::Resources,
     schedule::{Outcome, Placement, schedule},
     sym::Sym,

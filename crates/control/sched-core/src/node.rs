@@ -1,13 +1,16 @@
+//! A node, compiled for scheduling, with the Pods on it.
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
 use crate::{
+    host_port::HostPort,
     labels::Labels,
-    nodeaffinity::{Effect, Taint, node_labels},
-    pod::{HostPort, Pod, image_symbol},
+    pod::Pod,
     resources::Resources,
     sym::Sym,
+    taints::{Effect, Taint},
     view::NodeView,
 };
 
@@ -49,6 +52,7 @@ pub struct Node {
     pub name: Arc<str>,
     pub(crate) symbol: Sym,
     pub(crate) labels: Labels,
+    /// The label values that are integers, for `Gt` and `Lt`.
     pub(crate) numbers: Box<[(Sym, i64)]>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
@@ -70,7 +74,8 @@ impl<'de> Deserialize<'de> for Node {
 impl Node {
     /// Compiles a node. It has no Pods yet.
     pub fn new(view: &NodeView) -> Self {
-        let (labels, numbers) = node_labels(&view.metadata.labels);
+        let labels = &view.metadata.labels;
+        let numbers = labels.iter().filter_map(|(k, v)| Some((Sym::of(k), v.parse().ok()?)));
         let taints = view.spec.taints.iter().filter_map(|t| {
             let value = t.value.as_deref().unwrap_or("");
             Some(Taint {
@@ -82,14 +87,14 @@ impl Node {
         });
         let images = view.status.images.iter();
         let mut images: Vec<_> =
-            images.flat_map(|i| i.names.iter().map(|n| (image_symbol(n), i.size_bytes))).collect();
+            images.flat_map(|i| i.names.iter().map(|n| (Sym::of_image(n), i.size_bytes))).collect();
         images.sort_unstable();
         images.dedup_by_key(|image| image.0);
         Self {
             name: view.metadata.name.clone(),
             symbol: Sym::of(&view.metadata.name),
-            labels,
-            numbers,
+            labels: Labels::from_map(labels),
+            numbers: numbers.collect(),
             taints: taints.collect(),
             unschedulable: view.spec.unschedulable == Some(true),
             images,

@@ -2,12 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    cluster::{Cluster, NodeIx},
-    pod::Pod,
-    queue::Event,
-    schedule::PreparedPod,
-};
+use crate::{cluster::Cluster, event::Event, index::NodeIx, pod::Pod, prepared::PreparedPod};
 
 /// The context of plugins while one Pod is scheduled.
 #[derive(Clone, Copy)]
@@ -25,21 +20,21 @@ pub struct Verdict {
     /// A bit set of reason numbers; [`Filter::reason`] returns their texts.
     pub reasons: u32,
     /// `true` if removing Pods from the node would not help.
-    pub hopeless: bool,
+    pub unresolvable: bool,
 }
 
 impl Verdict {
     /// The verdict that the Pod may run on the node.
-    pub const PASS: Verdict = Verdict { reasons: 0, hopeless: false };
+    pub const PASS: Verdict = Verdict { reasons: 0, unresolvable: false };
 
     /// Rejects the node; fewer Pods on it might help.
-    pub(crate) const fn not_now(reason: u32) -> Self {
-        Verdict { reasons: 1 << reason, hopeless: false }
+    pub(crate) const fn unschedulable(reason: u32) -> Self {
+        Verdict { reasons: 1 << reason, unresolvable: false }
     }
 
     /// Rejects the node, whatever Pods run on it.
-    pub const fn never(reason: u32) -> Self {
-        Verdict { reasons: 1 << reason, hopeless: true }
+    pub const fn unresolvable(reason: u32) -> Self {
+        Verdict { reasons: 1 << reason, unresolvable: true }
     }
 
     /// Returns `true` if the Pod may run on the node.

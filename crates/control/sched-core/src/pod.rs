@@ -1,13 +1,16 @@
+//! A Pod, compiled for scheduling.
+
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer};
 
 use crate::{
+    host_port::HostPort,
     labels::{Labels, Selector},
-    node::Node,
-    nodeaffinity::{Effect, NodeSelector, NodeTerm, Toleration, untolerated},
+    nodeaffinity::{NodeSelector, NodeTerm},
     resources::{Resources, pod_requests},
     sym::Sym,
+    taints::Toleration,
     terms::PodTerm,
     view::{ContainerView, PodSpecView, PodTermView, PodView, SpreadView},
 };
@@ -29,24 +32,7 @@ impl fmt::Display for PodRef {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostPort {
-    pub(crate) port: u16,
-    pub(crate) protocol: Sym,
-    /// The host IP; [`Sym::NONE`] stands for all addresses.
-    pub(crate) address: Sym,
-}
-
-impl HostPort {
-    pub(crate) fn conflicts(&self, other: &HostPort) -> bool {
-        self.port == other.port
-            && self.protocol == other.protocol
-            && (self.address == other.address
-                || self.address == Sym::NONE
-                || other.address == Sym::NONE)
-    }
-}
-
+/// A topology spread constraint.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     pub(crate) topology: Sym,
@@ -66,9 +52,9 @@ pub(crate) enum PodClaim {
     /// A claim that a controller created for the Pod.
     Generated(Box<str>),
     /// A claim that a controller has yet to create for the Pod.
-    Awaited,
+    Pending,
     /// No claim is needed, as a controller found.
-    Needless,
+    NotNeeded,
 }
 
 /// A Pod with the fields that scheduling needs. Informers decode it from the API's JSON and cache nothing else.
@@ -99,7 +85,7 @@ pub struct Pod {
     /// The names of the scheduling gates; a gated Pod is not tried.
     pub gates: Vec<Box<str>>,
     /// The message of the PodScheduled condition if the Pod was unschedulable.
-    pub refused: Option<Box<str>>,
+    pub unschedulable_message: Option<Box<str>>,
     /// The labels.
     pub labels: Labels,
     /// The requested resources.
@@ -164,7 +150,7 @@ impl Pod {
             started: view.status.start_time.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
-            refused: refusal(view),
+            unschedulable_message: unschedulable_message(view),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
             requests,
@@ -195,24 +181,6 @@ impl Pod {
         }
     }
 
-    /// Reports whether the Pod's node selector, node affinity and node name allow the node.
-    pub fn selects(&self, node: &Node) -> bool {
-        self.node_selector.as_ref().is_none_or(|selector| selector.matches(node))
-            && self.node_name.as_ref().is_none_or(|name| *name == node.name)
-    }
-
-    /// Reports whether an untolerated taint prevents the Pod from starting on the node.
-    pub fn is_kept_off(&self, node: &Node) -> bool {
-        untolerated(&node.taints, &self.tolerations).is_some()
-    }
-
-    /// Reports whether an untolerated NoExecute taint evicts the Pod from the node.
-    pub fn is_driven_off(&self, node: &Node) -> bool {
-        let taints: Vec<_> =
-            node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
-        untolerated(&taints, &self.tolerations).is_some()
-    }
-
     /// Returns `true` if an update cannot help a waiting Pod; most updates only change the status.
     pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
         self.labels == other.labels
@@ -228,10 +196,10 @@ impl Pod {
     }
 }
 
-fn refusal(view: &PodView) -> Option<Box<str>> {
+fn unschedulable_message(view: &PodView) -> Option<Box<str>> {
     let mut conditions = view.status.conditions.iter();
-    let refusal = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
-    (&*refusal.reason == "Unschedulable").then(|| refusal.message.clone())
+    let condition = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
+    (&*condition.reason == "Unschedulable").then(|| condition.message.clone())
 }
 
 fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
@@ -253,9 +221,9 @@ fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
 
 fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {
     let containers = spec.init_containers.iter().chain(&spec.containers);
-    let given = containers.flat_map(|c| c.resources.iter().flat_map(|r| r.requests.keys()));
-    let given = given.chain(spec.overhead.keys());
-    let names: std::collections::HashMap<Sym, &Box<str>> = given.map(|n| (Sym::of(n), n)).collect();
+    let keys = containers.flat_map(|c| c.resources.iter().flat_map(|r| r.requests.keys()));
+    let keys = keys.chain(spec.overhead.keys());
+    let names: std::collections::HashMap<Sym, &Box<str>> = keys.map(|n| (Sym::of(n), n)).collect();
     let name =
         |(symbol, _): &(Sym, i64)| names.get(symbol).map_or_else(Box::default, |n| (*n).clone());
     requests.extended.iter().map(name).collect()
@@ -285,17 +253,7 @@ fn nothing() -> Selector {
 }
 
 fn image(container: &ContainerView) -> Sym {
-    image_symbol(&container.image)
-}
-
-/// Returns the symbol of an image. Nodes list images with a tag or digest; a Pod may omit the tag.
-pub(crate) fn image_symbol(name: &str) -> Sym {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    if last.contains(':') || name.contains('@') {
-        Sym::of(name)
-    } else {
-        Sym::of(&format!("{name}:latest"))
-    }
+    Sym::of_image(&container.image)
 }
 
 fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {
@@ -308,15 +266,15 @@ fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {
 }
 
 fn device_claims(view: &PodView) -> Vec<PodClaim> {
-    let made = &view.status.resource_claim_statuses;
+    let statuses = &view.status.resource_claim_statuses;
     let of = |claim: &crate::view::PodClaimView| {
         if let Some(name) = &claim.resource_claim_name {
             return PodClaim::Named(name.clone());
         }
-        match made.iter().find(|made| made.name == claim.name) {
-            None => PodClaim::Awaited,
-            Some(made) => {
-                made.resource_claim_name.clone().map_or(PodClaim::Needless, PodClaim::Generated)
+        match statuses.iter().find(|status| status.name == claim.name) {
+            None => PodClaim::Pending,
+            Some(status) => {
+                status.resource_claim_name.clone().map_or(PodClaim::NotNeeded, PodClaim::Generated)
             }
         }
     };

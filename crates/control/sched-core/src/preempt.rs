@@ -1,8 +1,11 @@
+//! Preemption: chooses the node on which evicting the least important Pods makes room.
+
 use std::{cmp::Reverse, sync::Arc};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     explain::Reasons,
+    index::NodeIx,
     labels::{Labels, Selector},
     pod::Pod,
     profile::Candidates,
@@ -50,9 +53,10 @@ pub(crate) struct Candidate {
 
 /// The result of a preemption attempt.
 pub(crate) enum Preemption {
-    Take(Candidate),
+    /// The node whose victims are to be evicted.
+    Nominate(Candidate),
     /// No preemption, with the reason for the Event.
-    No(String),
+    Failed(String),
 }
 
 /// Finds the node where evicting the least important Pods makes room.
@@ -65,34 +69,33 @@ pub(crate) fn preempt(
     turn: &mut Turn,
 ) -> Preemption {
     if pod.never_preempts {
-        return Preemption::No("not eligible due to preemptionPolicy=Never.".into());
+        return Preemption::Failed("not eligible due to preemptionPolicy=Never.".into());
     }
     if waits_for_victims(cluster, pod) {
-        return Preemption::No(
+        return Preemption::Failed(
             "not eligible due to a terminating pod on the nominated node.".into(),
         );
     }
     let total = cluster.node_count();
-    let hopeful = &diagnosis.hopeful;
+    let nodes = &diagnosis.candidates;
     let mut reasons = Diagnosis::default();
-    reasons.reasons.add(
-        "Preemption is not helpful for scheduling".into(),
-        total.saturating_sub(hopeful.len()),
-    );
+    reasons
+        .reasons
+        .add("Preemption is not helpful for scheduling".into(), total.saturating_sub(nodes.len()));
     let Candidates { percentage, absolute } = cluster.profiles.of(&pod.scheduler_name).candidates;
-    let wanted = (hopeful.len() * percentage / 100).max(absolute);
-    let offset = turn.random(hopeful.len());
+    let limit = (nodes.len() * percentage / 100).max(absolute);
+    let offset = turn.random(nodes.len());
     let mut candidates: Vec<Candidate> = Vec::new();
-    for at in 0..hopeful.len() {
-        let node = hopeful[(offset + at) % hopeful.len()];
+    for at in 0..nodes.len() {
+        let node = nodes[(offset + at) % nodes.len()];
         candidates.extend(victims(cluster, pod, node, nominated, budgets, &mut reasons));
-        if candidates.len() >= wanted {
+        if candidates.len() >= limit {
             break;
         }
     }
     match candidates.into_iter().min_by_key(cost) {
-        Some(candidate) => Preemption::Take(candidate),
-        None => Preemption::No(Reasons::message(&reasons.reasons, total)),
+        Some(candidate) => Preemption::Nominate(candidate),
+        None => Preemption::Failed(Reasons::message(&reasons.reasons, total)),
     }
 }
 
@@ -126,8 +129,8 @@ fn victims(
         .filter(|p| p.priority >= pod.priority && p.id.uid != pod.id.uid)
         .cloned()
         .collect();
-    rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
-    lower.iter().for_each(|p| cluster.lift(p, node));
+    rivals.iter().for_each(|rival| cluster.place_pod(rival.clone(), node));
+    lower.iter().for_each(|p| cluster.unplace_pod(p, node));
     let found = check_node(cluster, pod, node, Some(reasons)).then(|| {
         // Reprieve the most important Pods first, and before them those that a budget protects.
         lower.sort_by(|a, b| importance(a).cmp(&importance(b)));
@@ -135,9 +138,9 @@ fn victims(
         let mut spare = |pods: Vec<Arc<Pod>>| {
             let mut gone = Vec::new();
             for p in pods {
-                cluster.put(p.clone(), node);
+                cluster.place_pod(p.clone(), node);
                 if !check_node(cluster, pod, node, None) {
-                    cluster.lift(&p, node);
+                    cluster.unplace_pod(&p, node);
                     gone.push(p);
                 }
             }
@@ -150,8 +153,8 @@ fn victims(
         Candidate { node, victims, violations }
     });
     let gone = found.as_ref().map_or(&lower, |candidate| &candidate.victims);
-    gone.iter().for_each(|p| cluster.put(p.clone(), node));
-    rivals.iter().for_each(|rival| cluster.lift(rival, node));
+    gone.iter().for_each(|p| cluster.place_pod(p.clone(), node));
+    rivals.iter().for_each(|rival| cluster.unplace_pod(rival, node));
     found
 }
 
@@ -179,14 +182,30 @@ fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec
     })
 }
 
-/// The cost of a candidate, which upstream minimizes in this order: violated budgets, highest priority, sum of
-/// priorities, number of victims, and finally the most recent start of the most important victims.
-fn cost(candidate: &Candidate) -> (usize, i64, i64, usize, Reverse<String>) {
+/// The cost of a candidate. Upstream minimizes the fields in this order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    /// The number of victims whose eviction violates a budget.
+    violations: usize,
+    highest_priority: i64,
+    sum_of_priorities: i64,
+    victims: usize,
+    /// The earliest start of the most important victims; a later one costs less.
+    earliest_start: Reverse<String>,
+}
+
+fn cost(candidate: &Candidate) -> Cost {
     let priorities = || candidate.victims.iter().map(|p| i64::from(p.priority));
-    let highest = priorities().max().unwrap_or(i64::MIN);
+    let highest_priority = priorities().max().unwrap_or(i64::MIN);
     // Shifted so that many Pods of negative priority cost more than one.
-    let sum = priorities().map(|p| p + i64::from(i32::MAX) + 1).sum();
-    let top = candidate.victims.iter().filter(|p| i64::from(p.priority) == highest);
+    let sum_of_priorities = priorities().map(|p| p + i64::from(i32::MAX) + 1).sum();
+    let top = candidate.victims.iter().filter(|p| i64::from(p.priority) == highest_priority);
     let earliest = top.map(|p| &*p.started).min().unwrap_or_default().to_owned();
-    (candidate.violations, highest, sum, candidate.victims.len(), Reverse(earliest))
+    Cost {
+        violations: candidate.violations,
+        highest_priority,
+        sum_of_priorities,
+        victims: candidate.victims.len(),
+        earliest_start: Reverse(earliest),
+    }
 }

@@ -4,7 +4,6 @@ use std::sync::{Arc, LazyLock};
 
 use crate::{
     nodeaffinity::{NodeSelector, NodeTerm},
-    plugins::registry,
     pod::{Spread, spread},
     view::{NodeAffinityView, SpreadView},
 };
@@ -22,14 +21,12 @@ pub struct Profile {
     pub candidates: Candidates,
     /// The scoring of free resources by NodeResourcesFit.
     pub fit: FitScoring,
-    /// The plugins that filter nodes, as a set of their numbers in the registry.
-    filters: u32,
-    /// The weight of each plugin's score by its number; 0 leaves the score out.
-    weights: Box<[i64]>,
-    added_required: Option<NodeSelector>,
-    added_preferred: Vec<(i64, NodeTerm)>,
+    /// The settings of all plugins, by number.
+    pub(crate) plugins: Vec<PluginSettings>,
+    pub(crate) added_required: Option<NodeSelector>,
+    pub(crate) added_preferred: Vec<(i64, NodeTerm)>,
     /// Constraints for Pods without any; `None` for the system's defaults.
-    default_spread: Option<Vec<Spread>>,
+    pub(crate) default_spread: Option<Vec<Spread>>,
 }
 
 /// The lower bound of nodes that preemption considers: the larger one of a share and a number.
@@ -52,42 +49,30 @@ pub struct FitScoring {
     pub memory: i64,
 }
 
-impl Default for Profile {
-    fn default() -> Self {
-        Self::new("default-scheduler")
-    }
+/// The part of a plugin in a profile.
+#[derive(Clone, Debug)]
+pub(crate) struct PluginSettings {
+    pub(crate) name: &'static str,
+    /// `true` if the plugin filters nodes.
+    pub(crate) filters: bool,
+    /// The weight of the plugin's score; 0 leaves the score out.
+    pub(crate) weight: i64,
 }
 
 impl Profile {
-    /// Returns the default profile under a name.
-    pub fn new(scheduler_name: &str) -> Self {
-        Self {
-            scheduler_name: scheduler_name.into(),
-            preempts: true,
-            percentage_of_nodes_to_score: 0,
-            candidates: Candidates { percentage: 10, absolute: 100 },
-            fit: FitScoring { most_allocated: false, cpu: 1, memory: 1 },
-            filters: u32::MAX,
-            weights: registry().iter().map(|plugin| plugin.weight()).collect(),
-            added_required: None,
-            added_preferred: Vec::new(),
-            default_spread: None,
-        }
-    }
-
     /// Enables or disables a plugin's filter, and with it everything else that the plugin does, except its score.
     /// Returns `false` if there is no such plugin.
     pub fn set_filter(&mut self, plugin: &str, on: bool) -> bool {
-        let Some(at) = place(plugin) else { return false };
-        self.filters = if on { self.filters | 1 << at } else { self.filters & !(1 << at) };
-        true
+        self.change(plugin, |settings| settings.filters = on)
     }
 
     /// Sets the weight of a plugin's score; 0 leaves the score out. Returns `false` if there is no such plugin.
     pub fn set_weight(&mut self, plugin: &str, weight: i64) -> bool {
-        let Some(at) = place(plugin) else { return false };
-        self.weights[at] = weight;
-        true
+        self.change(plugin, |settings| settings.weight = weight)
+    }
+
+    fn change(&mut self, plugin: &str, change: impl FnOnce(&mut PluginSettings)) -> bool {
+        self.plugins.iter_mut().find(|settings| settings.name == plugin).map(change).is_some()
     }
 
     /// Adds to the node affinity of every Pod of this profile.
@@ -106,16 +91,16 @@ impl Profile {
 
     /// Reports whether the plugin with this number filters nodes.
     pub(crate) fn filters(&self, at: usize) -> bool {
-        self.filters & (1 << at) != 0
+        self.plugins[at].filters
     }
 
     /// Reports whether the plugin of this name filters nodes.
     pub(crate) fn filters_by(&self, plugin: &str) -> bool {
-        place(plugin).is_some_and(|at| self.filters(at))
+        self.plugins.iter().any(|settings| settings.name == plugin && settings.filters)
     }
 
     pub(crate) fn weight(&self, at: usize) -> i64 {
-        self.weights[at]
+        self.plugins[at].weight
     }
 
     pub(crate) fn added_required(&self) -> Option<&NodeSelector> {
@@ -129,11 +114,6 @@ impl Profile {
     pub(crate) fn default_spread(&self) -> Option<&[Spread]> {
         self.default_spread.as_deref()
     }
-}
-
-/// The number of a plugin in the registry.
-fn place(plugin: &str) -> Option<usize> {
-    registry().iter().position(|known| known.name() == plugin)
 }
 
 /// The profiles of one scheduler.

@@ -1,54 +1,12 @@
+//! The unscheduled Pods, by state: ready, in backoff, unschedulable or held back.
+
 use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
-use crate::{
-    cluster::{Cluster, NodeIx},
-    devices::ClaimChange,
-    plugins::registry,
-    pod::Pod,
-};
-
-/// A change that may let a waiting Pod run.
-pub enum Event<'a> {
-    Node {
-        ix: NodeIx,
-        change: NodeChange,
-    },
-    /// A Pod was bound, or a bound Pod changed.
-    PodPlaced {
-        pod: &'a Pod,
-    },
-    PodGone {
-        pod: &'a Pod,
-        node: NodeIx,
-    },
-    /// A claim or volume was added or changed.
-    Volumes,
-    /// A ResourceClaim was added, changed or deleted.
-    DeviceClaim {
-        namespace: &'a str,
-        name: &'a str,
-        change: ClaimChange,
-    },
-    /// A DeviceClass or ResourceSlice was added or changed.
-    Devices,
-}
-
-/// The changed parts of a node, which decide which Pods are retried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeChange {
-    /// `true` for a new node.
-    pub added: bool,
-    /// `true` if the allocatable resources changed.
-    pub allocatable: bool,
-    /// `true` if the labels changed.
-    pub labels: bool,
-    /// `true` if the taints changed.
-    pub taints: bool,
-}
+use crate::{cluster::Cluster, event::Event, plugins::registry, pod::Pod};
 
 /// The numbers of unscheduled Pods by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +35,7 @@ enum QueueState {
 
 struct QueuedPod {
     pod: Arc<Pod>,
-    place: QueueState,
+    state: QueueState,
     /// The time of the last move, in milliseconds, and the order of arrival.
     since: u64,
     order: u64,
@@ -108,7 +66,7 @@ fn is_held(cluster: &Cluster, pod: &Pod) -> bool {
 }
 
 /// The time in milliseconds after which an unschedulable Pod is retried without an event.
-const FORGOTTEN_AFTER: u64 = 5 * 60 * 1000;
+const MAX_UNSCHEDULABLE: u64 = 5 * 60 * 1000;
 
 impl Queue {
     pub(crate) fn new(first_backoff: u64, max_backoff: u64) -> Self {
@@ -129,7 +87,7 @@ impl Queue {
         let Some(waiting) = self.pods.get_mut(&uid) else {
             let waiting = QueuedPod {
                 pod: pod.clone(),
-                place: QueueState::Out,
+                state: QueueState::Out,
                 since: now,
                 order: 0,
                 attempts: 0,
@@ -137,59 +95,59 @@ impl Queue {
                 errored: false,
             };
             self.pods.insert(uid.clone(), waiting);
-            let place = if held { QueueState::Gated } else { QueueState::Active };
-            self.place(&uid, place, now);
+            let state = if held { QueueState::Gated } else { QueueState::Active };
+            self.move_to(&uid, state, now);
             return;
         };
         let same = waiting.pod.schedules_like(&pod);
-        let place = waiting.place;
-        if place == QueueState::Active && waiting.pod.priority != pod.priority {
+        let state = waiting.state;
+        if state == QueueState::Active && waiting.pod.priority != pod.priority {
             self.active.remove(&(Reverse(waiting.pod.priority), waiting.order, uid.clone()));
-            waiting.place = QueueState::Out;
+            waiting.state = QueueState::Out;
         }
         waiting.pod = pod.clone();
-        match place {
-            _ if held => self.place(&uid, QueueState::Gated, now),
-            QueueState::Gated => self.place(&uid, QueueState::Active, now),
+        match state {
+            _ if held => self.move_to(&uid, QueueState::Gated, now),
+            QueueState::Gated => self.move_to(&uid, QueueState::Active, now),
             QueueState::Unschedulable if !same => self.retry(&uid, now),
-            QueueState::Active if !same => self.place(&uid, QueueState::Active, now),
+            QueueState::Active if !same => self.move_to(&uid, QueueState::Active, now),
             _ => {}
         }
     }
 
     pub(crate) fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
-        self.unplace(uid);
+        self.withdraw(uid);
         self.pods.remove(uid).map(|waiting| waiting.pod)
     }
 
     /// Returns the next Pod. If none is active, takes one from backoff, unless its last attempt was an error.
     pub(crate) fn pop(&mut self, now: u64) -> Option<Arc<Pod>> {
-        self.release(now);
+        self.activate_due(now);
         let uid = match self.active.first() {
             Some((_, _, uid)) => uid.clone(),
             None => self.backoff.iter().find(|(_, uid)| !self.pods[uid].errored)?.1.clone(),
         };
-        self.unplace(&uid);
+        self.withdraw(&uid);
         let waiting = self.pods.get_mut(&uid)?;
         waiting.attempts += 1;
         Some(waiting.pod.clone())
     }
 
     /// Moves a Pod to the unschedulable ones, until an event that concerns the plugins in `rejected_by`.
-    pub(crate) fn unschedulable(&mut self, uid: &str, rejected_by: u32, now: u64) {
+    pub(crate) fn park(&mut self, uid: &str, rejected_by: u32, now: u64) {
         if let Some(waiting) = self.pods.get_mut(uid) {
             waiting.rejected_by = rejected_by;
             waiting.errored = false;
-            self.place(&uid.into(), QueueState::Unschedulable, now);
+            self.move_to(&uid.into(), QueueState::Unschedulable, now);
         }
     }
 
     /// Requeues a Pod with a backoff after an error, such as a failed binding.
-    pub(crate) fn failed(&mut self, pod: Arc<Pod>, now: u64) {
+    pub(crate) fn requeue(&mut self, pod: Arc<Pod>, now: u64) {
         let uid = pod.id.uid.clone();
         let waiting = self.pods.entry(uid.clone()).or_insert(QueuedPod {
             pod,
-            place: QueueState::Out,
+            state: QueueState::Out,
             since: now,
             order: 0,
             attempts: 1,
@@ -198,18 +156,18 @@ impl Queue {
         });
         waiting.errored = true;
         let until = now + self.delay(&uid);
-        self.place(&uid, QueueState::Backoff { until }, now);
+        self.move_to(&uid, QueueState::Backoff { until }, now);
     }
 
     /// Requeues a Pod whose scheduling panicked, with the backoff of `panics` attempts.
-    pub(crate) fn suspect(&mut self, pod: Arc<Pod>, panics: u32, now: u64) {
+    pub(crate) fn requeue_after_panic(&mut self, pod: Arc<Pod>, panics: u32, now: u64) {
         let uid = pod.id.uid.clone();
-        self.failed(pod, now);
+        self.requeue(pod, now);
         if let Some(waiting) = self.pods.get_mut(&uid) {
             waiting.attempts = panics;
         }
         let until = now + self.delay(&uid);
-        self.place(&uid, QueueState::Backoff { until }, now);
+        self.move_to(&uid, QueueState::Backoff { until }, now);
     }
 
     /// Moves the Pods that the event may help.
@@ -223,28 +181,28 @@ impl Queue {
                         && plugin.wakes(cluster, &waiting.pod, event)
                 })
         };
-        let waiting = self.pods.iter().filter(|(_, w)| w.place == QueueState::Unschedulable);
+        let waiting = self.pods.iter().filter(|(_, w)| w.state == QueueState::Unschedulable);
         let woken: Vec<Uid> =
             waiting.filter(|(_, w)| helped(w)).map(|(uid, _)| uid.clone()).collect();
         woken.iter().for_each(|uid| self.retry(uid, now));
         if let Event::DeviceClaim { .. } = event {
-            let held = self.pods.iter().filter(|(_, w)| w.place == QueueState::Gated);
+            let held = self.pods.iter().filter(|(_, w)| w.state == QueueState::Gated);
             let freed = held.filter(|(_, w)| !is_held(cluster, &w.pod));
             let freed: Vec<Uid> = freed.map(|(uid, _)| uid.clone()).collect();
-            freed.iter().for_each(|uid| self.place(uid, QueueState::Active, now));
+            freed.iter().for_each(|uid| self.move_to(uid, QueueState::Active, now));
         }
     }
 
     /// Returns the time at which [`Queue::pop`] may return a Pod that it does not return now.
     pub(crate) fn next_time(&self) -> Option<u64> {
-        let forgotten = self.pods.values().filter(|w| w.place == QueueState::Unschedulable);
-        let forgotten = forgotten.map(|w| w.since + FORGOTTEN_AFTER).min();
+        let overdue = self.pods.values().filter(|w| w.state == QueueState::Unschedulable);
+        let overdue = overdue.map(|w| w.since + MAX_UNSCHEDULABLE).min();
         let backoff = self.backoff.first().map(|(until, _)| *until);
-        [forgotten, backoff].into_iter().flatten().min()
+        [overdue, backoff].into_iter().flatten().min()
     }
 
     pub(crate) fn lengths(&self) -> QueueLengths {
-        let count = |place| self.pods.values().filter(|w| w.place == place).count();
+        let count = |state| self.pods.values().filter(|w| w.state == state).count();
         QueueLengths {
             active: self.active.len(),
             backoff: self.backoff.len(),
@@ -253,19 +211,19 @@ impl Queue {
         }
     }
 
-    fn release(&mut self, now: u64) {
+    fn activate_due(&mut self, now: u64) {
         while let Some((until, uid)) = self.backoff.first().cloned()
             && until <= now
         {
-            self.place(&uid, QueueState::Active, now);
+            self.move_to(&uid, QueueState::Active, now);
         }
-        let forgotten = |w: &QueuedPod| {
-            w.place == QueueState::Unschedulable && w.since + FORGOTTEN_AFTER <= now
+        let overdue = |w: &QueuedPod| {
+            w.state == QueueState::Unschedulable && w.since + MAX_UNSCHEDULABLE <= now
         };
         if self.active.is_empty() {
-            let all = self.pods.iter().filter(|(_, w)| forgotten(w));
+            let all = self.pods.iter().filter(|(_, w)| overdue(w));
             let uids: Vec<Uid> = all.map(|(uid, _)| uid.clone()).collect();
-            uids.iter().for_each(|uid| self.place(uid, QueueState::Active, now));
+            uids.iter().for_each(|uid| self.move_to(uid, QueueState::Active, now));
         }
     }
 
@@ -273,8 +231,8 @@ impl Queue {
     fn retry(&mut self, uid: &Uid, now: u64) {
         let Some(waiting) = self.pods.get(uid) else { return };
         let until = waiting.since + self.delay(uid);
-        let place = if until > now { QueueState::Backoff { until } } else { QueueState::Active };
-        self.place(uid, place, now);
+        let state = if until > now { QueueState::Backoff { until } } else { QueueState::Active };
+        self.move_to(uid, state, now);
     }
 
     fn delay(&self, uid: &Uid) -> u64 {
@@ -282,11 +240,11 @@ impl Queue {
         (self.first_backoff << (attempts - 1)).min(self.max_backoff)
     }
 
-    fn place(&mut self, uid: &Uid, place: QueueState, now: u64) {
-        self.unplace(uid);
+    fn move_to(&mut self, uid: &Uid, state: QueueState, now: u64) {
+        self.withdraw(uid);
         let Some(waiting) = self.pods.get_mut(uid) else { return };
-        waiting.place = place;
-        match place {
+        waiting.state = state;
+        match state {
             QueueState::Active => {
                 waiting.order = self.next_order;
                 self.next_order += 1;
@@ -300,10 +258,10 @@ impl Queue {
         }
     }
 
-    fn unplace(&mut self, uid: &str) {
+    fn withdraw(&mut self, uid: &str) {
         let Some(waiting) = self.pods.get_mut(uid) else { return };
         let uid = waiting.pod.id.uid.clone();
-        match waiting.place {
+        match waiting.state {
             QueueState::Active => {
                 let _ = self.active.remove(&(Reverse(waiting.pod.priority), waiting.order, uid));
             }
@@ -312,6 +270,6 @@ impl Queue {
             }
             _ => {}
         }
-        waiting.place = QueueState::Out;
+        waiting.state = QueueState::Out;
     }
 }

@@ -1,3 +1,5 @@
+//! Amounts of resources, and the requests of Pods.
+
 use std::collections::BTreeMap;
 
 use api_meta::Quantity;
@@ -58,8 +60,8 @@ impl Resources {
         self.memory = self.memory.max(other.memory);
         self.ephemeral = self.ephemeral.max(other.ephemeral);
         for &(name, amount) in &other.extended {
-            let mine = self.entry(name);
-            *mine = (*mine).max(amount);
+            let largest = self.entry(name);
+            *largest = (*largest).max(amount);
         }
     }
 

@@ -1,108 +1,16 @@
+//! The attempt to schedule a Pod: filters and scores the nodes.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
     explain::Reasons,
-    labels::Selector,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Verdict},
     plugins::registry,
-    pod::{Pod, Spread},
-    profile::Profile,
-    sym::Sym,
-    tracks::Matcher,
+    pod::Pod,
+    prepared::{PreparedPod, prepare},
 };
-
-/// A spread constraint and the index of its counts.
-pub(crate) struct TrackedSpread {
-    pub(crate) spread: Spread,
-    pub(crate) track: usize,
-    pub(crate) by_host: bool,
-}
-
-/// The indexes of the counts for a Pod's constraints. Counting changes the cluster, so it precedes the plugins.
-pub(crate) struct PreparedPod {
-    pub(crate) profile: Arc<Profile>,
-    pub(crate) hard_spread: Vec<TrackedSpread>,
-    pub(crate) soft_spread: Vec<TrackedSpread>,
-    /// `true` if the soft constraints are the system's defaults, and not those of the Pod or the profile.
-    pub(crate) default_spread: bool,
-    pub(crate) affinity_track: Option<usize>,
-    pub(crate) anti_tracks: Vec<usize>,
-    pub(crate) preferred_tracks: Vec<usize>,
-}
-
-const HOSTNAME: &str = "kubernetes.io/hostname";
-const ZONE: &str = "topology.kubernetes.io/zone";
-
-pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> PreparedPod {
-    let profile = cluster.profiles.of(&pod.scheduler_name).clone();
-    let mut out = PreparedPod {
-        hard_spread: Vec::new(),
-        soft_spread: Vec::new(),
-        default_spread: pod.spread.is_empty() && profile.default_spread().is_none(),
-        affinity_track: None,
-        anti_tracks: Vec::new(),
-        preferred_tracks: Vec::new(),
-        profile,
-    };
-    for spread in constraints(cluster, pod, &out.profile) {
-        let hard = spread.hard;
-        let tracked = track_spread(cluster, pod, spread);
-        if hard { out.hard_spread.push(tracked) } else { out.soft_spread.push(tracked) }
-    }
-    if !pod.affinity.is_empty() {
-        out.affinity_track = Some(track_terms(cluster, &pod.affinity));
-    }
-    for term in &pod.anti_affinity {
-        out.anti_tracks.push(track_terms(cluster, std::slice::from_ref(term)));
-    }
-    for (_, term) in &pod.preferred_pods {
-        out.preferred_tracks.push(track_terms(cluster, std::slice::from_ref(term)));
-    }
-    out
-}
-
-/// Returns the Pod's own spread constraints, or else the defaults of its profile.
-fn constraints(cluster: &Cluster, pod: &Pod, profile: &Profile) -> Vec<Spread> {
-    if !pod.spread.is_empty() || profile.default_spread().is_some_and(<[_]>::is_empty) {
-        return pod.spread.clone();
-    }
-    let Some(selector) = cluster.default_selector(pod) else { return Vec::new() };
-    match profile.default_spread() {
-        Some(list) => {
-            let selected =
-                |spread: &Spread| Spread { selector: selector.clone(), ..spread.clone() };
-            list.iter().map(selected).collect()
-        }
-        None => [(HOSTNAME, 3), (ZONE, 5)]
-            .map(|(topology, max_skew)| default_spread(topology, max_skew, selector.clone()))
-            .into(),
-    }
-}
-
-fn default_spread(topology: &str, max_skew: i64, selector: Selector) -> Spread {
-    Spread {
-        topology: Sym::of(topology),
-        max_skew,
-        min_domains: 1,
-        hard: false,
-        selector,
-        honor_affinity: true,
-        honor_taints: false,
-    }
-}
-
-fn track_spread(cluster: &mut Cluster, pod: &Pod, spread: Spread) -> TrackedSpread {
-    cluster.ensure_column(spread.topology);
-    let track = cluster.ensure_track(&Matcher::spread(pod, &spread.selector));
-    let by_host = spread.topology == Sym::of(HOSTNAME);
-    TrackedSpread { spread, track, by_host }
-}
-
-fn track_terms(cluster: &mut Cluster, terms: &[Arc<crate::terms::PodTerm>]) -> usize {
-    terms.iter().for_each(|term| cluster.ensure_column(term.topology));
-    cluster.ensure_track(&Matcher::terms(terms))
-}
 
 /// The filters of all plugins, prepared for one Pod.
 struct Filters<'a> {
@@ -161,8 +69,8 @@ pub(crate) struct Diagnosis {
     pub(crate) reasons: Reasons,
     /// A reason that concerns the Pod itself and no node.
     pub(crate) whole_pod: Option<String>,
-    /// Nodes on which fewer Pods might help.
-    pub(crate) hopeful: Vec<NodeIx>,
+    /// The nodes on which preemption might help.
+    pub(crate) candidates: Vec<NodeIx>,
     /// The plugins that rejected the Pod, as a bit set by position in the registry.
     pub(crate) plugins: u32,
     /// A ResourceClaim (name and uid) that only this Pod uses and that keeps it from a node.
@@ -197,6 +105,7 @@ pub struct Placement {
 /// The result of one scheduling attempt.
 #[derive(Debug)]
 pub enum Outcome {
+    /// A node was chosen.
     Placed(Placement),
     /// No node fits now.
     NoFit(NoFit),
@@ -237,13 +146,13 @@ impl Turn {
 
 /// Returns the number of feasible nodes that suffices: large clusters check a share, as upstream does. A share of 0
 /// percent adapts to the number of nodes.
-fn enough(nodes: usize, percent: u32) -> usize {
+fn nodes_to_find(nodes: usize, percent: u32) -> usize {
     if nodes < 100 {
         return nodes;
     }
     let percent = match percent {
         0 => 50_usize.saturating_sub(nodes / 125).max(5),
-        given => (given as usize).min(100),
+        percent => (percent as usize).min(100),
     };
     (nodes * percent / 100).max(100)
 }
@@ -266,7 +175,7 @@ pub(crate) fn schedule_among(
     let evaluated = find(cluster, pod, &prepared, turn, &mut feasible, &mut diagnosis);
     if !nominated.is_empty() {
         feasible.retain(|node| {
-            !contested(nominated, pod, *node)
+            !is_contested(nominated, pod, *node)
                 || fits_beside(cluster, pod, *node, nominated, &mut diagnosis)
         });
     }
@@ -304,8 +213,8 @@ fn find(
             None => feasible.push(node),
             Some((at, verdict)) => {
                 *turn.rejections.entry((at, verdict)).or_default() += 1;
-                if !verdict.hopeless {
-                    diagnosis.hopeful.push(node);
+                if !verdict.unresolvable {
+                    diagnosis.candidates.push(node);
                 }
             }
         }
@@ -321,7 +230,8 @@ fn find(
         diagnosis.plugins |= 1 << plugin;
     } else {
         let slots = cluster.hot.len();
-        let wanted = enough(cluster.node_count(), prepared.profile.percentage_of_nodes_to_score);
+        let limit =
+            nodes_to_find(cluster.node_count(), prepared.profile.percentage_of_nodes_to_score);
         let mut passed = 0;
         let mut at = if slots == 0 { 0 } else { turn.start % slots };
         for _ in 0..slots {
@@ -329,7 +239,7 @@ fn find(
                 passed = check(at as NodeIx, diagnosis);
             }
             at = if at + 1 == slots { 0 } else { at + 1 };
-            if passed >= wanted {
+            if passed >= limit {
                 break;
             }
         }
@@ -341,7 +251,7 @@ fn find(
         let name = registry()[*at].name();
         diagnosis.whole_pod = Some(format!("running {name:?} filter plugin: {why}"));
         diagnosis.plugins |= 1 << at;
-        diagnosis.hopeful.clear();
+        diagnosis.candidates.clear();
         return evaluated;
     }
     if feasible.is_empty() {
@@ -355,7 +265,7 @@ fn find(
     evaluated
 }
 
-fn contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
+fn is_contested(nominated: &NominatedPods, pod: &Pod, node: NodeIx) -> bool {
     rivals(nominated, pod, node).next().is_some()
 }
 
@@ -366,8 +276,8 @@ fn rivals<'a>(
     node: NodeIx,
 ) -> impl Iterator<Item = &'a Arc<Pod>> {
     let (priority, uid) = (pod.priority, pod.id.uid.clone());
-    let there = nominated.get(&node).into_iter().flatten();
-    there.filter(move |p| p.priority >= priority && p.id.uid != uid)
+    let pods = nominated.get(&node).into_iter().flatten();
+    pods.filter(move |p| p.priority >= priority && p.id.uid != uid)
 }
 
 /// Reports whether the Pod fits together with the Pods nominated to the node before it.
@@ -379,9 +289,9 @@ fn fits_beside(
     diagnosis: &mut Diagnosis,
 ) -> bool {
     let rivals: Vec<_> = rivals(nominated, pod, node).cloned().collect();
-    rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
+    rivals.iter().for_each(|rival| cluster.place_pod(rival.clone(), node));
     let fits = check_node(cluster, pod, node, Some(diagnosis));
-    rivals.iter().for_each(|rival| cluster.lift(rival, node));
+    rivals.iter().for_each(|rival| cluster.unplace_pod(rival, node));
     fits
 }
 
@@ -403,8 +313,8 @@ pub(crate) fn check_node(
     if let Some(diagnosis) = diagnosis {
         diagnosis.plugins |= 1 << filters.checks[at].0;
         filters.explain(at, verdict, 1, &mut diagnosis.reasons);
-        if !verdict.hopeless {
-            diagnosis.hopeful.push(node);
+        if !verdict.unresolvable {
+            diagnosis.candidates.push(node);
         }
     }
     false

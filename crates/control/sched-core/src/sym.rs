@@ -1,3 +1,5 @@
+//! Strings as symbols, which compare in one instruction.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A string, represented by its hash.
@@ -17,6 +19,16 @@ impl Sym {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         Sym(hasher.finish().max(1))
+    }
+
+    /// Returns the symbol of an image. Nodes list images with a tag or digest; a Pod may omit the tag.
+    pub(crate) fn of_image(name: &str) -> Self {
+        let last = name.rsplit('/').next().unwrap_or(name);
+        if last.contains(':') || name.contains('@') {
+            Self::of(name)
+        } else {
+            Self::of(&format!("{name}:latest"))
+        }
     }
 }
 

@@ -60,8 +60,8 @@ fn pod_that_causes_panic_does_not_block_others() {
     let (hostile, other) = (pod("hostile", "1", json!({})), pod("other", "2", json!({})));
     let mut now = 0;
     for wait in [1000, 2000, 4000, 8000, 10_000, 10_000] {
-        before.deciding = Some(hostile.clone());
-        let mut after = before.afresh(now);
+        before.current = Some(hostile.clone());
+        let mut after = before.restart(now);
         after.set_node(machine(), now);
         // The binding of the first Pod is not visible yet, but its resources count as used.
         after.set_pod(pod("first", "1", json!({})), now);
@@ -72,6 +72,6 @@ fn pod_that_causes_panic_does_not_block_others() {
         now += wait;
         // No node has room for it.
         assert!(matches!(after.next(now), Some(Decision::Unschedulable(_))));
-        before = before.afresh(now);
+        before = before.restart(now);
     }
 }

@@ -1,7 +1,9 @@
+//! Cached counts of Pods per node for the selectors of spreading and affinity.
+
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    cluster::NodeIx,
+    index::NodeIx,
     labels::Selector,
     pod::Pod,
     terms::{NamespaceMatch, Namespaces, PodTerm},

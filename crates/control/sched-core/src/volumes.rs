@@ -39,7 +39,7 @@ pub(crate) struct Claim {
     /// The volume that the claim names, and whether the binding is complete.
     volume: Option<Box<str>>,
     is_bound: bool,
-    pub(crate) going: bool,
+    pub(crate) terminating: bool,
     pub(crate) lost: bool,
     pub(crate) one_pod_only: bool,
     class: Box<str>,
@@ -57,7 +57,7 @@ impl Claim {
             uid: meta.uid.clone(),
             volume: spec.volume_name.clone().filter(|v| !v.is_empty()),
             is_bound: meta.annotations.contains_key(BIND_COMPLETED),
-            going: meta.deletion_timestamp.is_some(),
+            terminating: meta.deletion_timestamp.is_some(),
             lost: &*view.status.phase == "Lost",
             one_pod_only: spec.access_modes.iter().any(|m| &**m == "ReadWriteOncePod"),
             class: class(meta, spec.storage_class_name.as_deref()),
@@ -80,6 +80,16 @@ fn class(meta: &BindingMetaView, field: Option<&str>) -> Box<str> {
     annotated.or(field).unwrap_or("").into()
 }
 
+/// The claim that a volume is reserved for.
+#[derive(Clone, Debug)]
+struct ClaimRef {
+    namespace: Box<str>,
+    name: Box<str>,
+    /// The uid; empty before binding.
+    uid: Box<str>,
+}
+
+/// The fields of a volume that scheduling needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     /// The nodes that can reach the volume; `None` for all.
@@ -94,8 +104,8 @@ pub(crate) struct Volume {
     free: bool,
     /// The CSI driver and the volume handle.
     csi: Option<(Box<str>, Box<str>)>,
-    /// The claim that the volume is reserved for: namespace, name, and the uid (empty before binding).
-    claim: Option<(Box<str>, Box<str>, Box<str>)>,
+    /// The claim that the volume is reserved for.
+    claim: Option<ClaimRef>,
 }
 
 impl Volume {
@@ -118,18 +128,22 @@ impl Volume {
             modes: spec.access_modes.clone(),
             size: spec.capacity.get("storage").copied().unwrap_or_default(),
             free: &*view.status.phase == "Available" && meta.deletion_timestamp.is_none(),
-            claim: claim.map(|own| {
-                (own.namespace.clone(), own.name.clone(), own.uid.clone().unwrap_or_default())
+            claim: claim.map(|claim| ClaimRef {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                uid: claim.uid.clone().unwrap_or_default(),
             }),
         }
     }
 
     fn fits(&self, key: &Key, claim: &Claim) -> bool {
-        let kept = |(namespace, name, uid): &(Box<str>, Box<str>, Box<str>)| {
-            **namespace == *key.0 && *name == key.1 && (uid.is_empty() || *uid == claim.uid)
+        let is_for_claim = |of: &ClaimRef| {
+            *of.namespace == *key.0
+                && of.name == key.1
+                && (of.uid.is_empty() || of.uid == claim.uid)
         };
         self.free
-            && self.claim.as_ref().is_none_or(kept)
+            && self.claim.as_ref().is_none_or(is_for_claim)
             && self.class == claim.class
             && self.block == claim.block
             && self.size >= claim.size
@@ -250,7 +264,7 @@ pub(crate) struct Volumes {
     capacity_drivers: HashSet<Box<str>>,
     capacities: HashMap<Key, StorageCapacity>,
     /// Volumes that are being bound, by the uids of their Pods.
-    promised: HashMap<Arc<str>, Vec<Box<str>>>,
+    reserved: HashMap<Arc<str>, Vec<Box<str>>>,
 }
 
 impl Volumes {
@@ -338,10 +352,10 @@ impl Volumes {
     pub(crate) fn within_limits(
         &self,
         node: &Node,
-        wanted: &HashSet<(&str, VolumeIdentity<'_>)>,
+        added: &HashSet<(&str, VolumeIdentity<'_>)>,
     ) -> bool {
         let Some(limits) = self.limits.get(&*node.name) else { return true };
-        if !wanted.iter().any(|(driver, _)| limits.contains_key(*driver)) {
+        if !added.iter().any(|(driver, _)| limits.contains_key(*driver)) {
             return true;
         }
         let has: HashSet<_> = node.pods.iter().flat_map(|pod| self.of_drivers(pod)).collect();
@@ -349,7 +363,7 @@ impl Volumes {
             let of = |volumes: &mut dyn Iterator<Item = &(&str, VolumeIdentity<'_>)>| {
                 volumes.filter(|(of, _)| *of == &**driver).count()
             };
-            let new = of(&mut wanted.iter().filter(|volume| !has.contains(*volume)));
+            let new = of(&mut added.iter().filter(|volume| !has.contains(*volume)));
             new == 0 || of(&mut has.iter()) + new <= *most as usize
         })
     }
@@ -367,7 +381,7 @@ impl Volumes {
     }
 
     /// Reports whether the claim waits for the node of its first Pod.
-    pub(crate) fn waits(&self, claim: &Claim) -> bool {
+    pub(crate) fn waits_for_consumer(&self, claim: &Claim) -> bool {
         claim.volume.is_none() && self.classes.get(&claim.class).is_some_and(|class| class.waits)
     }
 
@@ -378,7 +392,7 @@ impl Volumes {
             return Ok(Vec::new());
         }
         let mut taken: HashSet<&str> =
-            self.promised.values().flatten().map(|volume| &**volume).collect();
+            self.reserved.values().flatten().map(|volume| &**volume).collect();
         let mut out = Vec::new();
         for name in &pod.claims {
             let key = (pod.id.namespace.clone(), name.clone());
@@ -408,8 +422,8 @@ impl Volumes {
         // A volume may be in provisioning for another selected node.
         let other_node = claim.selected_node.as_ref().is_some_and(|chosen| **chosen != *node.name);
         let class = class.filter(|_| !other_node).ok_or(Lack::Volume)?;
-        let tells = self.capacity_drivers.contains(&class.provisioner);
-        if !tells || self.capacities.values().any(|room| room.is_for(claim, node)) {
+        let publishes = self.capacity_drivers.contains(&class.provisioner);
+        if !publishes || self.capacities.values().any(|room| room.is_for(claim, node)) {
             Ok(())
         } else {
             Err(Lack::Capacity)
@@ -417,16 +431,16 @@ impl Volumes {
     }
 
     /// Reserves the chosen volumes for the Pod.
-    pub(crate) fn promise(&mut self, pod: &Pod, chosen: &[ClaimBinding]) {
+    pub(crate) fn reserve(&mut self, pod: &Pod, chosen: &[ClaimBinding]) {
         let volumes: Vec<_> = chosen.iter().filter_map(|binding| binding.volume.clone()).collect();
         if !volumes.is_empty() {
-            self.promised.insert(pod.id.uid.clone(), volumes);
+            self.reserved.insert(pod.id.uid.clone(), volumes);
         }
     }
 
     /// Releases the reservations of a Pod that is bound, deleted or gets another node.
     pub(crate) fn forget(&mut self, uid: &str) {
-        self.promised.remove(uid);
+        self.reserved.remove(uid);
     }
 
     pub(crate) fn progress(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
@@ -434,7 +448,7 @@ impl Volumes {
         for binding in claims {
             let name = &binding.claim;
             let claim = self.claim(pod, name).filter(|claim| claim.uid == binding.uid);
-            let Some(claim) = claim.filter(|claim| !claim.going) else {
+            let Some(claim) = claim.filter(|claim| !claim.terminating) else {
                 return Progress::Refused(format!("persistentvolumeclaim \"{name}\" is gone"));
             };
             match claim.bound() {
@@ -446,7 +460,7 @@ impl Volumes {
     }
 
     /// Reports whether the provisioner has reset the selected node of a claim.
-    pub(crate) fn given_back(&self, pod: &Pod, binding: &ClaimBinding) -> bool {
+    pub(crate) fn is_node_rejected(&self, pod: &Pod, binding: &ClaimBinding) -> bool {
         let claim = self.claim(pod, &binding.claim);
         binding.volume.is_none()
             && claim.is_some_and(|claim| claim.bound().is_none() && claim.selected_node.is_none())

@@ -8,7 +8,7 @@ use sched_core::{Candidates, FitScoring, NodeAffinityView, SpreadView};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::profiles::Profile;
+use crate::profile::Profile;
 
 const NOT_ACTED_ON: &str = "is not acted on; leave it out";
 
@@ -123,11 +123,11 @@ impl Args<'_> {
             return T::default();
         };
         let kind = format!("{}Args", self.name);
-        for (field, wanted) in [("apiVersion", SCHEDULER_VERSION), ("kind", kind.as_str())] {
-            if fields.remove(field).is_some_and(|given| given != wanted) {
+        for (field, expected) in [("apiVersion", SCHEDULER_VERSION), ("kind", kind.as_str())] {
+            if fields.remove(field).is_some_and(|value| value != expected) {
                 self.errors.push(FieldError::invalid(
                     &self.path.child(field),
-                    wanted,
+                    expected,
                     "has to match plugin args",
                 ));
             }
@@ -167,7 +167,7 @@ impl Args<'_> {
             let detail = "cannot be zero at the same time as minCandidateNodesAbsolute";
             self.invalid("minCandidateNodesPercentage", 0, detail);
         }
-        let size = |given: i64| usize::try_from(given).unwrap_or(0);
+        let size = |number: i64| usize::try_from(number).unwrap_or(0);
         profile.core.candidates =
             Candidates { percentage: size(percentage), absolute: size(absolute) };
     }
@@ -179,9 +179,11 @@ impl Args<'_> {
             ("filterTimeout", args.filter_timeout, 10),
             ("bindingTimeout", args.binding_timeout, 600),
         ];
-        for (field, given, default) in fields {
-            if let Some(given) = given.filter(|given| *given != GoDuration::from_secs(default)) {
-                self.invalid(field, given.to_string(), NOT_ACTED_ON);
+        for (field, timeout, default) in fields {
+            if let Some(timeout) =
+                timeout.filter(|timeout| *timeout != GoDuration::from_secs(default))
+            {
+                self.invalid(field, timeout.to_string(), NOT_ACTED_ON);
             }
         }
     }
@@ -204,8 +206,8 @@ impl Args<'_> {
         let args: NodeAffinityArgs = self.decode();
         let Some(added) = args.added_affinity else { return };
         let path = self.path.child("addedAffinity");
-        let given = api_config::without_nulls(self.args["addedAffinity"].clone());
-        api_rules::check_node_affinity(&given, &path, self.errors);
+        let affinity = api_config::without_nulls(self.args["addedAffinity"].clone());
+        api_rules::check_node_affinity(&affinity, &path, self.errors);
         profile.core.set_added_affinity(&added);
     }
 

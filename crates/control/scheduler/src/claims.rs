@@ -6,7 +6,7 @@ use client::{Error, Resource};
 use sched_core::{ClaimBinding, Pod, Progress};
 use serde_json::{Value, json};
 
-use crate::{profiles::Profile, work::Worker};
+use crate::{profile::Profile, work::Worker};
 
 /// The longest expected lag of an informer.
 const LAG: Duration = Duration::from_secs(5);
@@ -14,14 +14,21 @@ const LAG: Duration = Duration::from_secs(5);
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
+/// The claims of a Pod are not bound.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimsError {
     #[error("write {kind} \"{name}\": {source}")]
     Write { kind: &'static str, name: String, source: Error },
     #[error("volume \"{volume}\" already bound to a different claim")]
     Taken { volume: String },
-    #[error("binding volumes: {0}")]
-    Refused(String),
+    #[error("binding volumes: {reason}")]
+    Refused { reason: String },
+    #[error("binding volumes: the provisioner does not create a volume for this node")]
+    NodeRejected,
+    #[error("binding volumes: persistentvolumeclaim \"{claim}\" is gone")]
+    ClaimGone { claim: String },
+    #[error("binding volumes: the scheduler is stopping")]
+    Stopping,
     #[error("binding volumes: the claims were not bound within {} s", .0.as_secs())]
     Late(Duration),
 }
@@ -46,31 +53,29 @@ impl Worker {
         let mut updates = self.shared.updates.subscribe();
         let bound = async {
             // A missing selected node only counts after the informer has shown it or should have.
-            let mut seen = false;
+            let mut is_current = false;
             loop {
                 updates.mark_unchanged();
-                let (progress, given_back) = {
+                let (progress, is_node_rejected) = {
                     let core = self.shared.core();
-                    (core.binding(pod, claims), core.given_back(pod, claims))
+                    (core.volume_progress(pod, claims), core.is_node_rejected(pod, claims))
                 };
                 match progress {
                     Progress::Bound => return Ok(()),
-                    Progress::Refused(why) => return Err(ClaimsError::Refused(why)),
-                    Progress::Waiting if seen && given_back => {
-                        let why = "the provisioner does not create a volume for this node";
-                        return Err(ClaimsError::Refused(why.to_owned()));
+                    Progress::Refused(reason) => return Err(ClaimsError::Refused { reason }),
+                    Progress::Waiting if is_current && is_node_rejected => {
+                        return Err(ClaimsError::NodeRejected);
                     }
-                    Progress::Waiting => seen |= !given_back,
+                    Progress::Waiting => is_current |= !is_node_rejected,
                 }
                 // After this time the core knows the written state.
-                seen |= tokio::time::timeout(LAG, updates.changed()).await.is_err();
+                is_current |= tokio::time::timeout(LAG, updates.changed()).await.is_err();
             }
         };
         let limit = self.bind_timeout(pod);
         let late = Err(ClaimsError::Late(limit));
         let bound = async { tokio::time::timeout(limit, bound).await.unwrap_or(late) };
-        let stopping = || Err(ClaimsError::Refused("the scheduler is stopping".to_owned()));
-        self.tasks.shutdown().unless_stopping(bound).await.unwrap_or_else(stopping)
+        self.tasks.shutdown().unless_stopping(bound).await.unwrap_or(Err(ClaimsError::Stopping))
     }
 
     /// Returns the time limit for provisioning and binding a Pod's volumes, from its profile.
@@ -92,9 +97,9 @@ impl Worker {
         let resource = &Resource::PERSISTENT_VOLUMES;
         let mut volume: Value = self.client.get(resource, "", name).await.map_err(failed)?;
         let own = &volume["spec"]["claimRef"];
-        let kept = own["namespace"] == *pod.id.namespace && own["name"] == *binding.claim;
+        let is_reserved = own["namespace"] == *pod.id.namespace && own["name"] == *binding.claim;
         let same = own["uid"].as_str().is_none_or(|uid| uid.is_empty() || *uid == *binding.uid);
-        if !(own.is_null() || kept && same) {
+        if !(own.is_null() || is_reserved && same) {
             return Err(ClaimsError::Taken { volume: name.to_owned() });
         }
         if own["uid"] == *binding.uid {
@@ -128,7 +133,7 @@ impl Worker {
         let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
         let mut claim: Value = self.client.get(resource, namespace, name).await.map_err(failed)?;
         if claim["metadata"]["uid"] != *binding.uid {
-            return Err(ClaimsError::Refused(format!("persistentvolumeclaim \"{name}\" is gone")));
+            return Err(ClaimsError::ClaimGone { claim: name.to_owned() });
         }
         if claim["metadata"]["annotations"][SELECTED_NODE] == node {
             return Ok(());

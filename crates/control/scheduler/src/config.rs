@@ -1,3 +1,5 @@
+//! The configuration of the scheduler, from flags and a KubeSchedulerConfiguration.
+
 use std::{path::PathBuf, time::Duration};
 
 use api_config::{
@@ -8,7 +10,10 @@ use api_config::{
 use api_meta::{ErrorList, FieldError, GoDuration, Path, aggregate};
 use client::LeaderElectionConfig;
 
-use crate::profiles::{self, Profile};
+use crate::{
+    profile::Profile,
+    profile_config::{self, percentage},
+};
 
 /// The scheduler's configuration, from flags and file.
 #[derive(Clone, Debug)]
@@ -70,12 +75,13 @@ impl Config {
 pub enum ConfigError {
     #[error("reading the scheduler's configuration {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("decoding the scheduler's configuration {path}: {reason}")]
-    Decode { path: PathBuf, reason: String },
+    #[error("decoding the scheduler's configuration {path}: {source}")]
+    Decode { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
-        "the scheduler's configuration {path} cannot be acted on: {reason}; correct it, or leave it out"
+        "the scheduler's configuration {path} cannot be acted on: {}; correct it, or leave it out",
+        aggregate(errors)
     )]
-    Invalid { path: PathBuf, reason: String },
+    Invalid { path: PathBuf, errors: ErrorList },
     #[error(
         "the configuration {path} is a {found}, not a kubescheduler.config.k8s.io/v1 \
          KubeSchedulerConfiguration; write one, or leave --config out"
@@ -140,8 +146,8 @@ impl Args {
 fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-    let bad = |reason: String| ConfigError::Decode { path: path.clone(), reason };
-    let mut value = api_config::yaml::parse(&text).map_err(|error| bad(error.to_string()))?;
+    let undecodable = |source| ConfigError::Decode { path: path.clone(), source };
+    let mut value = api_config::yaml::parse(&text).map_err(|error| undecodable(error.into()))?;
     let (version, kind) = gvk(&value);
     if (version, kind) != (SCHEDULER_VERSION, "KubeSchedulerConfiguration") {
         return Err(ConfigError::Kind { path: path.clone(), found: format!("{version} {kind}") });
@@ -151,12 +157,12 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     }
     let file = decode::<KubeSchedulerConfiguration>("KubeSchedulerConfiguration", value)
         .and_then(|decoded| decoded.checked(Strictness::Refuse))
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(|error| undecodable(error.into()))?;
     let errors = apply(config, file.value);
     if errors.is_empty() {
         return Ok(());
     }
-    Err(ConfigError::Invalid { path: path.clone(), reason: aggregate(&errors) })
+    Err(ConfigError::Invalid { path: path.clone(), errors })
 }
 
 /// Removes the fields without effect from a file, and returns a warning for each one that is set.
@@ -183,7 +189,7 @@ fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
     config.kubeconfig = file.client_connection.kubeconfig;
     let parallelism = file.parallelism.unwrap_or(16);
     match usize::try_from(parallelism) {
-        Ok(given @ 1..=100_000) => config.parallel_writes = given * 4,
+        Ok(workers @ 1..=100_000) => config.parallel_writes = workers * 4,
         _ => errors.push(FieldError::invalid(
             &Path::new("parallelism"),
             parallelism,
@@ -191,18 +197,18 @@ fn apply(config: &mut Config, file: KubeSchedulerConfiguration) -> ErrorList {
         )),
     }
     backoff(config, file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds, &mut errors);
-    let share = profiles::percentage(
+    let share = percentage(
         file.percentage_of_nodes_to_score,
         &Path::new("percentageOfNodesToScore"),
         &mut errors,
     );
     // A file without profiles has the default profile.
-    let given = if file.profiles.is_empty() { vec![Default::default()] } else { file.profiles };
+    let profiles = if file.profiles.is_empty() { vec![Default::default()] } else { file.profiles };
     let mut all: Vec<Profile> = Vec::new();
-    for (i, given) in given.iter().enumerate() {
+    for (i, source) in profiles.iter().enumerate() {
         let path = Path::new("profiles").index(i);
-        let mut profile = profiles::compile(given, &path, &mut errors);
-        if given.percentage_of_nodes_to_score.is_none() {
+        let mut profile = profile_config::compile(source, &path, &mut errors);
+        if source.percentage_of_nodes_to_score.is_none() {
             profile.core.percentage_of_nodes_to_score = share;
         }
         let name = &profile.core.scheduler_name;
@@ -226,40 +232,40 @@ fn backoff(config: &mut Config, first: Option<i64>, most: Option<i64>, errors: &
         let detail = "must be greater than or equal to PodInitialBackoffSeconds";
         errors.push(FieldError::invalid(&path, most, detail));
     }
-    let seconds = |given: i64| Duration::from_secs(u64::try_from(given).unwrap_or(0));
+    let seconds = |number: i64| Duration::from_secs(u64::try_from(number).unwrap_or(0));
     (config.first_backoff, config.max_backoff) = (seconds(first), seconds(most));
 }
 
 /// Applies the lease settings of the file.
-fn lease(lease: &mut LeaderElectionConfig, given: &LeaderElection, errors: &mut ErrorList) {
+fn lease(lease: &mut LeaderElectionConfig, settings: &LeaderElection, errors: &mut ErrorList) {
     let path = Path::new("leaderElection");
-    if let Some(other) = given.resource_lock.as_deref().filter(|lock| *lock != "leases") {
+    if let Some(other) = settings.resource_lock.as_deref().filter(|lock| *lock != "leases") {
         let detail = "resourceLock value must be \"leases\"";
         errors.push(FieldError::invalid(&path.child("resourceLock"), other, detail));
     }
     let names = [
-        ("resourceName", &given.resource_name, &mut lease.name),
-        ("resourceNamespace", &given.resource_namespace, &mut lease.namespace),
+        ("resourceName", &settings.resource_name, &mut lease.name),
+        ("resourceNamespace", &settings.resource_namespace, &mut lease.namespace),
     ];
-    for (field, given, name) in names {
-        match given.as_deref() {
+    for (field, value, name) in names {
+        match value.as_deref() {
             None => {}
             Some("") => errors.push(FieldError::required(&path.child(field), "")),
-            Some(given) => given.clone_into(name),
+            Some(value) => value.clone_into(name),
         }
     }
     let times = [
-        ("leaseDuration", given.lease_duration, &mut lease.lease_duration),
-        ("renewDeadline", given.renew_deadline, &mut lease.renew_deadline),
-        ("retryPeriod", given.retry_period, &mut lease.retry_period),
+        ("leaseDuration", settings.lease_duration, &mut lease.lease_duration),
+        ("renewDeadline", settings.renew_deadline, &mut lease.renew_deadline),
+        ("retryPeriod", settings.retry_period, &mut lease.retry_period),
     ];
-    for (field, given, time) in times {
-        let Some(given) = given else { continue };
-        if given <= GoDuration::ZERO {
+    for (field, value, time) in times {
+        let Some(value) = value else { continue };
+        if value <= GoDuration::ZERO {
             let detail = "must be greater than zero";
-            errors.push(FieldError::invalid(&path.child(field), given.to_string(), detail));
+            errors.push(FieldError::invalid(&path.child(field), value.to_string(), detail));
         }
-        *time = given.to_std();
+        *time = value.to_std();
     }
     if lease.lease_duration <= lease.renew_deadline {
         let detail = "LeaseDuration must be greater than RenewDeadline";

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use crate::work::Worker;
 
 /// The time that drivers may take to make devices ready; upstream's default of `bindingTimeout`.
-const PATIENCE: Duration = Duration::from_secs(600);
+const BINDING_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of attempts to write a claim after conflicts.
 const TRIES: usize = 5;
 const CLAIMS: Resource = Resource::RESOURCE_CLAIMS;
 
+/// The devices of a Pod are not allocated or not ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DevicesError {
     #[error("{action} claim {claim}: {source}")]
@@ -24,8 +25,10 @@ pub(crate) enum DevicesError {
     Changed { claim: String, change: &'static str },
     #[error("encode the allocation of claim {claim}: {source}")]
     Encode { claim: String, source: serde_json::Error },
-    #[error("{0}")]
-    Refused(String),
+    #[error("{reason}")]
+    Refused { reason: String },
+    #[error("the scheduler is stopping")]
+    Stopping,
     #[error("device binding timeout: the devices were not ready within {} s", .0.as_secs())]
     Late(Duration),
 }
@@ -66,18 +69,18 @@ impl Worker {
         let ready = async {
             loop {
                 updates.mark_unchanged();
-                match self.shared.core().devices_ready(pod, devices) {
+                match self.shared.core().device_progress(pod, devices) {
                     Progress::Bound => return Ok(()),
-                    Progress::Refused(why) => return Err(DevicesError::Refused(why)),
+                    Progress::Refused(reason) => return Err(DevicesError::Refused { reason }),
                     Progress::Waiting => {}
                 }
                 if updates.changed().await.is_err() {
-                    return Err(DevicesError::Refused("the scheduler is stopping".to_owned()));
+                    return Err(DevicesError::Stopping);
                 }
             }
         };
-        let ready = async { tokio::time::timeout(PATIENCE, ready).await };
-        let stopping = || Ok(Err(DevicesError::Refused("the scheduler is stopping".to_owned())));
+        let ready = async { tokio::time::timeout(BINDING_TIMEOUT, ready).await };
+        let stopping = || Ok(Err(DevicesError::Stopping));
         let ready = self.tasks.shutdown().unless_stopping(ready).await.unwrap_or_else(stopping);
         if let Ok(ready) = ready {
             return ready;
@@ -86,7 +89,7 @@ impl Worker {
         for binding in devices {
             self.deallocate(pod, &binding.claim, &binding.uid).await;
         }
-        Err(DevicesError::Late(PATIENCE))
+        Err(DevicesError::Late(BINDING_TIMEOUT))
     }
 
     async fn bind_claim(&self, pod: &Pod, binding: &DeviceBinding) -> Result<Value, DevicesError> {
@@ -121,9 +124,9 @@ impl Worker {
             (None, true) if is_reserved(&claim, pod) => return Ok(claim),
             (None, true) => {}
             (Some(allocation), false) => {
-                let kept = claim.items("metadata.finalizers").iter().any(|f| f == CLAIM_FINALIZER);
-                if !kept {
-                    let mut finalizers = claim.items("metadata.finalizers").to_vec();
+                let finalizers = claim.items("metadata.finalizers");
+                if !finalizers.iter().any(|f| f == CLAIM_FINALIZER) {
+                    let mut finalizers = finalizers.to_vec();
                     finalizers.push(json!(CLAIM_FINALIZER));
                     claim.put(&["metadata", "finalizers"], json!(finalizers));
                     let updated = self.client.update(&CLAIMS, namespace, name, &claim).await;

@@ -1,46 +1,32 @@
-use std::sync::Arc;
+//! The informers that keep the core up to date.
+
+use std::{pin::Pin, sync::Arc};
 
 use api_meta::PartialObject;
 use client::{Change, Client, Informer, ListOptions, Resource};
-use sched_core::{
-    BudgetView, Core, CsiDriverView, CsiNodeView, DeviceClassView, Labels, Node,
-    PersistentVolumeView, Pod, ResourceClaimView, ResourceSliceView, SpreaderView,
-    StorageCapacityView, StorageClassView, VolumeClaimView,
-};
+use sched_core::{Core, Labels, Node, Pod, SpreaderView};
+use serde::de::DeserializeOwned;
 
-use crate::Shared;
+use crate::state::{Shared, StateSource};
 
-/// The informers that keep the core up to date.
-pub(crate) struct Feed {
-    pods: Source<Pod>,
-    nodes: Source<Node>,
-    namespaces: Source<PartialObject>,
-    spreaders: Vec<Source<SpreaderView>>,
-    claims: Source<VolumeClaimView>,
-    volumes: Source<PersistentVolumeView>,
-    classes: Source<StorageClassView>,
-    csi_nodes: Source<CsiNodeView>,
-    csi_drivers: Source<CsiDriverView>,
-    capacities: Source<StorageCapacityView>,
-    device_claims: Source<ResourceClaimView>,
-    device_classes: Source<DeviceClassView>,
-    slices: Source<ResourceSliceView>,
-    budgets: Source<BudgetView>,
+/// The informers that keep the core up to date, in the order in which their objects are added to a new core.
+pub(crate) struct Feed(Vec<Box<dyn Source>>);
+
+/// An informer that feeds the core.
+trait Source: StateSource {
+    /// Waits until the informer has its first list.
+    fn synced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// An informer, and the function that applies its changes to the core.
-struct Source<P> {
+/// The informer of one resource, and the function that applies its changes to the core.
+struct ResourceSource<P> {
     informer: Informer<P>,
     apply: Apply<P>,
 }
 
 type Apply<P> = fn(&mut Core, Change<'_, P>, u64);
 
-impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Source<P> {
-    async fn synced(&self) {
-        self.informer.synced().await;
-    }
-
+impl<P: DeserializeOwned + Send + Sync + 'static> StateSource for ResourceSource<P> {
     /// Adds all objects to a new core. A panic on one object does not prevent the others from being added.
     fn add_all(&self, core: &mut Core, now: u64) {
         for key in self.informer.keys() {
@@ -51,161 +37,157 @@ impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Source<P> {
     }
 }
 
+impl<P: DeserializeOwned + Send + Sync + 'static> Source for ResourceSource<P> {
+    fn synced(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.informer.synced())
+    }
+}
+
 /// Splits an informer's key into namespace and name.
 fn parts(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }
 
+impl StateSource for Feed {
+    fn add_all(&self, core: &mut Core, now: u64) {
+        self.0.iter().for_each(|source| source.add_all(core, now));
+    }
+}
+
 impl Feed {
     pub(crate) fn start(client: &Client, shared: &Arc<Shared>, tasks: &rt::Tasks) -> Arc<Self> {
-        let active = ListOptions::fields("status.phase!=Succeeded,status.phase!=Failed");
-        let pods = selected(client, Resource::PODS, active, shared, tasks, pod_changed);
-        let nodes = informer(
-            client,
-            Resource::NODES,
-            shared,
-            tasks,
-            |core, change: Change<'_, Node>, now| match change.new {
+        let starter = Starter { client, shared, tasks };
+        let mut sources = starter.cluster_sources();
+        sources.extend(starter.spreader_sources());
+        sources.extend(starter.volume_sources());
+        sources.extend(starter.device_sources());
+        sources.extend(starter.pod_sources());
+        let feed = Arc::new(Self(sources));
+        let source = Arc::downgrade(&feed);
+        shared.set_source(source);
+        feed
+    }
+
+    pub(crate) async fn synced(&self) {
+        for source in &self.0 {
+            source.synced().await;
+        }
+    }
+}
+
+/// Starts the informers.
+struct Starter<'a> {
+    client: &'a Client,
+    shared: &'a Arc<Shared>,
+    tasks: &'a rt::Tasks,
+}
+
+impl Starter<'_> {
+    /// Starts an informer that applies every change to the core.
+    fn source<P: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        resource: Resource,
+        apply: Apply<P>,
+    ) -> Box<dyn Source> {
+        self.source_of(resource, ListOptions::default(), apply)
+    }
+
+    fn source_of<P: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        resource: Resource,
+        options: ListOptions,
+        apply: Apply<P>,
+    ) -> Box<dyn Source> {
+        let shared = self.shared.clone();
+        let informer = Informer::start(self.client, resource, options, self.tasks, move |change| {
+            shared.update(|core, now| apply(core, change, now));
+        });
+        Box::new(ResourceSource { informer, apply })
+    }
+
+    fn cluster_sources(&self) -> Vec<Box<dyn Source>> {
+        vec![
+            self.source::<Node>(Resource::NODES, |core, change, now| match change.new {
                 Some(node) => core.set_node((**node).clone(), now),
                 None => core.remove_node(change.key),
-            },
-        );
-        let namespaces =
-            informer(client, Resource::NAMESPACES, shared, tasks, |core, change, _| {
+            }),
+            self.source::<PartialObject>(Resource::NAMESPACES, |core, change, _| {
                 let labels = |view: &Arc<PartialObject>| {
                     Labels::new(view.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
                 };
                 core.set_namespace(change.key, change.new.map(labels));
-            });
-        let claims = informer(
-            client,
-            Resource::PERSISTENT_VOLUME_CLAIMS,
-            shared,
-            tasks,
-            |core, change, now| {
-                let (namespace, name) = parts(change.key);
-                core.set_claim(&namespace.into(), name, change.new.map(|v| &**v), now);
-            },
-        );
-        let volumes =
-            informer(client, Resource::PERSISTENT_VOLUMES, shared, tasks, |core, change, now| {
-                core.set_volume(change.key, change.new.map(|v| &**v), now);
-            });
-        let classes =
-            informer(client, Resource::STORAGE_CLASSES, shared, tasks, |core, change, now| {
-                core.set_class(change.key, change.new.map(|v| &**v), now);
-            });
-        let csi_nodes =
-            informer(client, Resource::CSI_NODES, shared, tasks, |core, change, now| {
-                core.set_csi_node(change.key, change.new.map(|v| &**v), now);
-            });
-        let csi_drivers =
-            informer(client, Resource::CSI_DRIVERS, shared, tasks, |core, change, now| {
-                core.set_csi_driver(change.key, change.new.map(|v| &**v), now);
-            });
-        let capacities = informer(
-            client,
-            Resource::CSI_STORAGE_CAPACITIES,
-            shared,
-            tasks,
-            |core, change, now| {
-                let (namespace, name) = parts(change.key);
-                core.set_capacity(&namespace.into(), name, change.new.map(|v| &**v), now);
-            },
-        );
-        let device_claims =
-            informer(client, Resource::RESOURCE_CLAIMS, shared, tasks, |core, change, now| {
-                let (namespace, name) = parts(change.key);
-                core.set_device_claim(&namespace.into(), name, change.new.map(|v| &**v), now);
-            });
-        let device_classes =
-            informer(client, Resource::DEVICE_CLASSES, shared, tasks, |core, change, now| {
-                core.set_device_class(change.key, change.new.map(|v| &**v), now);
-            });
-        let slices =
-            informer(client, Resource::RESOURCE_SLICES, shared, tasks, |core, change, now| {
-                core.set_slice(change.key, change.new.map(|v| &**v), now);
-            });
-        let budgets =
-            informer(client, Resource::POD_DISRUPTION_BUDGETS, shared, tasks, |core, change, _| {
-                let (namespace, name) = parts(change.key);
-                core.set_budget(namespace, name, change.new.map(|v| &**v));
-            });
-        let spreaders = vec![
-            informer(client, Resource::SERVICES, shared, tasks, |core, change, _| {
+            }),
+        ]
+    }
+
+    /// Starts the informers of the kinds that group Pods for default spreading.
+    fn spreader_sources(&self) -> Vec<Box<dyn Source>> {
+        vec![
+            self.source(Resource::SERVICES, |core, change, _| {
                 set_spreader(core, "Service", change);
             }),
-            informer(client, Resource::REPLICA_SETS, shared, tasks, |core, change, _| {
+            self.source(Resource::REPLICA_SETS, |core, change, _| {
                 set_spreader(core, "ReplicaSet", change);
             }),
-            informer(client, Resource::STATEFUL_SETS, shared, tasks, |core, change, _| {
+            self.source(Resource::STATEFUL_SETS, |core, change, _| {
                 set_spreader(core, "StatefulSet", change);
             }),
-            informer(
-                client,
-                Resource::REPLICATION_CONTROLLERS,
-                shared,
-                tasks,
-                |core, change, _| {
-                    set_spreader(core, "ReplicationController", change);
-                },
-            ),
-        ];
-        let feed = Arc::new(Self {
-            pods,
-            nodes,
-            namespaces,
-            spreaders,
-            claims,
-            volumes,
-            classes,
-            csi_nodes,
-            csi_drivers,
-            capacities,
-            device_claims,
-            device_classes,
-            slices,
-            budgets,
-        });
-        let _ = shared.feed.set(Arc::downgrade(&feed));
-        feed
+            self.source(Resource::REPLICATION_CONTROLLERS, |core, change, _| {
+                set_spreader(core, "ReplicationController", change);
+            }),
+        ]
     }
 
-    /// Adds all objects of all informers to a new core.
-    pub(crate) fn add_all(&self, core: &mut Core, now: u64) {
-        self.nodes.add_all(core, now);
-        self.namespaces.add_all(core, now);
-        self.spreaders.iter().for_each(|spreader| spreader.add_all(core, now));
-        self.claims.add_all(core, now);
-        self.volumes.add_all(core, now);
-        self.classes.add_all(core, now);
-        self.csi_nodes.add_all(core, now);
-        self.csi_drivers.add_all(core, now);
-        self.capacities.add_all(core, now);
-        self.device_claims.add_all(core, now);
-        self.device_classes.add_all(core, now);
-        self.slices.add_all(core, now);
-        self.budgets.add_all(core, now);
-        self.pods.add_all(core, now);
+    fn volume_sources(&self) -> Vec<Box<dyn Source>> {
+        vec![
+            self.source(Resource::PERSISTENT_VOLUME_CLAIMS, |core, change, now| {
+                let (namespace, name) = parts(change.key);
+                core.set_claim(&namespace.into(), name, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::PERSISTENT_VOLUMES, |core, change, now| {
+                core.set_volume(change.key, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::STORAGE_CLASSES, |core, change, now| {
+                core.set_class(change.key, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::CSI_NODES, |core, change, now| {
+                core.set_csi_node(change.key, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::CSI_DRIVERS, |core, change, now| {
+                core.set_csi_driver(change.key, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::CSI_STORAGE_CAPACITIES, |core, change, now| {
+                let (namespace, name) = parts(change.key);
+                core.set_capacity(&namespace.into(), name, change.new.map(|v| &**v), now);
+            }),
+        ]
     }
 
-    pub(crate) async fn synced(&self) {
-        self.nodes.synced().await;
-        self.namespaces.synced().await;
-        for informer in &self.spreaders {
-            informer.synced().await;
-        }
-        self.claims.synced().await;
-        self.volumes.synced().await;
-        self.classes.synced().await;
-        self.csi_nodes.synced().await;
-        self.csi_drivers.synced().await;
-        self.capacities.synced().await;
-        self.device_claims.synced().await;
-        self.device_classes.synced().await;
-        self.slices.synced().await;
-        self.budgets.synced().await;
-        self.pods.synced().await;
+    fn device_sources(&self) -> Vec<Box<dyn Source>> {
+        vec![
+            self.source(Resource::RESOURCE_CLAIMS, |core, change, now| {
+                let (namespace, name) = parts(change.key);
+                core.set_device_claim(&namespace.into(), name, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::DEVICE_CLASSES, |core, change, now| {
+                core.set_device_class(change.key, change.new.map(|v| &**v), now);
+            }),
+            self.source(Resource::RESOURCE_SLICES, |core, change, now| {
+                core.set_slice(change.key, change.new.map(|v| &**v), now);
+            }),
+        ]
+    }
+
+    /// Starts the informers of Pods and of the budgets that limit their evictions.
+    fn pod_sources(&self) -> Vec<Box<dyn Source>> {
+        let active = ListOptions::fields("status.phase!=Succeeded,status.phase!=Failed");
+        vec![
+            self.source(Resource::POD_DISRUPTION_BUDGETS, |core, change, _| {
+                let (namespace, name) = parts(change.key);
+                core.set_budget(namespace, name, change.new.map(|v| &**v));
+            }),
+            self.source_of(Resource::PODS, active, pod_changed),
+        ]
     }
 }
 
@@ -224,30 +206,4 @@ fn pod_changed(core: &mut Core, change: Change<'_, Pod>, now: u64) {
     if let Some(new) = change.new {
         core.set_pod(new.clone(), now);
     }
-}
-
-/// Starts an informer that applies every change to the core.
-fn informer<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
-    client: &Client,
-    resource: Resource,
-    shared: &Arc<Shared>,
-    tasks: &rt::Tasks,
-    apply: Apply<P>,
-) -> Source<P> {
-    selected(client, resource, ListOptions::default(), shared, tasks, apply)
-}
-
-fn selected<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
-    client: &Client,
-    resource: Resource,
-    options: ListOptions,
-    shared: &Arc<Shared>,
-    tasks: &rt::Tasks,
-    apply: Apply<P>,
-) -> Source<P> {
-    let shared = shared.clone();
-    let informer = Informer::start(client, resource, options, tasks, move |change| {
-        shared.update(|core, now| apply(core, change, now));
-    });
-    Source { informer, apply }
 }

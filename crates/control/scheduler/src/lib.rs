@@ -13,71 +13,20 @@ mod claims;
 mod config;
 mod devices;
 mod feed;
-mod profiles;
+mod profile;
+mod profile_config;
+mod state;
 mod work;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::Arc;
 
 use client::{Client, LeaderElection, LeaderElectionConfig};
 use events::EventRecorder;
 use sched_core::Core;
-use tokio::{
-    sync::{Notify, Semaphore, watch},
-    time::Instant,
-};
+use tokio::sync::Semaphore;
 
 pub use config::{Args, Config, ConfigError};
-pub use profiles::Profile;
-
-/// The core and the state that its users share.
-pub(crate) struct Shared {
-    core: Mutex<Core>,
-    /// Notified when the core may have a decision.
-    changed: Notify,
-    /// The number of changes applied to the core, for tasks that wait for one.
-    updates: watch::Sender<u64>,
-    start: Instant,
-    // The source of state for a core that replaces one after a panic.
-    feed: OnceLock<Weak<feed::Feed>>,
-}
-
-impl Shared {
-    fn new(core: Core) -> Arc<Self> {
-        Arc::new(Self {
-            core: Mutex::new(core),
-            changed: Notify::new(),
-            updates: watch::Sender::new(0),
-            start: Instant::now(),
-            feed: OnceLock::new(),
-        })
-    }
-
-    /// Locks the core. After a panic under the lock its state is unreliable, so it is rebuilt from the informers.
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(|poisoned| {
-            let mut core = poisoned.into_inner();
-            if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
-                tracing::warn!("rebuilding the scheduler's state after a panic");
-                *core = core.afresh(self.now());
-                feed.add_all(&mut core, self.now());
-                self.core.clear_poison();
-            }
-            core
-        })
-    }
-
-    /// The core's clock, in milliseconds.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
-    }
-
-    /// Applies a change to the core, then wakes the scheduling loop.
-    fn update(&self, change: impl FnOnce(&mut Core, u64)) {
-        change(&mut self.core(), self.now());
-        self.changed.notify_one();
-        self.updates.send_modify(|count| *count = count.wrapping_add(1));
-    }
-}
+pub use profile::Profile;
 
 /// Runs the scheduler until shutdown. A lost lease is the error: another instance schedules now, and the process must
 /// exit with a failure, as upstream's does. With leader election, the configuration's `identity` must be unique to this
@@ -99,7 +48,7 @@ async fn run_deciding(
         max_backoff_ms: config.max_backoff.as_millis() as u64,
         seed: config.seed,
     };
-    let shared = Shared::new(Core::new(core_config));
+    let shared = state::Shared::new(Core::new(core_config));
     let name = config.profiles.first().map_or("default-scheduler", |p| &p.core.scheduler_name);
     let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);

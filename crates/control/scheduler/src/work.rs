@@ -1,3 +1,5 @@
+//! The scheduling loop: takes decisions from the core and carries them out.
+
 use api_meta::Tree as _;
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +9,7 @@ use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{Shared, profiles::Profile};
+use crate::{profile::Profile, state::Shared};
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
@@ -84,23 +86,23 @@ impl Worker {
             Decision::Bind { pod, node, evaluated, feasible, claims, devices } => {
                 tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
                 if let Err(error) = self.bind_claims(&pod, &node, &claims).await {
-                    return self.unprepared(&pod, "VolumeBinding", &error);
+                    return self.report_prebind_failure(&pod, "VolumeBinding", &error);
                 }
                 if let Err(error) = self.bind_devices(&pod, &devices).await {
                     self.release(&pod, &devices).await;
-                    return self.unprepared(&pod, "DynamicResources", &error);
+                    return self.report_prebind_failure(&pod, "DynamicResources", &error);
                 }
                 if !self.bind(&pod, &node).await {
                     self.release(&pod, &devices).await;
                     self.shared.update(|core, now| core.bind_failed(&pod.id, now));
                 }
             }
-            Decision::Unschedulable(failure) => self.refuse(failure).await,
+            Decision::Unschedulable(failure) => self.report_failure(failure).await,
         }
     }
 
     /// Reports a failed PreBind step of a Pod.
-    fn unprepared(&self, pod: &Pod, plugin: &str, error: &dyn std::error::Error) {
+    fn report_prebind_failure(&self, pod: &Pod, plugin: &str, error: &dyn std::error::Error) {
         tracing::warn!(pod = %pod.id, plugin, %error, "PreBind failed; the Pod is retried");
         let message = format!("running PreBind plugin {plugin:?}: {error}");
         self.events.warning(object(pod), "FailedScheduling", message);
@@ -145,12 +147,12 @@ impl Worker {
         bound.is_ok()
     }
 
-    async fn refuse(&self, failure: Failure) {
+    async fn report_failure(&self, failure: Failure) {
         let Failure { pod, message, nominated, deallocate } = failure;
         tracing::debug!(pod = %pod.id, message, "no node");
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
         let mut status = json!({});
-        if pod.refused.as_deref() != Some(message.as_str()) {
+        if pod.unschedulable_message.as_deref() != Some(message.as_str()) {
             status.put(
                 &["conditions"],
                 json!([{

@@ -35,10 +35,10 @@ pub(super) enum Step {
         attachment: Attachment,
         safely: bool,
     },
-    /// The node still uses the volume; check again after `again`.
+    /// The node still uses the volume; check again after `retry_after`.
     Wait {
         node: String,
-        again: Duration,
+        retry_after: Duration,
     },
     /// Another node has the volume, which only one node may use.
     Refuse {
@@ -46,10 +46,10 @@ pub(super) enum Step {
     },
 }
 
-/// Plans the steps for one volume, detaching first. `wanted` holds the Pods that use the volume, by node.
+/// Plans the steps for one volume, detaching first. `desired` holds the Pods that use the volume, by node.
 pub(super) fn plan<P>(
     many_nodes: bool,
-    wanted: &BTreeMap<String, P>,
+    desired: &BTreeMap<String, P>,
     attachments: &[Attachment],
     state: impl Fn(&str) -> NodeState,
     force: bool,
@@ -57,20 +57,20 @@ pub(super) fn plan<P>(
     let mut steps = Vec::new();
     for attachment in attachments {
         let node = &attachment.node;
-        if wanted.contains_key(node) || attachment.terminating {
+        if desired.contains_key(node) || attachment.terminating {
             continue;
         }
         let now = state(node);
         let forced = force && !now.healthy && now.waited >= FORCE;
         steps.push(if now.in_use && !forced && !now.out_of_service {
-            Step::Wait { node: node.clone(), again: FORCE.saturating_sub(now.waited) }
+            Step::Wait { node: node.clone(), retry_after: FORCE.saturating_sub(now.waited) }
         } else {
             let safely = !forced && !now.out_of_service;
             Step::Detach { attachment: attachment.clone(), safely }
         });
     }
     let mut taken = !attachments.is_empty();
-    for node in wanted.keys() {
+    for node in desired.keys() {
         if attachments.iter().any(|known| known.node == *node) {
             continue;
         }
@@ -141,9 +141,15 @@ mod tests {
         for (in_use, healthy, out_of_service, waited, expected) in [
             (false, true, false, Duration::ZERO, detach("a", true)),
             (false, false, false, Duration::ZERO, detach("a", true)),
-            (true, true, false, half, Step::Wait { node: "a".to_owned(), again: half }),
-            (true, false, false, half, Step::Wait { node: "a".to_owned(), again: half }),
-            (true, true, false, FORCE, Step::Wait { node: "a".to_owned(), again: Duration::ZERO }),
+            (true, true, false, half, Step::Wait { node: "a".to_owned(), retry_after: half }),
+            (true, false, false, half, Step::Wait { node: "a".to_owned(), retry_after: half }),
+            (
+                true,
+                true,
+                false,
+                FORCE,
+                Step::Wait { node: "a".to_owned(), retry_after: Duration::ZERO },
+            ),
             (true, false, false, FORCE, detach("a", false)),
             (true, true, true, Duration::ZERO, detach("a", false)),
         ] {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     object::{Metric, NamedMetric, ResourceMetric},
-    replicas::{self, PodTarget, Proposal, Samples, ScaledPod, Terms},
-    sources,
+    replicas::{self, PodTarget, Proposal, ReplicaError, ScaledPod, Terms},
+    sources::{self, SourceError},
 };
 
 /// The Pods of a target, and the label selector as text for metric queries.
@@ -24,48 +24,94 @@ pub(super) struct MetricQuery<'a> {
     /// The target's `spec.replicas`.
     pub(super) current: i32,
     /// The target's `status.replicas`.
-    pub(super) there: i32,
+    pub(super) observed: i32,
     pub(super) terms: Terms,
 }
 
+/// An evaluated metric.
+pub(super) struct MetricResult {
+    pub(super) proposal: Proposal,
+    /// The description for conditions and Events.
+    pub(super) description: String,
+    /// The entry of the autoscaler's status.
+    pub(super) status: Value,
+}
+
+/// A metric that proposes no size.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MetricError {
+    #[error("failed to get {metric} resource metric value: {source}")]
+    Resource { metric: String, source: ValueError },
+    #[error("failed to get {container} container metric value: {source}")]
+    ContainerResource { container: String, source: ValueError },
+    #[error("failed to get pods metric value: {0}")]
+    Pods(#[source] ValueError),
+    #[error("failed to get object metric value: {0}")]
+    Object(#[source] ValueError),
+    #[error("failed to get {metric} external metric value: {source}")]
+    External { metric: String, source: ValueError },
+    #[error("unknown metric source type {0:?}")]
+    UnknownType(String),
+}
+
+impl MetricError {
+    /// Returns the reason of the condition and of the Event.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Resource { .. } => "FailedGetResourceMetric",
+            Self::ContainerResource { .. } => "FailedGetContainerResourceMetric",
+            Self::Pods(_) => "FailedGetPodsMetric",
+            Self::Object(_) => "FailedGetObjectMetric",
+            Self::External { .. } => "FailedGetExternalMetric",
+            Self::UnknownType(_) => "InvalidMetricSourceType",
+        }
+    }
+}
+
+/// A metric value that cannot be read or compared with a target.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValueError {
+    #[error("failed to get {resource} {figure}: {source}")]
+    Resource { resource: String, figure: &'static str, source: Box<ValueError> },
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Replicas(#[from] ReplicaError),
+    #[error("invalid {kind} metric source: {problem}")]
+    Target { kind: &'static str, problem: &'static str },
+}
+
+const NO_UTILIZATION: &str =
+    "neither an average utilization target nor an average value (usage) target was set";
+const NO_VALUE: &str = "neither a value target nor an average value target was set";
+
 impl MetricQuery<'_> {
-    /// Evaluates one metric: its proposal, its description and its status entry. The error is a reason and a message.
-    pub(super) async fn propose(
-        &self,
-        metric: &Metric,
-    ) -> Result<(Proposal, String, Value), (&'static str, String)> {
+    /// Evaluates one metric.
+    pub(super) async fn propose(&self, metric: &Metric) -> Result<MetricResult, MetricError> {
         let kind = metric.r#type.as_str();
         match (kind, metric) {
             ("Resource", Metric { resource: Some(source), .. }) => {
-                self.by_resource(kind, source).await.map_err(|e| {
-                    let what = format!("failed to get {} resource metric value", source.name);
-                    ("FailedGetResourceMetric", format!("{what}: {e}"))
-                })
+                let result = self.by_resource(kind, source).await;
+                let metric = source.name.clone();
+                result.map_err(|source| MetricError::Resource { metric, source })
             }
             ("ContainerResource", Metric { container_resource: Some(source), .. }) => {
-                self.by_resource(kind, source).await.map_err(|e| {
-                    let what = format!("failed to get {} container metric value", source.container);
-                    ("FailedGetContainerResourceMetric", format!("{what}: {e}"))
-                })
+                let result = self.by_resource(kind, source).await;
+                let container = source.container.clone();
+                result.map_err(|source| MetricError::ContainerResource { container, source })
             }
             ("Pods", Metric { pods: Some(source), .. }) => {
-                self.by_pods(source).await.map_err(|e| {
-                    ("FailedGetPodsMetric", format!("failed to get pods metric value: {e}"))
-                })
+                self.by_pods(source).await.map_err(MetricError::Pods)
             }
             ("Object", Metric { object: Some(source), .. }) => {
-                self.by_object(source).await.map_err(|e| {
-                    ("FailedGetObjectMetric", format!("failed to get object metric value: {e}"))
-                })
+                self.by_object(source).await.map_err(MetricError::Object)
             }
             ("External", Metric { external: Some(source), .. }) => {
-                self.by_external(source).await.map_err(|e| {
-                    let what =
-                        format!("failed to get {} external metric value", source.metric.name);
-                    ("FailedGetExternalMetric", format!("{what}: {e}"))
-                })
+                let result = self.by_external(source).await;
+                let metric = source.metric.name.clone();
+                result.map_err(|source| MetricError::External { metric, source })
             }
-            _ => Err(("InvalidMetricSourceType", format!("unknown metric source type {kind:?}"))),
+            _ => Err(MetricError::UnknownType(kind.to_owned())),
         }
     }
 
@@ -73,34 +119,33 @@ impl MetricQuery<'_> {
         &self,
         kind: &str,
         source: &ResourceMetric,
-    ) -> Result<(Proposal, String, Value), String> {
+    ) -> Result<MetricResult, ValueError> {
         let (name, container, target) = (&source.name, &source.container, &source.target);
-        let (target, failed, words) =
+        let (target, figure, description) =
             match (&target.average_value, target.average_utilization) {
                 (Some(value), _) => {
                     (PodTarget::Average(value.milli_value()), "usage", format!("{name} resource"))
                 }
                 (None, Some(percent)) => {
                     let of = if kind == "Resource" { "" } else { " container" };
-                    let words = format!("{name}{of} resource utilization (percentage of request)");
-                    (PodTarget::Utilization { percent, container }, "utilization", words)
+                    let text = format!("{name}{of} resource utilization (percentage of request)");
+                    (PodTarget::Utilization { percent, container }, "utilization", text)
                 }
-                (None, None) => return Err(
-                    "invalid resource metric source: neither an average utilization target nor an \
-                                        average value (usage) target was set"
-                        .into(),
-                ),
+                (None, None) => {
+                    return Err(ValueError::Target { kind: "resource", problem: NO_UTILIZATION });
+                }
             };
-        let namespace = self.namespace;
-        let failed = |error: String| format!("failed to get {name} {failed}: {error}");
-        let samples =
-            sources::resource(self.client, name, container, namespace, &self.selected.text).await;
-        let samples: Samples = samples.map_err(failed)?;
-        let current = self.current;
-        let terms = self.terms;
-        let proposal =
-            replicas::by_pods(&self.selected.pods, samples, name, &target, current, &terms)
-                .map_err(failed)?;
+        let failed = |source: ValueError| ValueError::Resource {
+            resource: name.clone(),
+            figure,
+            source: source.into(),
+        };
+        let (namespace, selector) = (self.namespace, &self.selected.text);
+        let samples = sources::resource(self.client, name, container, namespace, selector).await;
+        let samples = samples.map_err(|error| failed(error.into()))?;
+        let pods = &self.selected.pods;
+        let proposal = replicas::by_pods(pods, samples, name, &target, self.current, &self.terms)
+            .map_err(|error| failed(error.into()))?;
         let mut status =
             json!({"name": name, "current": {"averageValue": amount(name, proposal.value)}});
         if let Some(utilization) = proposal.utilization {
@@ -110,13 +155,15 @@ impl MetricQuery<'_> {
         if !container.is_empty() {
             status.put("container", json!(container));
         }
-        Ok((proposal, words, json!({"type": kind, field: status})))
+        let status = json!({"type": kind, field: status});
+        Ok(MetricResult { proposal, description, status })
     }
 
-    async fn by_pods(&self, source: &NamedMetric) -> Result<(Proposal, String, Value), String> {
+    async fn by_pods(&self, source: &NamedMetric) -> Result<MetricResult, ValueError> {
         let (client, metric) = (self.client, &source.metric);
         let Some(target) = &source.target.average_value else {
-            return Err("invalid pods metric source: no average value target was set".into());
+            let problem = "no average value target was set";
+            return Err(ValueError::Target { kind: "pods", problem });
         };
         let namespace = self.namespace;
         let samples = sources::pods(client, metric, namespace, &self.selected.text).await?;
@@ -126,49 +173,52 @@ impl MetricQuery<'_> {
             replicas::by_pods(&self.selected.pods, samples, "", &target, current, &terms)?;
         let current = json!({"averageValue": amount("", proposal.value)});
         let status = json!({"type": "Pods", "pods": {"metric": metric, "current": current}});
-        Ok((proposal, format!("pods metric {}", metric.name), status))
+        let description = format!("pods metric {}", metric.name);
+        Ok(MetricResult { proposal, description, status })
     }
 
-    async fn by_object(&self, source: &NamedMetric) -> Result<(Proposal, String, Value), String> {
+    async fn by_object(&self, source: &NamedMetric) -> Result<MetricResult, ValueError> {
         let (metric, object) = (&source.metric, &source.described_object);
         let namespace = self.namespace;
         let value = sources::object(self.client, metric, namespace, object).await?;
-        let (proposal, current) = self.propose_for_value(source, value).ok_or_else(|| {
-            "invalid object metric source: neither a value target nor an average value target was set".to_owned()
-        })?;
+        let (proposal, current) = self.propose_for_value("object", source, value)?;
         let status = json!({"metric": metric, "describedObject": object, "current": current});
-        let words = format!("{} metric {}", object.kind, metric.name);
-        Ok((proposal?, words, json!({"type": "Object", "object": status})))
+        let status = json!({"type": "Object", "object": status});
+        let description = format!("{} metric {}", object.kind, metric.name);
+        Ok(MetricResult { proposal, description, status })
     }
 
-    async fn by_external(&self, source: &NamedMetric) -> Result<(Proposal, String, Value), String> {
+    async fn by_external(&self, source: &NamedMetric) -> Result<MetricResult, ValueError> {
         let metric = &source.metric;
         let namespace = self.namespace;
         let value = sources::external(self.client, metric, namespace).await?;
-        let (proposal, current) = self.propose_for_value(source, value).ok_or_else(|| {
-            "invalid external metric source: neither a value target nor an average value target was set".to_owned()
-        })?;
+        let (proposal, current) = self.propose_for_value("external", source, value)?;
         let status =
             json!({"type": "External", "external": {"metric": metric, "current": current}});
-        Ok((proposal?, format!("external metric {}", metric.name), status))
+        let description = format!("external metric {}", metric.name);
+        Ok(MetricResult { proposal, description, status })
     }
 
-    /// Proposes a size from a value that is compared as a whole or per replica; `None` if the target has neither form.
+    /// Proposes a size from a value that is compared as a whole or per replica. Returns the current value, too, for the
+    /// status. `kind` names the source in errors.
     fn propose_for_value(
         &self,
+        kind: &'static str,
         source: &NamedMetric,
         value: i64,
-    ) -> Option<(Result<Proposal, String>, Value)> {
+    ) -> Result<(Proposal, Value), ValueError> {
         let tolerance = self.terms.tolerance;
         if let Some(share) = &source.target.average_value {
-            let there = self.there;
-            let proposal = replicas::by_share(value, share.milli_value(), there, tolerance);
-            return Some((Ok(proposal), json!({"averageValue": amount("", proposal.value)})));
+            let share = share.milli_value();
+            let proposal = replicas::by_share(value, share, self.observed, tolerance);
+            return Ok((proposal, json!({"averageValue": amount("", proposal.value)})));
         }
-        let target = source.target.value.as_ref()?.milli_value();
-        let current = self.current;
-        let proposal = replicas::by_value(&self.selected.pods, value, target, current, tolerance);
-        Some((proposal, json!({"value": amount("", value)})))
+        let Some(target) = &source.target.value else {
+            return Err(ValueError::Target { kind, problem: NO_VALUE });
+        };
+        let (pods, target) = (&self.selected.pods, target.milli_value());
+        let proposal = replicas::by_value(pods, value, target, self.current, tolerance)?;
+        Ok((proposal, json!({"value": amount("", value)})))
     }
 }
 

@@ -112,7 +112,22 @@ pub(super) enum PodTarget<'a> {
     Average(i64),
 }
 
-const NO_PODS: &str = "no pods returned by selector while calculating replica count";
+/// The reason for which no size can be computed.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(super) enum ReplicaError {
+    #[error("no pods returned by selector while calculating replica count")]
+    NoPods,
+    #[error("unable to calculate ready pods: {}", Self::NoPods)]
+    NoReadyPods,
+    #[error("did not receive metrics for targeted pods (pods might be unready)")]
+    NoSamples,
+    #[error("no metrics returned matched known pods")]
+    NoMatchingSamples,
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    NoRequest { resource: String, container: String, pod: String },
+    #[error("container {container} not found in Pod {pod}")]
+    NoContainer { container: String, pod: String },
+}
 
 /// Computes the size from a metric of each Pod. `resource` is empty for a metric that is not a resource.
 pub(super) fn by_pods(
@@ -122,17 +137,17 @@ pub(super) fn by_pods(
     target: &PodTarget<'_>,
     current: i32,
     terms: &Terms,
-) -> Result<Proposal, String> {
+) -> Result<Proposal, ReplicaError> {
     if pods.is_empty() {
-        return Err(NO_PODS.into());
+        return Err(ReplicaError::NoPods);
     }
     let groups = Groups::of(pods, &samples, resource, terms);
     samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
     if samples.is_empty() {
-        return Err("did not receive metrics for targeted pods (pods might be unready)".into());
+        return Err(ReplicaError::NoSamples);
     }
     let measure = Measure::new(pods, resource, target)?;
-    let (ratio, value, utilization) = measure.ratio(&samples)?;
+    let Usage { ratio, mean: value, utilization } = measure.compare(&samples)?;
     let proposal = |replicas| Proposal { replicas, value, utilization };
     let unready_matter = !groups.unready.is_empty() && ratio > 1.0;
     if !unready_matter && groups.missing.is_empty() {
@@ -154,11 +169,12 @@ pub(super) fn by_pods(
     if unready_matter {
         samples.extend(groups.unready.iter().map(|name| assume(name, 0)));
     }
-    let (again, ..) = measure.ratio(&samples)?;
-    let turned = (ratio < 1.0 && again > 1.0) || (ratio > 1.0 && again < 1.0);
-    let replicas = count(again * samples.len() as f64);
-    let backwards = (again < 1.0 && replicas > current) || (again > 1.0 && replicas < current);
-    let stay = terms.tolerance.holds(again) || turned || backwards;
+    let new_ratio = measure.compare(&samples)?.ratio;
+    let turned = (ratio < 1.0 && new_ratio > 1.0) || (ratio > 1.0 && new_ratio < 1.0);
+    let replicas = count(new_ratio * samples.len() as f64);
+    let backwards =
+        (new_ratio < 1.0 && replicas > current) || (new_ratio > 1.0 && replicas < current);
+    let stay = terms.tolerance.holds(new_ratio) || turned || backwards;
     Ok(proposal(if stay { current } else { replicas }))
 }
 
@@ -169,16 +185,16 @@ pub(super) fn by_value(
     target: i64,
     current: i32,
     tolerance: Tolerance,
-) -> Result<Proposal, String> {
+) -> Result<Proposal, ReplicaError> {
     let ratio = value as f64 / target as f64;
     let replicas = if current == 0 {
         count(ratio)
     } else if tolerance.holds(ratio) {
         current
     } else if pods.is_empty() {
-        return Err(format!("unable to calculate ready pods: {NO_PODS}"));
+        return Err(ReplicaError::NoReadyPods);
     } else {
-        let ready = pods.iter().filter(|p| p.status.phase == "Running" && p.ready()).count();
+        let ready = pods.iter().filter(|p| p.status.phase == "Running" && p.is_ready()).count();
         count(ratio * ready as f64)
     };
     Ok(Proposal { replicas, value, utilization: None })
@@ -188,8 +204,8 @@ pub(super) fn by_value(
 pub(super) fn by_share(value: i64, share: i64, replicas: i32, tolerance: Tolerance) -> Proposal {
     let each = |replicas: i32| value as f64 / f64::from(replicas);
     let holds = tolerance.holds(each(replicas) / share as f64);
-    let wanted = if holds { replicas } else { count(value as f64 / share as f64) };
-    Proposal { replicas: wanted, value: each(replicas).ceil() as i64, utilization: None }
+    let desired = if holds { replicas } else { count(value as f64 / share as f64) };
+    Proposal { replicas: desired, value: each(replicas).ceil() as i64, utilization: None }
 }
 
 /// Rounds up and clamps to the range of a replica count.
@@ -235,7 +251,7 @@ impl ScaledPod {
         &self.metadata.labels
     }
 
-    fn ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         crate::views::is_true(&self.status.conditions, "Ready")
     }
 
@@ -253,7 +269,7 @@ impl ScaledPod {
     }
 
     /// Returns the request of the Pod, or of one of its containers. Pod-level requests take precedence.
-    fn request(&self, resource: &str, container: &str) -> Result<i64, String> {
+    fn request(&self, resource: &str, container: &str) -> Result<i64, ReplicaError> {
         let whole = self.spec.resources.as_ref().filter(|r| !r.requests.is_empty());
         if let Some(request) =
             whole.and_then(|r| r.requests.get(resource)).filter(|_| container.is_empty())
@@ -268,15 +284,29 @@ impl ScaledPod {
                 continue;
             }
             let Some(request) = one.resources.requests.get(resource) else {
-                let (container, pod) = (&one.name, &self.metadata.name);
-                return Err(format!(
-                    "missing request for {resource} in container {container} of Pod {pod}"
-                ));
+                return Err(ReplicaError::NoRequest {
+                    resource: resource.to_owned(),
+                    container: one.name.clone(),
+                    pod: self.metadata.name.clone(),
+                });
             };
             sum = Some(sum.unwrap_or(0_i64).saturating_add(request.milli_value()));
         }
-        sum.ok_or_else(|| format!("container {container} not found in Pod {}", self.metadata.name))
+        sum.ok_or_else(|| ReplicaError::NoContainer {
+            container: container.to_owned(),
+            pod: self.metadata.name.clone(),
+        })
     }
+}
+
+/// The usage in comparison with the target.
+struct Usage {
+    /// The ratio of usage to target.
+    ratio: f64,
+    /// The mean of the samples.
+    mean: i64,
+    /// The usage in percent of the requests, if that is the target.
+    utilization: Option<i32>,
 }
 
 /// The value that samples are compared with.
@@ -286,7 +316,11 @@ enum Measure {
 }
 
 impl Measure {
-    fn new(pods: &[ScaledPod], resource: &str, target: &PodTarget<'_>) -> Result<Self, String> {
+    fn new(
+        pods: &[ScaledPod],
+        resource: &str,
+        target: &PodTarget<'_>,
+    ) -> Result<Self, ReplicaError> {
         match target {
             PodTarget::Average(value) => Ok(Self::Average(*value)),
             PodTarget::Utilization { percent, container } => {
@@ -295,19 +329,20 @@ impl Measure {
                     .map(|pod| Ok((pod.metadata.name.clone(), pod.request(resource, container)?)));
                 Ok(Self::Requests {
                     percent: *percent,
-                    requests: requests.collect::<Result<_, String>>()?,
+                    requests: requests.collect::<Result<_, ReplicaError>>()?,
                 })
             }
         }
     }
 
-    /// Returns the ratio of usage to target, the mean, and the utilization if that is the target.
-    fn ratio(&self, samples: &Samples) -> Result<(f64, i64, Option<i32>), String> {
+    /// Compares the samples with the target.
+    fn compare(&self, samples: &Samples) -> Result<Usage, ReplicaError> {
         match self {
             Self::Average(target) => {
                 let sum: i64 = samples.values().map(|sample| sample.value).sum();
                 let mean = sum / (samples.len() as i64).max(1);
-                Ok((mean as f64 / *target as f64, mean, None))
+                let ratio = mean as f64 / *target as f64;
+                Ok(Usage { ratio, mean, utilization: None })
             }
             Self::Requests { percent, requests } => {
                 let known =
@@ -319,12 +354,12 @@ impl Measure {
                     number += 1;
                 }
                 if requested == 0 {
-                    return Err("no metrics returned matched known pods".into());
+                    return Err(ReplicaError::NoMatchingSamples);
                 }
                 let utilization = i128::from(used) * 100 / i128::from(requested);
                 let utilization = i32::try_from(utilization).unwrap_or(i32::MAX);
                 let ratio = f64::from(utilization) / f64::from(*percent);
-                Ok((ratio, used / number, Some(utilization)))
+                Ok(Usage { ratio, mean: used / number, utilization: Some(utilization) })
             }
         }
     }
@@ -387,7 +422,7 @@ mod tests {
         values: &[(&str, i64)],
         percent: i32,
         current: i32,
-    ) -> Result<i32, String> {
+    ) -> Result<i32, ReplicaError> {
         let target = PodTarget::Utilization { percent, container: "" };
         by_pods(pods, samples(values), "cpu", &target, current, &terms()).map(|p| p.replicas)
     }
@@ -427,11 +462,12 @@ mod tests {
 
     #[test]
     fn reports_missing_pods_metrics_and_requests() {
-        assert_eq!(cpu(&[], &[("a", 1)], 50, 1), Err(NO_PODS.into()));
-        assert!(cpu(&[steady("a")], &[], 50, 1).unwrap_err().contains("did not receive metrics"));
+        assert_eq!(cpu(&[], &[("a", 1)], 50, 1), Err(ReplicaError::NoPods));
+        let error = cpu(&[steady("a")], &[], 50, 1).unwrap_err().to_string();
+        assert!(error.contains("did not receive metrics"));
         let mut bare = steady("a");
         bare.spec.containers[0].resources.requests.clear();
-        let error = cpu(&[bare], &[("a", 1)], 50, 1).unwrap_err();
+        let error = cpu(&[bare], &[("a", 1)], 50, 1).unwrap_err().to_string();
         assert_eq!(error, "missing request for cpu in container c of Pod a");
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api_config::GoDuration;
-use api_meta::{LabelSelector, Quantity, Timestamp};
+use api_meta::{LabelSelector, Quantity, SelectorError, Timestamp};
 use client::{Client, Error, ListOptions, Resource, escape};
 use serde::Deserialize;
 
@@ -11,13 +11,19 @@ use super::{
     object::{Identifier, ObjectReference},
     replicas::{Sample, Samples},
 };
-use crate::{discovery, pods::server_message};
+use crate::{
+    api_error::server_message,
+    discovery::{self, NoSuchKind},
+};
 
 const POD_METRICS: Resource =
     Resource::constant("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
 
 /// The versions of the custom metrics API, preferred first.
 const CUSTOM: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// The name of the custom metrics API in error messages.
+const CUSTOM_API: &str = "custom";
 
 /// The averaging window of a sample that names none.
 const USUAL_WINDOW: Duration = Duration::from_secs(60);
@@ -61,6 +67,32 @@ struct MetricValue {
     value: Quantity,
 }
 
+/// A metric that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("unable to get metrics for resource {resource}: {source}")]
+    Resource { resource: String, source: FetchError },
+    #[error("unable to get metric {metric}: {source}")]
+    Pods { metric: String, source: FetchError },
+    #[error("unable to get metric {metric}: {kind} on {namespace} {name}/{source}")]
+    Object { metric: String, kind: String, namespace: String, name: String, source: FetchError },
+    #[error("unable to get external metric {namespace}/{metric}: {source}")]
+    External { namespace: String, metric: String, source: FetchError },
+}
+
+/// A failed query of an API of metrics.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("unable to fetch metrics from {api} metrics API: {}", server_message(.source))]
+    Request { api: &'static str, source: Error },
+    #[error("no metrics returned from {api} metrics API")]
+    Empty { api: &'static str },
+    #[error(transparent)]
+    Kind(#[from] NoSuchKind),
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+}
+
 /// Reads a resource metric of all Pods that `selector` selects, or of one container in each, in thousandths.
 pub(super) async fn resource(
     client: &Client,
@@ -68,19 +100,14 @@ pub(super) async fn resource(
     container: &str,
     namespace: &str,
     selector: &str,
-) -> Result<Samples, String> {
-    let unable = |error: String| {
-        format!(
-            "unable to get metrics for resource {resource}: unable to fetch metrics from resource metrics API: {error}"
-        )
-    };
+) -> Result<Samples, SourceError> {
+    let api = "resource";
+    let failed = |source| SourceError::Resource { resource: resource.to_owned(), source };
     let options = ListOptions::labels(selector);
     let listed = client.list::<PodMetrics>(&POD_METRICS, namespace, &options).await;
-    let items = listed.map_err(|error| unable(server_message(&error)))?.items;
+    let items = listed.map_err(|source| failed(FetchError::Request { api, source }))?.items;
     if items.is_empty() {
-        return Err(format!(
-            "unable to get metrics for resource {resource}: no metrics returned from resource metrics API"
-        ));
+        return Err(failed(FetchError::Empty { api }));
     }
     let usage = |pod: &PodMetrics| {
         let of = pod.containers.iter().filter(|c| container.is_empty() || c.name == container);
@@ -103,10 +130,11 @@ pub(super) async fn pods(
     metric: &Identifier,
     namespace: &str,
     selector: &str,
-) -> Result<Samples, String> {
+) -> Result<Samples, SourceError> {
     let path = format!("namespaces/{}/pods/*/{}", escape(namespace), escape(&metric.name));
     let items = custom(client, &path, &[("labelSelector", selector)], metric).await;
-    let items = items.map_err(|error| format!("unable to get metric {}: {error}", metric.name))?;
+    let items =
+        items.map_err(|source| SourceError::Pods { metric: metric.name.clone(), source })?;
     let sample = |one: MetricValue| {
         let window = one.window_seconds.map_or(USUAL_WINDOW, Duration::from_secs);
         let value = one.value.milli_value();
@@ -121,17 +149,29 @@ pub(super) async fn object(
     metric: &Identifier,
     namespace: &str,
     object: &ObjectReference,
-) -> Result<i64, String> {
-    let unable = |error: String| {
-        let (name, kind, object) = (&metric.name, &object.kind, &object.name);
-        format!("unable to get metric {name}: {kind} on {namespace} {object}/{error}")
-    };
+) -> Result<i64, SourceError> {
+    let value = object_value(client, metric, namespace, object).await;
+    let value = value.map_err(|source| SourceError::Object {
+        metric: metric.name.clone(),
+        kind: object.kind.clone(),
+        namespace: namespace.to_owned(),
+        name: object.name.clone(),
+        source,
+    })?;
+    Ok(value.milli_value())
+}
+
+async fn object_value(
+    client: &Client,
+    metric: &Identifier,
+    namespace: &str,
+    object: &ObjectReference,
+) -> Result<Quantity, FetchError> {
     let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
     let path = if group.is_empty() && object.kind == "Namespace" {
         format!("namespaces/{}/metrics/{}", escape(namespace), escape(&metric.name))
     } else {
-        let found = discovery::of_kind(client, &object.api_version, &object.kind).await;
-        let found = found.map_err(unable)?;
+        let found = discovery::of_kind(client, &object.api_version, &object.kind).await?;
         let kind = if group.is_empty() {
             found.plural.to_string()
         } else {
@@ -140,11 +180,8 @@ pub(super) async fn object(
         let (namespace, name) = (escape(namespace), escape(&object.name));
         format!("namespaces/{namespace}/{}/{name}/{}", escape(&kind), escape(&metric.name))
     };
-    let items = custom(client, &path, &[], metric).await.map_err(unable)?;
-    match items.first() {
-        Some(one) => Ok(one.value.milli_value()),
-        None => Err(unable("no metrics returned from custom metrics API".into())),
-    }
+    let items = custom(client, &path, &[], metric).await?;
+    items.into_iter().next().map(|one| one.value).ok_or(FetchError::Empty { api: CUSTOM_API })
 }
 
 /// Returns the sum of an external metric's values.
@@ -152,23 +189,21 @@ pub(super) async fn external(
     client: &Client,
     metric: &Identifier,
     namespace: &str,
-) -> Result<i64, String> {
-    let unable = |error: String| {
-        format!("unable to get external metric {namespace}/{}: {error}", metric.name)
+) -> Result<i64, SourceError> {
+    let api = "external";
+    let failed = |source| SourceError::External {
+        namespace: namespace.to_owned(),
+        metric: metric.name.clone(),
+        source,
     };
     let (place, name) = (escape(namespace), escape(&metric.name));
     let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{place}/{name}");
-    let selector = selector(metric).map_err(unable)?;
+    let selector = selector(metric).map_err(|source| failed(source.into()))?;
     let path = format!("{path}{}", query(&[("labelSelector", &selector)]));
-    let unfetched = |error: Error| {
-        unable(format!(
-            "unable to fetch metrics from external metrics API: {}",
-            server_message(&error)
-        ))
-    };
-    let values: Values = client.get_raw(&path).await.map_err(unfetched)?;
+    let values = client.get_raw::<Values>(&path).await;
+    let values = values.map_err(|source| failed(FetchError::Request { api, source }))?;
     if values.items.is_empty() {
-        return Err(unable("no metrics returned from external metrics API".into()));
+        return Err(failed(FetchError::Empty { api }));
     }
     let values = values.items.iter().map(|one| one.value.milli_value());
     Ok(values.fold(0, i64::saturating_add))
@@ -180,39 +215,40 @@ async fn custom(
     path: &str,
     parameters: &[(&str, &str)],
     metric: &Identifier,
-) -> Result<Vec<MetricValue>, String> {
+) -> Result<Vec<MetricValue>, FetchError> {
     let selector = selector(metric)?;
     let parameters = [parameters, &[("metricLabelSelector", selector.as_str())]].concat();
-    let mut refused = None;
+    let mut first_error = None;
     for version in CUSTOM {
         let path = format!("/apis/custom.metrics.k8s.io/{version}/{path}{}", query(&parameters));
         match client.get_raw::<Values>(&path).await {
             Ok(values) if values.items.is_empty() => {
-                return Err("no metrics returned from custom metrics API".into());
+                return Err(FetchError::Empty { api: CUSTOM_API });
             }
             Ok(values) => return Ok(values.items),
             Err(error) => {
                 let next = error.is_not_found();
-                refused.get_or_insert_with(|| server_message(&error));
+                first_error.get_or_insert(error);
                 if !next {
                     break;
                 }
             }
         }
     }
-    let error = refused.unwrap_or_default();
-    Err(format!("unable to fetch metrics from custom metrics API: {error}"))
+    Err(match first_error {
+        Some(source) => FetchError::Request { api: CUSTOM_API, source },
+        None => FetchError::Empty { api: CUSTOM_API },
+    })
 }
 
-fn selector(metric: &Identifier) -> Result<String, String> {
+/// Returns the metric's label selector as text; empty without one.
+fn selector(metric: &Identifier) -> Result<String, SelectorError> {
     let Some(selector) = &metric.selector else { return Ok(String::new()) };
-    LabelSelector::selector_of(Some(selector))
-        .map(|selector| selector.to_string())
-        .map_err(|error| error.to_string())
+    Ok(LabelSelector::selector_of(Some(selector))?.to_string())
 }
 
 fn query(parameters: &[(&str, &str)]) -> String {
-    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    let pairs: Vec<_> = given.map(|(name, value)| format!("{name}={}", escape(value))).collect();
+    let present = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<_> = present.map(|(name, value)| format!("{name}={}", escape(value))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }

@@ -57,11 +57,11 @@ pub(super) fn best<'a>(
             && volume.size() >= claim.size()
             && !volume.metadata.terminating()
     };
-    let kept = |volume: &&Arc<PersistentVolume>| {
+    let reserved = |volume: &&Arc<PersistentVolume>| {
         volume.spec.claim_ref.as_ref().is_some_and(|own| own.names(&claim.metadata))
     };
     let order = |volume: &&Arc<PersistentVolume>| (volume.size(), volume.metadata.name.clone());
-    if let Some(own) = volumes.iter().filter(usable).filter(kept).min_by_key(order) {
+    if let Some(own) = volumes.iter().filter(usable).filter(reserved).min_by_key(order) {
         return Some(own);
     }
     // An invalid selector selects nothing.

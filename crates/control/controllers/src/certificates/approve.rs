@@ -5,17 +5,20 @@ use std::sync::Arc;
 use client::{Error, Resource, Status};
 use serde_json::{Value, json};
 
-use super::{Csr, KUBELET_CLIENT, add_condition, follow};
+use super::{
+    reconcile::{StatusChange, change_status, follow},
+    request::{Csr, KUBELET_CLIENT},
+};
 use crate::context::Context;
 
 /// The permissions to check, in order, each with the message of the approval.
 pub(super) fn plan(csr: &Csr) -> Vec<(&'static str, &'static str)> {
-    let Ok((_, asked)) = csr.request() else { return vec![] };
-    if csr.check_kubelet_client(&asked).is_err() {
+    let Ok((_, request)) = csr.request() else { return vec![] };
+    if csr.validate_kubelet_client(&request).is_err() {
         return vec![];
     }
     let mut out = Vec::new();
-    if asked.subject.common_name == csr.spec.username {
+    if request.subject.common_name == csr.spec.username {
         out.push((
             "selfnodeclient",
             "Auto approving self kubelet client certificate after SubjectAccessReview.",
@@ -39,27 +42,22 @@ pub(crate) fn start(context: Context) {
 }
 
 async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
-    let known = plan(csr);
-    for &(subresource, message) in &known {
-        if may(context, csr, subresource).await? {
-            return add_condition(
-                context,
-                csr,
-                "approval",
-                ("Approved", "AutoApproved", message),
-                None,
-            )
-            .await;
+    let permissions = plan(csr);
+    for &(subresource, message) in &permissions {
+        if is_authorized(context, csr, subresource).await? {
+            let approval =
+                StatusChange::Condition { kind: "Approved", reason: "AutoApproved", message };
+            return change_status(context, csr, "approval", approval).await;
         }
     }
-    if known.is_empty() {
+    if permissions.is_empty() {
         return Ok(());
     }
     // The requester may get the permission soon, as the first control plane node does, so return an error to retry.
     let message = format!(
         "recognized csr {:?} as {:?} but subject access review was not approved",
         csr.metadata.name,
-        known.iter().map(|(subresource, _)| *subresource).collect::<Vec<_>>()
+        permissions.iter().map(|(subresource, _)| *subresource).collect::<Vec<_>>()
     );
     Err(Error::Api {
         method: http::Method::POST,
@@ -73,14 +71,15 @@ async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
     })
 }
 
-async fn may(context: &Context, csr: &Csr, subresource: &str) -> Result<bool, Error> {
+/// Reports whether the requester may create the subresource of requests.
+async fn is_authorized(context: &Context, csr: &Csr, subresource: &str) -> Result<bool, Error> {
     let spec = &csr.spec;
     let review = json!({"spec": {
         "user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": spec.extra,
         "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
             "verb": "create", "subresource": subresource, "version": "*"},
     }});
-    let answer: Value =
+    let review: Value =
         context.client.create(&Resource::SUBJECT_ACCESS_REVIEWS, "", &review).await?;
-    Ok(answer["status"]["allowed"] == true)
+    Ok(review["status"]["allowed"] == true)
 }

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use client::Resource;
 use pki::Cert;
 
-use super::Csr;
+use super::request::Csr;
 use crate::{
     context::{Context, synced},
     shared::Watched,
@@ -34,10 +34,10 @@ pub(super) fn plan(csr: &Csr, now: Timestamp) -> bool {
         || older(since("Failed"), SETTLED)
         || (csr.status.certificate.is_some() && older(since("Approved"), SETTLED))
         || (csr.status.certificate.is_none() && older(since("Approved"), PENDING))
-        || expired(csr, now)
+        || is_expired(csr, now)
 }
 
-fn expired(csr: &Csr, now: Timestamp) -> bool {
+fn is_expired(csr: &Csr, now: Timestamp) -> bool {
     let pem = csr.status.certificate.as_ref().and_then(|text| STANDARD.decode(text).ok());
     let certificate = pem.and_then(|pem| Cert::from_pem(&String::from_utf8(pem).ok()?).ok());
     let end = certificate.and_then(|certificate| Some(certificate.info().ok()?.not_after));

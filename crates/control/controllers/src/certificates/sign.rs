@@ -6,19 +6,22 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use client::Error;
 use pki::{Authority, Cert, Key, SigningRequest, Usage, Validity};
 
-use super::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, add_condition, follow};
+use super::{
+    reconcile::{StatusChange, change_status, follow},
+    request::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, RequestError},
+};
 use crate::context::Context;
 
 /// Returns the decoded request and the usage of the certificate. The error is the reason to refuse it.
-pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), String> {
-    let (request, asked) = csr.request()?;
+pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), RequestError> {
+    let (request, info) = csr.request()?;
     let usage = match csr.spec.signer_name.as_str() {
-        KUBELET_CLIENT => csr.check_kubelet_client(&asked).map(|()| Usage::Client),
-        KUBELET_SERVING => csr.check_kubelet_serving(&asked).map(|()| Usage::Server),
-        API_CLIENT => csr.check_api_client().map(|()| Usage::Client),
+        KUBELET_CLIENT => csr.validate_kubelet_client(&info).map(|()| Usage::Client),
+        KUBELET_SERVING => csr.validate_kubelet_serving(&info).map(|()| Usage::Server),
+        API_CLIENT => csr.validate_api_client().map(|()| Usage::Client),
         _ => {
-            let asks = |usage: &str| csr.spec.usages.iter().any(|u| u == usage);
-            Ok(match (asks("server auth"), asks("client auth")) {
+            let has = |usage: &str| csr.spec.usages.iter().any(|u| u == usage);
+            Ok(match (has("server auth"), has("client auth")) {
                 (true, true) => Usage::ServerAndClient,
                 (true, false) => Usage::Server,
                 _ => Usage::Client,
@@ -56,20 +59,24 @@ pub(crate) fn start(context: Context) {
 async fn sign(context: &Context, authority: &Authority, csr: &Csr) -> Result<(), Error> {
     let signed = plan(csr).and_then(|(request, usage)| {
         let validity = validity(authority, csr, context.config.signing_duration);
-        authority.sign_request(&request, usage, validity).map_err(|error| error.to_string())
+        authority.sign_request(&request, usage, validity).map_err(RequestError::from)
     });
     match signed {
         Ok(certificate) => {
             let encoded = STANDARD.encode(certificate.to_pem());
-            add_condition(context, csr, "status", ("", "", ""), Some(encoded)).await
+            change_status(context, csr, "status", StatusChange::Certificate(encoded)).await
         }
-        Err(message) if csr.spec.signer_name == LEGACY => {
-            tracing::warn!(request = %csr.metadata.name, message, "cannot sign");
+        Err(error) if csr.spec.signer_name == LEGACY => {
+            tracing::warn!(request = %csr.metadata.name, %error, "cannot sign");
             Ok(())
         }
-        Err(message) => {
-            let condition = ("Failed", "SignerValidationFailure", message.as_str());
-            add_condition(context, csr, "status", condition, None).await
+        Err(error) => {
+            let failure = StatusChange::Condition {
+                kind: "Failed",
+                reason: "SignerValidationFailure",
+                message: &error.to_string(),
+            };
+            change_status(context, csr, "status", failure).await
         }
     }
 }
@@ -77,9 +84,9 @@ async fn sign(context: &Context, authority: &Authority, csr: &Csr) -> Result<(),
 /// The requested validity, limited to `longest` and to the CA certificate's expiry.
 fn validity(authority: &Authority, csr: &Csr, longest: Duration) -> Validity {
     let shortest = Duration::from_secs(600);
-    let wanted =
+    let requested =
         csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds).max(shortest));
-    let validity = Validity::starting(rt::now(), wanted.unwrap_or(longest).min(longest));
+    let validity = Validity::starting(rt::now(), requested.unwrap_or(longest).min(longest));
     match authority.cert().info() {
         Ok(info) => validity.until_at_most(info.not_after),
         Err(_) => validity,

@@ -1,7 +1,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
-use pki::{Key, KeyAlgorithm, Subject, Usage};
+use pki::{Key, KeyAlgorithm, SigningRequest, Subject, Usage};
+use serde_json::json;
 
-use super::*;
+use super::{request::*, *};
 
 fn csr(signer: &str, subject: Subject, names: &[pki::AltName], usages: &[&str]) -> Csr {
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
@@ -75,7 +76,7 @@ fn rejects_node_request_for_other_identity() {
     ] {
         let csr = stored(&pem);
         assert!(approve::plan(&csr).is_empty(), "{wanted}");
-        let refusal = sign::plan(&csr).unwrap_err();
+        let refusal = sign::plan(&csr).unwrap_err().to_string();
         assert!(refusal.contains(wanted), "{refusal}");
     }
 }
@@ -143,13 +144,15 @@ fn reports_reason_per_signer() {
             "missing required usage for client certificate: client auth",
         ),
     ] {
-        assert_eq!(sign::plan(&csr(signer, subject, &names, usages)).unwrap_err(), wanted);
+        let refusal = sign::plan(&csr(signer, subject, &names, usages)).unwrap_err();
+        assert_eq!(refusal.to_string(), wanted);
     }
 }
 
 #[test]
 fn sets_usage_per_signer() {
-    let usage = |csr: &Csr| sign::plan(csr).map(|(_, usage)| usage);
+    let usage =
+        |csr: &Csr| sign::plan(csr).map(|(_, usage)| usage).map_err(|error| error.to_string());
     assert_eq!(usage(&csr(KUBELET_CLIENT, node(), &[], CLIENT)), Ok(Usage::Client));
     let serving = ["server auth", "digital signature", "key encipherment"];
     assert_eq!(

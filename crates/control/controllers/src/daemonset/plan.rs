@@ -1,16 +1,20 @@
-use std::sync::Arc;
+//! Plans the Pods and the status of a DaemonSet.
+
+use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{Timestamp, Tree as _};
 use sched_core::Node;
 use serde_json::{Value, json};
 
-use super::ByNode;
 use crate::{
     context::count,
     history::{CurrentRevision, HASH_LABEL},
     pods::{OwnerOf, from_template},
     views::{Pod, Set},
 };
+
+/// The Pods by node name.
+pub(super) type ByNode = HashMap<String, Vec<Arc<Pod>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -97,53 +101,66 @@ pub(super) fn by_node(pods: &[Arc<Pod>]) -> ByNode {
     out
 }
 
-/// Returns (whether the node should get a Pod, whether a running Pod may stay).
-fn belongs(model: &sched_core::Pod, node: &Node) -> (bool, bool) {
-    let selected = model.selects(node);
-    (selected && !model.is_kept_off(node), selected && !model.is_driven_off(node))
+/// A DaemonSet with the nodes and its Pods.
+pub(super) struct Snapshot<'a> {
+    pub(super) set: &'a Set,
+    /// The Pod of [`model_pod`].
+    pub(super) model: &'a sched_core::Pod,
+    pub(super) nodes: &'a [Arc<Node>],
+    pub(super) by_node: &'a ByNode,
+    pub(super) now: Timestamp,
 }
 
-pub(super) fn plan(
-    set: &Set,
-    model: &sched_core::Pod,
-    nodes: &[Arc<Node>],
-    by_node: &ByNode,
-    hash: &str,
-    now: Timestamp,
-) -> Plan {
+impl Snapshot<'_> {
+    /// Reports whether the node should get a Pod.
+    fn is_eligible(&self, node: &Node) -> bool {
+        self.model.selects(node) && !self.model.has_untolerated_taint(node)
+    }
+
+    /// Reports whether a running Pod may stay on the node.
+    fn may_stay(&self, node: &Node) -> bool {
+        self.model.selects(node) && !self.model.is_evicted_by_taint(node)
+    }
+
+    fn pods_on(&self, node: &Node) -> &[Arc<Pod>] {
+        self.by_node.get(&*node.name).map_or(&[][..], Vec::as_slice)
+    }
+}
+
+/// Plans the Pods to create and delete. `hash` is that of the current template.
+pub(super) fn plan(snapshot: &Snapshot<'_>, hash: &str) -> Plan {
     let mut plan = Plan::default();
-    for node in nodes {
-        let (should, may_go_on) = belongs(model, node);
-        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
-        let staying = || here.iter().filter(|pod| !pod.metadata.terminating());
-        if !should {
-            if !may_go_on {
+    for node in snapshot.nodes {
+        let pods = snapshot.pods_on(node);
+        let staying = || pods.iter().filter(|pod| !pod.metadata.terminating());
+        if !snapshot.is_eligible(node) {
+            if !snapshot.may_stay(node) {
                 plan.delete.extend(staying().cloned());
             }
             continue;
         }
-        if here.is_empty() {
+        if pods.is_empty() {
             plan.create.push(node.name.to_string());
             continue;
         }
-        let ended = |pod: &&Arc<Pod>| pod.finished();
+        let ended = |pod: &&Arc<Pod>| pod.is_finished();
         plan.delete.extend(staying().filter(ended).cloned());
         // The oldest Pod stays; during a surge one Pod of each template may run.
-        let mut running: Vec<_> = staying().filter(|pod| !pod.finished()).collect();
+        let mut running: Vec<_> = staying().filter(|pod| !pod.is_finished()).collect();
         running.sort_by_key(|pod| (pod.metadata.creation_timestamp, pod.metadata.name.clone()));
-        let surging = limits(set, 1).0 > 0;
-        let mut seen: Vec<bool> = Vec::new();
+        let surging = limits(snapshot.set, 1).0 > 0;
+        let mut kinds: Vec<bool> = Vec::new();
         for pod in running {
             let new = is_new(pod, hash);
-            if seen.contains(&new) || (!surging && !seen.is_empty()) {
+            if kinds.contains(&new) || (!surging && !kinds.is_empty()) {
                 plan.delete.push(pod.clone());
             }
-            seen.push(new);
+            kinds.push(new);
         }
     }
     // The Pod garbage collector deletes Pods of deleted nodes.
-    if set.spec.update_strategy.r#type != "OnDelete" {
-        update(set, model, nodes, by_node, hash, now, &mut plan);
+    if snapshot.set.spec.update_strategy.r#type != "OnDelete" {
+        update(snapshot, hash, &mut plan);
     }
     plan
 }
@@ -161,28 +178,21 @@ fn limits(set: &Set, nodes: i64) -> (i64, i64) {
 }
 
 /// Replaces Pods of old templates within the limits of the rolling update.
-fn update(
-    set: &Set,
-    model: &sched_core::Pod,
-    nodes: &[Arc<Node>],
-    by_node: &ByNode,
-    hash: &str,
-    now: Timestamp,
-    plan: &mut Plan,
-) {
-    let wanted: Vec<_> = nodes.iter().filter(|node| belongs(model, node).0).collect();
-    let (surge, unavailable) = limits(set, wanted.len() as i64);
-    let available =
-        |pod: &Pod| pod.available(set.spec.min_ready_seconds, now) && !pod.metadata.terminating();
+fn update(snapshot: &Snapshot<'_>, hash: &str, plan: &mut Plan) {
+    let nodes = snapshot.nodes.iter();
+    let eligible: Vec<_> = nodes.filter(|node| snapshot.is_eligible(node)).collect();
+    let (surge, unavailable) = limits(snapshot.set, eligible.len() as i64);
+    let (seconds, now) = (snapshot.set.spec.min_ready_seconds, snapshot.now);
+    let available = |pod: &Pod| pod.is_available(seconds, now) && !pod.metadata.terminating();
     let (mut without, mut doubled) = (0, 0);
     let mut candidates: Vec<(bool, Arc<Pod>, String)> = Vec::new();
-    for node in wanted {
-        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
-        let new = here.iter().find(|pod| is_new(pod, hash) && !pod.metadata.terminating());
-        let old = here
+    for node in eligible {
+        let pods = snapshot.pods_on(node);
+        let new = pods.iter().find(|pod| is_new(pod, hash) && !pod.metadata.terminating());
+        let old = pods
             .iter()
-            .find(|pod| !is_new(pod, hash) && !pod.metadata.terminating() && !pod.finished());
-        without += i64::from(!here.iter().any(|pod| available(pod)));
+            .find(|pod| !is_new(pod, hash) && !pod.metadata.terminating() && !pod.is_finished());
+        without += i64::from(!pods.iter().any(|pod| available(pod)));
         match (old, new) {
             (Some(old), Some(new)) => {
                 doubled += 1;
@@ -197,20 +207,20 @@ fn update(
         }
     }
     // Replace unavailable Pods first.
-    candidates.sort_by_key(|(works, ..)| *works);
-    for (works, pod, node) in candidates {
+    candidates.sort_by_key(|(available, ..)| *available);
+    for (available, pod, node) in candidates {
         if plan.delete.iter().any(|p| p.metadata.uid == pod.metadata.uid) {
             continue;
         }
         if surge > 0 {
-            if !works {
+            if !available {
                 plan.delete.push(pod);
                 plan.create.push(node);
             } else if doubled < surge {
                 doubled += 1;
                 plan.create.push(node);
             }
-        } else if !works {
+        } else if !available {
             plan.delete.push(pod);
         } else if without < unavailable {
             without += 1;
@@ -219,38 +229,32 @@ fn update(
     }
 }
 
-pub(super) fn status(
-    set: &Set,
-    model: &sched_core::Pod,
-    nodes: &[Arc<Node>],
-    by_node: &ByNode,
-    current: &CurrentRevision,
-    now: Timestamp,
-) -> (Value, Option<u64>) {
+/// Returns the status, and the seconds until a Pod becomes available.
+pub(super) fn status(snapshot: &Snapshot<'_>, current: &CurrentRevision) -> (Value, Option<u64>) {
+    let (set, now) = (snapshot.set, snapshot.now);
     let [mut desired, mut scheduled, mut misscheduled, mut ready, mut available, mut updated] =
         [0_i64; 6];
     let seconds = set.spec.min_ready_seconds;
-    let mut again = None;
-    for node in nodes {
-        let (should, _) = belongs(model, node);
-        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
-        let here: Vec<_> = here.iter().filter(|pod| !pod.metadata.terminating()).collect();
-        if !should {
-            misscheduled += i64::from(!here.is_empty());
+    let mut next_check = None;
+    for node in snapshot.nodes {
+        let pods = snapshot.pods_on(node).iter();
+        let pods: Vec<_> = pods.filter(|pod| !pod.metadata.terminating()).collect();
+        if !snapshot.is_eligible(node) {
+            misscheduled += i64::from(!pods.is_empty());
             continue;
         }
         desired += 1;
-        let Some(pod) = here.iter().max_by_key(|pod| pod.metadata.creation_timestamp) else {
+        let Some(pod) = pods.iter().max_by_key(|pod| pod.metadata.creation_timestamp) else {
             continue;
         };
         scheduled += 1;
-        ready += i64::from(here.iter().any(|pod| pod.ready()));
-        available += i64::from(here.iter().any(|pod| pod.available(seconds, now)));
+        ready += i64::from(pods.iter().any(|pod| pod.is_ready()));
+        available += i64::from(pods.iter().any(|pod| pod.is_available(seconds, now)));
         updated += i64::from(is_new(pod, &current.hash));
-        if pod.ready() && !pod.available(seconds, now) {
+        if pod.is_ready() && !pod.is_available(seconds, now) {
             let left =
                 pod.ready_since().map_or(1, |at| at.unix() + seconds - now.unix()).max(1) as u64;
-            again = Some(again.unwrap_or(left).min(left));
+            next_check = Some(next_check.unwrap_or(left).min(left));
         }
     }
     let status = json!({
@@ -264,5 +268,5 @@ pub(super) fn status(
         "numberUnavailable": count(desired - available),
         "collisionCount": if current.collisions == 0 { Value::Null } else { json!(current.collisions) },
     });
-    (status, again)
+    (status, next_check)
 }

@@ -1,3 +1,5 @@
+//! Plans the ReplicaSets of a Deployment.
+
 use std::{cmp::Reverse, sync::Arc};
 
 use api_meta::{IntOrString, Timestamp, Tree as _};
@@ -51,11 +53,11 @@ pub(super) struct Plan {
 }
 
 impl Snapshot<'_> {
-    pub(super) fn wanted(&self) -> i64 {
+    pub(super) fn desired_replicas(&self) -> i64 {
         self.deployment.spec.replicas.unwrap_or(1)
     }
 
-    fn rolling(&self) -> bool {
+    fn is_rolling(&self) -> bool {
         self.deployment.spec.strategy.r#type != "Recreate"
     }
 
@@ -77,18 +79,22 @@ impl Snapshot<'_> {
 
     /// Returns the limits of a rolling update: (Pods above, Pods below the wanted number).
     pub(super) fn limits(&self) -> (i64, i64) {
-        if !self.rolling() {
+        if !self.is_rolling() {
             return (0, 0);
         }
         let update = self.deployment.spec.strategy.rolling_update.clone().unwrap_or_default();
-        let wanted = self.wanted();
+        let desired_replicas = self.desired_replicas();
         let resolve = |value: Option<IntOrString>, up| {
-            value.and_then(|v| v.scaled(wanted, up).ok()).unwrap_or(0)
+            value.and_then(|v| v.scaled(desired_replicas, up).ok()).unwrap_or(0)
         };
         let surge = resolve(update.max_surge, true);
         let unavailable = resolve(update.max_unavailable, false);
         // Two zero limits would prevent any progress.
-        if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable.min(wanted)) }
+        if surge == 0 && unavailable == 0 {
+            (0, 1)
+        } else {
+            (surge, unavailable.min(desired_replicas))
+        }
     }
 }
 
@@ -113,7 +119,7 @@ pub(super) fn plan(snapshot: &Snapshot<'_>) -> Plan {
         return plan;
     }
     plan.progress = Progress::Rolling;
-    if snapshot.rolling() {
+    if snapshot.is_rolling() {
         roll(snapshot, &mut plan)
     } else {
         recreate(snapshot, &mut plan)
@@ -127,7 +133,7 @@ fn is_being_scaled(snapshot: &Snapshot<'_>) -> bool {
         set.metadata.annotations.get(DESIRED).and_then(|d| d.parse::<i64>().ok())
     };
     let active = snapshot.sets.iter().filter(|set| set.replicas() > 0);
-    active.filter_map(|set| desired(set)).any(|desired| desired != snapshot.wanted())
+    active.filter_map(|set| desired(set)).any(|desired| desired != snapshot.desired_replicas())
 }
 
 /// The revision of the current template: one above the highest of the others.
@@ -158,7 +164,7 @@ fn note_revision(snapshot: &Snapshot<'_>, plan: &mut Plan) {
 }
 
 fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &mut Plan) -> bool {
-    let (wanted, (surge, _)) = (snapshot.wanted(), snapshot.limits());
+    let (desired_replicas, (surge, _)) = (snapshot.desired_replicas(), snapshot.limits());
     // Merge with an earlier change of the same set: a second write on the stale version would be refused.
     let earlier = plan.actions.iter().position(|action| {
         matches!(action, Action::Change { set: other, .. } if other.metadata.uid == set.metadata.uid)
@@ -171,8 +177,8 @@ fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &
     {
         (annotations, waits) = (better, min_ready_seconds);
     }
-    annotations.insert(DESIRED.into(), wanted.to_string());
-    annotations.insert(MAX.into(), (wanted + surge).to_string());
+    annotations.insert(DESIRED.into(), desired_replicas.to_string());
+    annotations.insert(MAX.into(), (desired_replicas + surge).to_string());
     if replicas == set.replicas() && annotations == set.metadata.annotations && waits.is_none() {
         return false;
     }
@@ -196,8 +202,8 @@ fn create(snapshot: &Snapshot<'_>, replicas: i64, plan: &mut Plan) {
     selector.put(&["matchLabels", HASH_LABEL], json!(hash));
     let number = revision_now(snapshot);
     let mut annotations = new_annotations(deployment, None, number);
-    annotations.insert(DESIRED.into(), snapshot.wanted().to_string());
-    annotations.insert(MAX.into(), (snapshot.wanted() + snapshot.limits().0).to_string());
+    annotations.insert(DESIRED.into(), snapshot.desired_replicas().to_string());
+    annotations.insert(MAX.into(), (snapshot.desired_replicas() + snapshot.limits().0).to_string());
     plan.actions.push(Action::Create(json!({
         "metadata": {"name": name, "namespace": meta.namespace, "labels": template["metadata"]["labels"],
             "annotations": annotations},
@@ -220,25 +226,25 @@ fn recreate(snapshot: &Snapshot<'_>, plan: &mut Plan) {
         return;
     }
     match snapshot.current() {
-        None => create(snapshot, snapshot.wanted(), plan),
+        None => create(snapshot, snapshot.desired_replicas(), plan),
         Some(new) => {
-            change(snapshot, new, snapshot.wanted(), plan);
+            change(snapshot, new, snapshot.desired_replicas(), plan);
             clean_up(snapshot, plan);
         }
     }
 }
 
 fn roll(snapshot: &Snapshot<'_>, plan: &mut Plan) {
-    let (wanted, (surge, _)) = (snapshot.wanted(), snapshot.limits());
-    let room = (wanted + surge - total(snapshot.sets)).max(0);
+    let (desired_replicas, (surge, _)) = (snapshot.desired_replicas(), snapshot.limits());
+    let room = (desired_replicas + surge - total(snapshot.sets)).max(0);
     let Some(new) = snapshot.current() else {
-        return create(snapshot, room.min(wanted), plan);
+        return create(snapshot, room.min(desired_replicas), plan);
     };
     note_revision(snapshot, plan);
-    let size = if new.replicas() >= wanted {
-        wanted
+    let size = if new.replicas() >= desired_replicas {
+        desired_replicas
     } else {
-        new.replicas() + room.min(wanted - new.replicas())
+        new.replicas() + room.min(desired_replicas - new.replicas())
     };
     if size != new.replicas() {
         change(snapshot, new, size, plan);
@@ -255,7 +261,7 @@ fn scale_down_old(snapshot: &Snapshot<'_>, new: &Arc<ReplicaSet>, plan: &mut Pla
     if total(&old) == 0 {
         return false;
     }
-    let least = snapshot.wanted() - snapshot.limits().1;
+    let least = snapshot.desired_replicas() - snapshot.limits().1;
     let new_unavailable = new.replicas() - new.counted("availableReplicas");
     let mut spare = total(snapshot.sets) - least - new_unavailable;
     let mut sizes: Vec<i64> = old.iter().map(|set| set.replicas()).collect();
@@ -284,7 +290,7 @@ fn scale_down_old(snapshot: &Snapshot<'_>, new: &Arc<ReplicaSet>, plan: &mut Pla
 
 /// Distributes a changed replica count over the sets in proportion, also during a rollout.
 fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
-    let wanted = snapshot.wanted();
+    let desired_replicas = snapshot.desired_replicas();
     let active: Vec<_> = snapshot.sets.iter().filter(|set| set.replicas() > 0).cloned().collect();
     let latest = || snapshot.old().into_iter().max_by_key(|set| set.metadata.creation_timestamp);
     let single = match active.as_slice() {
@@ -293,19 +299,19 @@ fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
         _ => None,
     };
     if let Some(set) = single {
-        change(snapshot, &set, wanted, plan);
+        change(snapshot, &set, desired_replicas, plan);
         return;
     }
-    if let Some(new) = snapshot.current().filter(|new| saturated(snapshot, new)) {
+    if let Some(new) = snapshot.current().filter(|new| is_saturated(snapshot, new)) {
         for set in active.iter().filter(|set| set.metadata.uid != new.metadata.uid) {
             change(snapshot, set, 0, plan);
         }
         return;
     }
-    if !snapshot.rolling() {
+    if !snapshot.is_rolling() {
         return;
     }
-    let allowed = if wanted > 0 { wanted + snapshot.limits().0 } else { 0 };
+    let allowed = if desired_replicas > 0 { desired_replicas + snapshot.limits().0 } else { 0 };
     let to_add = allowed - total(&active);
     let mut order = active;
     // The largest first; among equals the newest when growing, the oldest when shrinking.
@@ -317,7 +323,7 @@ fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let mut added = 0;
     let mut sizes: Vec<i64> = Vec::new();
     for set in &order {
-        let part = proportion(set, allowed, wanted, to_add, added);
+        let part = proportion(set, allowed, desired_replicas, to_add, added);
         added += part;
         sizes.push(set.replicas() + part);
     }
@@ -329,20 +335,26 @@ fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     }
 }
 
-fn saturated(snapshot: &Snapshot<'_>, set: &ReplicaSet) -> bool {
+fn is_saturated(snapshot: &Snapshot<'_>, set: &ReplicaSet) -> bool {
     let desired = set.metadata.annotations.get(DESIRED).and_then(|d| d.parse::<i64>().ok());
-    let wanted = snapshot.wanted();
-    set.replicas() == wanted
-        && desired == Some(wanted)
-        && set.counted("availableReplicas") == wanted
+    let desired_replicas = snapshot.desired_replicas();
+    set.replicas() == desired_replicas
+        && desired == Some(desired_replicas)
+        && set.counted("availableReplicas") == desired_replicas
 }
 
 /// Returns a set's share of the replicas to add (or, if negative, to remove), by its former size.
-fn proportion(set: &ReplicaSet, allowed: i64, wanted: i64, to_add: i64, added: i64) -> i64 {
+fn proportion(
+    set: &ReplicaSet,
+    allowed: i64,
+    desired_replicas: i64,
+    to_add: i64,
+    added: i64,
+) -> i64 {
     if to_add == 0 || to_add == added {
         return 0;
     }
-    let share = if wanted == 0 {
+    let share = if desired_replicas == 0 {
         -set.replicas()
     } else {
         let max = set.metadata.annotations.get(MAX).and_then(|m| m.parse::<i64>().ok());
@@ -355,17 +367,19 @@ fn proportion(set: &ReplicaSet, allowed: i64, wanted: i64, to_add: i64, added: i
 }
 
 /// Reports whether all wanted Pods are of the current template and available.
-pub(super) fn complete(snapshot: &Snapshot<'_>) -> bool {
-    let wanted = snapshot.wanted();
+pub(super) fn is_complete(snapshot: &Snapshot<'_>) -> bool {
+    let desired_replicas = snapshot.desired_replicas();
     let sum = |field| snapshot.sets.iter().map(|set| set.counted(field)).sum::<i64>();
     let updated = snapshot.current().map_or(0, |new| new.counted("replicas"));
-    updated == wanted && sum("replicas") == wanted && sum("availableReplicas") == wanted
+    updated == desired_replicas
+        && sum("replicas") == desired_replicas
+        && sum("availableReplicas") == desired_replicas
 }
 
 /// Deletes the oldest sets beyond the history limit after the rollout is complete.
 fn clean_up(snapshot: &Snapshot<'_>, plan: &mut Plan) {
     let Some(limit) = snapshot.deployment.spec.revision_history_limit else { return };
-    if !complete(snapshot) && !snapshot.deployment.spec.paused {
+    if !is_complete(snapshot) && !snapshot.deployment.spec.paused {
         return;
     }
     let mut old = snapshot.old();

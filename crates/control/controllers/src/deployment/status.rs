@@ -1,7 +1,9 @@
+//! The status and the conditions of a Deployment.
+
 use api_meta::Tree as _;
 use serde_json::{Value, json};
 
-use super::plan::{Progress, Snapshot, complete};
+use super::plan::{Progress, Snapshot, is_complete};
 use crate::{
     context::count,
     views::{Condition, conditions},
@@ -31,7 +33,7 @@ pub(super) fn status(
         progressing(snapshot, &progress, &counts, &mut all);
     }
     replica_failure(snapshot, &mut all);
-    let again = deadline(snapshot, &all);
+    let next_check = deadline(snapshot, &all);
     let status = json!({
         "observedGeneration": deployment.metadata.generation,
         "replicas": count(counts.replicas),
@@ -43,7 +45,7 @@ pub(super) fn status(
         "collisionCount": if collisions == 0 { Value::Null } else { json!(collisions) },
         "conditions": all.list,
     });
-    (status, again)
+    (status, next_check)
 }
 
 struct Counts {
@@ -95,7 +97,7 @@ impl Conditions {
 
 fn availability(snapshot: &Snapshot<'_>, available: i64, all: &mut Conditions) {
     let (_, unavailable) = snapshot.limits();
-    let (status, reason, message) = if available >= snapshot.wanted() - unavailable {
+    let (status, reason, message) = if available >= snapshot.desired_replicas() - unavailable {
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
     } else {
         ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
@@ -157,7 +159,7 @@ fn progressing(
         || counts.replicas - counts.updated < old.int("replicas") - old.int("updatedReplicas")
         || counts.ready > old.int("readyReplicas")
         || counts.available > old.int("availableReplicas");
-    if complete(snapshot) {
+    if is_complete(snapshot) {
         let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
         all.set("Progressing", "True", "NewReplicaSetAvailable", message);
     } else if moved {

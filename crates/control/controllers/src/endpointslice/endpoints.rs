@@ -7,7 +7,11 @@ use client::{Error, NotFoundExt as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{follow_pods, labels_for, plan};
+use super::{
+    plan,
+    service::{follow_pods, labels_for},
+    slice::SlicePort,
+};
 use crate::{
     context::{Context, synced},
     indexes::LabelIndex,
@@ -30,8 +34,8 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
     let family = service.spec.ip_families.first().map_or("IPv4", String::as_str);
     let v6 =
         family == "IPv6" || service.spec.cluster_ip.as_deref().is_some_and(|ip| ip.contains(':'));
-    let mut by_ports: BTreeMap<Vec<plan::SlicePort>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| pod.active()).take(MAX_ADDRESSES) {
+    let mut by_ports: BTreeMap<Vec<SlicePort>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.is_active()).take(MAX_ADDRESSES) {
         let Some(ip) = pod.ips().find(|ip| ip.contains(':') == v6) else { continue };
         let mut address = json!({"ip": ip, "targetRef": {"kind": "Pod", "namespace": pod.metadata.namespace,
             "name": pod.metadata.name, "uid": pod.metadata.uid}});
@@ -45,14 +49,14 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
             address.put(&["hostname"], json!(hostname));
         }
         let (ready, unready) = by_ports.entry(plan::ports(service, pod)).or_default();
-        let counts = service.spec.publish_not_ready_addresses || pod.ready();
+        let counts = service.spec.publish_not_ready_addresses || pod.is_ready();
         if counts { ready.push(address) } else { unready.push(address) }
     }
     let by_ip = |mut addresses: Vec<Value>| {
         addresses.sort_by_key(|a| a["ip"].as_str().map(str::to_owned));
         addresses
     };
-    let subset = |(ports, (ready, unready)): (Vec<plan::SlicePort>, (Vec<Value>, Vec<Value>))| {
+    let subset = |(ports, (ready, unready)): (Vec<SlicePort>, (Vec<Value>, Vec<Value>))| {
         let mut subset = json!({});
         for (field, addresses) in [("addresses", ready), ("notReadyAddresses", unready)] {
             if !addresses.is_empty() {
@@ -67,7 +71,7 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
     by_ports.into_iter().map(subset).collect()
 }
 
-fn port(port: &plan::SlicePort) -> Value {
+fn port(port: &SlicePort) -> Value {
     let mut out = json!({"port": port.port, "protocol": port.protocol});
     if !port.name.is_empty() {
         out.put(&["name"], json!(port.name));
@@ -120,22 +124,22 @@ async fn reconcile(
     let selected = pods.selected(namespace, &service.selector());
     let subsets = subsets(&service, &selected);
     let labels = labels_for(&service, &[MANAGED]);
-    let mut wanted = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "subsets": subsets});
-    let done = match current {
-        None => context.client.create::<_, Value>(resource, namespace, &wanted).await,
+    let mut desired = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "subsets": subsets});
+    let written = match current {
+        None => context.client.create::<_, Value>(resource, namespace, &desired).await,
         Some(current) => {
             let none = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
             let same = current.subsets == subsets || (none(&current.subsets) && none(&subsets));
             if same && json!(current.metadata.labels) == labels {
                 return Ok(());
             }
-            wanted.put(&["metadata", "resourceVersion"], json!(current.metadata.resource_version));
-            wanted.put(&["metadata", "annotations"], json!(current.metadata.annotations));
-            context.client.update::<_, Value>(resource, namespace, name, &wanted).await
+            desired.put(&["metadata", "resourceVersion"], json!(current.metadata.resource_version));
+            desired.put(&["metadata", "annotations"], json!(current.metadata.annotations));
+            context.client.update::<_, Value>(resource, namespace, name, &desired).await
         }
     };
-    match done {
-        Err(error) if crate::pods::namespace_is_terminating(&error) => Ok(()),
+    match written {
+        Err(error) if crate::api_error::namespace_is_terminating(&error) => Ok(()),
         other => other.map(drop),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     endpoints::Endpoints,
-    plan::{Endpoint, EndpointConditions, Slice, SlicePort},
+    slice::{Endpoint, EndpointConditions, Slice, SlicePort, by_service},
 };
 use crate::{
     context::{Context, synced},
@@ -28,7 +28,7 @@ struct DesiredSlice {
     endpoints: Vec<Endpoint>,
 }
 
-fn wanted(endpoints: &Endpoints) -> Vec<DesiredSlice> {
+fn desired(endpoints: &Endpoints) -> Vec<DesiredSlice> {
     let mut out: Vec<DesiredSlice> = Vec::new();
     for subset in endpoints.subsets.as_array().into_iter().flatten() {
         let mut ports: Vec<SlicePort> = subset.items("ports").iter().map(port).collect();
@@ -76,7 +76,7 @@ fn endpoint(address: &Value, family: &str, ready: bool) -> Option<Endpoint> {
 }
 
 /// Reports whether these Endpoints are mirrored: the Service has no selector, so no other controller makes slices.
-fn mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
+fn is_mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
     let meta = &endpoints.metadata;
     service.is_some_and(|service| service.spec.selector.is_empty())
         && !meta.terminating()
@@ -95,7 +95,7 @@ pub(crate) fn start(context: Context) {
     services.on_key(&queue);
     endpoints.on_key(&queue);
     let waits = vec![synced(&services), synced(&endpoints), synced(&slices)];
-    let (run, slices) = (context.clone(), super::by_service(&slices));
+    let (run, slices) = (context.clone(), by_service(&slices));
     context.run(&queue, 2, waits, move |key| {
         let (context, services, endpoints, slices) =
             (run.clone(), services.clone(), endpoints.clone(), slices.clone());
@@ -114,19 +114,19 @@ async fn reconcile(
     let mut existing = slices.get(key);
     existing.retain(|slice| slice.managed_by(MANAGER));
     let source = endpoints.get(key);
-    let source = source.filter(|e| mirrored(e, services.get(key).as_deref()));
-    let plan = source.as_ref().map(|source| wanted(source)).unwrap_or_default();
+    let source = source.filter(|e| is_mirrored(e, services.get(key).as_deref()));
+    let plan = source.as_ref().map(|source| desired(source)).unwrap_or_default();
     let resource = &Resource::ENDPOINT_SLICES;
     for (at, slice) in plan.iter().enumerate() {
         let Some(source) = &source else { continue };
         // Fixed names instead of generated ones: a stale read then creates nothing twice.
         let object = object(&source.metadata, slice, at);
         let slice_name = object.name().to_owned();
-        let there = existing
+        let current = existing
             .iter()
             .position(|old| old.metadata.name == slice_name)
             .map(|at| existing.remove(at));
-        let done = match there {
+        let written = match current {
             None => context.client.create::<_, Value>(resource, namespace, &object).await,
             Some(old) if same(&old, slice) => continue,
             Some(old) if old.address_type != slice.family => {
@@ -137,7 +137,7 @@ async fn reconcile(
                 context.client.update::<_, Value>(resource, namespace, &slice_name, &object).await
             }
         };
-        match done {
+        match written {
             Err(error) if error.is_already_exists() => {}
             other => drop(other?),
         }
@@ -148,10 +148,12 @@ async fn reconcile(
     Ok(())
 }
 
-fn same(old: &Arc<Slice>, wanted: &DesiredSlice) -> bool {
+fn same(old: &Arc<Slice>, desired: &DesiredSlice) -> bool {
     let mut ports = old.ports.clone();
     ports.sort();
-    old.address_type == wanted.family && ports == wanted.ports && old.endpoints == wanted.endpoints
+    old.address_type == desired.family
+        && ports == desired.ports
+        && old.endpoints == desired.endpoints
 }
 
 async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn mirrors_subsets_per_address_family() {
-        let slices = wanted(&endpoints(json!({})));
+        let slices = desired(&endpoints(json!({})));
         let found_slices: Vec<_> =
             slices.iter().map(|s| (s.family, s.endpoints.len(), s.ports[0].port)).collect();
         assert_eq!(found_slices, [("IPv4", 2, Some(5432)), ("IPv6", 1, Some(5432))]);
@@ -205,10 +207,10 @@ mod tests {
             serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
         };
         let plain = endpoints(json!({}));
-        assert!(mirrored(&plain, Some(&service(json!(null)))));
-        assert!(!mirrored(&plain, Some(&service(json!({"app": "x"})))));
-        assert!(!mirrored(&plain, None));
+        assert!(is_mirrored(&plain, Some(&service(json!(null)))));
+        assert!(!is_mirrored(&plain, Some(&service(json!({"app": "x"})))));
+        assert!(!is_mirrored(&plain, None));
         let skipped = endpoints(json!({"endpointslice.kubernetes.io/skip-mirror": "true"}));
-        assert!(!mirrored(&skipped, Some(&service(json!(null)))));
+        assert!(!is_mirrored(&skipped, Some(&service(json!(null)))));
     }
 }

@@ -1,80 +1,23 @@
+//! Plans the changes of a Service's slices.
+
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use api_meta::{IntOrString, ObjectMeta, Tree as _, null_default};
-use serde::{Deserialize, Serialize};
+use api_meta::{IntOrString, ObjectMeta, Tree as _};
 use serde_json::{Value, json};
 
-use super::{MANAGER, labels_for};
+use super::{
+    service::labels_for,
+    slice::{Endpoint, EndpointConditions, Slice, SlicePort, TargetRef},
+};
 use crate::views::{Labels, Pod, Service, ServicePort};
 
 /// Returns the zone of a node.
 pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// The manager of the slices, in their label.
+pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
+
 const MAX_ENDPOINTS: usize = 100;
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Slice {
-    pub(crate) metadata: ObjectMeta,
-    pub(crate) address_type: String,
-    #[serde(deserialize_with = "null_default")]
-    pub(crate) ports: Vec<SlicePort>,
-    #[serde(deserialize_with = "null_default")]
-    pub(crate) endpoints: Vec<Endpoint>,
-}
-
-impl Slice {
-    pub(crate) fn service(&self) -> Option<&str> {
-        self.metadata.labels.get("kubernetes.io/service-name").map(String::as_str)
-    }
-
-    pub(crate) fn managed_by(&self, manager: &str) -> bool {
-        let label = self.metadata.labels.get("endpointslice.kubernetes.io/managed-by");
-        label.is_some_and(|by| by == manager)
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct SlicePort {
-    pub(crate) name: String,
-    pub(crate) port: Option<i32>,
-    pub(crate) protocol: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) app_protocol: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Endpoint {
-    pub(crate) addresses: Vec<String>,
-    pub(crate) conditions: EndpointConditions,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hostname: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) target_ref: Option<TargetRef>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node_name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) zone: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct EndpointConditions {
-    pub(crate) ready: bool,
-    pub(crate) serving: bool,
-    pub(crate) terminating: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct TargetRef {
-    pub(crate) kind: String,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -94,15 +37,15 @@ pub(crate) fn plan(
     zone: ZoneOf<'_>,
 ) -> Plan {
     let families = families(service);
-    let mut wanted: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
+    let mut desired: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
     for pod in pods {
-        if pod.finished() || pod.status.pod_ip.as_deref().unwrap_or("").is_empty() {
+        if pod.is_finished() || pod.status.pod_ip.as_deref().unwrap_or("").is_empty() {
             continue;
         }
         let ports = ports(service, pod);
         for family in &families {
             if let Some(endpoint) = endpoint(service, pod, family, zone) {
-                wanted.entry((family.clone(), ports.clone())).or_default().push(endpoint);
+                desired.entry((family.clone(), ports.clone())).or_default().push(endpoint);
             }
         }
     }
@@ -115,11 +58,11 @@ pub(crate) fn plan(
     }
     // A Service without endpoints keeps one empty slice of each family.
     for family in &families {
-        if !wanted.keys().any(|(f, _)| f == family) {
-            wanted.insert((family.clone(), Vec::new()), Vec::new());
+        if !desired.keys().any(|(f, _)| f == family) {
+            desired.insert((family.clone(), Vec::new()), Vec::new());
         }
     }
-    for (group, endpoints) in wanted {
+    for (group, endpoints) in desired {
         let existing = grouped.remove(&group).unwrap_or_default();
         fill(service, &group, endpoints, existing, &mut plan);
     }
@@ -152,14 +95,14 @@ fn renewed(slice: &Slice, mut object: Value) -> Value {
 fn fill(
     service: &Service,
     group: &Group,
-    wanted: Vec<Endpoint>,
+    desired: Vec<Endpoint>,
     existing: Vec<&Arc<Slice>>,
     plan: &mut Plan,
 ) {
     let identity =
         |e: &Endpoint| (e.target_ref.as_ref().map(|t| t.uid.clone()), e.addresses.clone());
-    let mut left: BTreeMap<_, _> = wanted.into_iter().map(|e| (identity(&e), e)).collect();
-    let mut kept: Vec<(&Arc<Slice>, Vec<Endpoint>)> = existing
+    let mut left: BTreeMap<_, _> = desired.into_iter().map(|e| (identity(&e), e)).collect();
+    let mut retained: Vec<(&Arc<Slice>, Vec<Endpoint>)> = existing
         .into_iter()
         .map(|slice| {
             let stay = slice.endpoints.iter().filter_map(|old| left.remove(&identity(old)));
@@ -169,20 +112,21 @@ fn fill(
     // Fill the slices that change anyway first, the fullest first.
     let mut rest: Vec<_> = left.into_values().collect();
     let changed = |(slice, endpoints): &(&Arc<Slice>, Vec<Endpoint>)| slice.endpoints != *endpoints;
-    kept.sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
-    for (_, endpoints) in &mut kept {
+    retained
+        .sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
+    for (_, endpoints) in &mut retained {
         let room = MAX_ENDPOINTS - endpoints.len().min(MAX_ENDPOINTS);
         endpoints.extend(rest.drain(..room.min(rest.len())));
     }
     let mut total = 0;
-    for (slice, endpoints) in kept {
+    for (slice, endpoints) in retained {
         if endpoints.is_empty() && (total > 0 || !last(group)) {
             plan.delete.push(slice.metadata.clone());
             continue;
         }
         total += 1;
         let object = object(service, group, &endpoints);
-        if slice.endpoints != endpoints || !labelled(slice, &object) {
+        if slice.endpoints != endpoints || !has_labels(slice, &object) {
             plan.update.push((slice.metadata.name.clone(), renewed(slice, object)));
         }
     }
@@ -201,7 +145,7 @@ fn last(group: &Group) -> bool {
     group.1.is_empty()
 }
 
-fn labelled(slice: &Slice, object: &Value) -> bool {
+fn has_labels(slice: &Slice, object: &Value) -> bool {
     let labels: Labels =
         serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     slice.metadata.labels == labels
@@ -228,9 +172,9 @@ fn object(service: &Service, (family, ports): &Group, endpoints: &[Endpoint]) ->
 }
 
 fn families(service: &Service) -> Vec<String> {
-    let given = service.spec.ip_families.clone();
-    if !given.is_empty() {
-        return given;
+    let families_of_spec = service.spec.ip_families.clone();
+    if !families_of_spec.is_empty() {
+        return families_of_spec;
     }
     let v6 = service.spec.cluster_ip.as_deref().is_some_and(|ip| ip.contains(':'));
     vec![if v6 { "IPv6" } else { "IPv4" }.to_owned()]
@@ -280,7 +224,7 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
 fn endpoint(service: &Service, pod: &Pod, family: &str, zone: ZoneOf<'_>) -> Option<Endpoint> {
     let fits = |ip: &&str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == (family == "IPv6"));
     let address = pod.ips().find(fits)?;
-    let serving = pod.ready();
+    let serving = pod.is_ready();
     let terminating = pod.metadata.terminating();
     let ready = service.spec.publish_not_ready_addresses || (serving && !terminating);
     // A hostname in a headless Service's domain, as DNS serves it.

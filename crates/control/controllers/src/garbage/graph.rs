@@ -71,7 +71,7 @@ impl TrackedObject {
 #[derive(Debug)]
 struct Item {
     resource: Arc<Resource>,
-    kept: Arc<TrackedObject>,
+    object: Arc<TrackedObject>,
 }
 
 #[derive(Default)]
@@ -103,29 +103,32 @@ impl Graph {
     pub(super) fn observe(
         &mut self,
         resource: &Arc<Resource>,
-        kept: &Arc<TrackedObject>,
+        object: &Arc<TrackedObject>,
     ) -> Vec<Uid> {
-        let uid = kept.uid.clone();
-        let item = Item { resource: resource.clone(), kept: kept.clone() };
-        let before = self.items.insert(uid.clone(), item).map(|item| item.kept);
-        let old = before.as_ref().map_or(&[][..], |kept| &kept.owners);
+        let uid = object.uid.clone();
+        let item = Item { resource: resource.clone(), object: object.clone() };
+        let before = self.items.insert(uid.clone(), item).map(|item| item.object);
+        let old = before.as_ref().map_or(&[][..], |object| &object.owners);
         let mut uids = Vec::new();
-        for owner in old.iter().filter(|o| !kept.owners.iter().any(|n| n.uid == o.uid)) {
+        for owner in old.iter().filter(|o| !object.owners.iter().any(|n| n.uid == o.uid)) {
             self.cut(&owner.uid, &uid);
         }
-        for owner in old.iter().filter(|o| !kept.owners.contains(o)) {
+        for owner in old.iter().filter(|o| !object.owners.contains(o)) {
             // The owner may have waited for this change.
             uids.push(Uid::from(owner.uid.as_str()));
         }
-        for owner in &kept.owners {
+        for owner in &object.owners {
             self.dependents.entry(owner.uid.as_str().into()).or_default().insert(uid.clone());
         }
-        let all_solid = kept.owners.iter().all(|o| self.standing(kept, o) == Standing::Solid);
-        if !kept.owners.is_empty() && !all_solid {
+        let all_solid = object.owners.iter().all(|o| self.standing(object, o) == Standing::Solid);
+        if !object.owners.is_empty() && !all_solid {
             uids.push(uid.clone());
         }
-        let waits = |kept: &TrackedObject| (kept.waits_for_dependents(), kept.orphans_dependents());
-        if before.as_ref().map(|b| waits(b)) != Some(waits(kept)) && waits(kept) != (false, false) {
+        let waits =
+            |object: &TrackedObject| (object.waits_for_dependents(), object.orphans_dependents());
+        if before.as_ref().map(|b| waits(b)) != Some(waits(object))
+            && waits(object) != (false, false)
+        {
             uids.push(uid.clone());
             uids.extend(self.dependents(&uid));
         }
@@ -135,9 +138,9 @@ impl Graph {
     /// Removes a deleted object. Returns the objects to collect: its dependents, and owners that waited for it.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<Uid> {
         let Some(item) = self.items.remove(uid) else { return vec![] };
-        self.note_absent(&item.kept.uid, &item.kept.namespace);
+        self.note_absent(&item.object.uid, &item.object.namespace);
         let mut uids = self.dependents(uid);
-        for owner in &item.kept.owners {
+        for owner in &item.object.owners {
             self.cut(&owner.uid, uid);
             uids.push(owner.uid.as_str().into());
         }
@@ -154,7 +157,7 @@ impl Graph {
     }
 
     pub(super) fn get(&self, uid: &str) -> Option<(Arc<Resource>, Arc<TrackedObject>)> {
-        self.items.get(uid).map(|item| (item.resource.clone(), item.kept.clone()))
+        self.items.get(uid).map(|item| (item.resource.clone(), item.object.clone()))
     }
 
     pub(super) fn dependents(&self, owner: &str) -> Vec<Uid> {
@@ -165,10 +168,10 @@ impl Graph {
     pub(super) fn blocking(&self, owner: &str) -> Vec<Arc<TrackedObject>> {
         let items =
             self.dependents.get(owner).into_iter().flatten().filter_map(|uid| self.items.get(uid));
-        let blocks = |kept: &TrackedObject| {
-            kept.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
+        let blocks = |object: &TrackedObject| {
+            object.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
         };
-        items.map(|item| item.kept.clone()).filter(|kept| blocks(kept)).collect()
+        items.map(|item| item.object.clone()).filter(|object| blocks(object)).collect()
     }
 
     /// Reports whether a dependent waits for dependents of its own. With a waiting owner this looks like a cycle. A
@@ -177,7 +180,7 @@ impl Graph {
         let dependents = self.dependents.get(owner).into_iter().flatten();
         dependents
             .filter_map(|uid| self.items.get(uid))
-            .any(|item| item.kept.waits_for_dependents())
+            .any(|item| item.object.waits_for_dependents())
     }
 
     /// Returns the state of the owner that `child` refers to. The reference must match in kind, name and namespace: an
@@ -191,11 +194,11 @@ impl Graph {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let right = item.resource.group == group
             && item.resource.kind == owner.kind
-            && *item.kept.name == *owner.name
-            && (!item.resource.namespaced || item.kept.namespace == child.namespace);
+            && *item.object.name == *owner.name
+            && (!item.resource.namespaced || item.object.namespace == child.namespace);
         match () {
             () if !right => Standing::Unknown,
-            () if item.kept.waits_for_dependents() => Standing::Waiting,
+            () if item.object.waits_for_dependents() => Standing::Waiting,
             () => Standing::Solid,
         }
     }
@@ -235,12 +238,12 @@ pub(super) enum Plan {
 }
 
 /// Decides the action for one object from the states of its owners.
-pub(super) fn plan(graph: &Graph, kept: &TrackedObject, standings: &[Standing]) -> Plan {
-    if kept.orphans_dependents() {
-        return Plan::Orphan(graph.dependents(&kept.uid));
+pub(super) fn plan(graph: &Graph, object: &TrackedObject, standings: &[Standing]) -> Plan {
+    if object.orphans_dependents() {
+        return Plan::Orphan(graph.dependents(&object.uid));
     }
-    if kept.waits_for_dependents() {
-        let blocking = graph.blocking(&kept.uid);
+    if object.waits_for_dependents() {
+        let blocking = graph.blocking(&object.uid);
         if blocking.is_empty() {
             return Plan::RemoveFinalizer(FOREGROUND);
         }
@@ -248,11 +251,11 @@ pub(super) fn plan(graph: &Graph, kept: &TrackedObject, standings: &[Standing]) 
             blocking.iter().filter(|d| !d.deleting).map(|d| d.uid.clone()).collect(),
         );
     }
-    if kept.deleting || kept.owners.is_empty() {
+    if object.deleting || object.owners.is_empty() {
         return Plan::Nothing;
     }
     let of = |wanted: Standing| {
-        let pairs = kept.owners.iter().zip(standings);
+        let pairs = object.owners.iter().zip(standings);
         pairs.filter(|(_, s)| **s == wanted).map(|(o, _)| o.clone()).collect::<Vec<_>>()
     };
     let (solid, waiting, absent) =
@@ -261,15 +264,15 @@ pub(super) fn plan(graph: &Graph, kept: &TrackedObject, standings: &[Standing]) 
         let drop = [absent, waiting].concat();
         return if drop.is_empty() { Plan::Nothing } else { Plan::DropOwners(drop) };
     }
-    if !waiting.is_empty() && !graph.dependents(&kept.uid).is_empty() {
-        let blocks = kept.owners.iter().any(|owner| owner.block_owner_deletion == Some(true));
-        if blocks && graph.has_waiting_dependent(&kept.uid) {
+    if !waiting.is_empty() && !graph.dependents(&object.uid).is_empty() {
+        let blocks = object.owners.iter().any(|owner| owner.block_owner_deletion == Some(true));
+        if blocks && graph.has_waiting_dependent(&object.uid) {
             return Plan::StopBlocking;
         }
         // The owner waits for this object, so this object must wait for its own dependents.
         return Plan::Delete { policy: "Foreground" };
     }
-    Plan::Delete { policy: kept.policy() }
+    Plan::Delete { policy: object.policy() }
 }
 
 #[cfg(test)]

@@ -46,19 +46,21 @@ fn fits(rule: &FailureRule, pod: &Pod) -> Option<String> {
     let holds = |kind: &str, status: &str| {
         pod.status.conditions.iter().any(|c| c.r#type == kind && c.status == status)
     };
-    let mut wanted = rule.on_pod_conditions.iter();
-    let found =
-        wanted.find(|wanted| holds(&wanted.r#type, wanted.status.as_deref().unwrap_or("True")))?;
+    let mut requirement = rule.on_pod_conditions.iter();
+    let found = requirement.find(|requirement| {
+        holds(&requirement.r#type, requirement.status.as_deref().unwrap_or("True"))
+    })?;
     Some(format!("Pod {name} has condition {}", found.r#type))
 }
 
-fn exit_code<'a>(wanted: &OnExitCodes, pod: &'a Pod) -> Option<(&'a str, i32)> {
+fn exit_code<'a>(requirement: &OnExitCodes, pod: &'a Pod) -> Option<(&'a str, i32)> {
     let all = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
-    let named = all.filter(|c| wanted.container_name.as_ref().is_none_or(|name| *name == c.name));
+    let named =
+        all.filter(|c| requirement.container_name.as_ref().is_none_or(|name| *name == c.name));
     let mut ended =
         named.filter_map(|c| Some((c.name.as_str(), c.state.terminated.as_ref()?.exit_code)));
-    let is_in = wanted.operator == "In";
-    ended.find(|(_, code)| *code != 0 && wanted.values.contains(code) == is_in)
+    let is_in = requirement.operator == "In";
+    ended.find(|(_, code)| *code != 0 && requirement.values.contains(code) == is_in)
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::{
+    backoff::wait_after,
     failure::{Meaning, failed, meaning},
-    plan::{ended_at, index, tracked, wait_after},
+    pods::{completion_index, ended_at, is_tracked},
 };
 use crate::views::{Job, Pod};
 
@@ -61,13 +62,13 @@ pub(super) fn failed_indexes(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>
     let limit = job.spec.backoff_limit_per_index.unwrap_or(i64::MAX);
     let completions = job.spec.completions.unwrap_or(0);
     let mut lost = before;
-    for pod in pods.iter().filter(|pod| tracked(pod) && failed(job, pod)) {
+    for pod in pods.iter().filter(|pod| is_tracked(pod) && failed(job, pod)) {
         let over = match meaning(job, pod) {
             Meaning::FailsIndex => true,
             Meaning::Ignored => false,
             Meaning::Counts | Meaning::FailsJob(_) => Failures::before(pod).counted >= limit,
         };
-        lost.extend(index(pod).filter(|index| over && *index < completions));
+        lost.extend(completion_index(pod).filter(|index| over && *index < completions));
     }
     lost
 }
@@ -79,8 +80,8 @@ pub(super) struct LastFailedPods(BTreeMap<i64, Arc<Pod>>);
 impl LastFailedPods {
     pub(super) fn of(job: &Job, pods: &[Arc<Pod>]) -> Self {
         let mut last: BTreeMap<i64, Arc<Pod>> = BTreeMap::new();
-        let held = pods.iter().filter(|pod| tracked(pod));
-        for (index, pod) in held.filter_map(|pod| Some((index(pod)?, pod))) {
+        let held = pods.iter().filter(|pod| is_tracked(pod));
+        for (index, pod) in held.filter_map(|pod| Some((completion_index(pod)?, pod))) {
             let later = |known: &Arc<Pod>| Failures::before(known) < Failures::before(pod);
             if last.get(&index).is_none_or(later) {
                 last.insert(index, pod.clone());
@@ -90,13 +91,13 @@ impl LastFailedPods {
         Self(last)
     }
 
-    pub(super) fn of_indexes(mut self, wanted: impl Fn(&i64) -> bool) -> Self {
-        self.0.retain(|index, _| wanted(index));
+    pub(super) fn of_indexes(mut self, selects: impl Fn(&i64) -> bool) -> Self {
+        self.0.retain(|index, _| selects(index));
         self
     }
 
     pub(super) fn holds(&self, pod: &Pod) -> bool {
-        index(pod)
+        completion_index(pod)
             .and_then(|index| self.0.get(&index))
             .is_some_and(|last| last.metadata.uid == pod.metadata.uid)
     }

@@ -8,7 +8,7 @@ use crate::views::Job;
 /// Returns a message that names the rule that is met, if any.
 pub(super) fn met(job: &Job, succeeded: &BTreeSet<i64>) -> Option<String> {
     let limit = job.spec.completions.unwrap_or(0);
-    let policy = job.spec.success_policy.as_ref().filter(|_| job.indexed())?;
+    let policy = job.spec.success_policy.as_ref().filter(|_| job.is_indexed())?;
     let rule = policy.rules.iter().position(|rule| {
         let named = rule.succeeded_indexes.as_deref().map(|text| indexes::parse(text, limit));
         match (named, rule.succeeded_count) {

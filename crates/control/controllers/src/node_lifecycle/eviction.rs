@@ -59,11 +59,11 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&pods), synced(&nodes)];
-    let (run, again) = (context.clone(), queue.clone());
+    let (run, retries) = (context.clone(), queue.clone());
     context.run(&queue, 8, waits, move |key| {
-        let (context, pods, nodes, again) =
-            (run.clone(), pods.clone(), nodes.clone(), again.clone());
-        async move { reconcile(&context, &pods, &nodes, &again, &key).await }
+        let (context, pods, nodes, retries) =
+            (run.clone(), pods.clone(), nodes.clone(), retries.clone());
+        async move { reconcile(&context, &pods, &nodes, &retries, &key).await }
     });
 }
 
@@ -82,7 +82,7 @@ async fn reconcile(
         queue.add_after(key.to_owned(), end.since(now));
         return Ok(());
     }
-    evict(context, &pod.metadata, &WORDS).await
+    evict(context, &pod.metadata, &TEXTS).await
 }
 
 /// The texts of an eviction.
@@ -94,7 +94,7 @@ pub(crate) struct Eviction {
     pub(crate) message: &'static str,
 }
 
-const WORDS: Eviction = Eviction {
+const TEXTS: Eviction = Eviction {
     event: "TaintManagerEviction",
     reason: "DeletionByTaintManager",
     message: "Taint manager: deleting due to NoExecute taint",
@@ -104,13 +104,13 @@ const WORDS: Eviction = Eviction {
 pub(crate) async fn evict(
     context: &Context,
     meta: &ObjectMeta,
-    words: &Eviction,
+    texts: &Eviction,
 ) -> Result<(), Error> {
     let message = format!("Marking for deletion Pod {}", meta.key());
-    context.events.normal(object(meta), words.event, message);
+    context.events.normal(object(meta), texts.event, message);
     let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [{
-        "type": "DisruptionTarget", "status": "True", "reason": words.reason,
-        "message": words.message, "lastTransitionTime": context.now().to_seconds()}]}});
+        "type": "DisruptionTarget", "status": "True", "reason": texts.reason,
+        "message": texts.message, "lastTransitionTime": context.now().to_seconds()}]}});
     let at = PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
     let (client, pods) = (&context.client, &Resource::PODS);
     client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.or_none()?;

@@ -1,3 +1,5 @@
+//! The health of a node by its heartbeats, with the conditions and taints that follow.
+
 use std::time::Duration;
 
 use api_meta::{Timestamp, Tree as _};
@@ -30,7 +32,7 @@ pub(super) struct LastContact {
 }
 
 impl LastContact {
-    pub(super) fn silent(
+    pub(super) fn is_silent(
         &mut self,
         node: &Node,
         renewed: Option<&str>,
@@ -118,14 +120,14 @@ pub(super) fn wanted_taints(node: &Node, now: Timestamp) -> Vec<Taint> {
 }
 
 /// Returns the node's taints with the managed ones replaced. Existing taints keep their `timeAdded`.
-pub(super) fn with_taints(current: &[Taint], wanted: Vec<Taint>) -> Vec<Taint> {
+pub(super) fn with_taints(current: &[Taint], desired: Vec<Taint>) -> Vec<Taint> {
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut out: Vec<Taint> = current
         .iter()
-        .filter(|t| !is_ours(t) || wanted.iter().any(|w| same(w, t)))
+        .filter(|t| !is_ours(t) || desired.iter().any(|w| same(w, t)))
         .cloned()
         .collect();
-    out.extend(wanted.into_iter().filter(|w| !current.iter().any(|t| same(w, t))));
+    out.extend(desired.into_iter().filter(|w| !current.iter().any(|t| same(w, t))));
     out
 }
 
@@ -144,11 +146,11 @@ mod tests {
         let (grace, start) = (Duration::from_secs(40), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut heard = LastContact::default();
-        assert!(!heard.silent(&node("True", 1), Some("a"), grace, start));
-        assert!(!heard.silent(&node("True", 1), Some("b"), grace, at(39)));
-        assert!(!heard.silent(&node("True", 1), Some("b"), grace, at(79)));
-        assert!(heard.silent(&node("True", 1), Some("b"), grace, at(80)));
-        assert!(!heard.silent(&node("True", 2), Some("b"), grace, at(81)));
+        assert!(!heard.is_silent(&node("True", 1), Some("a"), grace, start));
+        assert!(!heard.is_silent(&node("True", 1), Some("b"), grace, at(39)));
+        assert!(!heard.is_silent(&node("True", 1), Some("b"), grace, at(79)));
+        assert!(heard.is_silent(&node("True", 1), Some("b"), grace, at(80)));
+        assert!(!heard.is_silent(&node("True", 2), Some("b"), grace, at(81)));
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! The health of zones, which limits the rate of evictions.
+
 use std::{collections::HashMap, time::Duration};
 
 use api_meta::TokenBucket;

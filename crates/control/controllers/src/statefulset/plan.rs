@@ -1,9 +1,10 @@
+//! Plans the Pods and the status of a StatefulSet.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-use super::claim_labels;
 use crate::{
     context::count,
     history::{CurrentRevision, HASH_LABEL},
@@ -26,7 +27,7 @@ pub(super) enum Step {
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// Seconds until a ready Pod counts as available.
-    pub(super) again: Option<u64>,
+    pub(super) retry_after: Option<u64>,
 }
 
 /// Returns the ordinal in a Pod's name if the name belongs to the set.
@@ -59,8 +60,8 @@ fn revision(pod: &Pod) -> &str {
     pod.metadata.labels.get(HASH_LABEL).map_or("", String::as_str)
 }
 
-fn works(pod: &Pod) -> bool {
-    pod.status.phase == "Running" && pod.ready() && !pod.metadata.terminating()
+fn is_working(pod: &Pod) -> bool {
+    pod.status.phase == "Running" && pod.is_ready() && !pod.metadata.terminating()
 }
 
 /// Plans the next steps: in order and one at a time, unless Pods are managed in parallel.
@@ -73,14 +74,15 @@ pub(super) fn plan(
 ) -> Plan {
     let mut plan = Plan::default();
     let in_order = set.spec.pod_management_policy.as_deref() != Some("Parallel");
-    let wanted = range(set);
-    let mut there: BTreeMap<i64, &Arc<Pod>> = BTreeMap::new();
+    let desired = range(set);
+    let mut existing: BTreeMap<i64, &Arc<Pod>> = BTreeMap::new();
     for pod in pods {
-        there.extend(ordinal(&set.metadata.name, &pod.metadata.name).map(|number| (number, pod)));
+        existing
+            .extend(ordinal(&set.metadata.name, &pod.metadata.name).map(|number| (number, pod)));
     }
     let rolls = set.spec.update_strategy.r#type != "OnDelete";
-    for number in wanted.clone() {
-        let Some(pod) = there.get(&number).copied() else {
+    for number in desired.clone() {
+        let Some(pod) = existing.get(&number).copied() else {
             let former = rolls && number < partition(set);
             let revision = if former { current } else { update }.to_owned();
             plan.steps.push(Step::Create { ordinal: number, revision });
@@ -89,24 +91,24 @@ pub(super) fn plan(
             }
             continue;
         };
-        if pod.finished() && !pod.metadata.terminating() {
+        if pod.is_finished() && !pod.metadata.terminating() {
             plan.steps.push(Step::Recreate(pod.clone()));
             if in_order {
                 return plan;
             }
             continue;
         }
-        if in_order && !pod.available(set.spec.min_ready_seconds, now) {
-            plan.again = until_available(set, pod, now);
+        if in_order && !pod.is_available(set.spec.min_ready_seconds, now) {
+            plan.retry_after = until_available(set, pod, now);
             // Replace a Pod that never becomes ready, or no update could repair it.
-            return replace(set, &there, update, plan);
+            return replace(set, &existing, update, plan);
         }
-        if in_order && !works(pod) {
-            return replace(set, &there, update, plan);
+        if in_order && !is_working(pod) {
+            return replace(set, &existing, update, plan);
         }
     }
-    let surplus = || there.iter().filter(|(number, _)| !wanted.contains(number));
-    let first_ill = surplus().find(|(_, pod)| !works(pod)).map(|(number, _)| *number);
+    let surplus = || existing.iter().filter(|(number, _)| !desired.contains(number));
+    let first_ill = surplus().find(|(_, pod)| !is_working(pod)).map(|(number, _)| *number);
     for (number, pod) in surplus().rev() {
         if pod.metadata.terminating() {
             if in_order {
@@ -115,9 +117,9 @@ pub(super) fn plan(
             continue;
         }
         // In order, no Pod is deleted while another is unhealthy, except for the first unhealthy one.
-        let well = works(pod) && pod.available(set.spec.min_ready_seconds, now);
+        let well = is_working(pod) && pod.is_available(set.spec.min_ready_seconds, now);
         if in_order && !well && first_ill != Some(*number) {
-            plan.again = until_available(set, pod, now);
+            plan.retry_after = until_available(set, pod, now);
             return plan;
         }
         plan.steps.push(Step::Delete((*pod).clone()));
@@ -125,46 +127,47 @@ pub(super) fn plan(
             return plan;
         }
     }
-    replace(set, &there, update, plan)
+    replace(set, &existing, update, plan)
 }
 
 /// Seconds until a running and ready Pod counts as available.
 fn until_available(set: &Set, pod: &Pod, now: Timestamp) -> Option<u64> {
     let left = |at: Timestamp| at.unix() + set.spec.min_ready_seconds - now.unix();
-    works(pod).then(|| pod.ready_since().map_or(1, left).max(1).unsigned_abs())
+    is_working(pod).then(|| pod.ready_since().map_or(1, left).max(1).unsigned_abs())
 }
 
 /// The number of Pods that an update may replace at the same time.
 fn max_unavailable(set: &Set) -> i64 {
     let update = set.spec.update_strategy.rolling_update.as_ref();
-    let given = update.and_then(|update| update.max_unavailable.as_ref());
-    given.and_then(|given| given.scaled(replicas(set), false).ok()).unwrap_or(1).max(1)
+    let limit = update.and_then(|update| update.max_unavailable.as_ref());
+    limit.and_then(|limit| limit.scaled(replicas(set), false).ok()).unwrap_or(1).max(1)
 }
 
 /// Deletes Pods of old templates, last first, within maxUnavailable. With 1, all later Pods must be healthy.
-fn replace(set: &Set, there: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: Plan) -> Plan {
+fn replace(set: &Set, existing: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: Plan) -> Plan {
     if set.spec.update_strategy.r#type == "OnDelete" {
         return plan;
     }
-    let broken = range(set).filter(|n| there.get(n).is_none_or(|pod| !works(pod))).count() as i64;
+    let broken =
+        range(set).filter(|n| existing.get(n).is_none_or(|pod| !is_working(pod))).count() as i64;
     let most = max_unavailable(set);
     let mut left = most - broken;
     for number in range(set).rev().take_while(|number| *number >= partition(set)) {
-        let pod = there.get(&number).filter(|pod| !pod.metadata.terminating());
+        let pod = existing.get(&number).filter(|pod| !pod.metadata.terminating());
         match pod {
             Some(pod) if revision(pod) != update => {
                 // Replacing a Pod that is not ready costs no availability.
-                let spare = !works(pod) || left > 0 || most == 1;
+                let spare = !is_working(pod) || left > 0 || most == 1;
                 if !spare {
                     return plan;
                 }
-                left -= i64::from(works(pod));
+                left -= i64::from(is_working(pod));
                 plan.steps.push(Step::Delete((*pod).clone()));
                 if most == 1 {
                     return plan;
                 }
             }
-            Some(pod) if works(pod) => {}
+            Some(pod) if is_working(pod) => {}
             _ if most == 1 => return plan,
             _ => {}
         }
@@ -246,26 +249,32 @@ pub(super) fn status(
     update: &CurrentRevision,
     now: Timestamp,
 ) -> Value {
-    let made: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
-    let number = |test: &dyn Fn(&Pod) -> bool| made.iter().filter(|pod| test(pod)).count() as i64;
-    let ready = number(&works);
+    let running: Vec<_> = pods.iter().filter(|pod| !pod.is_finished()).collect();
+    let number =
+        |test: &dyn Fn(&Pod) -> bool| running.iter().filter(|pod| test(pod)).count() as i64;
+    let ready = number(&is_working);
     let of = |name: &str| number(&|pod| revision(pod) == name && !pod.metadata.terminating());
     let updated = of(&update.name);
-    let all = made.len() as i64;
-    let wanted = replicas(set);
-    let done = updated == wanted && ready == wanted && all == wanted;
+    let all = running.len() as i64;
+    let desired = replicas(set);
+    let done = updated == desired && ready == desired && all == desired;
     let current = if done { &update.name } else { current };
     json!({
         "observedGeneration": set.metadata.generation,
         "replicas": all,
         "readyReplicas": count(ready),
-        "availableReplicas": number(&|pod| works(pod) && pod.available(set.spec.min_ready_seconds, now)),
+        "availableReplicas": number(&|pod| is_working(pod) && pod.is_available(set.spec.min_ready_seconds, now)),
         "currentReplicas": count(of(current)),
         "updatedReplicas": count(updated),
         "currentRevision": current,
         "updateRevision": update.name,
         "collisionCount": update.collisions,
     })
+}
+
+/// The labels of claims are those of the selector, so that they can be found by it.
+pub(super) fn claim_labels(set: &Set) -> Value {
+    json!(set.spec.selector.as_ref().map(|s| s.match_labels.clone()).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -8,37 +8,44 @@ use crate::views::Set;
 /// The owner with which a Pod's claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimOwner {
-    Nobody,
+    None,
     Set,
     Pod,
 }
 
-fn wanted(set: &Set, condemned: bool) -> ClaimOwner {
+fn claim_owner(set: &Set, condemned: bool) -> ClaimOwner {
     let policy = &set.spec.persistent_volume_claim_retention_policy;
     match (policy.when_scaled == "Delete", policy.when_deleted == "Delete") {
         (true, _) if condemned => ClaimOwner::Pod,
         (_, true) => ClaimOwner::Set,
-        _ => ClaimOwner::Nobody,
+        _ => ClaimOwner::None,
     }
+}
+
+/// The owner references that a claim may get.
+#[derive(Clone)]
+pub(super) struct ClaimOwners {
+    pub(super) set: OwnerReference,
+    pub(super) pod: OwnerReference,
 }
 
 /// Returns the claim's owner references if they must change. A claim of another owner stays as it is.
 pub(super) fn references(
-    (set, own): (&Set, OwnerReference),
-    (pod, of_pod): (&ObjectMeta, OwnerReference),
+    set: &Set,
+    own: ClaimOwners,
     condemned: bool,
     claim: &ObjectMeta,
 ) -> Option<Value> {
-    let ours = |owner: &OwnerReference| owner.uid == own.uid || owner.uid == pod.uid;
+    let ours = |owner: &OwnerReference| owner.uid == own.set.uid || owner.uid == own.pod.uid;
     if claim.terminating() || claim.controller().is_some_and(|owner| !ours(owner)) {
         return None;
     }
     let mut owners: Vec<OwnerReference> =
         claim.owner_references.iter().filter(|owner| !ours(owner)).cloned().collect();
-    match wanted(set, condemned) {
-        ClaimOwner::Nobody => {}
-        ClaimOwner::Set => owners.push(own),
-        ClaimOwner::Pod => owners.push(of_pod),
+    match claim_owner(set, condemned) {
+        ClaimOwner::None => {}
+        ClaimOwner::Set => owners.push(own.set),
+        ClaimOwner::Pod => owners.push(own.pod),
     }
     let uids = |owners: &[OwnerReference]| owners.iter().map(|o| o.uid.clone()).collect::<Vec<_>>();
     (uids(&owners) != uids(&claim.owner_references))
@@ -46,7 +53,7 @@ pub(super) fn references(
 }
 
 /// Reports whether the claim is deleted with the former Pod of this name. The successor must not use it.
-pub(super) fn is_going(claim: &ObjectMeta) -> bool {
+pub(super) fn is_deleted_with_pod(claim: &ObjectMeta) -> bool {
     claim.terminating() || claim.controller().is_some_and(|owner| owner.kind == "Pod")
 }
 
@@ -65,7 +72,6 @@ mod tests {
 
     #[test]
     fn sets_owner_references_by_policy() {
-        let pod = ObjectMeta { uid: "pod".to_owned(), ..ObjectMeta::default() };
         for (scaled, deleted, condemned, refers) in [
             ("Retain", "Retain", false, ""),
             ("Retain", "Retain", true, ""),
@@ -86,8 +92,9 @@ mod tests {
                     owner_references: owned.into_iter().collect(),
                     ..ObjectMeta::default()
                 };
-                let ours = (&set, owner("StatefulSet", "set"));
-                let change = references(ours, (&pod, owner("Pod", "pod")), condemned, &claim);
+                let own =
+                    ClaimOwners { set: owner("StatefulSet", "set"), pod: owner("Pod", "pod") };
+                let change = references(&set, own, condemned, &claim);
                 let case = format!("{scaled} {deleted} {condemned} {had}");
                 if had == "other" || had == refers {
                     assert_eq!(change, None, "{case}");

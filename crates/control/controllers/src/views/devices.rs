@@ -1,3 +1,5 @@
+//! ResourceClaims, and how Pods refer to them.
+
 use api_meta::{ObjectMeta, null_default};
 use serde::Deserialize;
 
@@ -46,27 +48,5 @@ pub(crate) struct Consumer {
 impl Consumer {
     pub(crate) fn is_pod(&self) -> bool {
         self.api_group.is_empty() && self.resource == "pods"
-    }
-}
-
-impl super::Pod {
-    /// Returns the name of the claim for a Pod's entry, and whether it was created from a template.
-    pub(crate) fn device_claim(&self, claim: &PodClaim) -> Option<(String, bool)> {
-        if let Some(name) = &claim.resource_claim_name {
-            return Some((name.clone(), false));
-        }
-        let made = self.status.resource_claim_statuses.iter().find(|s| s.name == claim.name)?;
-        made.resource_claim_name.clone().map(|name| (name, true))
-    }
-
-    /// Returns the keys of the Pod's existing claims.
-    pub(crate) fn device_claim_keys(&self) -> Vec<String> {
-        let known = self.spec.resource_claims.iter().filter_map(|claim| self.device_claim(claim));
-        known.map(|(name, _)| format!("{}/{name}", self.metadata.namespace)).collect()
-    }
-
-    /// Reports whether the Pod has ended, or is terminating without ever having had a node.
-    pub(crate) fn is_done(&self) -> bool {
-        self.finished() || self.metadata.terminating() && self.node().is_empty()
     }
 }

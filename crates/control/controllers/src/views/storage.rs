@@ -101,9 +101,9 @@ impl VolumeSpec {
     /// Returns the value of a label that nodes must have to reach the volume, if the volume requires that label first.
     pub(crate) fn required_label(&self, key: &str) -> Option<&str> {
         let terms = &self.node_affinity.as_ref()?["required"]["nodeSelectorTerms"];
-        let wanted = &terms[0]["matchExpressions"][0];
-        let named = wanted["key"] == key && wanted["operator"] == "In";
-        wanted["values"][0].as_str().filter(|_| named)
+        let expression = &terms[0]["matchExpressions"][0];
+        let named = expression["key"] == key && expression["operator"] == "In";
+        expression["values"][0].as_str().filter(|_| named)
     }
 }
 

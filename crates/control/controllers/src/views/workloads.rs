@@ -4,7 +4,10 @@ use api_meta::{LabelSelector, ObjectMeta, Selector, Timestamp, null_default};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::{Condition, condition, selector};
+use super::{
+    condition::{Condition, condition},
+    labels::selector,
+};
 
 /// A ReplicaSet or a ReplicationController.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -259,7 +262,7 @@ impl Job {
             || self.spec.pod_replacement_policy.as_deref() == Some("Failed")
     }
 
-    pub(crate) fn indexed(&self) -> bool {
+    pub(crate) fn is_indexed(&self) -> bool {
         self.spec.completion_mode.as_deref() == Some("Indexed")
     }
 }

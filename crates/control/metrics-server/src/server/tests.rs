@@ -142,7 +142,7 @@ async fn accepts_only_front_proxy_and_authorizes_users() {
         Request::post(NODES).header("X-Remote-User", "admin").body(serve::full("x")).unwrap();
     let (mut parts, _) = post.into_parts();
     parts.extensions.insert(proxy.connection("front-proxy-client"));
-    assert_eq!(server.answer(&parts).await.unwrap_err().code, 405);
+    assert_eq!(server.respond(&parts).await.unwrap_err().code, 405);
     api.stop().await;
 }
 
@@ -171,9 +171,9 @@ async fn filters_lists_and_omits_pods_with_one_point() {
     for wrong in
         ["labelSelector=(", "fieldSelector=spec.nodeName%3Done", "fieldSelector=status.podIP!%3D"]
     {
-        let (code, answer) =
+        let (code, response) =
             ask(&server, trusted(), "admin", ADMINS, &format!("{PODS}?{wrong}")).await;
-        assert_eq!(code, 400, "{wrong}: {answer}");
+        assert_eq!(code, 400, "{wrong}: {response}");
     }
     assert_eq!(
         ask(&server, trusted(), "admin", ADMINS, &format!("{PODS}?watch=true")).await.0,

@@ -23,7 +23,7 @@ pub(super) struct ChosenDevice<'a> {
 }
 
 pub(super) fn build(
-    wanted: &PendingClaim<'_>,
+    pending: &PendingClaim<'_>,
     chosen: &[ChosenDevice<'_>],
     node: &Node,
 ) -> Allocation {
@@ -39,18 +39,18 @@ pub(super) fn build(
         share_id: chosen.amounts.is_some().then(Box::default),
         consumed_capacity: chosen.amounts.cloned().unwrap_or_default(),
     });
-    let devices = AllocatedDevices { results: results.collect(), config: config(wanted, chosen) };
+    let devices = AllocatedDevices { results: results.collect(), config: config(pending, chosen) };
     Allocation { devices, node_selector: nodes(chosen, node), allocation_timestamp: None }
 }
 
 /// Returns the configuration of the classes, once for each class, and of the claim, for the chosen devices.
-fn config(wanted: &PendingClaim<'_>, chosen: &[ChosenDevice<'_>]) -> Vec<DeviceConfigView> {
+fn config(pending: &PendingClaim<'_>, chosen: &[ChosenDevice<'_>]) -> Vec<DeviceConfigView> {
     let mut out: Vec<DeviceConfigView> = Vec::new();
     let picked = |request: usize| {
         chosen.iter().find(|chosen| chosen.request == request).map(|chosen| chosen.alternative)
     };
     let picked: Vec<_> =
-        (0..wanted.requests.len()).filter_map(|at| Some((at, picked(at)?))).collect();
+        (0..pending.requests.len()).filter_map(|at| Some((at, picked(at)?))).collect();
     let mut classes: Vec<&str> = Vec::new();
     for (_, first) in &picked {
         let name = &*first.view.device_class_name;
@@ -69,11 +69,11 @@ fn config(wanted: &PendingClaim<'_>, chosen: &[ChosenDevice<'_>]) -> Vec<DeviceC
     let concerns = |config: &&DeviceConfigView| {
         config.requests.is_empty()
             || picked.iter().any(|(at, alternative)| {
-                let names = [wanted.requests[*at].name, &*alternative.name];
+                let names = [pending.requests[*at].name, &*alternative.name];
                 config.requests.iter().any(|name| names.contains(&&**name))
             })
     };
-    let own = wanted.claim.spec.devices.config.iter().filter(concerns);
+    let own = pending.claim.spec.devices.config.iter().filter(concerns);
     out.extend(own.map(|config| DeviceConfigView { source: "FromClaim".into(), ..config.clone() }));
     out
 }

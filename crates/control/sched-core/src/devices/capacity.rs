@@ -18,12 +18,12 @@ pub(super) fn consumed(
     request: Option<&CapacityRequestView>,
     taken: impl Fn(&str) -> Quantity,
 ) -> Option<Amounts> {
-    let wanted = |name: &str| request.and_then(|r| r.requests.get(name));
+    let requested = |name: &str| request.and_then(|r| r.requests.get(name));
     if request.is_some_and(|r| !r.requests.keys().all(|name| device.contains_key(name))) {
         return None;
     }
     let amounts = device.iter().map(|(name, capacity)| {
-        let amount = amount(wanted(name), capacity);
+        let amount = amount(requested(name), capacity);
         let policy = capacity.request_policy.as_ref();
         let allowed = !amount.is_negative() && policy.is_none_or(|policy| allows(policy, amount));
         (allowed && taken(name) + amount <= capacity.value).then(|| (name.clone(), amount))
@@ -32,24 +32,29 @@ pub(super) fn consumed(
 }
 
 /// Returns the amount to consume: the request rounded up, or else the default or the whole capacity.
-fn amount(wanted: Option<&Quantity>, capacity: &DeviceCapacityView) -> Quantity {
+fn amount(requested: Option<&Quantity>, capacity: &DeviceCapacityView) -> Quantity {
     let policy = capacity.request_policy.as_ref();
-    let Some(wanted) = wanted.copied() else {
+    let Some(requested) = requested.copied() else {
         return policy.and_then(|policy| policy.default).unwrap_or(capacity.value);
     };
-    let Some(policy) = policy else { return wanted };
+    let Some(policy) = policy else { return requested };
     match &policy.valid_range {
         Some(RequestRangeView { min: Some(min), step, .. }) => match step {
-            _ if wanted < *min => *min,
+            _ if requested < *min => *min,
             Some(step) if step.value() > 0 => {
-                let over = wanted.value().saturating_sub(min.value());
+                let over = requested.value().saturating_sub(min.value());
                 let steps = over / step.value() + i64::from(over % step.value() > 0);
                 let value = min.value().saturating_add(steps.saturating_mul(step.value()));
                 Quantity::new(value, QuantityFormat::BinarySi)
             }
-            _ => wanted,
+            _ => requested,
         },
-        _ => policy.valid_values.iter().find(|valid| wanted <= **valid).copied().unwrap_or(wanted),
+        _ => policy
+            .valid_values
+            .iter()
+            .find(|valid| requested <= **valid)
+            .copied()
+            .unwrap_or(requested),
     }
 }
 

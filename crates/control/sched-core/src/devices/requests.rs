@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::devices::{
+    error::ClaimError,
     selectors::{Selector, SelectorCache},
     view::{DeviceClassView, DeviceSelectorView, ExactRequestView, ResourceClaimView},
 };
@@ -50,7 +51,10 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Prepares the claim's requests. The error is the reason why no node can meet them.
-    pub(super) fn read(&self, claim: &'a ResourceClaimView) -> Result<PendingClaim<'a>, String> {
+    pub(super) fn read(
+        &self,
+        claim: &'a ResourceClaimView,
+    ) -> Result<PendingClaim<'a>, ClaimError> {
         let label = format!("{}/{}", claim.metadata.namespace, claim.metadata.name);
         let mut requests = Vec::new();
         for view in &claim.spec.devices.requests {
@@ -64,28 +68,22 @@ impl<'a> Reader<'a> {
                 alternatives.push(self.alternative(&label, name.into(), listed)?);
             }
             if alternatives.is_empty() {
-                return Err(format!(
-                    "resource claim {label}, request {name}: unknown request type"
-                ));
+                return Err(ClaimError::RequestType { claim: label, request: name.to_owned() });
             }
             requests.push(Request { name, alternatives });
         }
         for (i, constraint) in claim.spec.devices.constraints.iter().enumerate() {
             if constraint.match_attribute.is_none() && constraint.distinct_attribute.is_none() {
-                return Err(format!(
-                    "claim {label}, constraint #{i}: empty constraint (unsupported constraint type?)"
-                ));
+                return Err(ClaimError::Constraint { claim: label, index: i });
             }
         }
-        let wanted = PendingClaim { claim, label, requests };
-        let least = wanted.least();
+        let pending = PendingClaim { claim, label, requests };
+        let least = pending.least();
         if least > MAX_RESULTS {
-            return Err(format!(
-                "claim {}: number of requested devices {least} exceeds the claim limit of {MAX_RESULTS}",
-                wanted.label
-            ));
+            let (claim, limit) = (pending.label, MAX_RESULTS);
+            return Err(ClaimError::TooManyDevices { claim, devices: least, limit });
         }
-        Ok(wanted)
+        Ok(pending)
     }
 
     fn alternative(
@@ -93,21 +91,19 @@ impl<'a> Reader<'a> {
         claim: &str,
         name: Box<str>,
         view: &'a ExactRequestView,
-    ) -> Result<Alternative<'a>, String> {
+    ) -> Result<Alternative<'a>, ClaimError> {
         let class_name = &view.device_class_name;
-        let class = self
-            .classes
-            .get(class_name)
-            .ok_or_else(|| format!("request {name}: device class {class_name} does not exist"))?;
+        let Some(class) = self.classes.get(class_name) else {
+            return Err(ClaimError::NoClass { request: name, class: class_name.clone() });
+        };
         let count = match &*view.allocation_mode {
             "All" => Count::All,
             "ExactCount" | "" => {
                 Count::Exactly(usize::try_from(view.count.max(1)).unwrap_or(usize::MAX))
             }
             mode => {
-                return Err(format!(
-                    "claim {claim}, request {name}: unsupported count mode {mode}"
-                ));
+                let (claim, mode) = (claim.to_owned(), mode.into());
+                return Err(ClaimError::CountMode { claim, request: name, mode });
             }
         };
         let mut selectors = Vec::new();
@@ -122,13 +118,11 @@ impl<'a> Reader<'a> {
         of: &str,
         views: &[DeviceSelectorView],
         out: &mut Vec<(String, Arc<Selector>)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ClaimError> {
         for (i, view) in views.iter().enumerate() {
-            let place = format!("{of}: selector #{i}");
-            let cel = view.cel.as_ref().ok_or_else(|| {
-                format!("{place}: CEL expression empty (unsupported selector type?)")
-            })?;
-            out.push((place, self.compiled.get(&cel.expression)));
+            let selector = format!("{of}: selector #{i}");
+            let Some(cel) = &view.cel else { return Err(ClaimError::NoExpression { selector }) };
+            out.push((selector, self.compiled.get(&cel.expression)));
         }
         Ok(())
     }

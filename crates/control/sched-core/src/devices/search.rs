@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
+    sync::Arc,
 };
 
 use api_meta::Quantity;
@@ -12,6 +13,7 @@ use crate::{
         allocation,
         capacity::{self, Amounts},
         requests::{Alternative, Count, MAX_RESULTS, PendingClaim},
+        selectors::SelectorError,
         slices::{Device, Flaw, Pool, Slice},
         view::{Allocation, DeviceAttributeView, DeviceConstraintView, DeviceTaintView},
     },
@@ -81,9 +83,24 @@ pub(crate) enum Stop {
     /// The node lacks matching devices, and one of its pools is inconsistent.
     Unsound,
     /// A claim, a class or a pool is invalid, so no node may be chosen.
-    Wrong(String),
+    Invalid(SearchError),
     /// The search budget is used up.
     Exhausted,
+}
+
+/// The error of a claim, a class or a pool during a search.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SearchError {
+    #[error("a pod with more than {MAX_DEPTH} devices; ask for fewer")]
+    TooManyDevices,
+    #[error(
+        "claim {claim}, request {request}: asks for all devices, but resource pool {pool} is currently {state}"
+    )]
+    Pool { claim: String, request: Box<str>, pool: String, state: &'static str },
+    #[error("{selector}: {source}")]
+    Selector { selector: String, source: SelectorError },
+    #[error("node {node}: timed out trying to allocate devices")]
+    Exhausted { node: Arc<str> },
 }
 
 /// A device that the node can use.
@@ -100,11 +117,17 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// A candidate that the search has chosen.
-struct Choice {
+/// The position of an alternative of a request among the pending claims.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Position {
     claim: usize,
     request: usize,
     alternative: usize,
+}
+
+/// A candidate that the search has chosen.
+struct Choice {
+    position: Position,
     candidate: usize,
     /// The consumed capacity of a shareable device.
     amounts: Option<Amounts>,
@@ -119,7 +142,7 @@ type Counters<'a> = HashMap<(&'a str, &'a str), Quantity>;
 
 pub(super) struct Search<'a, 'w> {
     node: &'a Node,
-    wanted: &'w [PendingClaim<'a>],
+    pending: &'w [PendingClaim<'a>],
     taken: &'w DevicesInUse<'a>,
     effort: &'w Effort,
     pools: Vec<&'a Pool>,
@@ -128,15 +151,15 @@ pub(super) struct Search<'a, 'w> {
     used: Vec<u32>,
     choices: Vec<Choice>,
     counters: HashMap<*const Pool, Counters<'a>>,
-    /// The candidates of a request for all devices, by claim, request and alternative.
-    all: HashMap<(usize, usize, usize), Vec<usize>>,
+    /// The candidates of requests for all devices.
+    all: HashMap<Position, Vec<usize>>,
 }
 
 impl<'a, 'w> Search<'a, 'w> {
     pub(super) fn new(
         node: &'a Node,
         pools: Vec<&'a Pool>,
-        wanted: &'w [PendingClaim<'a>],
+        pending: &'w [PendingClaim<'a>],
         taken: &'w DevicesInUse<'a>,
         effort: &'w Effort,
     ) -> Self {
@@ -150,7 +173,7 @@ impl<'a, 'w> Search<'a, 'w> {
         Self {
             used: vec![0; candidates.len()],
             node,
-            wanted,
+            pending,
             taken,
             effort,
             pools,
@@ -172,12 +195,12 @@ impl<'a, 'w> Search<'a, 'w> {
 
     /// Satisfies this request and all later ones.
     fn next(&mut self, mut claim: usize, mut request: usize) -> Result<bool, Stop> {
-        while self.wanted.get(claim).is_some_and(|wanted| request >= wanted.requests.len()) {
+        while self.pending.get(claim).is_some_and(|pending| request >= pending.requests.len()) {
             (claim, request) = (claim + 1, 0);
         }
-        let Some(wanted) = self.wanted.get(claim) else { return Ok(true) };
-        for alternative in 0..wanted.requests[request].alternatives.len() {
-            if self.device((claim, request, alternative), 0, 0)? {
+        let Some(pending) = self.pending.get(claim) else { return Ok(true) };
+        for alternative in 0..pending.requests[request].alternatives.len() {
+            if self.device(Position { claim, request, alternative }, 0, 0)? {
                 return Ok(true);
             }
         }
@@ -185,17 +208,11 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     /// Chooses the next device for a request that has `done` devices, among the candidates at `from` and later.
-    fn device(
-        &mut self,
-        at: (usize, usize, usize),
-        done: usize,
-        from: usize,
-    ) -> Result<bool, Stop> {
-        let (claim, request, which) = at;
-        let wanted: &'w PendingClaim<'a> = &self.wanted[claim];
-        let alternative = &wanted.requests[request].alternatives[which];
+    fn device(&mut self, at: Position, done: usize, from: usize) -> Result<bool, Stop> {
+        let pending: &'w PendingClaim<'a> = &self.pending[at.claim];
+        let alternative = &pending.requests[at.request].alternatives[at.alternative];
         let all = match alternative.count {
-            Count::All => Some(self.all_of(at, wanted, alternative)?),
+            Count::All => Some(self.all_of(at, pending, alternative)?),
             Count::Exactly(_) => None,
         };
         let need = match (&all, alternative.count) {
@@ -204,21 +221,20 @@ impl<'a, 'w> Search<'a, 'w> {
             _ => return Ok(false),
         };
         if done == need {
-            return self.next(claim, request + 1);
+            return self.next(at.claim, at.request + 1);
         }
         if self.choices.len() >= MAX_DEPTH {
-            let why = format!("a pod with more than {MAX_DEPTH} devices; ask for fewer");
-            return Err(Stop::Wrong(why));
+            return Err(Stop::Invalid(SearchError::TooManyDevices));
         }
-        let has = self.choices.iter().filter(|choice| choice.claim == claim).count();
+        let has = self.choices.iter().filter(|choice| choice.position.claim == at.claim).count();
         if has + (need - done) > MAX_RESULTS {
             return Ok(false);
         }
-        let tried = match all {
+        let candidates = match all {
             Some(all) => vec![all[done]],
             None => (from..self.candidates.len()).collect(),
         };
-        for candidate in tried {
+        for candidate in candidates {
             self.step()?;
             if !self.take(at, alternative, candidate)? {
                 continue;
@@ -226,7 +242,7 @@ impl<'a, 'w> Search<'a, 'w> {
             if self.device(at, done + 1, candidate + 1)? {
                 return Ok(true);
             }
-            self.give_back();
+            self.undo();
         }
         Ok(false)
     }
@@ -240,23 +256,25 @@ impl<'a, 'w> Search<'a, 'w> {
     /// Returns all matching devices with enough capacity for a request in mode `All`, also those in use.
     fn all_of(
         &mut self,
-        at: (usize, usize, usize),
-        wanted: &PendingClaim<'a>,
+        at: Position,
+        pending: &PendingClaim<'a>,
         alternative: &Alternative<'a>,
     ) -> Result<Vec<usize>, Stop> {
         if let Some(known) = self.all.get(&at) {
             return Ok(known.clone());
         }
         for pool in &self.pools {
-            let why = match pool.flaw {
+            let state = match pool.flaw {
                 Some(Flaw::Incomplete) => "being updated",
                 Some(Flaw::Invalid) => "invalid",
                 None => continue,
             };
-            return Err(Stop::Wrong(format!(
-                "claim {}, request {}: asks for all devices, but resource pool {}/{} is currently {why}",
-                wanted.label, alternative.name, pool.id.0, pool.id.1
-            )));
+            return Err(Stop::Invalid(SearchError::Pool {
+                claim: pending.label.clone(),
+                request: alternative.name.clone(),
+                pool: format!("{}/{}", pool.id.0, pool.id.1),
+                state,
+            }));
         }
         let mut found = Vec::new();
         for at in 0..self.candidates.len() {
@@ -287,13 +305,16 @@ impl<'a, 'w> Search<'a, 'w> {
             return Ok(*known);
         }
         let mut matches = true;
-        for (place, selector) in &alternative.selectors {
-            let seen = candidate.device.cel_value.as_ref();
-            let seen = seen.map_err(|why| Stop::Wrong(format!("{place}: {why}")))?;
-            let (answer, cost) = selector.matches(seen);
+        for (location, selector) in &alternative.selectors {
+            let failed = |source| {
+                Stop::Invalid(SearchError::Selector { selector: location.clone(), source })
+            };
+            let value = candidate.device.cel_value.as_ref();
+            let value = value.map_err(|error| failed(error.clone().into()))?;
+            let (result, cost) = selector.matches(value);
             let left = self.effort.cost.get().checked_sub(cost).ok_or(Stop::Exhausted)?;
             self.effort.cost.set(left);
-            if !answer.map_err(|why| Stop::Wrong(format!("{place}: {why}")))? {
+            if !result.map_err(failed)? {
                 matches = false;
                 break;
             }
@@ -323,22 +344,30 @@ impl<'a, 'w> Search<'a, 'w> {
     /// Chooses a candidate if that is allowed.
     fn take(
         &mut self,
-        (claim, request, alternative): (usize, usize, usize),
-        wanted: &Alternative<'a>,
+        position: Position,
+        alternative: &Alternative<'a>,
         at: usize,
     ) -> Result<bool, Stop> {
         let candidate = self.candidates[at];
         let device = &candidate.device.view;
         let shareable = candidate.device.is_shareable();
-        if !self.is_free(claim, wanted, at) || !self.matches(wanted, &candidate)? {
+        if !self.is_free(position.claim, alternative, at)
+            || !self.matches(alternative, &candidate)?
+        {
             return Ok(false);
         }
-        let Some(amounts) = self.amounts(wanted, &candidate, Some(at)) else { return Ok(false) };
+        let Some(amounts) = self.amounts(alternative, &candidate, Some(at)) else {
+            return Ok(false);
+        };
         let keeps_off = |taint: &DeviceTaintView| {
             matches!(&*taint.effect, "NoExecute" | "NoSchedule")
-                && !wanted.view.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+                && !alternative
+                    .view
+                    .tolerations
+                    .iter()
+                    .any(|toleration| toleration.tolerates(taint))
         };
-        if device.taints.iter().any(keeps_off) || !self.satisfies(claim, request, wanted, at) {
+        if device.taints.iter().any(keeps_off) || !self.satisfies(position, alternative, at) {
             return Ok(false);
         }
         // A device that is already shared has already consumed its counters.
@@ -348,46 +377,47 @@ impl<'a, 'w> Search<'a, 'w> {
         if draws && !self.draw(&candidate) {
             return Ok(false);
         }
-        let alone = !shareable && !wanted.admin;
+        let alone = !shareable && !alternative.admin;
         self.used[at] += u32::from(alone);
         let (candidate, amounts) = (at, shareable.then_some(amounts));
-        self.choices.push(Choice { claim, request, alternative, candidate, amounts, alone, draws });
+        self.choices.push(Choice { position, candidate, amounts, alone, draws });
         Ok(true)
     }
 
     /// Reports whether the device is not used exclusively. Within one claim, only a shareable device may be chosen
     /// twice. Admin access ignores other claims.
-    fn is_free(&self, claim: usize, wanted: &Alternative<'a>, at: usize) -> bool {
+    fn is_free(&self, claim: usize, alternative: &Alternative<'a>, at: usize) -> bool {
         let candidate = self.candidates[at];
         let twice = || {
-            let mut own = self.choices.iter().filter(|choice| choice.claim == claim);
+            let mut own = self.choices.iter().filter(|choice| choice.position.claim == claim);
             own.any(|choice| choice.candidate == at)
         };
         let in_use = self.used[at] > 0 || self.taken.exclusive.contains(&candidate.id());
-        (wanted.admin || !in_use) && (candidate.device.is_shareable() || !twice())
+        (alternative.admin || !in_use) && (candidate.device.is_shareable() || !twice())
     }
 
     /// Reports whether the claim's constraints hold with the device added. More devices cannot repair a violation.
-    fn satisfies(&self, claim: usize, request: usize, wanted: &Alternative<'a>, at: usize) -> bool {
-        let of = &self.wanted[claim];
+    fn satisfies(&self, position: Position, alternative: &Alternative<'a>, at: usize) -> bool {
+        let of = &self.pending[position.claim];
         let concerns = |constraint: &DeviceConstraintView, request: usize, full: &str| {
             let named = |name: &str| constraint.requests.iter().any(|known| **known == *name);
             constraint.requests.is_empty() || named(of.requests[request].name) || named(full)
         };
         of.claim.spec.devices.constraints.iter().all(|constraint| {
-            if !concerns(constraint, request, &wanted.name) {
+            if !concerns(constraint, position.request, &alternative.name) {
                 return true;
             }
             let matching = constraint.match_attribute.as_deref();
             let name = matching.or(constraint.distinct_attribute.as_deref()).unwrap_or_default();
             let Some(own) = attribute(&self.candidates[at], name) else { return false };
             let mut others = self.choices.iter().filter(|choice| {
-                let names = &of.requests;
-                choice.claim == claim
+                let Position { claim, request, alternative } = choice.position;
+                let requests = &of.requests;
+                claim == position.claim
                     && concerns(
                         constraint,
-                        choice.request,
-                        &names[choice.request].alternatives[choice.alternative].name,
+                        request,
+                        &requests[request].alternatives[alternative].name,
                     )
             });
             others.all(|choice| {
@@ -412,7 +442,8 @@ impl<'a, 'w> Search<'a, 'w> {
         enough
     }
 
-    fn give_back(&mut self) {
+    /// Undoes the last choice.
+    fn undo(&mut self) {
         let Some(choice) = self.choices.pop() else { return };
         let candidate = self.candidates[choice.candidate];
         self.used[choice.candidate] -= u32::from(choice.alone);
@@ -425,15 +456,15 @@ impl<'a, 'w> Search<'a, 'w> {
     }
 
     fn allocations(&self) -> Vec<Allocation> {
-        let of = |(claim, wanted): (usize, &PendingClaim<'a>)| {
-            let chosen = self.choices.iter().filter(|choice| choice.claim == claim);
+        let of = |(claim, pending): (usize, &PendingClaim<'a>)| {
+            let chosen = self.choices.iter().filter(|choice| choice.position.claim == claim);
             let chosen: Vec<_> = chosen
                 .map(|choice| {
                     let candidate = &self.candidates[choice.candidate];
+                    let Position { request, alternative, .. } = choice.position;
                     allocation::ChosenDevice {
-                        request: choice.request,
-                        alternative: &wanted.requests[choice.request].alternatives
-                            [choice.alternative],
+                        request,
+                        alternative: &pending.requests[request].alternatives[alternative],
                         pool: candidate.pool,
                         slice: candidate.slice,
                         device: candidate.device,
@@ -441,9 +472,9 @@ impl<'a, 'w> Search<'a, 'w> {
                     }
                 })
                 .collect();
-            allocation::build(wanted, &chosen, self.node)
+            allocation::build(pending, &chosen, self.node)
         };
-        self.wanted.iter().enumerate().map(of).collect()
+        self.pending.iter().enumerate().map(of).collect()
     }
 }
 

@@ -6,20 +6,42 @@ use std::{
 };
 
 use api_rules::expressions::{ExpressionError, devices};
-use cel::{Limits, Opaque, Program, Value};
+use cel::{EvalError, Limits, Opaque, Program, Value};
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
 
 /// The number of compiled expressions that are cached.
 const MAX_CACHED: usize = 256;
 
+/// A device that has no CEL value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DeviceError {
+    #[error("attribute {name}: parse semantic version: {source}")]
+    Version { name: Box<str>, source: EvalError },
+    #[error("attribute {name}: unsupported attribute value")]
+    Attribute { name: Box<str> },
+    #[error(transparent)]
+    Value(#[from] EvalError),
+}
+
+/// A selector that cannot be evaluated for a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SelectorError {
+    #[error("CEL compile error: {0}")]
+    Compile(String),
+    #[error("CEL runtime error: CEL result of type {0} could not be converted to bool")]
+    NotBool(String),
+    #[error("CEL runtime error: {0}")]
+    Runtime(#[source] EvalError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
 /// Returns the CEL value of a device, or the reason why it is invalid. A domain without attributes is an empty map.
-pub(super) fn cel_value(driver: &str, device: &DeviceView) -> Result<Value<'static>, String> {
-    let attributes = device.attributes.iter().map(|(name, attribute)| {
-        let value = value(attribute).map_err(|why| format!("attribute {name}: {why}"))?;
-        Ok((&**name, value))
-    });
-    let attributes: Vec<_> = attributes.collect::<Result<_, String>>()?;
+pub(super) fn cel_value(driver: &str, device: &DeviceView) -> Result<Value<'static>, DeviceError> {
+    let attributes = device.attributes.iter();
+    let attributes = attributes.map(|(name, view)| Ok((&**name, attribute(name, view)?)));
+    let attributes: Vec<_> = attributes.collect::<Result<_, DeviceError>>()?;
     let capacity = device.capacity.iter();
     let capacity = capacity.map(|(name, c)| (&**name, Value::opaque(Opaque::Quantity(c.value))));
     let shareable = device.allow_multiple_allocations == Some(true);
@@ -32,15 +54,15 @@ pub(super) fn cel_value(driver: &str, device: &DeviceView) -> Result<Value<'stat
     Ok(Value::record(devices::device(), fields))
 }
 
-fn value(attribute: &DeviceAttributeView) -> Result<Value<'static>, String> {
-    match attribute {
+fn attribute(name: &str, view: &DeviceAttributeView) -> Result<Value<'static>, DeviceError> {
+    match view {
         DeviceAttributeView { int: Some(int), .. } => Ok(Value::Int(*int)),
         DeviceAttributeView { bool: Some(bool), .. } => Ok(Value::Bool(*bool)),
         DeviceAttributeView { string: Some(text), .. } => Ok(Value::string(&**text)),
         DeviceAttributeView { version: Some(text), .. } => {
-            Value::semver(text).map_err(|error| format!("parse semantic version: {error}"))
+            Value::semver(text).map_err(|source| DeviceError::Version { name: name.into(), source })
         }
-        _ => Err("unsupported attribute value".to_owned()),
+        _ => Err(DeviceError::Attribute { name: name.into() }),
     }
 }
 
@@ -48,19 +70,17 @@ fn value(attribute: &DeviceAttributeView) -> Result<Value<'static>, String> {
 fn by_domain<'v>(
     driver: &str,
     values: impl Iterator<Item = (&'v str, Value<'static>)>,
-) -> Result<Value<'static>, String> {
+) -> Result<Value<'static>, EvalError> {
     let mut domains: BTreeMap<&str, Vec<(Value<'static>, Value<'static>)>> = BTreeMap::new();
     for (name, value) in values {
         let (domain, id) = name.split_once('/').unwrap_or((driver, name));
         domains.entry(domain).or_default().push((Value::string(id), value));
     }
-    let domains: Result<Vec<_>, _> = domains
+    let domains = domains
         .into_iter()
         .map(|(domain, values)| Ok((Value::string(domain), Value::map(values)?)))
-        .collect();
-    let none = Value::map([]);
-    let all = domains.and_then(|domains| Value::map_or(domains, none?));
-    all.map_err(|error: cel::EvalError| error.to_string())
+        .collect::<Result<Vec<_>, EvalError>>()?;
+    Value::map_or(domains, Value::map([])?)
 }
 
 /// A compiled expression, or the compile error.
@@ -74,22 +94,19 @@ impl Selector {
     }
 
     /// Reports whether a device matches, and returns the cost of the evaluation.
-    pub(super) fn matches(&self, device: &Value<'static>) -> (Result<bool, String>, u64) {
+    pub(super) fn matches(&self, device: &Value<'static>) -> (Result<bool, SelectorError>, u64) {
         let program = match &self.program {
             Ok(program) => program,
-            Err(why) => return (Err(format!("CEL compile error: {why}")), 0),
+            Err(error) => return (Err(SelectorError::Compile(error.to_string())), 0),
         };
         let limits = Limits { cost: devices::MAX_COST, cancelled: None };
         let outcome = program.evaluate(&[Some(device.clone())], limits);
-        let answer = match outcome.value {
-            Ok(Value::Bool(answer)) => Ok(answer),
-            Ok(other) => Err(format!(
-                "CEL result of type {} could not be converted to bool",
-                other.type_of().name()
-            )),
-            Err(error) => Err(error.to_string()),
+        let matches = match outcome.value {
+            Ok(Value::Bool(matches)) => Ok(matches),
+            Ok(other) => Err(SelectorError::NotBool(other.type_of().name().to_string())),
+            Err(error) => Err(SelectorError::Runtime(error)),
         };
-        (answer.map_err(|why| format!("CEL runtime error: {why}")), outcome.cost)
+        (matches, outcome.cost)
     }
 }
 
@@ -99,15 +116,15 @@ pub(super) struct SelectorCache(Mutex<HashMap<Box<str>, Arc<Selector>>>);
 
 impl SelectorCache {
     pub(super) fn get(&self, text: &str) -> Arc<Selector> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(selector) = kept.get(text) {
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(selector) = cache.get(text) {
             return selector.clone();
         }
-        if kept.len() >= MAX_CACHED {
-            kept.clear();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
         let selector = Arc::new(Selector::new(text));
-        kept.insert(text.into(), selector.clone());
+        cache.insert(text.into(), selector.clone());
         selector
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     devices::{
-        selectors,
+        selectors::{self, DeviceError},
         view::{DeviceNodesView, DeviceView, ResourceSliceView},
     },
     node::Node,
@@ -63,7 +63,7 @@ pub(super) struct Device {
     pub(super) view: DeviceView,
     /// The device's own nodes, if the slice selects nodes per device.
     pub(super) nodes: Option<Nodes>,
-    pub(super) cel_value: Result<cel::Value<'static>, String>,
+    pub(super) cel_value: Result<cel::Value<'static>, DeviceError>,
 }
 
 impl Device {
@@ -77,7 +77,7 @@ pub(super) struct Slice {
     pool: PoolId,
     generation: i64,
     /// The number of slices of the pool.
-    wanted: i64,
+    pool_size: i64,
     nodes: Nodes,
     each_its_own: bool,
     pub(super) devices: Vec<Device>,
@@ -103,7 +103,7 @@ impl Slice {
         Self {
             pool: (spec.driver.clone(), spec.pool.name.clone()),
             generation: spec.pool.generation,
-            wanted: spec.pool.resource_slice_count,
+            pool_size: spec.pool.resource_slice_count,
             nodes: Nodes::new(&spec.nodes),
             each_its_own,
             devices: devices.collect(),
@@ -184,7 +184,7 @@ impl Pool {
         let conditional = self.devices().any(|d| !d.view.binding_conditions.is_empty());
         self.has_conditions = conditional;
         let count = self.slices().count() as i64;
-        let complete = self.slices().all(|slice| slice.wanted == count);
+        let complete = self.slices().all(|slice| slice.pool_size == count);
         self.flaw = if complete {
             (!self.is_valid()).then_some(Flaw::Invalid)
         } else {

@@ -1,5 +1,7 @@
+//! The plugin NodeResourcesBalancedAllocation: scores nodes by the balance of processor and memory.
+
 use crate::{
-    cluster::NodeIx,
+    index::NodeIx,
     plugin::{Cx, MAX_SCORE, Plugin, Scorer},
 };
 
@@ -24,14 +26,14 @@ impl Plugin for NodeResourcesBalancedAllocation {
 
 impl Scorer for Evaluator<'_> {
     fn score(&self, node: NodeIx) -> i64 {
-        let (hot, wanted) = (&self.0.cluster.hot[node as usize], &self.0.pod.requests);
+        let (hot, requests) = (&self.0.cluster.hot[node as usize], &self.0.pod.requests);
         let share = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);
         // A single resource cannot be unbalanced.
         if hot.cpu == 0 || hot.memory == 0 {
             return MAX_SCORE;
         }
-        let cpu = share(hot.used_cpu + wanted.cpu, hot.cpu);
-        let memory = share(hot.used_memory + wanted.memory, hot.memory);
+        let cpu = share(hot.used_cpu + requests.cpu, hot.cpu);
+        let memory = share(hot.used_memory + requests.memory, hot.memory);
         // The standard deviation of two values is half their distance.
         ((1.0 - (cpu - memory).abs() / 2.0) * MAX_SCORE as f64) as i64
     }

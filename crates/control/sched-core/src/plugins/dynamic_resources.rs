@@ -1,14 +1,17 @@
+//! The plugin DynamicResources: nodes with the devices of the Pod's claims.
+
 use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
 };
 
 use crate::{
-    cluster::{Cluster, NodeIx},
-    devices::{ClaimEvaluator, Devices, Stop},
+    cluster::Cluster,
+    devices::{ClaimEvaluator, Devices, SearchError, Stop},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
 };
 
 /// Requires that a node can use the allocated devices of a Pod's claims and has devices for pending claims.
@@ -22,7 +25,7 @@ struct Checks<'a> {
     cluster: &'a Cluster,
     evaluator: ClaimEvaluator<'a>,
     /// The error of an invalid claim or class, which must not be reported as a lack of devices.
-    wrong: OnceCell<String>,
+    error: OnceCell<SearchError>,
     /// The last claim whose devices are not on the checked node and that only this Pod uses.
     blocking_claim: RefCell<Option<(Box<str>, Box<str>)>>,
     pod: &'a Pod,
@@ -46,12 +49,12 @@ impl Plugin for DynamicResources {
             return Plan::Skip;
         }
         match cx.cluster.devices.evaluator(cx.pod) {
-            Err(why) => Plan::Reject(why),
+            Err(error) => Plan::Reject(error.to_string()),
             Ok(evaluator) if evaluator.is_idle() => Plan::Skip,
             Ok(evaluator) => Plan::Check(Box::new(Checks {
                 cluster: cx.cluster,
                 evaluator,
-                wrong: OnceCell::new(),
+                error: OnceCell::new(),
                 blocking_claim: RefCell::default(),
                 pod: cx.pod,
             })),
@@ -95,16 +98,15 @@ impl Filter for Checks<'_> {
         }
         match self.evaluator.allocate(node) {
             Ok(_) if available => return Verdict::PASS,
-            Ok(_) => return Verdict::never(NOT_ON_NODE),
-            Err(Stop::Unsound) => return Verdict::never(UNSOUND),
+            Ok(_) => return Verdict::unresolvable(NOT_ON_NODE),
+            Err(Stop::Unsound) => return Verdict::unresolvable(UNSOUND),
             Err(Stop::Unmet) => {}
-            Err(Stop::Wrong(why)) => drop(self.wrong.set(why)),
+            Err(Stop::Invalid(error)) => drop(self.error.set(error)),
             Err(Stop::Exhausted) => {
-                let why = format!("node {}: timed out trying to allocate devices", node.name);
-                let _ = self.wrong.set(why);
+                let _ = self.error.set(SearchError::Exhausted { node: node.name.clone() });
             }
         }
-        Verdict::never(NONE)
+        Verdict::unresolvable(NONE)
     }
 
     fn reason(&self, number: u32) -> Cow<'static, str> {
@@ -116,7 +118,7 @@ impl Filter for Checks<'_> {
     }
 
     fn failure(&self) -> Option<String> {
-        self.wrong.get().cloned()
+        self.error.get().map(SearchError::to_string)
     }
 
     fn blocking_claim(&self) -> Option<(Box<str>, Box<str>)> {

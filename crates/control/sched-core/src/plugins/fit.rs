@@ -1,10 +1,13 @@
+//! The plugin NodeResourcesFit: nodes with enough free resources.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Requires the requested resources. Scores prefer emptier nodes (`LeastAllocated`) or fuller (`MostAllocated`).
@@ -54,22 +57,22 @@ fn fits(cluster: &Cluster, pod: &Pod, node: NodeIx) -> bool {
 }
 
 fn shortage(cluster: &Cluster, pod: &Pod, ix: NodeIx) -> Verdict {
-    let (hot, wanted) = (&cluster.hot[ix as usize], &pod.requests);
+    let (hot, requested) = (&cluster.hot[ix as usize], &pod.requests);
     let mut verdict = Verdict::PASS;
     if hot.used_pods + 1 > hot.pods {
         verdict.reasons |= 1 << PODS;
     }
-    let mut compare = |number: u32, wanted: i64, used: i64, has: i64| {
-        if wanted > 0 && wanted > has - used {
+    let mut compare = |number: u32, requested: i64, used: i64, has: i64| {
+        if requested > 0 && requested > has - used {
             verdict.reasons |= 1 << number;
             // Even an empty node would be too small.
-            verdict.hopeless |= wanted > has;
+            verdict.unresolvable |= requested > has;
         }
     };
-    compare(CPU, wanted.cpu, hot.used_cpu, hot.cpu);
-    compare(MEMORY, wanted.memory, hot.used_memory, hot.memory);
-    compare(EPHEMERAL, wanted.ephemeral, hot.used_ephemeral, hot.ephemeral);
-    for (at, &(name, amount)) in wanted.extended.iter().enumerate() {
+    compare(CPU, requested.cpu, hot.used_cpu, hot.cpu);
+    compare(MEMORY, requested.memory, hot.used_memory, hot.memory);
+    compare(EPHEMERAL, requested.ephemeral, hot.used_ephemeral, hot.ephemeral);
+    for (at, &(name, amount)) in requested.extended.iter().enumerate() {
         let node = &cluster.nodes[ix as usize];
         let number = (EXTENDED + at as u32).min(LAST);
         compare(number, amount, node.used_extended.extended(name), node.allocatable.extended(name));

@@ -1,5 +1,7 @@
+//! The plugin ImageLocality: scores nodes by the images that they have.
+
 use crate::{
-    cluster::NodeIx,
+    index::NodeIx,
     plugin::{Cx, MAX_SCORE, Plugin, Scorer},
 };
 

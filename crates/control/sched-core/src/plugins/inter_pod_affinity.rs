@@ -1,12 +1,15 @@
+//! The plugin InterPodAffinity: affinity and anti-affinity to the Pods of a topology domain.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, Column, NodeIx},
+    cluster::{Cluster, Column},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::Pod,
-    queue::Event,
     sym::Sym,
-    terms::DomainCounts,
+    term_index::DomainCounts,
 };
 
 /// Pod affinity and anti-affinity, required and preferred, of the Pod and of running Pods.
@@ -91,20 +94,20 @@ impl Plugin for InterPodAffinity {
     fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
         let (cluster, pod) = (cx.cluster, cx.pod);
         let preferred = pod.preferred_pods.iter().zip(&cx.prepared.preferred_tracks);
-        let wanted: Vec<_> = preferred
+        let own_terms: Vec<_> = preferred
             .map(|((weight, term), track)| (*weight, ByDomain::new(cluster, term.topology, *track)))
             .collect();
-        let wanting: Vec<_> = cluster
+        let other_terms: Vec<_> = cluster
             .terms
             .attracting
             .iter()
             .filter(|((term, _), _)| term.matches(pod, &cluster.namespaces))
             .map(|((term, weight), counts)| (*weight, term.topology, counts))
             .collect();
-        if wanted.is_empty() && wanting.is_empty() {
+        if own_terms.is_empty() && other_terms.is_empty() {
             return None;
         }
-        Some(Box::new(Attraction { cluster, wanted, wanting }))
+        Some(Box::new(Attraction { cluster, own_terms, other_terms }))
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
@@ -128,16 +131,20 @@ impl Filter for Evaluator<'_> {
         let near = self.near.iter().all(|by| by.has_label(node))
             && (self.first_of_group || self.near.iter().all(|by| by.count(node) > 0));
         if !near {
-            return Verdict::never(AFFINITY);
+            return Verdict::unresolvable(AFFINITY);
         }
         if self.far.iter().any(|by| by.count(node) > 0) {
-            return Verdict::not_now(ANTI_AFFINITY);
+            return Verdict::unschedulable(ANTI_AFFINITY);
         }
         let labels = &self.cluster.node(node).labels;
         let unwanted = |(key, counts): &(Sym, &DomainCounts)| {
             labels.get(*key).is_some_and(|v| counts.contains_key(&v))
         };
-        if self.repelled.iter().any(unwanted) { Verdict::not_now(EXISTING) } else { Verdict::PASS }
+        if self.repelled.iter().any(unwanted) {
+            Verdict::unschedulable(EXISTING)
+        } else {
+            Verdict::PASS
+        }
     }
 
     fn reason(&self, number: u32) -> Cow<'static, str> {
@@ -151,15 +158,15 @@ impl Filter for Evaluator<'_> {
 
 struct Attraction<'a> {
     cluster: &'a Cluster,
-    wanted: Vec<(i64, ByDomain<'a>)>,
-    wanting: Vec<(i64, Sym, &'a DomainCounts)>,
+    own_terms: Vec<(i64, ByDomain<'a>)>,
+    other_terms: Vec<(i64, Sym, &'a DomainCounts)>,
 }
 
 impl Scorer for Attraction<'_> {
     fn score(&self, node: NodeIx) -> i64 {
         let labels = &self.cluster.node(node).labels;
-        let by_own = self.wanted.iter().map(|(weight, by)| weight * i64::from(by.count(node)));
-        let by_others = self.wanting.iter().map(|(weight, key, counts)| {
+        let by_own = self.own_terms.iter().map(|(weight, by)| weight * i64::from(by.count(node)));
+        let by_others = self.other_terms.iter().map(|(weight, key, counts)| {
             let count = labels.get(*key).and_then(|v| counts.get(&v)).copied().unwrap_or(0);
             weight * i64::from(count)
         });

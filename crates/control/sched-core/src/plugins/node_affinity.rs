@@ -1,11 +1,14 @@
+//! The plugin NodeAffinity: the node selector and the node affinity of the Pod.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     nodeaffinity::NodeSelector,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
 };
 
 /// `nodeSelector` and node affinity, required and preferred, of the Pod and of its profile.
@@ -55,10 +58,10 @@ impl Filter for Evaluator<'_> {
         let Evaluator(cx) = self;
         let node = cx.cluster.node(node);
         if cx.prepared.profile.added_required().is_some_and(|added| !added.matches(node)) {
-            return Verdict::never(ADDED);
+            return Verdict::unresolvable(ADDED);
         }
         match &cx.pod.node_selector {
-            Some(selector) if !selector.matches(node) => Verdict::never(OWN),
+            Some(selector) if !selector.matches(node) => Verdict::unresolvable(OWN),
             _ => Verdict::PASS,
         }
     }

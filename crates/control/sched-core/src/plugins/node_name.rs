@@ -1,10 +1,13 @@
+//! The plugin NodeName: the node that the Pod names.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Allows only the node in `spec.nodeName`, if it is set before scheduling.
@@ -32,7 +35,7 @@ impl Plugin for NodeName {
 
 impl Filter for Evaluator {
     fn check(&self, node: NodeIx) -> Verdict {
-        if self.0 == Some(node) { Verdict::PASS } else { Verdict::never(0) }
+        if self.0 == Some(node) { Verdict::PASS } else { Verdict::unresolvable(0) }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

@@ -1,10 +1,13 @@
+//! The plugin NodePorts: host ports that are not in use.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Rejects nodes on which a requested host port is in use.
@@ -24,10 +27,9 @@ impl Plugin for NodePorts {
     fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
         match event {
             Event::Node { change, .. } => change.added,
-            Event::PodGone { pod: gone, .. } => pod
-                .ports
-                .iter()
-                .any(|wanted| gone.ports.iter().any(|freed| freed.conflicts(wanted))),
+            Event::PodGone { pod: gone, .. } => {
+                pod.ports.iter().any(|port| gone.ports.iter().any(|freed| freed.conflicts(port)))
+            }
             _ => false,
         }
     }
@@ -36,8 +38,8 @@ impl Plugin for NodePorts {
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let taken = &self.0.cluster.node(node).ports;
-        let clash = self.0.pod.ports.iter().any(|wanted| taken.iter().any(|t| t.conflicts(wanted)));
-        if clash { Verdict::not_now(0) } else { Verdict::PASS }
+        let clash = self.0.pod.ports.iter().any(|port| taken.iter().any(|t| t.conflicts(port)));
+        if clash { Verdict::unschedulable(0) } else { Verdict::PASS }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

@@ -1,12 +1,15 @@
+//! The plugin NodeUnschedulable: nodes that are not cordoned.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
-    nodeaffinity::{Effect, Taint},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
     sym::Sym,
+    taints::{Effect, Taint},
 };
 
 /// Rejects cordoned nodes, unless the Pod tolerates the unschedulable taint.
@@ -41,7 +44,11 @@ impl Plugin for NodeUnschedulable {
 
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        if self.0.hot[node as usize].unschedulable { Verdict::never(0) } else { Verdict::PASS }
+        if self.0.hot[node as usize].unschedulable {
+            Verdict::unresolvable(0)
+        } else {
+            Verdict::PASS
+        }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

@@ -1,10 +1,13 @@
+//! The plugin NodeVolumeLimits: nodes that can attach more volumes of a driver.
+
 use std::{borrow::Cow, collections::HashSet};
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
     volumes::VolumeIdentity,
 };
 
@@ -13,7 +16,7 @@ pub(super) struct NodeVolumeLimits;
 
 struct Evaluator<'a> {
     cluster: &'a Cluster,
-    wanted: HashSet<(&'a str, VolumeIdentity<'a>)>,
+    pod_volumes: HashSet<(&'a str, VolumeIdentity<'a>)>,
 }
 
 impl Plugin for NodeVolumeLimits {
@@ -26,11 +29,11 @@ impl Plugin for NodeVolumeLimits {
         if cx.pod.claims.is_empty() || !volumes.has_limits() {
             return Plan::Skip;
         }
-        let wanted: HashSet<_> = volumes.of_drivers(cx.pod).collect();
-        if wanted.is_empty() {
+        let pod_volumes: HashSet<_> = volumes.of_drivers(cx.pod).collect();
+        if pod_volumes.is_empty() {
             Plan::Skip
         } else {
-            Plan::Check(Box::new(Evaluator { cluster, wanted }))
+            Plan::Check(Box::new(Evaluator { cluster, pod_volumes }))
         }
     }
 
@@ -41,10 +44,10 @@ impl Plugin for NodeVolumeLimits {
 
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        if self.cluster.volumes.within_limits(self.cluster.node(node), &self.wanted) {
+        if self.cluster.volumes.within_limits(self.cluster.node(node), &self.pod_volumes) {
             Verdict::PASS
         } else {
-            Verdict::not_now(0)
+            Verdict::unschedulable(0)
         }
     }
 

@@ -1,11 +1,14 @@
+//! The plugin TaintToleration: taints that the Pod tolerates.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
-    nodeaffinity::{Effect, untolerated},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
     pod::Pod,
-    queue::Event,
+    taints::{Effect, untolerated},
 };
 
 /// Rejects nodes with untolerated taints. Untolerated PreferNoSchedule taints lower the score.
@@ -44,7 +47,7 @@ impl Filter for Evaluator<'_> {
             return Verdict::PASS;
         }
         match untolerated(&cx.cluster.node(node).taints, &cx.pod.tolerations) {
-            Some(_) => Verdict::never(0),
+            Some(_) => Verdict::unresolvable(0),
             None => Verdict::PASS,
         }
     }

@@ -1,12 +1,15 @@
+//! The plugin PodTopologySpread: an even number of Pods in topology domains.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, Column, NodeIx},
-    nodeaffinity::untolerated,
+    cluster::{Cluster, Column},
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
     pod::{Pod, Spread},
-    queue::Event,
-    schedule::TrackedSpread,
+    prepared::TrackedSpread,
+    taints::untolerated,
 };
 
 /// `topologySpreadConstraints`, and the default soft spreading of a Service's or owner's Pods over hosts and zones.
@@ -100,11 +103,11 @@ impl Filter for HardEvaluator<'_> {
         for hard in &self.0 {
             let domain = hard.column.domain[node as usize];
             if domain == 0 {
-                return Verdict::never(NO_LABEL);
+                return Verdict::unresolvable(NO_LABEL);
             }
-            let there = hard.counts[domain as usize].max(0);
-            if there + hard.own - hard.least > hard.spread.max_skew {
-                return Verdict::not_now(UNEVEN);
+            let matching = hard.counts[domain as usize].max(0);
+            if matching + hard.own - hard.least > hard.spread.max_skew {
+                return Verdict::unschedulable(UNEVEN);
             }
         }
         Verdict::PASS
@@ -154,24 +157,24 @@ fn soft<'a>(cx: Cx<'a>, all: &'a [TrackedSpread], feasible: &[NodeIx]) -> SoftEv
             let weight = (nodes as f64 + 2.0).ln();
             return Soft { column, counts: None, per_node, weight, max_skew: spread.max_skew };
         }
-        let mut seen = vec![false; column.size()];
+        let mut has_nodes = vec![false; column.size()];
         for ix in feasible.iter().filter(|ix| !ignored(**ix)) {
-            seen[column.domain[*ix as usize] as usize] = true;
+            has_nodes[column.domain[*ix as usize] as usize] = true;
         }
-        seen[0] = false;
+        has_nodes[0] = false;
         let mut counts = vec![0; column.size()];
         let needs_look =
             (spread.honor_affinity && cx.pod.node_selector.is_some()) || spread.honor_taints;
         let required = if explicit { all } else { &[] };
         for (ix, (domain, count)) in column.domain.iter().zip(per_node).enumerate() {
-            if *count > 0 && seen[*domain as usize] {
+            if *count > 0 && has_nodes[*domain as usize] {
                 let look = explicit || needs_look;
                 if !look || counted(cx, required, spread, ix as NodeIx) {
                     counts[*domain as usize] += i64::from(*count);
                 }
             }
         }
-        let domains = seen.iter().filter(|s| **s).count();
+        let domains = has_nodes.iter().filter(|s| **s).count();
         let weight = (domains as f64 + 2.0).ln();
         Soft { column, counts: Some(counts), per_node, weight, max_skew: spread.max_skew }
     });
@@ -204,9 +207,10 @@ impl Scorer for SoftEvaluator<'_> {
     }
 
     fn normalize(&self, nodes: &[NodeIx], scores: &mut [i64]) {
-        let kept =
+        let counted_scores =
             || nodes.iter().zip(scores.iter()).filter(|(n, _)| !self.ignores(**n)).map(|(_, s)| *s);
-        let (least, most) = (kept().min().unwrap_or(0), kept().max().unwrap_or(0));
+        let (least, most) =
+            (counted_scores().min().unwrap_or(0), counted_scores().max().unwrap_or(0));
         for (node, score) in nodes.iter().zip(scores.iter_mut()) {
             *score = match () {
                 () if self.ignores(*node) => 0,

@@ -1,10 +1,13 @@
+//! The plugin VolumeBinding: nodes that can reach or get the volumes of the Pod.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
     volumes::{Lack, Volume},
 };
 
@@ -40,7 +43,7 @@ impl Plugin for VolumeBinding {
                     "persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume"
                 ));
             }
-            if claim.going {
+            if claim.terminating {
                 return Plan::Reject(format!("persistentvolumeclaim \"{name}\" is being deleted"));
             }
             match claim.bound() {
@@ -52,7 +55,7 @@ impl Plugin for VolumeBinding {
                         ));
                     }
                 },
-                None if volumes.waits(claim) => evaluator.waits = true,
+                None if volumes.waits_for_consumer(claim) => evaluator.waits = true,
                 None => {
                     return Plan::Reject("pod has unbound immediate PersistentVolumeClaims".into());
                 }
@@ -79,12 +82,12 @@ impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
         if !self.bound.iter().all(|volume| volume.reaches(node)) {
-            return Verdict::never(AFFINITY);
+            return Verdict::unresolvable(AFFINITY);
         }
         match self.waits.then(|| self.cluster.volumes.choose(self.pod, node)) {
             None | Some(Ok(_)) => Verdict::PASS,
-            Some(Err(Lack::Volume)) => Verdict::never(NONE),
-            Some(Err(Lack::Capacity)) => Verdict::never(ROOM),
+            Some(Err(Lack::Volume)) => Verdict::unresolvable(NONE),
+            Some(Err(Lack::Capacity)) => Verdict::unresolvable(ROOM),
         }
     }
 

@@ -1,10 +1,13 @@
+//! The plugin VolumeRestrictions: claims that only one Pod may use.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
 };
 
 /// Rejects a Pod whose ReadWriteOncePod claim another Pod uses.
@@ -35,7 +38,7 @@ impl Plugin for VolumeRestrictions {
 
 impl Filter for ClaimInUse {
     fn check(&self, _: NodeIx) -> Verdict {
-        Verdict::not_now(0)
+        Verdict::unschedulable(0)
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

@@ -1,10 +1,13 @@
+//! The plugin VolumeZone: nodes in the zones of the Pod's volumes.
+
 use std::borrow::Cow;
 
 use crate::{
-    cluster::{Cluster, NodeIx},
+    cluster::Cluster,
+    event::Event,
+    index::NodeIx,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
-    queue::Event,
     volumes::Volume,
 };
 
@@ -51,7 +54,7 @@ impl Filter for Evaluator<'_> {
                 node.labels.get(*zone).is_some_and(|value| values.contains(&value))
             })
         };
-        if self.volumes.iter().all(in_zone) { Verdict::PASS } else { Verdict::never(0) }
+        if self.volumes.iter().all(in_zone) { Verdict::PASS } else { Verdict::unresolvable(0) }
     }
 
     fn reason(&self, _: u32) -> Cow<'static, str> {

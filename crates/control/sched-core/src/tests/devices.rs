@@ -175,7 +175,7 @@ fn reports_invalid_claims_as_errors() {
 fn holds_pod_until_its_claims_exist() {
     let mut core = cluster();
     core.set_pod(user("p", &["c"]), 0);
-    assert!(core.next(0).is_none() && core.waiting().gated == 1, "the claim is not there");
+    assert!(core.next(0).is_none() && core.queue_lengths().gated == 1, "the claim is not there");
     claim(&mut core, "c", &[request("r", json!({}))]);
     assert_eq!(device_names(&next(&mut core, 0).unwrap().1, "c").len(), 1);
     // A claim from a template waits for the Pod's status, and for a claim that the Pod owns.
@@ -469,7 +469,7 @@ fn waits_for_binding_conditions() {
     let (_, devices) = decide(&mut core, pod.clone()).unwrap();
     let allocation = devices[0].allocation.clone().unwrap();
     assert!(allocation.node_selector.is_some(), "it binds to the node");
-    assert_eq!(core.devices_ready(&pod, &devices), Progress::Waiting, "nothing is written");
+    assert_eq!(core.device_progress(&pod, &devices), Progress::Waiting, "nothing is written");
     let mut show = |conditions: Value| {
         let said =
             json!([{"driver": DRIVER, "pool": "s", "device": "f", "conditions": conditions}]);
@@ -479,7 +479,7 @@ fn waits_for_binding_conditions() {
             json!({"status": {"allocation": allocation, "devices": said}}),
             0,
         );
-        core.devices_ready(&pod, &devices)
+        core.device_progress(&pod, &devices)
     };
     assert_eq!(show(json!([])), Progress::Waiting);
     assert_eq!(show(json!([{"type": "Attached", "status": "True"}])), Progress::Bound);
@@ -502,7 +502,7 @@ fn written_allocations_survive_core_panic() {
     assert!(decide(&mut before, user("p", &["c"])).is_ok());
     before.allocation_written("c", "5");
     before.remove_pod("p", 0);
-    let mut after = before.afresh(0);
+    let mut after = before.restart(0);
     only(&mut after);
     claim(&mut after, "d", &[request("r", json!({}))]);
     assert!(decide(&mut after, user("q", &["d"])).is_err(), "the device is the first claim's");

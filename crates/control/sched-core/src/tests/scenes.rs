@@ -47,7 +47,7 @@ fn wakes_pods_only_for_relevant_events() {
     core.set_pod(pod("second", "2", json!({})), 0);
     refused(core.next(0));
     core.set_node(node("b", "1500m", json!({})), 1);
-    assert_eq!(core.waiting(), QueueLengths { unschedulable: 1, ..QueueLengths::default() });
+    assert_eq!(core.queue_lengths(), QueueLengths { unschedulable: 1, ..QueueLengths::default() });
     core.remove_pod("first", 2);
     assert_eq!(&*bound(core.next(2)), "a");
 }

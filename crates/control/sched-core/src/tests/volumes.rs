@@ -124,20 +124,24 @@ fn keeps_selected_node_until_provisioner_rejects_it() {
     let waiting = user("p", &["c"]);
     let (node, claims) = decided(&mut core, waiting.clone());
     assert_eq!(node, "b");
-    assert_eq!(core.binding(&waiting, &claims), Progress::Waiting);
-    assert!(!core.given_back(&waiting, &claims));
+    assert_eq!(core.volume_progress(&waiting, &claims), Progress::Waiting);
+    assert!(!core.is_node_rejected(&waiting, &claims));
     claim(&mut core, "c", json!({}));
-    assert!(core.given_back(&waiting, &claims));
+    assert!(core.is_node_rejected(&waiting, &claims));
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "v"}});
     claim(&mut core, "c", bound);
-    assert_eq!(core.binding(&waiting, &claims), Progress::Waiting, "the volume is not seen yet");
+    assert_eq!(
+        core.volume_progress(&waiting, &claims),
+        Progress::Waiting,
+        "the volume is not seen yet"
+    );
     volume(&mut core, "v", "b", json!({}));
-    assert_eq!(core.binding(&waiting, &claims), Progress::Bound);
+    assert_eq!(core.volume_progress(&waiting, &claims), Progress::Bound);
     claim(&mut core, "c", json!({"metadata": {"uid": "successor"}}));
-    assert!(matches!(core.binding(&waiting, &claims), Progress::Refused(_)));
+    assert!(matches!(core.volume_progress(&waiting, &claims), Progress::Refused(_)));
     core.remove_pod("p", 0);
-    assert!(matches!(core.binding(&waiting, &claims), Progress::Refused(_)));
+    assert!(matches!(core.volume_progress(&waiting, &claims), Progress::Refused(_)));
 }
 
 #[test]

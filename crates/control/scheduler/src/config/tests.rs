@@ -312,6 +312,6 @@ fn lists_every_plugin_of_core() {
     let mut core = sched_core::Profile::default();
     for plugin in sched_core::plugins::registry() {
         assert!(core.set_filter(plugin.name(), true));
-        assert!(profiles::is_known(plugin.name()), "{}", plugin.name());
+        assert!(profile_config::is_known(plugin.name()), "{}", plugin.name());
     }
 }

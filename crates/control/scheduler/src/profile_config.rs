@@ -2,28 +2,11 @@
 //!
 //! A profile either acts as written or prevents the start: a filter that an administrator requires is never left out.
 
-use std::time::Duration;
-
 use api_config::scheduler::{PluginSet, SchedulerPlugins, SchedulerProfile};
 use api_meta::{ErrorList, FieldError, Path};
 use sched_core::Profile as CoreProfile;
 
-use crate::arguments;
-
-/// A profile of this scheduler.
-#[derive(Clone, Debug)]
-pub struct Profile {
-    /// The part that the core uses.
-    pub core: CoreProfile,
-    /// The time limit for binding a Pod's volumes.
-    pub bind_timeout: Duration,
-}
-
-impl Default for Profile {
-    fn default() -> Self {
-        Self { core: CoreProfile::default(), bind_timeout: Duration::from_secs(600) }
-    }
-}
+use crate::{arguments, profile::Profile};
 
 /// A plugin of upstream's defaults: its name and its extension points.
 struct PluginPoints {
@@ -74,27 +57,27 @@ const FIXED: &[(&str, &str)] =
 const WITHOUT_EFFECT: &str = "NodeDeclaredFeatures";
 
 /// Compiles one profile. Unsupported settings are added to `errors`.
-pub(crate) fn compile(given: &SchedulerProfile, path: &Path, errors: &mut ErrorList) -> Profile {
-    let name = given.scheduler_name.as_deref().unwrap_or("default-scheduler");
+pub(crate) fn compile(source: &SchedulerProfile, path: &Path, errors: &mut ErrorList) -> Profile {
+    let name = source.scheduler_name.as_deref().unwrap_or("default-scheduler");
     if name.is_empty() {
         errors.push(FieldError::required(&path.child("schedulerName"), ""));
     }
     let mut profile = Profile { core: CoreProfile::new(name), ..Profile::default() };
-    let share = given.percentage_of_nodes_to_score;
+    let share = source.percentage_of_nodes_to_score;
     profile.core.percentage_of_nodes_to_score =
         percentage(share, &path.child("percentageOfNodesToScore"), errors);
     let plugins = path.child("plugins");
-    check_names(&given.plugins, &plugins, errors);
+    check_names(&source.plugins, &plugins, errors);
     for known in PLUGINS {
-        select(&given.plugins, known, &plugins, &mut profile.core, errors);
+        select(&source.plugins, known, &plugins, &mut profile.core, errors);
     }
-    let mut seen: Vec<&str> = Vec::new();
-    for (i, config) in given.plugin_config.iter().enumerate() {
+    let mut names: Vec<&str> = Vec::new();
+    for (i, config) in source.plugin_config.iter().enumerate() {
         let path = path.child("pluginConfig").index(i);
-        if seen.contains(&&*config.name) {
+        if names.contains(&&*config.name) {
             errors.push(FieldError::duplicate(&path, config.name.as_str()));
         }
-        seen.push(&config.name);
+        names.push(&config.name);
         if !PLUGINS.iter().any(|known| known.name == config.name) {
             let detail = format!("plugin {:?} does not exist", config.name);
             errors.push(FieldError::invalid(&path, config.name.as_str(), detail));
@@ -106,8 +89,8 @@ pub(crate) fn compile(given: &SchedulerProfile, path: &Path, errors: &mut ErrorL
 }
 
 /// Validates a share of nodes. A missing one is 0, which adapts to the cluster's size.
-pub(crate) fn percentage(given: Option<i64>, path: &Path, errors: &mut ErrorList) -> u32 {
-    match given.unwrap_or(0) {
+pub(crate) fn percentage(share: Option<i64>, path: &Path, errors: &mut ErrorList) -> u32 {
+    match share.unwrap_or(0) {
         share @ 0..=100 => share as u32,
         other => {
             errors.push(FieldError::invalid(path, other, "not in valid range [0-100]"));

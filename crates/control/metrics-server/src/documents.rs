@@ -1,4 +1,4 @@
-//! Formats answers: objects, tables and discovery documents, as upstream does. Pure functions.
+//! Formats metrics: objects, tables and discovery documents, as upstream does. Pure functions.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub(crate) struct Subject {
 
 /// The usage of a node, or of a Pod by its containers.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Metrics {
     pub(crate) subject: Subject,
     pub(crate) parts: Vec<(String, ResourceUsage)>,
 }
@@ -58,7 +58,7 @@ fn time(millis: i64) -> String {
     Timestamp::from(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
-impl Answer {
+impl Metrics {
     fn is_pod(&self) -> bool {
         !self.subject.namespace.is_empty()
     }
@@ -120,13 +120,13 @@ impl Answer {
     }
 }
 
-pub(crate) fn list(kind: &str, answers: &[Answer], now: i64) -> Value {
-    let items: Vec<Value> = answers.iter().map(|answer| answer.item(now)).collect();
+pub(crate) fn list(kind: &str, subjects: &[Metrics], now: i64) -> Value {
+    let items: Vec<Value> = subjects.iter().map(|metrics| metrics.item(now)).collect();
     json!({ "kind": kind, "apiVersion": VERSION, "metadata": {}, "items": items })
 }
 
-/// Returns the answers as a Table. The metrics-server names no columns if there are no rows.
-pub(crate) fn table(answers: &[Answer], now: i64) -> Value {
+/// Returns the metrics as a Table. The metrics-server names no columns if there are no rows.
+pub(crate) fn table(subjects: &[Metrics], now: i64) -> Value {
     let column = |name: &str, format: &str, about: &str| {
         json!({
             "name": name, "type": "string", "format": format, "description": about, "priority": 0,
@@ -138,7 +138,7 @@ pub(crate) fn table(answers: &[Answer], now: i64) -> Value {
         column("memory", "quantity", ""),
         column("Window", "duration", ""),
     ];
-    let rows: Vec<Value> = answers.iter().map(|answer| answer.row(now)).collect();
+    let rows: Vec<Value> = subjects.iter().map(|metrics| metrics.row(now)).collect();
     let columns: &[Value] = if rows.is_empty() { &[] } else { &columns };
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": rows,
@@ -178,7 +178,7 @@ pub(crate) fn discovery(path: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn web() -> Answer {
+    fn web() -> Metrics {
         let subject = Subject {
             namespace: "default".to_owned(),
             name: "web".to_owned(),
@@ -189,7 +189,7 @@ mod tests {
             ("app".to_owned(), used(5_000_000, 8 << 20, 1_700_000_002_000)),
             ("log".to_owned(), used(1_234_567, 1025, 1_700_000_001_500)),
         ];
-        Answer { subject, parts }
+        Metrics { subject, parts }
     }
 
     #[test]

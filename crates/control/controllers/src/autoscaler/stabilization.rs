@@ -56,17 +56,17 @@ const DOWN_LIMIT: (&str, &str) = (
 
 impl History {
     /// Records the target's current size as the first recommendation.
-    pub(super) fn begin(&mut self, current: i32, now: Timestamp) {
+    pub(super) fn record_current(&mut self, current: i32, now: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push((now, current));
         }
     }
 
-    /// Limits the size `wanted`. `window` is the downscale stabilization window unless the behavior sets one.
-    pub(super) fn pace(
+    /// Limits the size `proposed`. `window` is the downscale stabilization window unless the behavior sets one.
+    pub(super) fn limit(
         &mut self,
         sizes: Sizes,
-        wanted: i32,
+        proposed: i32,
         behavior: Option<&Behavior>,
         window: Duration,
         now: Timestamp,
@@ -77,14 +77,14 @@ impl History {
         let up_window = seconds(up.stabilization_window_seconds.unwrap_or(0));
         let down_window = down.stabilization_window_seconds.map_or(window, seconds);
         let stable = match behavior {
-            Some(_) => self.stable(sizes.current, wanted, up_window, down_window, now),
-            None => self.highest(wanted, down_window, now),
+            Some(_) => self.stable(sizes.current, proposed, up_window, down_window, now),
+            None => self.highest(proposed, down_window, now),
         };
         self.recommendations.retain(|(at, _)| now.since(*at) <= up_window.max(down_window));
-        self.recommendations.push((now, wanted));
-        let able = if stable == wanted {
+        self.recommendations.push((now, proposed));
+        let able = if stable == proposed {
             READY
-        } else if behavior.is_some() && wanted >= sizes.current {
+        } else if behavior.is_some() && proposed >= sizes.current {
             ("ScaleUpStabilized", LOWER)
         } else {
             ("ScaleDownStabilized", HIGHER)
@@ -97,7 +97,7 @@ impl History {
     }
 
     /// Records a scaling step, for as long as the longest policy period.
-    pub(super) fn stepped(&mut self, change: i32, behavior: Option<&Behavior>, now: Timestamp) {
+    pub(super) fn record_step(&mut self, change: i32, behavior: Option<&Behavior>, now: Timestamp) {
         let Some(behavior) = behavior else { return };
         let rules = [&behavior.scale_up, &behavior.scale_down];
         let longest = rules.into_iter().flatten().flat_map(|rules| &rules.policies);
@@ -110,50 +110,50 @@ impl History {
         self.recommendations.iter().filter(move |(at, _)| now.since(*at) < window).map(|r| r.1)
     }
 
-    fn highest(&self, wanted: i32, window: Duration, now: Timestamp) -> i32 {
-        self.recent(window, now).fold(wanted, i32::max)
+    fn highest(&self, proposed: i32, window: Duration, now: Timestamp) -> i32 {
+        self.recent(window, now).fold(proposed, i32::max)
     }
 
     /// Returns the size closest to the current one that all recommendations of both windows allow.
     fn stable(
         &self,
         current: i32,
-        wanted: i32,
+        proposed: i32,
         up: Duration,
         down: Duration,
         now: Timestamp,
     ) -> i32 {
-        let lowest = self.recent(up, now).fold(wanted, i32::min);
-        current.max(lowest).min(self.highest(wanted, down, now))
+        let lowest = self.recent(up, now).fold(proposed, i32::min);
+        current.max(lowest).min(self.highest(proposed, down, now))
     }
 
     fn within_policies(
         &self,
         sizes: Sizes,
-        wanted: i32,
+        proposed: i32,
         up: &Rules,
         down: &Rules,
         now: Timestamp,
     ) -> (i32, (&'static str, &'static str)) {
         let Sizes { min, max, current } = sizes;
-        if wanted > current {
-            let limit = self.limit(current, up, true, now).max(current);
+        if proposed > current {
+            let limit = self.policy_limit(current, up, true, now).max(current);
             let (most, why) = if max > limit { (limit, UP_LIMIT) } else { (max, TOO_MANY) };
-            if wanted > most {
+            if proposed > most {
                 return (most, why);
             }
-        } else if wanted < current {
-            let limit = self.limit(current, down, false, now).min(current);
+        } else if proposed < current {
+            let limit = self.policy_limit(current, down, false, now).min(current);
             let (least, why) = if min < limit { (limit, DOWN_LIMIT) } else { (min, TOO_FEW) };
-            if wanted < least {
+            if proposed < least {
                 return (least, why);
             }
         }
-        (wanted, WITHIN)
+        (proposed, WITHIN)
     }
 
     /// The largest or smallest size that the policies allow, given the size at the start of each period.
-    fn limit(&self, current: i32, rules: &Rules, up: bool, now: Timestamp) -> i32 {
+    fn policy_limit(&self, current: i32, rules: &Rules, up: bool, now: Timestamp) -> i32 {
         let select = rules.select_policy.as_deref().unwrap_or("Max");
         if select == "Disabled" {
             return current;
@@ -178,15 +178,15 @@ impl History {
 }
 
 /// Applies the bounds of an autoscaler without a behavior.
-fn within_bounds(sizes: Sizes, wanted: i32) -> (i32, (&'static str, &'static str)) {
+fn within_bounds(sizes: Sizes, proposed: i32) -> (i32, (&'static str, &'static str)) {
     let limit = sizes.current.saturating_mul(2).max(FREE_GROWTH);
     let (most, why) = if sizes.max > limit { (limit, UP_LIMIT) } else { (sizes.max, TOO_MANY) };
-    if wanted < sizes.min {
+    if proposed < sizes.min {
         (sizes.min, TOO_FEW)
-    } else if wanted > most {
+    } else if proposed > most {
         (most, why)
     } else {
-        (wanted, WITHIN)
+        (proposed, WITHIN)
     }
 }
 
@@ -217,15 +217,15 @@ mod tests {
     #[test]
     fn shrinks_to_highest_recommendation_in_window() {
         let mut history = History::default();
-        history.begin(10, at(0));
-        let paced = history.pace(sizes(10), 3, None, WINDOW, at(15));
-        assert_eq!((paced.replicas, paced.able.0), (10, "ScaleDownStabilized"));
-        let paced = history.pace(sizes(10), 4, None, WINDOW, at(301));
+        history.record_current(10, at(0));
+        let size = history.limit(sizes(10), 3, None, WINDOW, at(15));
+        assert_eq!((size.replicas, size.able.0), (10, "ScaleDownStabilized"));
+        let size = history.limit(sizes(10), 4, None, WINDOW, at(301));
         assert_eq!(
-            (paced.replicas, paced.able.0, paced.limited.1),
+            (size.replicas, size.able.0, size.limited.1),
             (4, "ReadyForNewScale", "DesiredWithinRange")
         );
-        assert_eq!(history.pace(sizes(10), 3, None, WINDOW, at(310)).replicas, 4);
+        assert_eq!(history.limit(sizes(10), 3, None, WINDOW, at(310)).replicas, 4);
     }
 
     #[test]
@@ -237,8 +237,8 @@ mod tests {
             (10, 15, 15, "DesiredWithinRange"),
             (10, 0, 1, "TooFewReplicas"),
         ] {
-            let paced = History::default().pace(sizes(current), wanted, None, WINDOW, at(0));
-            assert_eq!((paced.replicas, paced.limited.1), (got, why), "{current} to {wanted}");
+            let size = History::default().limit(sizes(current), wanted, None, WINDOW, at(0));
+            assert_eq!((size.replicas, size.limited.1), (got, why), "{current} to {wanted}");
         }
     }
 
@@ -251,11 +251,11 @@ mod tests {
         }));
         let mut history = History::default();
         let mut step = |from: i32, wanted: i32, second: i64| {
-            let paced = history.pace(sizes(from), wanted, Some(&rules), WINDOW, at(second));
-            if paced.replicas != from {
-                history.stepped(paced.replicas - from, Some(&rules), at(second));
+            let size = history.limit(sizes(from), wanted, Some(&rules), WINDOW, at(second));
+            if size.replicas != from {
+                history.record_step(size.replicas - from, Some(&rules), at(second));
             }
-            (paced.replicas, paced.limited.1)
+            (size.replicas, size.limited.1)
         };
         assert_eq!(step(10, 90, 0), (20, "ScaleUpLimit"));
         assert_eq!(step(20, 90, 30), (20, "ScaleUpLimit"));
@@ -269,13 +269,16 @@ mod tests {
         for (select, got) in [("Max", 20), ("Min", 14), ("Disabled", 10)] {
             let rules = behavior(json!({"scaleUp": {"selectPolicy": select, "policies": [
                 {"type": "Pods", "value": 4, "periodSeconds": 60}, {"type": "Percent", "value": 100, "periodSeconds": 60}]}}));
-            let paced = History::default().pace(sizes(10), 90, Some(&rules), WINDOW, at(0));
-            assert_eq!(paced.replicas, got, "{select}");
+            let size = History::default().limit(sizes(10), 90, Some(&rules), WINDOW, at(0));
+            assert_eq!(size.replicas, got, "{select}");
         }
         let rules = behavior(
             json!({"scaleDown": {"selectPolicy": "Disabled", "stabilizationWindowSeconds": 0}}),
         );
-        assert_eq!(History::default().pace(sizes(10), 2, Some(&rules), WINDOW, at(0)).replicas, 10);
+        assert_eq!(
+            History::default().limit(sizes(10), 2, Some(&rules), WINDOW, at(0)).replicas,
+            10
+        );
     }
 
     #[test]
@@ -283,10 +286,10 @@ mod tests {
         let rules = behavior(json!({"scaleUp": {"stabilizationWindowSeconds": 60,
             "policies": [{"type": "Percent", "value": 900, "periodSeconds": 15}]}}));
         let mut history = History::default();
-        history.begin(10, at(0));
-        let paced = history.pace(sizes(10), 30, Some(&rules), WINDOW, at(15));
-        assert_eq!((paced.replicas, paced.able.0), (10, "ScaleUpStabilized"));
-        assert_eq!(history.pace(sizes(10), 40, Some(&rules), WINDOW, at(70)).replicas, 30);
+        history.record_current(10, at(0));
+        let size = history.limit(sizes(10), 30, Some(&rules), WINDOW, at(15));
+        assert_eq!((size.replicas, size.able.0), (10, "ScaleUpStabilized"));
+        assert_eq!(history.limit(sizes(10), 40, Some(&rules), WINDOW, at(70)).replicas, 30);
     }
 
     #[test]
@@ -296,8 +299,8 @@ mod tests {
         );
         let mut history = History::default();
         for second in 0..10_000 {
-            history.pace(sizes(5), 6, Some(&rules), WINDOW, at(second));
-            history.stepped(1, Some(&rules), at(second));
+            history.limit(sizes(5), 6, Some(&rules), WINDOW, at(second));
+            history.record_step(1, Some(&rules), at(second));
         }
         assert!(history.recommendations.len() <= 302 && history.steps.len() <= 32);
     }

@@ -16,10 +16,10 @@ impl Claims {
     pub(super) async fn reserve(&self, pod: &Pod) -> Result<(), Error> {
         let meta = &pod.metadata;
         for claim in &pod.spec.resource_claims {
-            let Some((name, made)) = pod.device_claim(claim) else { continue };
+            let Some((name, generated)) = pod.device_claim(claim) else { continue };
             let key = format!("{}/{name}", meta.namespace);
             let Some(known) = self.claims.get(&key) else { continue };
-            let foreign = made && !known.metadata.controlled_by(&meta.uid);
+            let foreign = generated && !known.metadata.controlled_by(&meta.uid);
             let reserved = known.status.reserved_for.iter().any(|user| user.uid == meta.uid);
             if foreign || reserved || known.status.allocation.is_none() {
                 continue;
@@ -46,8 +46,8 @@ impl Claims {
             }
         }
         let unused = claim.status.reserved_for.iter().all(|user| gone.contains(&user.uid));
-        let kept = claim.metadata.finalizers.iter().any(|f| f == CLAIM_FINALIZER);
-        if !gone.is_empty() || kept && unused && claim.metadata.terminating() {
+        let has_finalizer = claim.metadata.finalizers.iter().any(|f| f == CLAIM_FINALIZER);
+        if !gone.is_empty() || has_finalizer && unused && claim.metadata.terminating() {
             self.give_back(&claim, &gone).await?;
         }
         if unused && self.is_left_over(&claim) {
@@ -77,17 +77,17 @@ impl Claims {
         let users = claim.items("status.reservedFor").iter();
         let left: Vec<_> = users.filter(|user| !gone.contains(user.text("uid"))).cloned().collect();
         let last = left.is_empty();
-        let kept = claim.texts("metadata.finalizers").any(|f| f == CLAIM_FINALIZER);
+        let has_finalizer = claim.texts("metadata.finalizers").any(|f| f == CLAIM_FINALIZER);
         let changed = left.len() < claim.items("status.reservedFor").len();
         claim.put("status.reservedFor", left);
-        let frees = last && kept && claim.has("status.allocation");
+        let frees = last && has_finalizer && claim.has("status.allocation");
         if frees {
             claim.remove("status.allocation");
         }
         if changed || frees {
             claim = self.write(&claim, "status").await?;
         }
-        if last && kept && !claim.has("status.allocation") {
+        if last && has_finalizer && !claim.has("status.allocation") {
             let finalizers = claim.texts("metadata.finalizers").filter(|f| *f != CLAIM_FINALIZER);
             let finalizers: Vec<_> = finalizers.map(str::to_owned).collect();
             claim.put("metadata.finalizers", json!(finalizers));

@@ -1,0 +1,51 @@
+//! Nodes.
+
+use std::collections::BTreeSet;
+
+use api_meta::{ObjectMeta, null_default};
+use serde::Deserialize;
+
+use super::{condition::Condition, taint::Taint};
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Node {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: NodeSpec,
+    pub(crate) status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeSpec {
+    #[serde(rename = "podCIDR")]
+    pub(crate) pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs", deserialize_with = "null_default")]
+    pub(crate) pod_cidrs: Vec<String>,
+    pub(crate) unschedulable: bool,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeStatus {
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) conditions: Vec<Condition>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) volumes_attached: Vec<AttachedVolume>,
+    #[serde(deserialize_with = "null_default")]
+    pub(crate) volumes_in_use: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct AttachedVolume {
+    pub(crate) name: String,
+}
+
+impl NodeStatus {
+    pub(crate) fn attached(&self) -> BTreeSet<String> {
+        self.volumes_attached.iter().map(|volume| volume.name.clone()).collect()
+    }
+}

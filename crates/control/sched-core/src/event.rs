@@ -1,0 +1,52 @@
+//! Cluster changes after which waiting Pods may be retried.
+
+use crate::{devices::ClaimChange, index::NodeIx, pod::Pod};
+
+/// A change that may let a waiting Pod run.
+pub enum Event<'a> {
+    /// A node was added or changed.
+    Node {
+        /// The index of the node.
+        ix: NodeIx,
+        /// The changed parts.
+        change: NodeChange,
+    },
+    /// A Pod was bound, or a bound Pod changed.
+    PodPlaced {
+        /// The Pod that uses the node.
+        pod: &'a Pod,
+    },
+    /// A Pod left its node, or uses less of it.
+    PodGone {
+        /// The Pod that used the node.
+        pod: &'a Pod,
+        /// The index of the node.
+        node: NodeIx,
+    },
+    /// A claim or volume was added or changed.
+    Volumes,
+    /// A ResourceClaim was added, changed or deleted.
+    DeviceClaim {
+        /// The namespace of the claim.
+        namespace: &'a str,
+        /// The name of the claim.
+        name: &'a str,
+        /// The effect of the change on devices.
+        change: ClaimChange,
+    },
+    /// A DeviceClass or ResourceSlice was added or changed.
+    Devices,
+}
+
+/// The changed parts of a node, which decide which Pods are retried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeChange {
+    /// `true` for a new node.
+    pub added: bool,
+    /// `true` if the allocatable resources changed.
+    pub allocatable: bool,
+    /// `true` if the labels changed.
+    pub labels: bool,
+    /// `true` if the taints changed.
+    pub taints: bool,
+}
