@@ -6,7 +6,11 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::{
-    COMPACTION_KEY, Error, Expected, KeyRange, KeyValue, Op, Result, Revision, Store, Write,
+    compactor::COMPACTION_KEY,
+    engine::Store,
+    error::{Error, Result},
+    key_value::{KeyRange, KeyValue, Revision},
+    write::{Expected, Op, Write},
 };
 
 /// The number of keys read per page, and the number of concurrent writes.

@@ -11,7 +11,12 @@ use time::{
     OffsetDateTime, PrimitiveDateTime, format_description::FormatItem, macros::format_description,
 };
 
-use crate::{Error, Keyspace, Result, Snapshot, Store};
+use crate::{
+    copy::Keyspace,
+    engine::Store,
+    error::{Error, Result},
+    snapshot::Snapshot,
+};
 
 /// The longest wait after a failed snapshot.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);

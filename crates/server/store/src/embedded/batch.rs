@@ -12,7 +12,12 @@ use super::{
     index::{Index, cost, successor, tombstone},
     record::{self, Step},
 };
-use crate::{Change, ChangeKind, Error, Expected, KeyValue, Op, Outcome, Result, Revision, Write};
+use crate::{
+    error::{Error, Result},
+    key_value::{KeyValue, Revision},
+    watch::{Change, ChangeKind},
+    write::{Expected, Op, Outcome, Write},
+};
 
 const FULL_BYTES: usize = 4 << 20;
 const FULL_CHANGES: usize = 4096;

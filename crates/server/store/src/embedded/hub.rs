@@ -11,7 +11,10 @@ use std::{
 use tokio::sync::Notify;
 
 use super::index::cost;
-use crate::{Change, KeyRange, Revision, WatchMessage};
+use crate::{
+    key_value::{KeyRange, Revision},
+    watch::{Change, WatchMessage},
+};
 
 #[derive(Default)]
 pub(super) struct Hub {

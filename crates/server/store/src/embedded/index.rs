@@ -13,8 +13,14 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Change, ChangeKind, Error, KeyRange, KeyValue, RangeResult, Result, Revision};
+use crate::{
+    error::{Error, Result},
+    key_value::{KeyRange, KeyValue, RangeResult, Revision},
+    watch::{Change, ChangeKind},
+};
 
+/// The revision of an empty store, as in etcd: 0 has a meaning of its own in the API.
+pub(super) const FIRST_REVISION: Revision = 1;
 /// The approximate memory of a version besides its key and value, in bytes.
 const OVERHEAD: u64 = 128;
 

@@ -8,8 +8,9 @@ use std::{io, sync::Arc};
 
 use super::{frame, record::SegmentHeader};
 use crate::{
-    Error, Revision,
     disk::{Disk, DiskFile},
+    error::Error,
+    key_value::Revision,
 };
 
 const PREFIX: &str = "log-";

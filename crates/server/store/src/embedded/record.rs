@@ -6,7 +6,7 @@
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
 use super::index::Version;
-use crate::Revision;
+use crate::key_value::Revision;
 
 const FORMAT: u32 = 1;
 

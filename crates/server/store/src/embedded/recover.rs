@@ -5,16 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    FIRST_REVISION,
     frame::{self, FrameReader, Next},
-    index::{Index, successor, tombstone},
+    index::{FIRST_REVISION, Index, successor, tombstone},
     log::{self, Log, Segment, TEMPORARY, create_segment, segment_name, segment_sequence},
     record::{self, Malformed, SegmentHeader, Step},
     snapshot_file,
 };
 use crate::{
-    Change, ChangeKind, Error, Result, Revision,
     disk::{Disk, DiskFile},
+    error::{Error, Result},
+    key_value::Revision,
+    watch::{Change, ChangeKind},
 };
 
 pub(super) struct Recovered {

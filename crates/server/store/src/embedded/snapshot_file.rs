@@ -15,8 +15,9 @@ use super::{
     record::{self, SnapshotHeader},
 };
 use crate::{
-    Error, Result, Revision,
     disk::{Disk, DiskFile},
+    error::{Error, Result},
+    key_value::Revision,
 };
 
 const PREFIX: &str = "snapshot-";

@@ -12,18 +12,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Shared,
     batch::{Batch, Sealed, Staged, unix_millis},
     log::{Failure, Log},
     queue::Queued,
+    shared::{Request, Shared},
     snapshot_file,
 };
-use crate::{Change, Outcome, Result, Revision, Write, disk::Disk};
+use crate::{disk::Disk, error::Result, key_value::Revision, watch::Change, write::Outcome};
 
 /// The number of revisions discarded per lock, so that readers are not blocked for long.
 const COMPACT_STEPS: usize = 4096;
@@ -31,11 +29,6 @@ const EXPIRE_AT_ONCE: usize = 1024;
 const PROGRESS: Duration = Duration::from_secs(1);
 /// The largest frame buffer that is reused for the next batch.
 const KEEP_BUFFER: usize = 1 << 20;
-
-pub(super) enum Request {
-    Write { write: Write, reply: oneshot::Sender<Result<Outcome>> },
-    Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
-}
 
 /// A reply that waits for the frame it depends on.
 enum Answer {
