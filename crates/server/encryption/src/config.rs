@@ -8,7 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 
 const AES_KEYS: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEYS: &[usize] = &[32];

@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::{
-    ConfigError, TransformError,
     config::{EncryptionConfiguration, ResourceConfiguration, parse_resource},
+    error::{ConfigError, HealthError, TransformError},
     kms::Plugin,
     provider::{self, Plaintext, Provider},
 };
@@ -182,8 +182,7 @@ impl Encryption {
             }
         };
         if tokio::time::timeout(patience.max(SHORTEST_PROBE), proof).await.is_err() {
-            let problems = health(&new.plugins).await.err().unwrap_or_default();
-            return Err(ConfigError::Unhealthy(problems));
+            health(&new.plugins).await?;
         }
         // Requests in progress keep the old configuration, whose plugins are followed until it is dropped.
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
@@ -197,7 +196,7 @@ impl Encryption {
     }
 
     /// Checks that all plugins are healthy, for `/healthz/kms-providers`.
-    pub async fn health(&self) -> Result<(), String> {
+    pub async fn health(&self) -> Result<(), HealthError> {
         health(&self.current().plugins).await
     }
 
@@ -249,17 +248,17 @@ impl Encryption {
     }
 }
 
-async fn health(plugins: &[Arc<Plugin>]) -> Result<(), String> {
-    let answers = join_all(plugins.iter().map(|plugin| plugin.health())).await;
-    let bad: Vec<_> = answers
+async fn health(plugins: &[Arc<Plugin>]) -> Result<(), HealthError> {
+    let results = join_all(plugins.iter().map(|plugin| plugin.health())).await;
+    let mut errors: Vec<_> = results
         .into_iter()
         .enumerate()
-        .filter_map(|(i, answer)| Some(format!("kms-provider-{i}: {}", answer.err()?)))
+        .filter_map(|(index, health)| Some(HealthError::Plugin { index, source: health.err()? }))
         .collect();
-    match bad.len() {
+    match errors.len() {
         0 => Ok(()),
-        1 => Err(bad.join("")),
-        _ => Err(format!("[{}]", bad.join(", "))),
+        1 => Err(errors.swap_remove(0)),
+        _ => Err(HealthError::Several(errors)),
     }
 }
 

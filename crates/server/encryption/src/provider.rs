@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    ConfigError, TransformError as Error,
     cipher::Cipher,
     config::{self, Keys},
+    error::{ConfigError, TransformError as Error},
     kms::Plugin,
 };
 
@@ -50,23 +50,31 @@ impl Provider {
     }
 
     /// Returns `None` for providers without keys in the file.
-    pub(crate) fn of_keys(given: &config::Provider) -> Result<Option<Self>, ConfigError> {
-        let (keys, make, prefix, what): (&Keys, Make, &[u8], _) =
-            match (&given.aesgcm, &given.aescbc, &given.secretbox) {
-                (Some(keys), _, _) => (keys, Cipher::aes_gcm, b"k8s:enc:aesgcm:v1:", "AES"),
-                (_, Some(keys), _) => (keys, Cipher::aes_cbc, b"k8s:enc:aescbc:v1:", "AES"),
-                (_, _, Some(keys)) => {
-                    (keys, Cipher::secretbox, b"k8s:enc:secretbox:v1:", "Secretbox")
-                }
-                _ => return Ok(None),
-            };
+    pub(crate) fn of_keys(provider: &config::Provider) -> Result<Option<Self>, ConfigError> {
+        let of = Self::of_cipher;
+        Ok(Some(match (&provider.aesgcm, &provider.aescbc, &provider.secretbox) {
+            (Some(keys), _, _) => of(keys, Cipher::aes_gcm, "k8s:enc:aesgcm:v1:", "AES")?,
+            (_, Some(keys), _) => of(keys, Cipher::aes_cbc, "k8s:enc:aescbc:v1:", "AES")?,
+            (_, _, Some(keys)) => {
+                of(keys, Cipher::secretbox, "k8s:enc:secretbox:v1:", "Secretbox")?
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn of_cipher(
+        keys: &Keys,
+        make: Make,
+        prefix: &str,
+        what: &'static str,
+    ) -> Result<Self, ConfigError> {
         let keys = keys.keys.iter().map(|key| {
             let unusable = || ConfigError::Cipher { name: key.name.clone() };
             let cipher = make(&key.bytes().ok_or_else(unusable)?).map_err(|_| unusable())?;
             Ok((format!("{}:", key.name).into_bytes(), cipher))
         });
         let keys = keys.collect::<Result<_, ConfigError>>()?;
-        Ok(Some(Self { prefix: prefix.to_vec(), by: Method::Keys { keys, what } }))
+        Ok(Self { prefix: prefix.into(), by: Method::Keys { keys, what } })
     }
 
     fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Option<Vec<u8>>, Error> {

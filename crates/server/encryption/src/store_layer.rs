@@ -10,7 +10,7 @@ use store::{
     WatchMessage, WatchStream, Write,
 };
 
-use crate::{Encryption, TransformError, provider};
+use crate::{error::TransformError, loaded::Encryption, provider};
 
 /// Returns the resource of a storage key; `None` for bookkeeping keys, which are never encrypted.
 pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
