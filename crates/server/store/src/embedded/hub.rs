@@ -16,6 +16,7 @@ use crate::{
     watch::{Change, WatchMessage},
 };
 
+/// The running watches of a store.
 #[derive(Default)]
 pub(super) struct Hub {
     watchers: BTreeMap<u64, Arc<Watcher>>,

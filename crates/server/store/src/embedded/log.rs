@@ -66,6 +66,7 @@ enum Damage {
     Unsynced,
 }
 
+/// The log of a store.
 pub(super) struct Log {
     disk: Arc<dyn Disk>,
     current: Segment,
