@@ -19,6 +19,7 @@ const INFO: usize = 32;
 /// The shortest seed, in bytes.
 pub(crate) const SEED: usize = 32;
 
+/// A cipher with its key.
 pub(crate) enum Cipher {
     AesGcm(LessSafeKey),
     AesCbc(Box<(EncryptingKey, DecryptingKey)>),

@@ -45,13 +45,14 @@ const ANNOTATIONS_LIMIT: usize = 32 << 10;
 const DATA_KEY: i32 = 0;
 const SEED_OF_KEYS: i32 = 1;
 
+/// A KMS v2 plugin.
 pub(crate) struct Plugin {
     pub(crate) name: String,
     client: KeyManagementServiceClient<Channel>,
     pub(crate) timeout: Duration,
     clock: Arc<dyn rt::Clock>,
     state: RwLock<Option<Arc<State>>>,
-    opened: Mutex<KeyCache>,
+    keys: Mutex<KeyCache>,
     probe: tokio::sync::Mutex<ProbeState>,
 }
 
@@ -102,7 +103,7 @@ impl Plugin {
             timeout: kms.timeout().to_std(),
             clock,
             state: RwLock::default(),
-            opened: Mutex::default(),
+            keys: Mutex::default(),
             probe: tokio::sync::Mutex::default(),
         }
     }
@@ -166,22 +167,22 @@ impl Plugin {
     }
 
     fn cached_key(&self, source: &[u8]) -> Option<Arc<DataKey>> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |at: &SystemTime| {
             self.clock.now().duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD)
         };
-        opened.get(source).filter(|(at, _)| fresh(at)).map(|(_, key)| key.clone())
+        keys.get(source).filter(|(at, _)| fresh(at)).map(|(_, key)| key.clone())
     }
 
     fn cache_key(&self, source: Vec<u8>, key: Arc<DataKey>) {
         let now = self.clock.now();
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
-        if opened.len() >= CACHE_SIZE {
-            let oldest = opened.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
-            oldest.and_then(|source| opened.remove(&source));
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
+        if keys.len() >= CACHE_SIZE {
+            let oldest = keys.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
+            oldest.and_then(|source| keys.remove(&source));
         }
-        opened.insert(source, (now, key));
+        keys.insert(source, (now, key));
     }
 
     /// Asks the plugin to decrypt the source of a value's key.

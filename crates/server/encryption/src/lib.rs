@@ -14,14 +14,14 @@ mod cipher;
 mod config;
 mod error;
 mod kms;
-mod loaded;
 mod provider;
+mod reload;
 mod store_layer;
 mod v2;
 
 pub use config::{EncryptionConfiguration, Key, Keys, Kms, Provider, ResourceConfiguration};
 pub use error::{ConfigError, HealthError, KmsError, TransformError};
-pub use loaded::{Encryption, POLL};
+pub use reload::{Encryption, POLL};
 pub use store_layer::{Encrypted, Kinds};
 
 #[doc(hidden)]

@@ -17,6 +17,7 @@ pub(crate) fn is_encrypted(value: &[u8]) -> bool {
     value.starts_with(ENCRYPTED)
 }
 
+/// A provider: the prefix of its values, and its method.
 pub(crate) struct Provider {
     prefix: Vec<u8>,
     by: Method,
@@ -27,7 +28,7 @@ enum Method {
     Keys {
         /// The keys, each with its name and a colon, which are part of the value.
         keys: Vec<(Vec<u8>, Cipher)>,
-        what: &'static str,
+        algorithm: &'static str,
     },
     Kms(Arc<Plugin>),
 }
@@ -38,7 +39,7 @@ pub(crate) struct Plaintext {
     pub(crate) stale: bool,
 }
 
-type Make = fn(&[u8]) -> Result<Cipher, aws_lc_rs::error::Unspecified>;
+type MakeCipher = fn(&[u8]) -> Result<Cipher, aws_lc_rs::error::Unspecified>;
 
 impl Provider {
     pub(crate) fn identity() -> Self {
@@ -64,9 +65,9 @@ impl Provider {
 
     fn of_cipher(
         keys: &Keys,
-        make: Make,
+        make: MakeCipher,
         prefix: &str,
-        what: &'static str,
+        algorithm: &'static str,
     ) -> Result<Self, ConfigError> {
         let keys = keys.keys.iter().map(|key| {
             let unusable = || ConfigError::Cipher { name: key.name.clone() };
@@ -74,14 +75,14 @@ impl Provider {
             Ok((format!("{}:", key.name).into_bytes(), cipher))
         });
         let keys = keys.collect::<Result<_, ConfigError>>()?;
-        Ok(Self { prefix: prefix.into(), by: Method::Keys { keys, what } })
+        Ok(Self { prefix: prefix.into(), by: Method::Keys { keys, algorithm } })
     }
 
     fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (name, sealed) = match &self.by {
             Method::Identity => return Ok(None),
-            Method::Keys { keys, what } => {
-                let (name, cipher) = keys.first().ok_or(Error::NoKey(what))?;
+            Method::Keys { keys, algorithm } => {
+                let (name, cipher) = keys.first().ok_or(Error::NoKey(algorithm))?;
                 (&name[..], cipher.encrypt(value, place)?)
             }
             Method::Kms(plugin) => (&[][..], plugin.encrypt(value, place)?),
@@ -94,7 +95,7 @@ impl Provider {
         match &self.by {
             Method::Identity if is_encrypted(data) => Err(Error::Encrypted),
             Method::Identity => Ok(Plaintext { value: None, stale: false }),
-            Method::Keys { keys, what } => {
+            Method::Keys { keys, algorithm } => {
                 let mut errors = Vec::new();
                 for (i, (name, cipher)) in keys.iter().enumerate() {
                     let Some(sealed) = data.strip_prefix(&name[..]) else { continue };
@@ -103,7 +104,7 @@ impl Provider {
                         Err(error) => errors.push(error),
                     }
                 }
-                Err(Error::of(errors).unwrap_or(Error::NoKey(what)))
+                Err(Error::of(errors).unwrap_or(Error::NoKey(algorithm)))
             }
             Method::Kms(plugin) => {
                 let (value, stale) = plugin.decrypt(data, place).await?;
