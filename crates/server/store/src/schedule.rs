@@ -119,7 +119,7 @@ mod tests {
         embedded::{Embedded, Options},
     };
 
-    const KEYSPACE: Keyspace = Keyspace { first: "/registry/a/", expiring: &[], left: &[] };
+    const KEYSPACE: Keyspace = Keyspace { first: "/registry/a/", expiring: &[], excluded: &[] };
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn start() -> SystemTime {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::figures::Figures;
+use super::{authorization_error::AuthorizationError, metrics::SecurityMetrics};
 
 /// The interval at which a configuration file is checked.
 const POLL: Duration = Duration::from_secs(5);
@@ -21,6 +21,8 @@ pub enum SecurityError {
     /// A file has invalid content.
     #[error("using {path}, the {what}: {detail}")]
     Use { what: &'static str, path: String, detail: String },
+    #[error(transparent)]
+    Authorization(#[from] AuthorizationError),
     /// An invalid configuration, in upstream's words.
     #[error("{0}")]
     Configuration(String),
@@ -55,8 +57,8 @@ pub(super) fn text(what: &'static str, path: &Path) -> Result<String, SecurityEr
 #[derive(Debug)]
 pub(super) enum ReloadError {
     /// The configuration is invalid. Do not retry until it changes.
-    Invalid(String),
-    /// A temporary error. Retry later.
+    Invalid(Box<dyn std::error::Error + Send + Sync>),
+    /// A temporary problem. Retry later.
     Retry(String),
 }
 
@@ -75,10 +77,10 @@ impl ConfigFile {
     /// Checks the file periodically and passes changed text to `reload`.
     pub(super) async fn follow<F: Future<Output = Result<(), ReloadError>>>(
         &self,
-        figures: &Figures,
+        metrics: &SecurityMetrics,
         reload: impl Fn(String) -> F,
     ) {
-        figures.config_info(self.what, &self.server, &self.text);
+        metrics.set_config_info(self.what, &self.server, &self.text);
         let (mut used, mut pause) = (self.text.clone(), 0);
         loop {
             tokio::time::sleep(POLL).await;
@@ -91,14 +93,14 @@ impl ConfigFile {
                 Ok(text) => match reload(text.clone()).await {
                     Ok(()) => {
                         tracing::info!(path = %self.path.display(), "reloaded {} config", self.what);
-                        figures.config_info(self.what, &self.server, &text);
-                        figures.reloaded(self.what, &self.server, "success");
+                        metrics.set_config_info(self.what, &self.server, &text);
+                        metrics.record_reload(self.what, &self.server, "success");
                         used = text;
                         continue;
                     }
                     Err(ReloadError::Invalid(error)) => {
                         used = text;
-                        error
+                        error.to_string()
                     }
                     Err(ReloadError::Retry(error)) => {
                         pause = AGAIN;
@@ -116,7 +118,7 @@ impl ConfigFile {
                 "failed to reload the {} config; the previous one stays in use",
                 self.what
             );
-            figures.reloaded(self.what, &self.server, "failure");
+            metrics.record_reload(self.what, &self.server, "failure");
         }
     }
 }
