@@ -113,7 +113,11 @@ impl Authorizers {
         let abac = match (&given.policies, names(&chain).any(|kind| kind == "ABAC")) {
             (Some(path), true) => {
                 let policies = Abac::parse(&text("authorization policy file", path)?);
-                Some(Arc::new(super::files::used("authorization policy file", path, policies)?))
+                Some(Arc::new(super::files::with_file(
+                    "authorization policy file",
+                    path,
+                    policies,
+                )?))
             }
             (None, true) => {
                 let words = "authorization-mode ABAC's authorization policy file not passed";
@@ -259,7 +263,7 @@ pub(super) fn configured(
     let text = text("authorization configuration", &path)?;
     let chain = read(&text, &[])?;
     let server = hash(&config.identity());
-    Ok((chain, Some(ConfigFile { what: "authorization", path, server, text })))
+    Ok((chain, Some(ConfigFile { purpose: "authorization", path, server, text })))
 }
 
 fn names(chain: &AuthorizationConfiguration) -> impl Iterator<Item = &str> {

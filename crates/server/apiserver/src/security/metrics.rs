@@ -33,8 +33,8 @@ struct Reloads {
 }
 
 impl Reloads {
-    fn new(metrics: &Metrics, what: &str) -> Self {
-        let name = |figure: &str| format!("apiserver_{what}_config_controller_{figure}");
+    fn new(metrics: &Metrics, purpose: &str) -> Self {
+        let name = |figure: &str| format!("apiserver_{purpose}_config_controller_{figure}");
         let of = &["apiserver_id_hash", "status"];
         Self {
             count: metrics.counters(
@@ -122,20 +122,20 @@ impl SecurityMetrics {
         }
     }
 
-    fn reloads(&self, what: &str) -> &Reloads {
-        if what == "authentication" { &self.authentication } else { &self.authorization }
+    fn reloads(&self, purpose: &str) -> &Reloads {
+        if purpose == "authentication" { &self.authentication } else { &self.authorization }
     }
 
     /// Records a reload with its result.
-    pub(super) fn record_reload(&self, what: &str, server: &str, status: &str) {
-        let reloads = self.reloads(what);
+    pub(super) fn record_reload(&self, purpose: &str, server: &str, status: &str) {
+        let reloads = self.reloads(purpose);
         reloads.count.with_label_values(&[server, status]).inc();
         now(&reloads.last, &[server, status]);
     }
 
     /// Records the configuration in use.
-    pub(super) fn set_config_info(&self, what: &str, server: &str, text: &str) {
-        let info = &self.reloads(what).info;
+    pub(super) fn set_config_info(&self, purpose: &str, server: &str, text: &str) {
+        let info = &self.reloads(purpose).info;
         info.reset();
         info.with_label_values(&[server, &hash(text)]).set(1.0);
     }

@@ -39,7 +39,7 @@ use telemetry::metrics::Metrics;
 pub use self::files::SecurityError;
 use self::{
     authorizers::Authorizers,
-    files::{read, used},
+    files::{read, with_file},
     metrics::SecurityMetrics,
     tokens::ExternalTokens,
 };
@@ -80,7 +80,7 @@ fn verifying_keys(config: &Config) -> Result<Vec<VerifyingKey>, SecurityError> {
     let mut keys = Vec::new();
     for path in &config.service_account_keys {
         let pem = read("service-account key", path)?;
-        keys.extend(used("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
+        keys.extend(with_file("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
     }
     Ok(keys)
 }
@@ -88,7 +88,7 @@ fn verifying_keys(config: &Config) -> Result<Vec<VerifyingKey>, SecurityError> {
 /// Loads the key that signs service account tokens.
 fn signing_key(config: &Config) -> Result<SigningKey, SecurityError> {
     let (purpose, path) = ("service-account signing key", &config.service_account_signing_key);
-    used(purpose, path, SigningKey::from_pem(&read(purpose, path)?))
+    with_file(purpose, path, SigningKey::from_pem(&read(purpose, path)?))
 }
 
 /// Returns the local authenticators of tokens. The Secrets of legacy tokens in requests are added to `used_tokens`.
@@ -101,7 +101,7 @@ fn token_authenticators(
     let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
     if let Some(path) = &config.token_auth_file {
         let text = files::text("token file", path)?;
-        tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
+        tokens.push(Box::new(with_file("token file", path, TokenFile::parse(&text))?));
     }
     // Authenticators of frequent tokens come first: they cache results, while the others read a token each time.
     let issuers = config.service_account_issuers.clone();
@@ -143,10 +143,9 @@ impl Security {
         };
         let used_tokens = WorkQueue::<(String, String)>::default();
         let tokens = token_authenticators(config, &verifying, &audiences, used_tokens.clone())?;
-        let client_ca = config
-            .client_ca
-            .as_ref()
-            .map(|path| used("client CA", path, ClientCa::from_pem(&read("client CA", path)?)));
+        let client_ca = config.client_ca.as_ref().map(|path| {
+            with_file("client CA", path, ClientCa::from_pem(&read("client CA", path)?))
+        });
         let client_ca = client_ca.transpose()?;
         let client_authorities = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
         let (external, anonymous) =
@@ -332,7 +331,7 @@ fn standing(user: &UserInfo) -> Standing {
 fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, SecurityError> {
     let pem = read("front-proxy CA", &config.ca)?;
     Ok(FrontProxy {
-        ca: used("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
+        ca: with_file("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
         allowed_names: config.allowed_names.clone(),
         username_headers: config.username_headers.clone(),
         uid_headers: config.uid_headers.clone(),

@@ -178,7 +178,7 @@ pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError>
                 ))
             })?;
             let server = hash(&config.identity());
-            (read, Some(ConfigFile { what: "authentication", path, server, text }))
+            (read, Some(ConfigFile { purpose: "authentication", path, server, text }))
         }
     };
     let authenticators = oidc::authenticators(&read, &disallowed(config));

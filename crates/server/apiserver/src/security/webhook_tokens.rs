@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::files::{SecurityError, used};
+use super::files::{SecurityError, with_file};
 use crate::{
     config::TokenWebhookOptions,
     outbound::reviewer::{ReviewError, Reviewer},
@@ -68,7 +68,7 @@ impl WebhookTokens {
     ) -> Result<Self, SecurityError> {
         let path = &options.kubeconfig;
         Ok(Self {
-            reviewer: used("token webhook's kubeconfig", path, Reviewer::new(path))?,
+            reviewer: with_file("token webhook's kubeconfig", path, Reviewer::new(path))?,
             version: options.version.clone(),
             api_audiences: api_audiences.to_vec(),
             ttl: options.ttl,
