@@ -8,7 +8,7 @@ use api_rules::expressions::{ResultType, Scope};
 use cel::{Composition, Value as Cel};
 use serde_json::Value;
 
-use crate::expressions::{CONDITIONS_BUDGET, Expression, ExpressionInput, Run};
+use crate::expressions::{CONDITIONS_BUDGET, Expression, ExpressionError, ExpressionInput, Run};
 
 /// The match conditions of one webhook or policy, compiled once.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +33,11 @@ impl Conditions {
         &self,
         input: &ExpressionInput<'_>,
         composition: Option<&Composition>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ExpressionError> {
         let mut run = Run::new(input.activation(composition)?, CONDITIONS_BUDGET);
-        let (mut errors, mut holds): (Vec<String>, bool) = (Vec::new(), true);
+        let (mut errors, mut holds): (Vec<ExpressionError>, bool) = (Vec::new(), true);
         for condition in self.0.iter() {
-            match run.evaluate(condition).map_err(|spent| spent.message())? {
+            match run.evaluate(condition)? {
                 Ok(value) => holds &= !matches!(value, Cel::Bool(false)),
                 Err(error) if errors.contains(&error) => {}
                 Err(error) => errors.push(error),
@@ -47,7 +47,7 @@ impl Conditions {
             _ if !holds => Ok(false),
             [] => Ok(true),
             [error] => Err(error.clone()),
-            errors => Err(format!("[{}]", errors.join(", "))),
+            _ => Err(ExpressionError::Several(errors)),
         }
     }
 }

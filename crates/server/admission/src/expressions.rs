@@ -13,7 +13,7 @@ use cel::{
 };
 use serde_json::{Value, json};
 
-use crate::{Request, matching::MatchedResource, webhook::head};
+use crate::{matching::MatchedResource, request::Request, request_attributes::RequestAttributes};
 
 /// Upstream's cost budget for one request and parameter. It applies separately to a policy's validations with their
 /// messages, to its audit annotations, and to each mutation.
@@ -21,10 +21,31 @@ pub(crate) const BUDGET: u64 = 10_000_000;
 /// Upstream's cost budget for all match conditions of a webhook or policy on one request.
 pub(crate) const CONDITIONS_BUDGET: u64 = BUDGET / 4;
 
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
 /// The index of `variables` among the declared variables.
 const VARIABLES: usize = 7;
+
+/// The reason why an expression has no result, with upstream's messages.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExpressionError {
+    #[error("compilation error: {0}")]
+    Compilation(String),
+    /// A value cannot be converted to or from the declared type.
+    #[error(transparent)]
+    Value(#[from] EvalError),
+    #[error("expression '{expression}' resulted in error: {source}")]
+    Evaluation { expression: String, source: EvalError },
+    #[error(transparent)]
+    OutOfBudget(#[from] OutOfBudget),
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<Self>),
+}
+
+/// The error for a spent budget. The remaining expressions are not evaluated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "validation failed due to running out of cost budget, no further validation rules will be run"
+)]
+pub struct OutOfBudget;
 
 /// An expression, compiled once. If it does not compile, each evaluation fails.
 #[derive(Debug)]
@@ -69,16 +90,14 @@ impl<'a> ExpressionInput<'a> {
     pub(crate) fn activation<'v>(
         &'v self,
         composition: Option<&'v Composition>,
-    ) -> Result<Activation<'v>, String> {
+    ) -> Result<Activation<'v>, EvalError> {
         static NULL: Value = Value::Null;
-        let declared =
-            |tree: &'v Value, decl| Cel::from_json(tree, decl).map_err(|e| e.to_string());
         let namespace = self.namespace.as_deref().unwrap_or(&NULL);
         let values = vec![
             Some(Cel::dynamic(self.object)),
             Some(Cel::dynamic(self.old)),
-            Some(declared(namespace, &NAMESPACE)?),
-            Some(declared(&self.request, &REQUEST)?),
+            Some(Cel::from_json(namespace, &NAMESPACE)?),
+            Some(Cel::from_json(&self.request, &REQUEST)?),
             Some(Cel::dynamic(self.params)),
             Some(Cel::opaque(Opaque::Authorizer(self.asks.clone()))),
             Some(Cel::opaque(Opaque::Resource(Box::new(self.own.clone())))),
@@ -98,16 +117,6 @@ pub(crate) struct Run<'v> {
     pub(crate) left: u64,
 }
 
-/// The error for a spent budget. The remaining expressions are not evaluated.
-#[derive(Debug)]
-pub(crate) struct OutOfBudget;
-
-impl OutOfBudget {
-    pub(crate) fn message(&self) -> String {
-        OUT_OF_BUDGET.to_owned()
-    }
-}
-
 impl<'v> Run<'v> {
     pub(crate) fn new(activation: Activation<'v>, left: u64) -> Self {
         Self { activation, left }
@@ -117,24 +126,24 @@ impl<'v> Run<'v> {
     pub(crate) fn evaluate(
         &mut self,
         expression: &'v Expression,
-    ) -> Result<Result<Cel<'v>, String>, OutOfBudget> {
+    ) -> Result<Result<Cel<'v>, ExpressionError>, OutOfBudget> {
         let program = match &expression.program {
             Ok(program) => program,
-            Err(error) => return Ok(Err(format!("compilation error: {error}"))),
+            Err(error) => return Ok(Err(ExpressionError::Compilation(error.clone()))),
         };
         let limits = Limits { cost: PER_CALL_LIMIT, cancelled: None };
         let outcome = program.evaluate_in(&self.activation, limits);
         let cost = outcome.cost.saturating_add(self.activation.take_cost());
         self.left = self.left.checked_sub(cost).ok_or(OutOfBudget)?;
-        let text = &expression.text;
-        let failed = |error: EvalError| format!("expression '{text}' resulted in error: {error}");
+        let failed =
+            |source| ExpressionError::Evaluation { expression: expression.text.clone(), source };
         Ok(outcome.value.map_err(failed))
     }
 }
 
 fn tree(request: &Request<'_>, shown: &MatchedResource) -> Value {
-    let head = head(request, shown);
-    let mut tree = serde_json::to_value(head).unwrap_or_else(|_| json!({}));
+    let attributes = RequestAttributes::of(request, shown);
+    let mut tree = serde_json::to_value(attributes).unwrap_or_else(|_| json!({}));
     if let Some(members) = tree.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }

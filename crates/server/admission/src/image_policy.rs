@@ -8,7 +8,10 @@ use api_meta::{GroupResource, Tree as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Outcome, Request};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Outcome, Request},
+};
 
 const GROUP: &str = ".image-policy.k8s.io/";
 const VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
@@ -21,7 +24,7 @@ pub struct Settings {
     /// The kubeconfig file of the image policy backend.
     pub kubeconfig: PathBuf,
     /// The cache lifetimes of an allowed and of a denied review; zero disables the cache.
-    pub remembered: (Duration, Duration),
+    pub cache_ttl: (Duration, Duration),
     /// The backoff before a failed call is retried.
     pub retry: Duration,
     /// `true` if a Pod is admitted when the backend cannot be reached.
@@ -50,7 +53,12 @@ struct ImagePolicy {
 const LONGEST: i64 = 1 << 40;
 
 /// Converts a configured number to a duration. Zero means upstream's default, and -1 means zero.
-fn duration(value: i64, unit: i64, bounds: (i64, i64), default: i64) -> Result<Duration, String> {
+fn duration(
+    value: i64,
+    unit: i64,
+    bounds: (i64, i64),
+    default: i64,
+) -> Result<Duration, ConfigurationError> {
     let scaled = match value {
         -1 => 0,
         0 => default,
@@ -59,26 +67,25 @@ fn duration(value: i64, unit: i64, bounds: (i64, i64), default: i64) -> Result<D
     };
     if !matches!(value, -1 | 0) && !(bounds.0..=bounds.1).contains(&scaled) {
         let [least, most, got] = [bounds.0, bounds.1, scaled].map(GoDuration::from_millis);
-        return Err(format!("valid value is between {least} and {most}, got {got}"));
+        return Err(ConfigurationError::Duration { least, most, got });
     }
     Ok(Duration::from_millis(u64::try_from(scaled).unwrap_or_default()))
 }
 
 impl Settings {
     /// Reads the plugin's configuration, which is mandatory.
-    pub fn read(configuration: &Value) -> Result<Self, String> {
+    pub fn read(configuration: &Value) -> Result<Self, ConfigurationError> {
         if configuration.is_null() {
-            return Err("no config specified".to_owned());
+            return Err(ConfigurationError::Missing);
         }
-        let read: Decoded<Configuration> =
-            decode("imagePolicy", configuration.clone()).map_err(|error| error.to_string())?;
+        let read: Decoded<Configuration> = decode("imagePolicy", configuration.clone())?;
         let read = read.value.image_policy;
         const MINUTE: i64 = 60_000;
         let ttl = |value, default| duration(value, 1000, (1000, 30 * MINUTE), default);
         Ok(Self {
             kubeconfig: read.kube_config_file,
             retry: duration(read.retry_backoff, 1, (1, 5 * MINUTE), 500)?,
-            remembered: (ttl(read.allow_ttl, 5 * MINUTE)?, ttl(read.deny_ttl, MINUTE / 2)?),
+            cache_ttl: (ttl(read.allow_ttl, 5 * MINUTE)?, ttl(read.deny_ttl, MINUTE / 2)?),
             default_allow: read.default_allow,
         })
     }
@@ -125,40 +132,55 @@ pub struct Verdict {
     audit_annotations: BTreeMap<String, String>,
 }
 
+/// The reason why a backend's answer is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("couldn't read the answer as an ImageReview: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("expected an ImageReview of {VERSION}, got {kind:?} of {version:?}")]
+    Kind { kind: String, version: String },
+    #[error(transparent)]
+    Status(#[from] api_config::Error),
+}
+
+/// The denial of a Pod's images by the backend, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageDenial {
+    #[error("one or more images rejected by webhook backend")]
+    Unexplained,
+    #[error("image policy webhook backend denied one or more images: {reason}")]
+    Explained { reason: String },
+}
+
 impl Verdict {
     /// Parses the body of an answer.
-    pub fn read(answer: &[u8]) -> Result<Self, String> {
-        let tree: Map<String, Value> = serde_json::from_slice(answer)
-            .map_err(|error| format!("couldn't read the answer as an ImageReview: {error}"))?;
+    pub fn read(answer: &[u8]) -> Result<Self, AnswerError> {
+        let tree: Map<String, Value> = serde_json::from_slice(answer)?;
         let tree = Value::Object(tree);
-        if tree.text("kind") != "ImageReview" || tree.text("apiVersion") != VERSION {
-            let (kind, version) = (tree.text("kind"), tree.text("apiVersion"));
-            return Err(format!(
-                "expected an ImageReview of {VERSION}, got {kind:?} of {version:?}"
-            ));
+        let (kind, version) = (tree.text("kind"), tree.text("apiVersion"));
+        if kind != "ImageReview" || version != VERSION {
+            let (kind, version) = (kind.to_owned(), version.to_owned());
+            return Err(AnswerError::Kind { kind, version });
         }
-        let read: Decoded<Self> =
-            decode("ImageReview", tree.at("status").clone()).map_err(|error| error.to_string())?;
+        let read: Decoded<Self> = decode("ImageReview", tree.at("status").clone())?;
         Ok(read.value)
     }
 
     /// Records the audit annotations and returns an error if the images are denied.
-    pub fn settle(&self, outcome: &mut Outcome) -> Result<(), String> {
+    pub fn settle(&self, outcome: &mut Outcome) -> Result<(), ImageDenial> {
         for (name, value) in &self.audit_annotations {
             outcome.audit.insert(format!("{AUDIT}{name}"), value.clone());
         }
         match (self.allowed, self.reason.as_str()) {
             (true, _) => Ok(()),
-            (false, "") => Err("one or more images rejected by webhook backend".to_owned()),
-            (false, reason) => {
-                Err(format!("image policy webhook backend denied one or more images: {reason}"))
-            }
+            (false, "") => Err(ImageDenial::Unexplained),
+            (false, reason) => Err(ImageDenial::Explained { reason: reason.to_owned() }),
         }
     }
 }
 
 /// Records in the audit log that a Pod was admitted without an answer from the backend.
-pub fn failed_open(outcome: &mut Outcome) {
+pub fn record_fail_open(outcome: &mut Outcome) {
     outcome.audit.insert(format!("{AUDIT}failed-open"), "true".to_owned());
 }
 
@@ -167,7 +189,7 @@ mod tests {
     use super::*;
     use crate::testing::{Cluster, Try, pod};
 
-    fn settings(configuration: Value) -> Result<Settings, String> {
+    fn settings(configuration: Value) -> Result<Settings, ConfigurationError> {
         Settings::read(&json!({"imagePolicy": configuration}))
     }
 
@@ -175,20 +197,20 @@ mod tests {
     fn reads_durations_with_upstream_units_and_bounds() {
         let seconds = Duration::from_secs;
         let usual = settings(json!({"kubeConfigFile": "/k"})).unwrap();
-        assert_eq!(usual.remembered, (seconds(300), seconds(30)));
+        assert_eq!(usual.cache_ttl, (seconds(300), seconds(30)));
         assert_eq!((usual.retry, usual.default_allow), (Duration::from_millis(500), false));
         let own = json!({"allowTTL": 60, "denyTTL": -1, "retryBackoff": 20, "defaultAllow": true});
         let own = settings(own).unwrap();
-        assert_eq!(own.remembered, (seconds(60), Duration::ZERO));
+        assert_eq!(own.cache_ttl, (seconds(60), Duration::ZERO));
         assert_eq!((own.retry, own.default_allow), (Duration::from_millis(20), true));
         assert_eq!(
-            settings(json!({"allowTTL": 1801})).unwrap_err(),
+            settings(json!({"allowTTL": 1801})).unwrap_err().to_string(),
             "valid value is between 1s and 30m0s, got 30m1s"
         );
         for wrong in [json!({"denyTTL": -2}), json!({"retryBackoff": i64::MAX}), json!(5)] {
             assert!(settings(wrong.clone()).is_err(), "{wrong}");
         }
-        assert_eq!(Settings::read(&Value::Null).unwrap_err(), "no config specified");
+        assert_eq!(Settings::read(&Value::Null).unwrap_err().to_string(), "no config specified");
     }
 
     #[test]
@@ -221,7 +243,7 @@ mod tests {
         answer["status"] = json!({"reason": "old", "auditAnnotations": {"who": "me"}});
         let mut outcome = Outcome::default();
         let said = Verdict::read(answer.to_string().as_bytes()).unwrap().settle(&mut outcome);
-        assert!(said.unwrap_err().ends_with("denied one or more images: old"));
+        assert!(said.unwrap_err().to_string().ends_with("denied one or more images: old"));
         assert_eq!(outcome.audit["imagepolicywebhook.image-policy.k8s.io/who"], "me");
     }
 }

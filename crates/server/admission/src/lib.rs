@@ -12,6 +12,7 @@
 
 mod chain;
 mod conditions;
+mod configuration;
 #[cfg(test)]
 mod cves_tests;
 mod expressions;
@@ -20,12 +21,14 @@ pub mod matching;
 mod plugins;
 pub mod policy;
 mod request;
+mod request_attributes;
 mod rounds;
 #[cfg(test)]
 mod testing;
 pub mod webhook;
 
 pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};
-
+pub use configuration::ConfigurationError;
+pub use expressions::ExpressionError;
 pub use request::{Operation, Outcome, Plugin, Request};
 pub use rounds::{MutatorKind, Rounds};

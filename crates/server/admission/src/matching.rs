@@ -1,14 +1,16 @@
 //! Matches requests against the rules of webhooks and policies: operation, resource, scope, and the labels of objects
 //! and namespaces.
 
+use std::sync::Arc;
+
 use api_meta::{
-    GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Selector, Status,
-    Tree as _,
+    GroupResource, GroupVersionKind, GroupVersionResource, LabelSelector, Selector, SelectorError,
+    Status, Tree as _,
 };
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::{Operation, Request};
+use crate::request::{Operation, Request};
 
 /// A resource in one of its served group versions, and its kind there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,8 +178,8 @@ impl MatchResources {
 /// The `namespaceSelector` and `objectSelector` of a webhook or policy.
 #[derive(Clone, Debug)]
 pub struct Selectors {
-    namespace: Result<Selector, String>,
-    object: Result<Selector, String>,
+    namespace: Result<Selector, LabelSelectorError>,
+    object: Result<Selector, LabelSelectorError>,
 }
 
 impl Selectors {
@@ -241,10 +243,20 @@ fn selects(selector: &Selector, object: &Value) -> bool {
     selector.matches_json(object["metadata"]["labels"].as_object())
 }
 
+/// The reason why a LabelSelector is invalid.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LabelSelectorError {
+    #[error(transparent)]
+    Decode(Arc<serde_json::Error>),
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
+}
+
 /// Parses a LabelSelector. A missing one selects nothing, an empty one everything.
-fn label_selector(selector: &Value) -> Result<Selector, String> {
-    let read = Option::<LabelSelector>::deserialize(selector).map_err(|e| e.to_string())?;
-    LabelSelector::selector_of(read.as_ref()).map_err(|e| e.to_string())
+pub(crate) fn label_selector(selector: &Value) -> Result<Selector, LabelSelectorError> {
+    let selector = Option::<LabelSelector>::deserialize(selector);
+    let selector = selector.map_err(|error| LabelSelectorError::Decode(Arc::new(error)))?;
+    Ok(LabelSelector::selector_of(selector.as_ref())?)
 }
 
 #[cfg(test)]

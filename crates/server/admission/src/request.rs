@@ -1,3 +1,5 @@
+//! The request that admission decides about, its outcome, and the trait of plugins.
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use api_meta::{

@@ -83,9 +83,9 @@ impl Rounds {
     }
 
     /// Records a call, and whether it changed the object.
-    pub fn asked(&mut self, side: MutatorKind, id: &str, reinvocable: bool, changed: bool) {
+    pub fn record_call(&mut self, side: MutatorKind, id: &str, reinvocable: bool, changed: bool) {
         if changed {
-            self.touched(side);
+            self.record_change(side);
         }
         if reinvocable {
             self.of(side).called.insert(id.to_owned());
@@ -93,7 +93,7 @@ impl Rounds {
     }
 
     /// Records a change by one side. The built-in plugins and the reinvocable members of the side run again.
-    pub fn touched(&mut self, side: MutatorKind) {
+    pub fn record_change(&mut self, side: MutatorKind) {
         self.changed = true;
         self.of(side).require();
     }

@@ -8,7 +8,7 @@ use api_meta::{
 };
 use serde_json::{Value, json};
 
-use crate::{Operation, Outcome, Plugin, Request};
+use crate::request::{Operation, Outcome, Plugin, Request};
 
 #[derive(Default)]
 pub(crate) struct Cluster {

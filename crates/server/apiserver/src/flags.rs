@@ -228,11 +228,16 @@ pub struct RequestHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange(pub u16, pub u16);
 
+/// The error for a text that is not a range of ports.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a range of ports such as 30000-32767")]
+pub struct ParsePortRangeError(String);
+
 impl std::str::FromStr for PortRange {
-    type Err = String;
+    type Err = ParsePortRangeError;
 
     /// Parses `30000-32767` or, as upstream, `30000+2767`.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParsePortRangeError> {
         let number = |text: &str| text.parse::<u16>().ok();
         let ends = match (text.split_once('-'), text.split_once('+')) {
             (Some((first, last)), _) => number(first).zip(number(last)),
@@ -243,7 +248,7 @@ impl std::str::FromStr for PortRange {
         };
         match ends {
             Some((first, last)) if 0 < first && first <= last => Ok(Self(first, last)),
-            _ => Err(format!("{text:?} is not a range of ports such as 30000-32767")),
+            _ => Err(ParsePortRangeError(text.to_owned())),
         }
     }
 }

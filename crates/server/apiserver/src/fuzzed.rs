@@ -40,7 +40,7 @@ fn accept_headers() {
         headers.insert(header::ACCEPT_ENCODING, value);
         let info = RequestInfo::new(&Method::GET, "/api", "");
         let _ = ResponseFormat::negotiate(&headers, &info.query);
-        let _ = crate::answer::compress::accepted(&headers);
+        let _ = crate::response::compress::accepted(&headers);
     });
 }
 

@@ -13,7 +13,6 @@
 
 mod aggregation;
 mod alloc;
-mod answer;
 mod auditing;
 mod clock;
 mod config;
@@ -22,12 +21,13 @@ pub mod flags;
 #[cfg(test)]
 mod fuzzed;
 mod handlers;
-#[cfg(test)]
-mod observed;
 mod outbound;
+#[cfg(test)]
+mod parse_count_tests;
 mod reconcilers;
 mod registry;
 mod request;
+mod response;
 mod security;
 mod server;
 mod storage;
@@ -61,7 +61,6 @@ pub use watch_cache::follower::WatchCacheError;
 use crate::{
     aggregation::Aggregation,
     alloc::{Allocators, Hints, Pool},
-    answer::gzip_list::{self, Blocks},
     auditing::Auditor,
     handlers::{
         plugins::Plugins, policies::Policies, state::State, steps::Steps, webhooks::Webhooks,
@@ -79,6 +78,7 @@ use crate::{
         startup,
     },
     registry::builtin,
+    response::gzip_list::{self, Blocks},
     security::Security,
     server::{
         checks::Readiness,
@@ -158,7 +158,7 @@ pub async fn start_with(
         .map(|client| Identity { certificate: client.certificate, key: client.key });
     let backends = Backends::new(objects.clone(), identity);
     let security =
-        Security::new(&config, &mut observers, (objects.clone(), &backends), (&metrics, tasks))?;
+        Security::new(&config, &mut observers, objects.clone(), &backends, &metrics, tasks)?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
     // As upstream: a request waits in its queue for at most a quarter of the request timeout.
@@ -184,8 +184,8 @@ pub async fn start_with(
     objects.attach(&cache);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
-    let server = Arc::new_cyclic(|own| {
-        let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(own.clone())));
+    let server = Arc::new_cyclic(|server| {
+        let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(server.clone())));
         let state = State {
             allocators: Arc::new(Allocators::new(pool, hints)),
             config,
@@ -201,7 +201,7 @@ pub async fn start_with(
             kubelets,
             blocks: Arc::default(),
         };
-        let own = Instruments {
+        let instruments = Instruments {
             auditor,
             requests: RequestMetrics::new(&metrics),
             observed: ServerMetrics::new(&metrics, gate.clone()),
@@ -210,31 +210,38 @@ pub async fn start_with(
             started: rt::now().into(),
             slis: Slis::default(),
         };
-        Server { state: Arc::new(state), gate, own, compute, openapi: Arc::default(), aggregation }
+        Server {
+            state: Arc::new(state),
+            gate,
+            instruments,
+            compute,
+            openapi: Arc::default(),
+            aggregation,
+        }
     });
     let api = ApiServer { server: server.clone() };
-    let own = || api.client(system(), "kube-apiserver");
+    let new_client = || api.client(system(), "kube-apiserver");
     let pool = server.state.allocators.pool.clone();
     let repair = Arc::new(Repair { cache: cache.clone(), objects: objects.clone(), pool });
     let left_over = service_repair::first(&repair).await;
     service_repair::follow(&repair, &addresses, left_over, tasks);
-    custom_kinds::follow(server.state.clone(), own(), &changes, tasks);
+    custom_kinds::follow(server.state.clone(), new_client(), &changes, tasks);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
     let config = &server.state.config;
     let balanced = server.clone();
     tasks.keep("flow control", move || rebalance(balanced.clone()));
-    let endpoints = EndpointReconciler::new(config, cache.store.clone(), own());
-    let progress = &server.own.readiness.progress;
-    let started = startup::run(config, &*objects, &endpoints, &own(), progress).await;
+    let endpoints = EndpointReconciler::new(config, cache.store.clone(), new_client());
+    let progress = &server.instruments.readiness.progress;
+    let started = startup::run(config, &*objects, &endpoints, &new_client(), progress).await;
     started.map_err(StartError::Initial)?;
     if config.shares_store {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn("endpoints of API servers", async move { endpoints.keep(shutdown).await });
     }
     let queues = Queues { levels, availabilities, trust };
-    reconcile(&server, &own, &queues, tasks);
+    reconcile(&server, &new_client, &queues, tasks);
     Ok(api)
 }
 
@@ -246,24 +253,29 @@ struct Queues {
 }
 
 /// Starts the background loops that run until shutdown.
-fn reconcile(server: &Arc<Server>, own: &dyn Fn() -> Client, queues: &Queues, tasks: &rt::Tasks) {
+fn reconcile(
+    server: &Arc<Server>,
+    new_client: &dyn Fn() -> Client,
+    queues: &Queues,
+    tasks: &rt::Tasks,
+) {
     let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
     let (name, interval) =
         (server.state.config.identity(), server.state.config.compaction_interval);
-    flow_schemas::follow(objects.clone(), own(), &queues.levels, tasks);
-    legacy_tokens::follow(own(), &server.state.security.used_tokens, tasks);
+    flow_schemas::follow(objects.clone(), new_client(), &queues.levels, tasks);
+    legacy_tokens::follow(new_client(), &server.state.security.used_tokens, tasks);
     let aggregation = server.aggregation.clone();
-    let asked = &queues.availabilities;
-    availability::follow(aggregation, objects.clone(), own(), asked, tasks);
-    cluster_authentication::follow(server.state.clone(), own(), &queues.trust, tasks);
-    let (served, known, client) = (cache.clone(), objects.clone(), own());
-    let progress = server.own.readiness.progress.clone();
+    let queue = &queues.availabilities;
+    availability::follow(aggregation, objects.clone(), new_client(), queue, tasks);
+    cluster_authentication::follow(server.state.clone(), new_client(), &queues.trust, tasks);
+    let (served, known, client) = (cache.clone(), objects.clone(), new_client());
+    let progress = server.instruments.readiness.progress.clone();
     let first = progress.clone();
     tasks.spawn_until_shutdown("api services", async move {
         api_services::first(&served, &*known, &client).await;
         first.done(Step::ApiServices);
     });
-    let identity = own();
+    let identity = new_client();
     tasks.keep("identity", move || {
         identity_lease::keep(name.clone(), objects.clone(), identity.clone())
     });
@@ -342,6 +354,6 @@ impl ApiServer {
 
     /// Makes `/readyz` fail, so that load balancers stop sending requests before the server stops.
     pub fn stopping(&self) {
-        self.server.own.readiness.stopping.store(true, Ordering::Relaxed);
+        self.server.instruments.readiness.stopping.store(true, Ordering::Relaxed);
     }
 }

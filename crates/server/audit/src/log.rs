@@ -12,7 +12,7 @@ use std::{
 use api_meta::Timestamp;
 use flate2::{Compression, write::GzEncoder};
 
-use crate::Event;
+use crate::event::Event;
 
 /// The format of a line: JSON, or upstream's legacy format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

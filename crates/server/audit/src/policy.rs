@@ -127,9 +127,9 @@ impl Policy {
 
     fn errors(&self) -> ErrorList {
         let mut errors = ErrorList::new();
-        check_stages(&self.omit_stages, &Path::new("omitStages"), &mut errors);
+        validate_stages(&self.omit_stages, &Path::new("omitStages"), &mut errors);
         for (i, rule) in self.rules.iter().enumerate() {
-            rule.check(&Path::new("rules").index(i), &mut errors);
+            rule.validate(&Path::new("rules").index(i), &mut errors);
         }
         errors
     }
@@ -164,7 +164,7 @@ fn stages(rule: &[String], policy: &[String]) -> Vec<Stage> {
         .collect()
 }
 
-fn check_stages(stages: &[String], path: &Path, errors: &mut ErrorList) {
+fn validate_stages(stages: &[String], path: &Path, errors: &mut ErrorList) {
     for (i, stage) in stages.iter().enumerate() {
         if !Stage::ALL.contains(&stage.as_str()) {
             let detail = format!("allowed stages are {}", Stage::ALL.join(","));
@@ -174,7 +174,7 @@ fn check_stages(stages: &[String], path: &Path, errors: &mut ErrorList) {
 }
 
 impl Rule {
-    fn check(&self, path: &Path, errors: &mut ErrorList) {
+    fn validate(&self, path: &Path, errors: &mut ErrorList) {
         let at = path.child("level");
         match self.level.as_str() {
             "" => errors.push(FieldError::required(&at, "")),
@@ -211,7 +211,7 @@ impl Rule {
                 errors.push(FieldError::invalid(&at, names, detail));
             }
         }
-        check_stages(&self.omit_stages, &path.child("omitStages"), errors);
+        validate_stages(&self.omit_stages, &path.child("omitStages"), errors);
         let both = !self.resources.is_empty() || !self.namespaces.is_empty();
         if both && !self.non_resource_urls.is_empty() {
             let detail = "rules cannot apply to both regular resources and non-resource URLs";

@@ -1,3 +1,5 @@
+//! The response for a request that no authorizer allowed.
+
 use api_meta::{Attributes, GroupResource, Status};
 
 /// Builds the 403 for a request that no authorizer allowed.

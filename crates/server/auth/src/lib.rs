@@ -10,7 +10,7 @@ mod forbidden;
 #[cfg(test)]
 mod fuzzed;
 pub mod rbac;
-pub mod second;
+pub mod secondary;
 #[cfg(test)]
 mod testing;
 

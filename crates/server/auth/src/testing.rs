@@ -1,9 +1,11 @@
-//! An in-memory cluster for tests.
+//! An in-memory cluster and signing keys for tests.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::Value;
+
+use crate::authn::keys::SigningKey;
 
 #[derive(Default)]
 pub(crate) struct Cluster(BTreeMap<(GroupResource, String, String), Arc<Value>>);
@@ -30,4 +32,10 @@ impl Objects for Cluster {
             .map(|(_, o)| o.clone())
             .collect()
     }
+}
+
+/// Generates a key of a kind.
+pub(crate) fn signing_key(kind: &'static rcgen::SignatureAlgorithm) -> SigningKey {
+    SigningKey::from_pem(rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem().as_bytes())
+        .unwrap()
 }

@@ -8,7 +8,7 @@ use aws_lc_rs::{
 };
 use crypto_secretbox::{KeyInit as _, XSalsa20Poly1305, aead::Aead as _};
 
-use crate::TransformError as Error;
+use crate::error::{KmsError, TransformError as Error};
 
 const GCM_NONCE: usize = 12;
 const BLOCK: usize = 16;
@@ -19,6 +19,7 @@ const INFO: usize = 32;
 /// The shortest seed, in bytes.
 pub(crate) const SEED: usize = 32;
 
+/// A cipher with its key.
 pub(crate) enum Cipher {
     AesGcm(LessSafeKey),
     AesCbc(Box<(EncryptingKey, DecryptingKey)>),
@@ -157,12 +158,10 @@ impl hkdf::KeyType for KeyLength {
 }
 
 impl Seed {
-    pub(crate) fn new(seed: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn new(seed: &[u8]) -> Result<Self, KmsError> {
         match seed.len() {
             SEED.. => Ok(Self(hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, seed))),
-            length => {
-                Err(Error::Kms(format!("invalid seed length {length} used for key generation")))
-            }
+            length => Err(KmsError::SeedLength(length)),
         }
     }
 

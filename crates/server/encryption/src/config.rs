@@ -8,7 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 
 const AES_KEYS: &[usize] = &[16, 24, 32];
 const SECRETBOX_KEYS: &[usize] = &[32];
@@ -147,7 +147,7 @@ impl EncryptionConfiguration {
                 let detail = format!("at least one {} is required", resources.as_str());
                 errors.push(FieldError::required(&resources, detail));
             }
-            overlaps(&entry.resources, &resources, &mut errors);
+            validate_overlaps(&entry.resources, &resources, &mut errors);
             for (j, name) in entry.resources.iter().enumerate() {
                 errors.extend(
                     resource_problem(name)
@@ -159,7 +159,7 @@ impl EncryptionConfiguration {
                 errors.push(FieldError::required(&providers, detail));
             }
             for (j, provider) in entry.providers.iter().enumerate() {
-                provider.check(&providers.index(j), &mut names, reload, &mut errors);
+                provider.validate(&providers.index(j), &mut names, reload, &mut errors);
             }
         }
         errors
@@ -172,7 +172,7 @@ pub(crate) fn parse_resource(name: &str) -> GroupResource {
     GroupResource::new(group.to_owned(), resource.to_owned())
 }
 
-fn overlaps(names: &[String], path: &Path, errors: &mut ErrorList) {
+fn validate_overlaps(names: &[String], path: &Path, errors: &mut ErrorList) {
     let parsed: Vec<_> = names.iter().map(|name| parse_resource(name)).collect();
     let (mut doubled, mut overlapping) = (false, false);
     for (i, one) in parsed.iter().enumerate() {
@@ -229,7 +229,7 @@ fn resource_problem(name: &str) -> Option<&'static str> {
 }
 
 impl Provider {
-    fn check<'a>(
+    fn validate<'a>(
         &'a self,
         path: &Path,
         names: &mut BTreeSet<&'a str>,
@@ -255,25 +255,25 @@ impl Provider {
         };
         errors.extend(problem.map(|detail| FieldError::invalid(path, "REDACTED", detail)));
         if let Some(kms) = &self.kms {
-            kms.check(&path.child("kms"), names, reload, errors);
+            kms.validate(&path.child("kms"), names, reload, errors);
             names.insert(&kms.name);
         } else if let Some(keys) = &self.aesgcm {
-            keys.check(&path.child("aesgcm").child("keys"), AES_KEYS, errors);
+            keys.validate(&path.child("aesgcm").child("keys"), AES_KEYS, errors);
         } else if let Some(keys) = &self.aescbc {
-            keys.check(&path.child("aescbc").child("keys"), AES_KEYS, errors);
+            keys.validate(&path.child("aescbc").child("keys"), AES_KEYS, errors);
         } else if let Some(keys) = &self.secretbox {
-            keys.check(&path.child("secretbox").child("keys"), SECRETBOX_KEYS, errors);
+            keys.validate(&path.child("secretbox").child("keys"), SECRETBOX_KEYS, errors);
         }
     }
 }
 
 impl Keys {
-    fn check(&self, path: &Path, lengths: &[usize], errors: &mut ErrorList) {
+    fn validate(&self, path: &Path, lengths: &[usize], errors: &mut ErrorList) {
         if self.keys.is_empty() {
             errors.push(FieldError::required(path, "at least one keys is required"));
         }
         for (i, key) in self.keys.iter().enumerate() {
-            key.check(&path.index(i), lengths, errors);
+            key.validate(&path.index(i), lengths, errors);
         }
     }
 }
@@ -286,7 +286,7 @@ impl Key {
         STANDARD.decode(text).ok()
     }
 
-    fn check(&self, path: &Path, lengths: &[usize], errors: &mut ErrorList) {
+    fn validate(&self, path: &Path, lengths: &[usize], errors: &mut ErrorList) {
         if self.name.is_empty() {
             let detail = "name is a mandatory field for a key";
             errors.push(FieldError::required(&path.child("name"), detail));
@@ -314,7 +314,7 @@ impl Key {
 }
 
 impl Kms {
-    fn check(&self, path: &Path, names: &BTreeSet<&str>, reload: bool, errors: &mut ErrorList) {
+    fn validate(&self, path: &Path, names: &BTreeSet<&str>, reload: bool, errors: &mut ErrorList) {
         let version = self.api_version();
         let (at, name) = (path.child("name"), self.name.as_str());
         let mut invalid = |path: &Path, value: Value, detail: String| {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use api_meta::Timestamp;
+
 /// The reason why a configuration is rejected, with upstream's messages, so that users can look them up.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -32,7 +34,63 @@ pub enum ConfigError {
     #[error("error while building transformers: error while creating cipher for named key {name}")]
     Cipher { name: String },
     #[error("health check for new transformers failed: {0}")]
-    Unhealthy(String),
+    Unhealthy(#[from] HealthError),
+}
+
+/// The failed health checks of KMS plugins.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HealthError {
+    /// The failed check of a plugin, by its position in the configuration.
+    #[error("kms-provider-{index}: {source}")]
+    Plugin { index: usize, source: KmsError },
+    #[error("[{}]", joined(.0))]
+    Several(Vec<HealthError>),
+}
+
+/// The failure of a KMS plugin, with upstream's messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KmsError {
+    #[error("rpc error: code = {code:?} desc = {message}")]
+    Rpc { code: tonic::Code, message: String },
+    #[error("failed to {operation}, error: {source}")]
+    Call { operation: String, source: Box<KmsError> },
+    /// The plugin has not yet been healthy.
+    #[error("got unexpected nil transformer")]
+    NoSeed,
+    #[error(
+        "encryptedDEKSource with keyID hash {key_id_hash:?} expired at {expires} (current time is {now})"
+    )]
+    ExpiredSeed { key_id_hash: String, expires: Timestamp, now: Timestamp },
+    #[error("could not create a seed")]
+    RandomSeed,
+    #[error("invalid seed length {0} used for key generation")]
+    SeedLength(usize),
+    #[error("crypto/aes: invalid key size {0}")]
+    KeySize(usize),
+    #[error("proto: cannot parse: {0}")]
+    Decode(#[from] prost::DecodeError),
+    #[error("unknown encryptedDEKSourceType: {0}")]
+    SourceType(i32),
+    #[error("encrypted data is empty")]
+    NoData,
+    #[error("failed to validate {field}: {problem}")]
+    Invalid { field: &'static str, problem: String },
+    #[error("keyID is empty")]
+    NoKeyId,
+    #[error("keyID is {length} bytes, which exceeds the max size of {limit}")]
+    LongKeyId { length: usize, limit: usize },
+    #[error("the keys of Encrypt and Status differ")]
+    KeyIdsDiffer,
+    #[error(
+        "failed to rotate DEK, errGen={source}, statusKeyIDHash={status_hash:?}, stateKeyIDHash={state_hash:?}"
+    )]
+    Rotation { source: Box<KmsError>, status_hash: String, state_hash: String },
+    #[error("kmsv2 Provider {plugin} is not healthy, error: {problems}")]
+    Unhealthy { plugin: String, problems: String },
+}
+
+fn joined(errors: &[impl ToString]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The reason why a value cannot be encrypted or decrypted, with upstream's messages.
@@ -59,9 +117,9 @@ pub enum TransformError {
     Secretbox,
     #[error("sealing the value failed")]
     Seal,
-    #[error("{0}")]
-    Kms(String),
-    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error(transparent)]
+    Kms(#[from] KmsError),
+    #[error("[{}]", joined(.0))]
     Several(Vec<TransformError>),
 }
 

@@ -9,7 +9,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use api_meta::Timestamp;
 use data_encoding::HEXLOWER;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
@@ -20,9 +19,9 @@ use tonic::{
 };
 
 use crate::{
-    TransformError as Error,
     cipher::{Cipher, SEED, Seed, random},
     config::Kms,
+    error::{KmsError, TransformError as Error},
     v2::{self, EncryptedObject, key_management_service_client::KeyManagementServiceClient},
 };
 
@@ -46,14 +45,15 @@ const ANNOTATIONS_LIMIT: usize = 32 << 10;
 const DATA_KEY: i32 = 0;
 const SEED_OF_KEYS: i32 = 1;
 
+/// A KMS v2 plugin.
 pub(crate) struct Plugin {
     pub(crate) name: String,
     client: KeyManagementServiceClient<Channel>,
     pub(crate) timeout: Duration,
     clock: Arc<dyn rt::Clock>,
     state: RwLock<Option<Arc<State>>>,
-    opened: Mutex<KeyCache>,
-    probed: tokio::sync::Mutex<ProbeState>,
+    keys: Mutex<KeyCache>,
+    probe: tokio::sync::Mutex<ProbeState>,
 }
 
 /// Decrypted keys with their time, by a hash of their source.
@@ -77,7 +77,14 @@ enum DataKey {
 struct ProbeState {
     /// The API version in the plugin's first status.
     version: String,
-    answer: Option<(SystemTime, Duration, Result<(), String>)>,
+    last: Option<ProbeResult>,
+}
+
+/// The result of a health check, with its time and the time for which it is reused.
+struct ProbeResult {
+    at: SystemTime,
+    lifetime: Duration,
+    health: Result<(), KmsError>,
 }
 
 impl Plugin {
@@ -96,23 +103,24 @@ impl Plugin {
             timeout: kms.timeout().to_std(),
             clock,
             state: RwLock::default(),
-            opened: Mutex::default(),
-            probed: tokio::sync::Mutex::default(),
+            keys: Mutex::default(),
+            probe: tokio::sync::Mutex::default(),
         }
     }
 
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<tonic::Response<T>, Status>>,
-    ) -> Result<T, String> {
+    ) -> Result<T, KmsError> {
         match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => {
-                Err(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
+                Err(KmsError::Rpc { code: status.code(), message: status.message().to_owned() })
             }
-            Err(_) => {
-                Err("rpc error: code = DeadlineExceeded desc = context deadline exceeded".into())
-            }
+            Err(_) => Err(KmsError::Rpc {
+                code: tonic::Code::DeadlineExceeded,
+                message: "context deadline exceeded".to_owned(),
+            }),
         }
     }
 
@@ -121,15 +129,14 @@ impl Plugin {
     }
 
     pub(crate) fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Vec<u8>, Error> {
-        let state = self.state().ok_or_else(no_state)?;
+        let state = self.state().ok_or(KmsError::NoSeed)?;
         let now = self.clock.now();
         if now > state.expires {
-            return Err(Error::Kms(format!(
-                "encryptedDEKSource with keyID hash {:?} expired at {} (current time is {})",
-                hash(&state.object.key_id),
-                Timestamp::from(state.expires),
-                Timestamp::from(now)
-            )));
+            return Err(Error::Kms(KmsError::ExpiredSeed {
+                key_id_hash: hash(&state.object.key_id),
+                expires: state.expires.into(),
+                now: now.into(),
+            }));
         }
         let object = EncryptedObject {
             encrypted_data: state.seed.encrypt(value, place)?,
@@ -144,10 +151,9 @@ impl Plugin {
         data: &[u8],
         place: &[u8],
     ) -> Result<(Vec<u8>, bool), Error> {
-        let object = EncryptedObject::decode(data)
-            .map_err(|e| Error::Kms(format!("proto: cannot parse: {e}")))?;
-        check(&object).map_err(Error::Kms)?;
-        let state = self.state().ok_or_else(no_state)?;
+        let object = EncryptedObject::decode(data).map_err(KmsError::Decode)?;
+        validate(&object)?;
+        let state = self.state().ok_or(KmsError::NoSeed)?;
         let source = source(&object);
         let known = self.cached_key(&source);
         let key = match known {
@@ -161,22 +167,22 @@ impl Plugin {
     }
 
     fn cached_key(&self, source: &[u8]) -> Option<Arc<DataKey>> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |at: &SystemTime| {
             self.clock.now().duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD)
         };
-        opened.get(source).filter(|(at, _)| fresh(at)).map(|(_, key)| key.clone())
+        keys.get(source).filter(|(at, _)| fresh(at)).map(|(_, key)| key.clone())
     }
 
     fn cache_key(&self, source: Vec<u8>, key: Arc<DataKey>) {
         let now = self.clock.now();
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
-        if opened.len() >= CACHE_SIZE {
-            let oldest = opened.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
-            oldest.and_then(|source| opened.remove(&source));
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, (at, _)| now.duration_since(*at).is_ok_and(|age| age < CACHE_PERIOD));
+        if keys.len() >= CACHE_SIZE {
+            let oldest = keys.iter().min_by_key(|(_, (at, _))| *at).map(|(s, _)| s.clone());
+            oldest.and_then(|source| keys.remove(&source));
         }
-        opened.insert(source, (now, key));
+        keys.insert(source, (now, key));
     }
 
     /// Asks the plugin to decrypt the source of a value's key.
@@ -192,14 +198,13 @@ impl Plugin {
             annotations: object.annotations.clone(),
         };
         let mut client = self.client.clone();
-        let answer = self.call(client.decrypt(request)).await;
-        let plaintext =
-            answer.map_err(|e| Error::Kms(format!("failed to decrypt DEK, error: {e}")))?.plaintext;
+        let response = self.call(client.decrypt(request)).await.map_err(failed("decrypt DEK"))?;
+        let plaintext = response.plaintext;
         let key = match object.encrypted_dek_source_type {
             SEED_OF_KEYS => DataKey::Seed(Seed::new(&plaintext)?),
-            _ => DataKey::Key(Cipher::aes_gcm(&plaintext).map_err(|_| {
-                Error::Kms(format!("crypto/aes: invalid key size {}", plaintext.len()))
-            })?),
+            _ => DataKey::Key(
+                Cipher::aes_gcm(&plaintext).map_err(|_| KmsError::KeySize(plaintext.len()))?,
+            ),
         };
         let key = Arc::new(key);
         self.cache_key(source, key.clone());
@@ -207,17 +212,17 @@ impl Plugin {
     }
 
     /// Reports whether the plugin is healthy, from the last check if that is recent.
-    pub(crate) async fn health(&self) -> Result<(), String> {
-        let mut probed = self.probed.lock().await;
-        if let Some((at, good, answer)) = &probed.answer
-            && self.clock.now().duration_since(*at).is_ok_and(|age| age < *good)
+    pub(crate) async fn health(&self) -> Result<(), KmsError> {
+        let mut probe = self.probe.lock().await;
+        if let Some(last) = &probe.last
+            && self.clock.now().duration_since(last.at).is_ok_and(|age| age < last.lifetime)
         {
-            return answer.clone();
+            return last.health.clone();
         }
-        let answer = self.probe(&mut probed.version).await;
-        let good = if answer.is_ok() { HEALTHY_CACHE } else { UNHEALTHY_CACHE };
-        probed.answer = Some((self.clock.now(), good, answer.clone()));
-        answer
+        let health = self.check_health(&mut probe.version).await;
+        let lifetime = if health.is_ok() { HEALTHY_CACHE } else { UNHEALTHY_CACHE };
+        probe.last = Some(ProbeResult { at: self.clock.now(), lifetime, health: health.clone() });
+        health
     }
 
     /// Checks the plugin's health periodically and follows its key. Nothing is written before the first check.
@@ -232,12 +237,13 @@ impl Plugin {
         }
     }
 
-    async fn probe(&self, first: &mut String) -> Result<(), String> {
+    /// Checks the plugin's status and follows its key. `first` is the API version of the plugin's first status.
+    async fn check_health(&self, first: &mut String) -> Result<(), KmsError> {
         let mut client = self.client.clone();
-        let status = self.call(client.status(v2::StatusRequest {})).await.map_err(|e| {
-            let name = &self.name;
-            format!("failed to perform status section of the healthz check for KMS Provider {name}, error: {e}")
-        })?;
+        let operation =
+            format!("perform status section of the healthz check for KMS Provider {}", self.name);
+        let status =
+            self.call(client.status(v2::StatusRequest {})).await.map_err(failed(operation))?;
         let mut problems = Vec::new();
         if status.healthz != "ok" {
             problems.push(format!("got unexpected healthz status: {}", status.healthz));
@@ -252,21 +258,24 @@ impl Plugin {
                 status.version
             ));
         }
-        match check_key_id(&status.key_id) {
+        match validate_key_id(&status.key_id) {
             Err(error) => problems
                 .push(format!("got invalid KMSv2 KeyID hash {:?}: {error}", hash(&status.key_id))),
-            Ok(()) => problems.extend(self.rotate(&status.key_id).await.err()),
+            Ok(()) => {
+                let error = self.rotate(&status.key_id).await.err();
+                problems.extend(error.map(|error| error.to_string()));
+            }
         }
-        let summary = match problems.len() {
+        let problems = match problems.len() {
             0 => return Ok(()),
             1 => problems.remove(0),
             _ => format!("[{}]", problems.join(", ")),
         };
-        Err(format!("kmsv2 Provider {} is not healthy, error: {summary}", self.name))
+        Err(KmsError::Unhealthy { plugin: self.name.clone(), problems })
     }
 
     /// Creates a seed if the plugin's key has changed. If that fails, the old seed is used until it expires.
-    async fn rotate(&self, key_id: &str) -> Result<(), String> {
+    async fn rotate(&self, key_id: &str) -> Result<(), KmsError> {
         // Compute the expiry before calling the plugin, so that it is an upper bound.
         let expires = self.clock.now() + SEED_EXPIRY;
         let old = self.state();
@@ -278,21 +287,14 @@ impl Plugin {
                 expires,
             },
             _ => {
-                let made = self.create_state(expires).await;
-                let made = made.and_then(|made| {
-                    if made.object.key_id == key_id {
-                        Ok(made)
-                    } else {
-                        Err("the keys of Encrypt and Status differ".to_owned())
-                    }
+                let created = self.create_state(expires).await.and_then(|state| {
+                    let fits = state.object.key_id == key_id;
+                    if fits { Ok(state) } else { Err(KmsError::KeyIdsDiffer) }
                 });
-                made.map_err(|e| {
-                    let old = old.as_deref().map_or("", |old| &old.object.key_id);
-                    format!(
-                        "failed to rotate DEK, errGen={e}, statusKeyIDHash={:?}, stateKeyIDHash={:?}",
-                        hash(key_id),
-                        hash(old)
-                    )
+                created.map_err(|error| KmsError::Rotation {
+                    source: Box::new(error),
+                    status_hash: hash(key_id),
+                    state_hash: hash(old.as_deref().map_or("", |old| &old.object.key_id)),
                 })?
             }
         };
@@ -301,23 +303,22 @@ impl Plugin {
         Ok(())
     }
 
-    async fn create_state(&self, expires: SystemTime) -> Result<State, String> {
-        let seed = random::<SEED>().map_err(|_| "could not create a seed".to_owned())?;
+    async fn create_state(&self, expires: SystemTime) -> Result<State, KmsError> {
+        let seed = random::<SEED>().map_err(|_| KmsError::RandomSeed)?;
         let uid = rt::id();
         let request = v2::EncryptRequest { plaintext: seed.to_vec(), uid };
         let mut client = self.client.clone();
-        let answer = self.call(client.encrypt(request)).await;
-        let answer = answer.map_err(|e| format!("failed to encrypt DEK, error: {e}"))?;
+        let response = self.call(client.encrypt(request)).await.map_err(failed("encrypt DEK"))?;
         let object = EncryptedObject {
             // Not empty, so that it validates like other objects.
             encrypted_data: vec![0],
-            key_id: answer.key_id,
-            encrypted_dek_source: answer.ciphertext,
-            annotations: answer.annotations,
+            key_id: response.key_id,
+            encrypted_dek_source: response.ciphertext,
+            annotations: response.annotations,
             encrypted_dek_source_type: SEED_OF_KEYS,
         };
-        check(&object)?;
-        let seed = Arc::new(DataKey::Seed(Seed::new(&seed).map_err(|e| e.to_string())?));
+        validate(&object)?;
+        let seed = Arc::new(DataKey::Seed(Seed::new(&seed)?));
         Ok(State { seed, source: source(&object), object, expires })
     }
 }
@@ -347,58 +348,54 @@ impl DataKey {
     }
 }
 
-/// Returns upstream's error before the plugin's first answer.
-fn no_state() -> Error {
-    Error::Kms("got unexpected nil transformer".to_owned())
+/// Returns a function that names the failed operation of a call.
+fn failed(operation: impl Into<String>) -> impl FnOnce(KmsError) -> KmsError {
+    |error| KmsError::Call { operation: operation.into(), source: Box::new(error) }
 }
 
-fn check_key_id(key_id: &str) -> Result<(), String> {
+fn validate_key_id(key_id: &str) -> Result<(), KmsError> {
     match key_id.len() {
-        0 => Err("keyID is empty".to_owned()),
-        length if length > KEY_ID_LIMIT => {
-            Err(format!("keyID is {length} bytes, which exceeds the max size of {KEY_ID_LIMIT}"))
-        }
+        0 => Err(KmsError::NoKeyId),
+        length if length > KEY_ID_LIMIT => Err(KmsError::LongKeyId { length, limit: KEY_ID_LIMIT }),
         _ => Ok(()),
     }
 }
 
-fn check(object: &EncryptedObject) -> Result<(), String> {
+fn validate(object: &EncryptedObject) -> Result<(), KmsError> {
+    let invalid = |field, problem| Err(KmsError::Invalid { field, problem });
     if !matches!(object.encrypted_dek_source_type, DATA_KEY | SEED_OF_KEYS) {
-        let found = object.encrypted_dek_source_type;
-        return Err(format!("unknown encryptedDEKSourceType: {found}"));
+        return Err(KmsError::SourceType(object.encrypted_dek_source_type));
     }
     if object.encrypted_data.is_empty() {
-        return Err("encrypted data is empty".to_owned());
+        return Err(KmsError::NoData);
     }
     match object.encrypted_dek_source.len() {
-        0 => {
-            return Err(
-                "failed to validate encrypted DEK source: encrypted DEK source is empty".to_owned()
-            );
-        }
+        0 => return invalid("encrypted DEK source", "encrypted DEK source is empty".to_owned()),
         length if length > SOURCE_LIMIT => {
-            return Err(format!(
-                "failed to validate encrypted DEK source: encrypted DEK source is {length} bytes, which exceeds the \
-                 max size of {SOURCE_LIMIT}"
-            ));
+            let problem = format!(
+                "encrypted DEK source is {length} bytes, which exceeds the max size of {SOURCE_LIMIT}"
+            );
+            return invalid("encrypted DEK source", problem);
         }
         _ => {}
     }
-    check_key_id(&object.key_id).map_err(|e| format!("failed to validate key id: {e}"))?;
+    if let Err(error) = validate_key_id(&object.key_id) {
+        return invalid("key id", error.to_string());
+    }
     let size: usize = object.annotations.iter().map(|(k, v)| k.len() + v.len()).sum();
     if size > ANNOTATIONS_LIMIT {
-        return Err(format!(
-            "failed to validate annotations: total size of annotations is {size}, which exceeds the max size of \
-             {ANNOTATIONS_LIMIT}"
-        ));
+        let problem = format!(
+            "total size of annotations is {size}, which exceeds the max size of {ANNOTATIONS_LIMIT}"
+        );
+        return invalid("annotations", problem);
     }
-    match object.annotations.keys().find(|name| !is_domain(name)) {
-        Some(name) => Err(format!(
-            "failed to validate annotations: annotations: Invalid value: {name:?}: should be a domain with at least \
-             two segments separated by dots"
-        )),
-        None => Ok(()),
-    }
+    let Some(name) = object.annotations.keys().find(|name| !is_domain(name)) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "annotations: Invalid value: {name:?}: should be a domain with at least two segments separated by dots"
+    );
+    invalid("annotations", problem)
 }
 
 fn is_domain(name: &str) -> bool {

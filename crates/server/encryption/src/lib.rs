@@ -14,21 +14,15 @@ mod cipher;
 mod config;
 mod error;
 mod kms;
-mod loaded;
 mod provider;
+mod reload;
 mod store_layer;
+mod v2;
 
 pub use config::{EncryptionConfiguration, Key, Keys, Kms, Provider, ResourceConfiguration};
-pub use error::{ConfigError, TransformError};
-pub use loaded::{Encryption, POLL};
+pub use error::{ConfigError, HealthError, KmsError, TransformError};
+pub use reload::{Encryption, POLL};
 pub use store_layer::{Encrypted, Kinds};
-
-/// The KMS v2 API.
-mod v2 {
-    // Generated code is not linted, and its server half is only for tests.
-    #![allow(clippy::all, clippy::unwrap_used, unreachable_pub, dead_code)]
-    include!(concat!(env!("OUT_DIR"), "/v2.rs"));
-}
 
 #[doc(hidden)]
 pub mod testing {

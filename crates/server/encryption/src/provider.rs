@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    ConfigError, TransformError as Error,
     cipher::Cipher,
     config::{self, Keys},
+    error::{ConfigError, TransformError as Error},
     kms::Plugin,
 };
 
@@ -17,6 +17,7 @@ pub(crate) fn is_encrypted(value: &[u8]) -> bool {
     value.starts_with(ENCRYPTED)
 }
 
+/// A provider: the prefix of its values, and its method.
 pub(crate) struct Provider {
     prefix: Vec<u8>,
     by: Method,
@@ -27,7 +28,7 @@ enum Method {
     Keys {
         /// The keys, each with its name and a colon, which are part of the value.
         keys: Vec<(Vec<u8>, Cipher)>,
-        what: &'static str,
+        algorithm: &'static str,
     },
     Kms(Arc<Plugin>),
 }
@@ -38,7 +39,7 @@ pub(crate) struct Plaintext {
     pub(crate) stale: bool,
 }
 
-type Make = fn(&[u8]) -> Result<Cipher, aws_lc_rs::error::Unspecified>;
+type MakeCipher = fn(&[u8]) -> Result<Cipher, aws_lc_rs::error::Unspecified>;
 
 impl Provider {
     pub(crate) fn identity() -> Self {
@@ -50,30 +51,38 @@ impl Provider {
     }
 
     /// Returns `None` for providers without keys in the file.
-    pub(crate) fn of_keys(given: &config::Provider) -> Result<Option<Self>, ConfigError> {
-        let (keys, make, prefix, what): (&Keys, Make, &[u8], _) =
-            match (&given.aesgcm, &given.aescbc, &given.secretbox) {
-                (Some(keys), _, _) => (keys, Cipher::aes_gcm, b"k8s:enc:aesgcm:v1:", "AES"),
-                (_, Some(keys), _) => (keys, Cipher::aes_cbc, b"k8s:enc:aescbc:v1:", "AES"),
-                (_, _, Some(keys)) => {
-                    (keys, Cipher::secretbox, b"k8s:enc:secretbox:v1:", "Secretbox")
-                }
-                _ => return Ok(None),
-            };
+    pub(crate) fn of_keys(provider: &config::Provider) -> Result<Option<Self>, ConfigError> {
+        let of = Self::of_cipher;
+        Ok(Some(match (&provider.aesgcm, &provider.aescbc, &provider.secretbox) {
+            (Some(keys), _, _) => of(keys, Cipher::aes_gcm, "k8s:enc:aesgcm:v1:", "AES")?,
+            (_, Some(keys), _) => of(keys, Cipher::aes_cbc, "k8s:enc:aescbc:v1:", "AES")?,
+            (_, _, Some(keys)) => {
+                of(keys, Cipher::secretbox, "k8s:enc:secretbox:v1:", "Secretbox")?
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn of_cipher(
+        keys: &Keys,
+        make: MakeCipher,
+        prefix: &str,
+        algorithm: &'static str,
+    ) -> Result<Self, ConfigError> {
         let keys = keys.keys.iter().map(|key| {
             let unusable = || ConfigError::Cipher { name: key.name.clone() };
             let cipher = make(&key.bytes().ok_or_else(unusable)?).map_err(|_| unusable())?;
             Ok((format!("{}:", key.name).into_bytes(), cipher))
         });
         let keys = keys.collect::<Result<_, ConfigError>>()?;
-        Ok(Some(Self { prefix: prefix.to_vec(), by: Method::Keys { keys, what } }))
+        Ok(Self { prefix: prefix.into(), by: Method::Keys { keys, algorithm } })
     }
 
     fn encrypt(&self, value: &[u8], place: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let (name, sealed) = match &self.by {
             Method::Identity => return Ok(None),
-            Method::Keys { keys, what } => {
-                let (name, cipher) = keys.first().ok_or(Error::NoKey(what))?;
+            Method::Keys { keys, algorithm } => {
+                let (name, cipher) = keys.first().ok_or(Error::NoKey(algorithm))?;
                 (&name[..], cipher.encrypt(value, place)?)
             }
             Method::Kms(plugin) => (&[][..], plugin.encrypt(value, place)?),
@@ -86,7 +95,7 @@ impl Provider {
         match &self.by {
             Method::Identity if is_encrypted(data) => Err(Error::Encrypted),
             Method::Identity => Ok(Plaintext { value: None, stale: false }),
-            Method::Keys { keys, what } => {
+            Method::Keys { keys, algorithm } => {
                 let mut errors = Vec::new();
                 for (i, (name, cipher)) in keys.iter().enumerate() {
                     let Some(sealed) = data.strip_prefix(&name[..]) else { continue };
@@ -95,7 +104,7 @@ impl Provider {
                         Err(error) => errors.push(error),
                     }
                 }
-                Err(Error::of(errors).unwrap_or(Error::NoKey(what)))
+                Err(Error::of(errors).unwrap_or(Error::NoKey(algorithm)))
             }
             Method::Kms(plugin) => {
                 let (value, stale) = plugin.decrypt(data, place).await?;

@@ -10,7 +10,7 @@ use store::{
     WatchMessage, WatchStream, Write,
 };
 
-use crate::{Encryption, TransformError, provider};
+use crate::{error::TransformError, provider, reload::Encryption};
 
 /// Returns the resource of a storage key; `None` for bookkeeping keys, which are never encrypted.
 pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
@@ -18,7 +18,7 @@ pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
 /// A store that encrypts the values it writes to another store, and decrypts those it reads.
 pub struct Encrypted {
     inner: Arc<dyn Store>,
-    how: Arc<Transformer>,
+    transformer: Arc<Transformer>,
 }
 
 struct Transformer {
@@ -29,7 +29,7 @@ struct Transformer {
 impl Encrypted {
     /// Wraps a store. `kinds` returns the resource of a key, which selects the providers.
     pub fn new(inner: Arc<dyn Store>, encryption: Arc<Encryption>, kinds: Arc<Kinds>) -> Self {
-        Self { inner, how: Arc::new(Transformer { encryption, kinds }) }
+        Self { inner, transformer: Arc::new(Transformer { encryption, kinds }) }
     }
 }
 
@@ -80,7 +80,7 @@ impl Store for Encrypted {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
         Box::pin(async move {
             let (kv, revision) = self.inner.get(key).await?;
-            Ok((self.how.read_some(kv).await, revision))
+            Ok((self.transformer.read_some(kv).await, revision))
         })
     }
 
@@ -92,18 +92,18 @@ impl Store for Encrypted {
     ) -> BoxFuture<'a, Result<RangeResult>> {
         Box::pin(async move {
             let mut result = self.inner.range(range, limit, revision).await?;
-            result.items = self.how.read_all(result.items).await;
+            result.items = self.transformer.read_all(result.items).await;
             Ok(result)
         })
     }
 
     fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
         Box::pin(async move {
-            if !self.how.encryption.is_off()
+            if !self.transformer.encryption.is_off()
                 && let Op::Put { value, .. } = &mut write.op
-                && let Some(of) = (self.how.kinds)(&write.key)
+                && let Some(of) = (self.transformer.kinds)(&write.key)
             {
-                let sealed = self.how.encryption.encrypt(&of, value, &write.key);
+                let sealed = self.transformer.encryption.encrypt(&of, value, &write.key);
                 let failed = |error: TransformError| {
                     let (key, detail) = (write.key.clone(), error.to_string());
                     tracing::error!(%key, %error, "failed to encrypt data");
@@ -116,7 +116,7 @@ impl Store for Encrypted {
             Ok(match self.inner.write(write).await? {
                 done @ Outcome::Done { .. } => done,
                 Outcome::Conflict { current } => {
-                    Outcome::Conflict { current: self.how.read_some(current).await }
+                    Outcome::Conflict { current: self.transformer.read_some(current).await }
                 }
             })
         })
@@ -130,21 +130,22 @@ impl Store for Encrypted {
         Box::pin(async move {
             let inner = self.inner.watch(range, after).await?;
             let (waiting, read) = (VecDeque::new(), Vec::new());
-            let how = self.how.clone();
-            Ok(Box::new(DecryptingWatch { inner, how, waiting, read }) as Box<dyn WatchStream>)
+            let transformer = self.transformer.clone();
+            Ok(Box::new(DecryptingWatch { inner, transformer, waiting, read })
+                as Box<dyn WatchStream>)
         })
     }
 
     fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let Some(of) = (self.how.kinds)(key) else { return Ok(false) };
+            let Some(of) = (self.transformer.kinds)(key) else { return Ok(false) };
             // Without an encryption configuration for the resource no stored value needs to be rewritten.
-            if !self.how.encryption.covers(&of) {
+            if !self.transformer.encryption.covers(&of) {
                 return Ok(false);
             }
             let (kv, _) = self.inner.get(key).await?;
             let Some(kv) = kv else { return Ok(false) };
-            let read = self.how.encryption.decrypt(&of, &kv.value, key).await;
+            let read = self.transformer.encryption.decrypt(&of, &kv.value, key).await;
             Ok(read.is_ok_and(|read| read.stale))
         })
     }
@@ -152,7 +153,7 @@ impl Store for Encrypted {
 
 struct DecryptingWatch {
     inner: Box<dyn WatchStream>,
-    how: Arc<Transformer>,
+    transformer: Arc<Transformer>,
     /// The encrypted changes of one message. Dropping the future while a plugin decrypts loses none of them.
     waiting: VecDeque<Change>,
     read: Vec<Change>,
@@ -168,7 +169,7 @@ impl WatchStream for DecryptingWatch {
                 }
             }
             while let Some(change) = self.waiting.front() {
-                let change = self.how.read_change(change.clone()).await;
+                let change = self.transformer.read_change(change.clone()).await;
                 self.waiting.pop_front();
                 self.read.push(change);
             }

@@ -103,35 +103,49 @@ fn user(name: &str) -> Value {
     json!({"kind": "User", "user": {"name": name}})
 }
 
-fn schemas() -> Vec<Value> {
-    let all_resources = json!({
-        "verbs": ["*"],
-        "apiGroups": ["*"],
-        "resources": ["*"],
+/// Returns rules for all requests of subjects.
+fn everything(subjects: Value) -> Value {
+    json!([{
+        "subjects": subjects,
+        "resourceRules": [{
+            "verbs": ["*"],
+            "apiGroups": ["*"],
+            "resources": ["*"],
+            "namespaces": ["*"],
+            "clusterScope": true,
+        }],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    }])
+}
+
+fn leases(verbs: Value) -> Value {
+    json!({
+        "verbs": verbs,
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
         "namespaces": ["*"],
-        "clusterScope": true,
+    })
+}
+
+/// Builds a FlowSchema. `distinguisher` is empty for none.
+fn schema(name: &str, level: &str, precedence: u32, distinguisher: &str, rules: Value) -> Value {
+    let mut spec = json!({
+        "priorityLevelConfiguration": {"name": level},
+        "matchingPrecedence": precedence,
+        "rules": rules,
     });
-    let all_paths = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
-    let everything = |subjects: Value| {
-        json!([{
-            "subjects": subjects,
-            "resourceRules": [all_resources],
-            "nonResourceRules": [all_paths],
-        }])
-    };
+    if !distinguisher.is_empty() {
+        spec.put(&["distinguisherMethod"], json!({"type": distinguisher}));
+    }
+    object("FlowSchema", name, spec)
+}
+
+fn schemas() -> Vec<Value> {
     let everybody = json!([group("system:unauthenticated"), group("system:authenticated")]);
     let kube_system = json!({
         "kind": "ServiceAccount",
         "serviceAccount": {"name": "*", "namespace": "kube-system"},
     });
-    let leases = |verbs: Value| {
-        json!({
-            "verbs": verbs,
-            "apiGroups": ["coordination.k8s.io"],
-            "resources": ["leases"],
-            "namespaces": ["*"],
-        })
-    };
     let nodes = json!({
         "verbs": ["*"],
         "apiGroups": [""],
@@ -142,17 +156,6 @@ fn schemas() -> Vec<Value> {
     let leaders =
         json!([user("system:kube-controller-manager"), user("system:kube-scheduler"), kube_system]);
     let probes = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]});
-    let schema = |name, level: &str, precedence: u32, by: &str, rules: Value| {
-        let mut spec = json!({
-            "priorityLevelConfiguration": {"name": level},
-            "matchingPrecedence": precedence,
-            "rules": rules,
-        });
-        if !by.is_empty() {
-            spec.put(&["distinguisherMethod"], json!({"type": by}));
-        }
-        object("FlowSchema", name, spec)
-    };
     vec![
         schema("exempt", "exempt", 1, "", everything(json!([group("system:masters")]))),
         schema(

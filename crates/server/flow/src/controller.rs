@@ -36,7 +36,7 @@ struct LevelEntry {
     /// The borrowing limit, as a percentage of the nominal seats; `None` without a limit.
     borrowing_percent: Option<u32>,
     /// `true` if the level is deleted, but still has requests.
-    gone: bool,
+    deleted: bool,
     /// The smoothed demand: it rises at once and falls slowly.
     demand: f64,
 }
@@ -123,12 +123,12 @@ impl Flow {
             Some(object) => self.configure(subject, object),
             None => {
                 if let Some(level) = self.levels.get_mut(&subject) {
-                    level.gone = true;
+                    level.deleted = true;
                 }
             }
         }
-        self.drop_gone();
-        self.share_out(now)
+        self.remove_deleted();
+        self.distribute_seats(now)
     }
 
     fn configure(&mut self, name: Arc<str>, object: &Value) {
@@ -150,7 +150,7 @@ impl Flow {
             shares: 0,
             lendable_percent: 0,
             borrowing_percent: None,
-            gone: false,
+            deleted: false,
             demand: 0.0,
         });
         configured.uid = object.uid().into();
@@ -158,7 +158,7 @@ impl Flow {
             number(&part["nominalConcurrencyShares"]).unwrap_or(if exempt { 0 } else { 30 });
         configured.lendable_percent = number(&part["lendablePercent"]).unwrap_or(0).min(100);
         configured.borrowing_percent = number(&part["borrowingLimitPercent"]);
-        configured.gone = false;
+        configured.deleted = false;
         match (&mut configured.level, exempt) {
             (level, true) => *level = None,
             (Some(level), false) => level.configure(queuing),
@@ -166,15 +166,15 @@ impl Flow {
         }
     }
 
-    fn drop_gone(&mut self) {
+    fn remove_deleted(&mut self) {
         self.levels
-            .retain(|_, c| !c.gone || c.level.as_ref().is_some_and(|level| !level.is_idle()));
+            .retain(|_, c| !c.deleted || c.level.as_ref().is_some_and(|level| !level.is_idle()));
     }
 
     /// Classifies a request and decides about it. `seats` is its width: one, except for large lists.
     pub fn arrive(&mut self, request: &Attributes<'_>, seats: u32, now: Duration) -> Arrival {
         let usable =
-            |schema: &Schema| self.levels.get(&schema.level).is_some_and(|level| !level.gone);
+            |schema: &Schema| self.levels.get(&schema.level).is_some_and(|level| !level.deleted);
         let Some(schema) =
             self.schemas.iter().find(|schema| schema.matches(request) && usable(schema))
         else {
@@ -226,13 +226,13 @@ impl Flow {
     fn leave(
         &mut self,
         ticket: Ticket,
-        how: impl FnOnce(&mut Level) -> Vec<Ticket>,
+        change: impl FnOnce(&mut Level) -> Vec<Ticket>,
     ) -> Vec<Ticket> {
         let Some(name) = self.tickets.remove(&ticket) else { return Vec::new() };
         let Some(configured) = self.levels.get_mut(&name) else { return Vec::new() };
-        let started = configured.level.as_mut().map(how).unwrap_or_default();
-        if configured.gone {
-            self.drop_gone();
+        let started = configured.level.as_mut().map(change).unwrap_or_default();
+        if configured.deleted {
+            self.remove_deleted();
         }
         started
     }
@@ -245,7 +245,7 @@ impl Flow {
                 configured.demand = peak.max(configured.demand * 0.9 + peak * 0.1);
             }
         }
-        self.share_out(now)
+        self.distribute_seats(now)
     }
 
     /// Returns the function that computes a level's share of all seats.
@@ -257,7 +257,7 @@ impl Flow {
 
     /// Sets the limit of each level between its minimum (seats that it may not lend) and maximum (seats that it may
     /// borrow), in fair proportion to demand.
-    fn share_out(&mut self, now: Duration) -> Vec<Ticket> {
+    fn distribute_seats(&mut self, now: Duration) -> Vec<Ticket> {
         let total = f64::from(self.seats);
         let nominal = self.nominal();
         let bounds = |c: &LevelEntry| {

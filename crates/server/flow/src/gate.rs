@@ -28,24 +28,24 @@ pub struct Gate {
 struct State {
     flow: Flow,
     /// The queued requests. Their number is limited by the limits of the queues.
-    waiting: HashMap<Ticket, oneshot::Sender<()>>,
+    queued: HashMap<Ticket, oneshot::Sender<()>>,
     /// The times at which seats are released, even if their permits still exist.
-    lent: HashMap<Ticket, Duration>,
+    deadlines: HashMap<Ticket, Duration>,
 }
 
 /// The error of a rejected request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("flow control rejected the request: {} in priority level {level} of flow schema {schema}", why.as_str())]
-pub struct Rejected {
+#[error("flow control rejected the request: {} in priority level {level} of flow schema {schema}", reason.as_str())]
+pub struct Rejection {
     /// The name of the flow schema.
     pub schema: Arc<str>,
     /// The name of the priority level.
     pub level: Arc<str>,
     /// The reason.
-    pub why: RejectReason,
+    pub reason: RejectReason,
 }
 
-impl Rejected {
+impl Rejection {
     /// Returns the response: 429, with `Retry-After`.
     pub fn status(&self) -> Status {
         Status::too_many_requests("Too many requests, please try again later.", 1)
@@ -53,7 +53,7 @@ impl Rejected {
 }
 
 /// A request that may run until its permit is dropped.
-pub struct Entered {
+pub struct AdmittedRequest {
     /// The matched configuration. `schema_uid` and `level_uid` are sent as `X-Kubernetes-PF-FlowSchema-UID` and
     /// `X-Kubernetes-PF-PriorityLevel-UID`.
     pub arrival: Arrival,
@@ -65,7 +65,8 @@ pub struct Entered {
 pub struct Permit {
     gate: Arc<Gate>,
     held: Option<SeatState>,
-    lent: bool,
+    /// `true` if the seats are released at a deadline.
+    has_deadline: bool,
 }
 
 impl Permit {
@@ -75,8 +76,8 @@ impl Permit {
     pub fn for_at_most(mut self, most: Duration) -> Self {
         if let Some(SeatState::Running(ticket)) = self.held {
             let until = self.gate.now() + most;
-            self.gate.lock().lent.insert(ticket, until);
-            self.lent = true;
+            self.gate.lock().deadlines.insert(ticket, until);
+            self.has_deadline = true;
         }
         self
     }
@@ -94,12 +95,14 @@ impl Drop for Permit {
         let now = self.gate.now();
         let mut state = self.gate.lock();
         let started = match held {
-            SeatState::Running(ticket) if self.lent && state.lent.remove(&ticket).is_none() => {
+            SeatState::Running(ticket)
+                if self.has_deadline && state.deadlines.remove(&ticket).is_none() =>
+            {
                 return;
             }
             SeatState::Running(ticket) => state.flow.finish(ticket, now),
             // Given up, or started just when the caller disconnected.
-            SeatState::Waiting(ticket) => match state.waiting.remove(&ticket) {
+            SeatState::Waiting(ticket) => match state.queued.remove(&ticket) {
                 Some(_) => state.flow.give_up(ticket, now),
                 None => state.flow.finish(ticket, now),
             },
@@ -111,7 +114,7 @@ impl Drop for Permit {
 impl State {
     fn wake(&mut self, started: Vec<Ticket>) {
         for ticket in started {
-            if let Some(waiter) = self.waiting.remove(&ticket) {
+            if let Some(waiter) = self.queued.remove(&ticket) {
                 // If the receiver is gone, its permit ends the request.
                 waiter.send(()).ok();
             }
@@ -123,7 +126,8 @@ impl Gate {
     /// Creates the flow control. `seats` is the sum of `--max-requests-inflight` and
     /// `--max-mutating-requests-inflight`, and `patience` the maximum time in a queue.
     pub fn new(seats: u32, patience: Duration) -> Arc<Self> {
-        let state = State { flow: Flow::new(seats), waiting: HashMap::new(), lent: HashMap::new() };
+        let state =
+            State { flow: Flow::new(seats), queued: HashMap::new(), deadlines: HashMap::new() };
         Arc::new(Self { state: Mutex::new(state), epoch: Instant::now(), patience })
     }
 
@@ -140,12 +144,15 @@ impl Gate {
         self: &Arc<Self>,
         request: &Attributes<'_>,
         seats: u32,
-    ) -> Result<Entered, Rejected> {
+    ) -> Result<AdmittedRequest, Rejection> {
         let (arrival, waiter, permit) = self.arrive(request, seats);
-        let rejected =
-            |why| Rejected { schema: arrival.schema.clone(), level: arrival.level.clone(), why };
-        if let Verdict::Reject(why) = arrival.verdict {
-            return Err(rejected(why));
+        let rejected = |reason| Rejection {
+            schema: arrival.schema.clone(),
+            level: arrival.level.clone(),
+            reason,
+        };
+        if let Verdict::Reject(reason) = arrival.verdict {
+            return Err(rejected(reason));
         }
         let mut permit = permit;
         if let Some(waiter) = waiter {
@@ -156,7 +163,7 @@ impl Gate {
                 permit.held = Some(SeatState::Running(ticket));
             }
         }
-        Ok(Entered { arrival, permit })
+        Ok(AdmittedRequest { arrival, permit })
     }
 
     fn arrive(
@@ -172,12 +179,12 @@ impl Gate {
             Verdict::Run(ticket) => (Some(SeatState::Running(ticket)), None),
             Verdict::Wait(ticket) => {
                 let (wake, waiter) = oneshot::channel();
-                state.waiting.insert(ticket, wake);
+                state.queued.insert(ticket, wake);
                 (Some(SeatState::Waiting(ticket)), Some(waiter))
             }
         };
         drop(state);
-        (arrival, waiter, Permit { gate: self.clone(), held, lent: false })
+        (arrival, waiter, Permit { gate: self.clone(), held, has_deadline: false })
     }
 
     /// Moves unused seats to levels with demand, and releases seats whose time is over. To be called about every ten
@@ -185,8 +192,11 @@ impl Gate {
     pub fn rebalance(&self) {
         let now = self.now();
         let mut state = self.lock();
-        let overdue: Vec<Ticket> =
-            state.lent.extract_if(|_, until| *until <= now).map(|(ticket, _)| ticket).collect();
+        let overdue: Vec<Ticket> = state
+            .deadlines
+            .extract_if(|_, until| *until <= now)
+            .map(|(ticket, _)| ticket)
+            .collect();
         for ticket in overdue {
             let started = state.flow.finish(ticket, now);
             state.wake(started);

@@ -31,6 +31,7 @@ impl RejectReason {
     }
 }
 
+/// The queues of a level, and the bounds of shuffle sharding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queuing {
     pub(crate) queues: usize,
@@ -46,7 +47,7 @@ struct Queue {
     next_start: f64,
 }
 
-struct Running {
+struct RunningRequest {
     /// `None` if the level has no queues.
     queue: Option<usize>,
     seats: u32,
@@ -57,12 +58,13 @@ struct Running {
 /// refunded at the end.
 const GUESS: f64 = 60.0;
 
+/// A priority level: its queued and its running requests.
 pub(crate) struct Level {
     /// The current limit of seats, which changes as levels borrow and lend.
     pub(crate) limit: u32,
     queuing: Option<Queuing>,
     queues: Vec<Queue>,
-    running: HashMap<Ticket, Running>,
+    running: HashMap<Ticket, RunningRequest>,
     in_use: u32,
     waiting_seats: u32,
     /// The maximum number of seats used or requested since the last query.
@@ -71,6 +73,7 @@ pub(crate) struct Level {
     last: Duration,
 }
 
+/// The decision about a new request.
 pub(crate) enum Decision {
     Run,
     Wait,
@@ -213,7 +216,7 @@ impl Level {
             queue.executing += 1;
             queue.next_start += GUESS * f64::from(seats);
         }
-        self.running.insert(ticket, Running { queue, seats, since: now });
+        self.running.insert(ticket, RunningRequest { queue, seats, since: now });
     }
 
     /// Returns `true` if the seats are free. A request wider than the level runs alone.

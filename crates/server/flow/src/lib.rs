@@ -20,5 +20,5 @@ mod tests;
 
 pub use bootstrap::{Ensure, FLOW_SCHEMAS, PRIORITY_LEVELS, bootstrap_objects, ensure_bootstrap};
 pub use controller::{Arrival, Flow, LevelState, Verdict};
-pub use gate::{Entered, Gate, Permit, Rejected};
+pub use gate::{AdmittedRequest, Gate, Permit, Rejection};
 pub use level::{RejectReason, Ticket};

@@ -291,7 +291,7 @@ fn admits_queues_and_rejects_requests() {
             held.push(gate.enter(&request, 1).await.map_err(|e| e.to_string()).unwrap());
         }
         let refused = gate.enter(&request, 1).await.err().unwrap();
-        assert_eq!(refused.why, RejectReason::TimeOut);
+        assert_eq!(refused.reason, RejectReason::TimeOut);
         assert_eq!(
             (refused.status().code, refused.status().details.unwrap().retry_after_seconds),
             (429, 1)

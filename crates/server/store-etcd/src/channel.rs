@@ -14,7 +14,10 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use crate::{Options, TlsFiles, status};
+use crate::{
+    options::{Options, TlsFiles},
+    status::{self, RequestFailure},
+};
 
 const CONNECT: Duration = Duration::from_secs(2);
 /// The time limit of one attempt, which may transfer a page of large objects over a slow network.
@@ -29,13 +32,6 @@ pub(crate) enum Repeat {
     Always,
     /// Only if the failed request certainly did not reach etcd.
     IfUnsent,
-}
-
-/// The failure of a request, with the last member that was tried.
-#[derive(Debug)]
-pub(crate) struct RequestFailure {
-    pub(crate) status: Status,
-    pub(crate) member: String,
 }
 
 /// A lazy connection per member. All requests go to one member until it fails.

@@ -20,6 +20,7 @@ const REUSE_AT_MOST: u64 = 60;
 /// The most keys per lease. etcd deletes all keys of a lease in one transaction, which this bounds.
 const KEYS_PER_LEASE: u64 = 1000;
 
+/// The lease that new keys share.
 pub(crate) struct Leases {
     clock: Arc<dyn rt::Clock>,
     last: Mutex<Option<SharedLease>>,

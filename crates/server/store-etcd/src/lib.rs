@@ -7,7 +7,7 @@
 //! answers. A write is repeated only if it certainly was not sent before. A watch that cannot continue ends, and its
 //! consumer resumes from the last revision it received.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use store::{
@@ -18,63 +18,25 @@ use store::{
 mod channel;
 mod convert;
 mod lease;
+mod options;
+mod proto;
 mod status;
 mod version;
 mod watch;
 
-/// The generated messages and clients.
-mod proto {
-    #![allow(clippy::all, unreachable_pub)]
-    tonic::include_proto!("etcdserverpb");
-}
-
-use channel::{Channels, Repeat, RequestFailure};
+use channel::{Channels, Repeat};
 use lease::Leases;
+pub use options::{Options, REQUEST_LIMIT, TlsFiles};
 use proto::{
     CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
     StatusRequest, TxnRequest, TxnResponse, compare, kv_client::KvClient,
     maintenance_client::MaintenanceClient, request_op::Request, response_op::Response,
 };
+use status::RequestFailure;
 use watch::Watches;
-
-/// The largest request in bytes: etcd's default limit.
-pub const REQUEST_LIMIT: usize = 1536 * 1024;
 
 /// The number of leases that a write tries before it fails.
 const LEASES_TRIED: usize = 3;
-
-/// The location of etcd and the access to it.
-#[derive(Clone)]
-pub struct Options {
-    /// The URLs of the members' client ports, with `http://` or `https://`.
-    pub endpoints: Vec<String>,
-    /// The TLS files, required for `https://` endpoints.
-    pub tls: Option<TlsFiles>,
-    /// The time for which members are tried before an operation fails.
-    pub patience: Duration,
-    /// The number of keys per page of a list, so that no page takes a member too long.
-    pub page: usize,
-    /// The clock for leases.
-    pub clock: Arc<dyn rt::Clock>,
-}
-
-/// PEM files, as in kube-apiserver's `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile`.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The CA of the servers' certificates.
-    pub ca: PathBuf,
-    /// The client's certificate and key; `None` for no client certificate.
-    pub identity: Option<(PathBuf, PathBuf)>,
-}
-
-impl Options {
-    /// Creates options for endpoints, any of which may answer. Operations fail after ten seconds, and lists are read in
-    /// pages of 5,000 keys.
-    pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
-        let patience = Duration::from_secs(10);
-        Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
-    }
-}
 
 /// A store in an etcd cluster.
 pub struct Etcd {

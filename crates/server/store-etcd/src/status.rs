@@ -3,7 +3,14 @@
 use store::{Error, Write};
 use tonic::{Code, Status};
 
-use crate::{REQUEST_LIMIT, channel::RequestFailure};
+use crate::options::REQUEST_LIMIT;
+
+/// The failure of a request, with the last member that was tried.
+#[derive(Debug)]
+pub(crate) struct RequestFailure {
+    pub(crate) status: Status,
+    pub(crate) member: String,
+}
 
 pub(crate) fn is_compacted(status: &Status) -> bool {
     status.code() == Code::OutOfRange && status.message().contains("has been compacted")

@@ -6,7 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::{Expected, Op, Outcome, Result, Revision, Store, Write};
+use crate::{
+    engine::Store,
+    error::Result,
+    key_value::Revision,
+    write::{Expected, Op, Outcome, Write},
+};
 
 /// The key that servers compete for: upstream's, outside its prefix for objects.
 pub const COMPACTION_KEY: &str = "compact_rev_key";

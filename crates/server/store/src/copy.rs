@@ -6,7 +6,11 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::{
-    COMPACTION_KEY, Error, Expected, KeyRange, KeyValue, Op, Result, Revision, Store, Write,
+    compactor::COMPACTION_KEY,
+    engine::Store,
+    error::{Error, Result},
+    key_value::{KeyRange, KeyValue, Revision},
+    write::{Expected, Op, Write},
 };
 
 /// The number of keys read per page, and the number of concurrent writes.
@@ -23,12 +27,12 @@ pub struct Keyspace {
     /// Prefixes of keys that expire, with their time to live in seconds.
     pub expiring: &'static [(&'static str, u64)],
     /// Prefixes of keys that are not copied.
-    pub left: &'static [&'static str],
+    pub excluded: &'static [&'static str],
 }
 
 impl Keyspace {
     fn keeps(&self, key: &str) -> bool {
-        key != COMPACTION_KEY && !self.left.iter().any(|prefix| key.starts_with(prefix))
+        key != COMPACTION_KEY && !self.excluded.iter().any(|prefix| key.starts_with(prefix))
     }
 
     pub(crate) fn ttl(&self, key: &str) -> Option<u64> {
@@ -85,14 +89,14 @@ pub(crate) fn everything() -> KeyRange {
     KeyRange::prefix("/")
 }
 
-/// Writes until the store is at `wanted`, then compacts everything up to there.
-async fn raise(to: &dyn Store, now: Revision, wanted: Revision) -> Result<()> {
+/// Writes until the store is at `target`, then compacts everything up to there.
+async fn raise(to: &dyn Store, now: Revision, target: Revision) -> Result<()> {
     let key: Arc<str> = MARK.into();
     let put = || {
         let op = Op::Put { value: Bytes::from_static(b"1"), ttl_seconds: None };
         to.write(Write { key: key.clone(), expected: Expected::Any, op })
     };
-    let mut missing = wanted.saturating_sub(now);
+    let mut missing = target.saturating_sub(now);
     let mut writes = FuturesUnordered::new();
     loop {
         while missing > 0 && writes.len() < IN_FLIGHT {
@@ -115,7 +119,7 @@ async fn transfer(
     mut range: KeyRange,
     revision: Revision,
     keyspace: Keyspace,
-    wanted: impl Fn(&str) -> bool,
+    is_selected: impl Fn(&str) -> bool,
 ) -> Result<u64> {
     let mut keys = 0;
     loop {
@@ -123,7 +127,8 @@ async fn transfer(
         if let Some(last) = page.items.last() {
             range.start = format!("{}\0", last.key);
         }
-        let items = page.items.into_iter().filter(|kv| keyspace.keeps(&kv.key) && wanted(&kv.key));
+        let items =
+            page.items.into_iter().filter(|kv| keyspace.keeps(&kv.key) && is_selected(&kv.key));
         let mut writes = FuturesUnordered::new();
         for item in items {
             keys += 1;

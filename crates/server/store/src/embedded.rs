@@ -10,7 +10,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -21,66 +21,37 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::{
-    Error, KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write,
     disk::{Disk, RealDisk},
+    engine::Store,
+    error::{Error, Result},
+    key_value::{KeyRange, KeyValue, RangeResult, Revision},
+    watch::WatchStream,
+    write::{Outcome, Write},
 };
 
 mod batch;
 mod frame;
 mod hub;
-mod index;
+pub(crate) mod index;
 mod log;
+mod options;
 mod queue;
 mod record;
 mod recover;
+mod shared;
 pub(crate) mod snapshot_file;
 mod watch;
 mod writer;
 
-use hub::Hub;
-pub(crate) use index::{Dump, Index};
+use index::Dump;
 pub(crate) use log::create_segment;
+pub use options::Options;
 use queue::Queue;
-use writer::{Request, Writer};
-
-/// The revision of an empty store, as in etcd: 0 has a meaning of its own in the API.
-const FIRST_REVISION: Revision = 1;
+use shared::{Request, Shared};
+use writer::Writer;
 
 /// The largest request in bytes, as in etcd.
 pub const REQUEST_LIMIT: usize = 1536 * 1024;
-
-/// The engine's limits and its clock.
-#[derive(Clone)]
-pub struct Options {
-    /// The limit for keys, values and retained history, in bytes; beyond it puts are rejected.
-    pub quota_bytes: u64,
-    /// The limit for superseded versions, in bytes; beyond it the oldest are discarded.
-    pub history_bytes: u64,
-    /// The limit for one watcher's queue, in bytes; beyond it the watch is closed.
-    pub watch_bytes: u64,
-    /// The limit for requests queued for the writer, in bytes; beyond it callers wait.
-    pub queue_bytes: usize,
-    /// The log's length, in bytes, that triggers a snapshot. If the data is larger, its size is the trigger.
-    pub snapshot_log_bytes: u64,
-    /// The interval of expiry, snapshots and progress when nothing is written.
-    pub tick: Duration,
-    /// The clock for expiry.
-    pub clock: Arc<dyn rt::Clock>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            quota_bytes: 2 << 30,
-            history_bytes: 32 << 20,
-            watch_bytes: 16 << 20,
-            queue_bytes: 32 << 20,
-            snapshot_log_bytes: 64 << 20,
-            tick: Duration::from_millis(500),
-            clock: Arc::new(rt::SystemClock),
-        }
-    }
-}
 
 /// A store in a local directory. Dropping it waits for queued requests and stops the writer.
 pub struct Embedded {
@@ -94,15 +65,6 @@ enum Runner {
     Thread(Option<JoinHandle<()>>),
     /// The callers of the store, in simulations.
     Caller(Box<Mutex<Writer>>),
-}
-
-struct Shared {
-    index: RwLock<Index>,
-    /// Locked before `index` where both are.
-    hub: Mutex<Hub>,
-    queue: Queue<Request>,
-    disk_bytes: AtomicU64,
-    options: Options,
 }
 
 impl Embedded {
@@ -179,7 +141,7 @@ impl Embedded {
 
 impl Embedded {
     /// Returns all versions of all keys.
-    pub(crate) fn dump(&self) -> index::Dump {
+    pub(crate) fn dump(&self) -> Dump {
         self.shared.index().dump()
     }
 }
@@ -191,31 +153,6 @@ impl Drop for Embedded {
             Runner::Thread(thread) => drop(thread.take().map(JoinHandle::join)),
             Runner::Caller(_) => self.shared.hub().close(),
         }
-    }
-}
-
-impl Shared {
-    fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hub(&self) -> MutexGuard<'_, Hub> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn batch<'a>(&'a self, index: &'a Index, buffer: Vec<u8>) -> batch::Batch<'a> {
-        batch::Batch::new(index, &*self.options.clock, self.options.quota_bytes, buffer)
-    }
-
-    /// Sends every watcher a progress message of the newest revision.
-    fn send_progress(&self) {
-        let mut hub = self.hub();
-        let revision = self.index().revision();
-        hub.progress(revision);
     }
 }
 

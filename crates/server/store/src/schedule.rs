@@ -11,7 +11,12 @@ use time::{
     OffsetDateTime, PrimitiveDateTime, format_description::FormatItem, macros::format_description,
 };
 
-use crate::{Error, Keyspace, Result, Snapshot, Store};
+use crate::{
+    copy::Keyspace,
+    engine::Store,
+    error::{Error, Result},
+    snapshot::Snapshot,
+};
 
 /// The longest wait after a failed snapshot.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
@@ -114,7 +119,7 @@ mod tests {
         embedded::{Embedded, Options},
     };
 
-    const KEYSPACE: Keyspace = Keyspace { first: "/registry/a/", expiring: &[], left: &[] };
+    const KEYSPACE: Keyspace = Keyspace { first: "/registry/a/", expiring: &[], excluded: &[] };
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn start() -> SystemTime {

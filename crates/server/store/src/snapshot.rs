@@ -9,10 +9,16 @@ use std::{
 };
 
 use crate::{
-    Error, Keyspace, Result, Revision, Store,
-    copy::everything,
+    copy::{Keyspace, everything},
     disk::{Disk, RealDisk, RealFile},
-    embedded::{Dump, Embedded, Index, create_segment, snapshot_file},
+    embedded::{
+        Embedded, create_segment,
+        index::{Dump, Index},
+        snapshot_file,
+    },
+    engine::Store,
+    error::{Error, Result},
+    key_value::Revision,
 };
 
 /// The contents of a snapshot file.

@@ -1,7 +1,7 @@
 use api_meta::Status;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Rejects every request that would change something.
 pub(crate) struct AlwaysDeny;

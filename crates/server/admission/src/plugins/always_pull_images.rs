@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Sets the pull policy of every container to `Always`, so that a Pod cannot use a private image that was pulled with
 /// another Pod's secret.

@@ -2,7 +2,7 @@ use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
 use super::default_storage_class::newest_default;
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Sets the default class of an Ingress that names none.
 pub(crate) struct DefaultIngressClass;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use api_meta::{GroupResource, Status, Timestamp, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Sets the default storage class of a claim that names none.
 pub(crate) struct DefaultStorageClass;

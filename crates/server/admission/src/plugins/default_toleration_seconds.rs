@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Adds tolerations of five minutes for nodes that are not ready or unreachable, unless the Pod sets its own.
 pub(crate) struct DefaultTolerationSeconds;

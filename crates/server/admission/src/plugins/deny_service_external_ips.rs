@@ -3,7 +3,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Rejects new external IPs of Services, with which a user could intercept the traffic of others.
 pub(crate) struct DenyServiceExternalIPs;

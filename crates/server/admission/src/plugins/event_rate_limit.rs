@@ -7,13 +7,14 @@ use std::{
 };
 
 use api_config::{Strictness, versioned};
-use api_meta::{
-    FieldError, Path, Status, StatusReason, Timestamp, TokenBucket, Tree as _, aggregate,
-};
+use api_meta::{FieldError, Path, Status, StatusReason, Timestamp, TokenBucket, Tree as _};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Outcome, Plugin, Request},
+};
 
 const SERVED: [&str; 1] = ["eventratelimit.admission.k8s.io/v1alpha1"];
 const TYPES: [&str; 4] = ["Namespace", "Server", "SourceAndObject", "User"];
@@ -69,6 +70,7 @@ impl Configuration {
     }
 }
 
+/// The EventRateLimit plugin with its limits.
 pub(crate) struct EventRateLimit {
     limits: Vec<RateLimiter>,
     /// The keyed hash that maps keys to buckets. Writers of Events cannot choose colliding keys, and a long key takes
@@ -88,15 +90,14 @@ type Bucket = (TokenBucket, Timestamp);
 
 impl EventRateLimit {
     /// Reads a `Configuration`, which is mandatory.
-    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, ConfigurationError> {
         let read: Configuration = match configuration {
             Value::Null => Configuration::default(),
-            given => versioned("Configuration", given.clone(), &SERVED, Strictness::Warn)
-                .map_err(|error| error.to_string())?,
+            given => versioned("Configuration", given.clone(), &SERVED, Strictness::Warn)?,
         };
         let errors = read.errors();
         if !errors.is_empty() {
-            return Err(aggregate(&errors));
+            return Err(ConfigurationError::Invalid(errors));
         }
         let enforced = |limit| RateLimiter { limit, buckets: Mutex::default() };
         let limits = read.limits.into_iter().map(enforced).collect();
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
     use crate::testing::{Cluster, Try};
 
-    fn configured(limits: Value) -> Result<EventRateLimit, String> {
+    fn configured(limits: Value) -> Result<EventRateLimit, ConfigurationError> {
         EventRateLimit::configured(
             &json!({"apiVersion": SERVED[0], "kind": "Configuration", "limits": limits}),
         )
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn rejects_configuration_without_limits() {
-        let told = |limits| configured(limits).err().unwrap_or_default();
+        let told = |limits| configured(limits).err().unwrap().to_string();
         assert_eq!(told(json!([])), "limits: Invalid value: []: must not be empty");
         let wrong = told(json!([{"type": "Pod", "qps": 0, "burst": -1}]));
         assert!(wrong.contains("limits[0].type: Unsupported value: \"Pod\""), "{wrong}");

@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashSet};
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Adds tolerations for the taints of nodes with the extended resources that a Pod requests.
 pub(crate) struct ExtendedResourceToleration;

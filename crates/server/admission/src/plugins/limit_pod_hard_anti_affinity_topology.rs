@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Rejects required anti-affinity over a topology wider than a node, with which one Pod could block a zone.
 pub(crate) struct LimitPodHardAntiAffinityTopology;

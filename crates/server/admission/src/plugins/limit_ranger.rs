@@ -4,7 +4,7 @@ use api_meta::{GroupResource, Quantity, Status, Tree as _};
 use api_rules::amounts::{Amounts, Overhead, amounts, pod_total};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Sets the defaults of the namespace's LimitRanges and rejects objects outside their bounds.
 pub(crate) struct LimitRanger;
@@ -71,7 +71,7 @@ fn set_defaults(range: &Value, pod: &mut Value) {
         requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
         limits.extend(limit["default"].as_object().cloned().unwrap_or_default());
     }
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     for (list, noun) in
         [("spec.containers", "container"), ("spec.initContainers", "init container")]
     {
@@ -92,7 +92,7 @@ fn set_defaults(range: &Value, pod: &mut Value) {
                     .map(|(resource, _)| resource.as_str())
                     .collect();
                 if !set.is_empty() {
-                    told.push(format!(
+                    changes.push(format!(
                         "{} {word} for {noun} {}",
                         set.join(", "),
                         container.text("name")
@@ -101,9 +101,9 @@ fn set_defaults(range: &Value, pod: &mut Value) {
             }
         }
     }
-    if !told.is_empty() {
-        let told = format!("LimitRanger plugin set: {}", told.join("; "));
-        pod.put(&["metadata", "annotations", ANNOTATION], told);
+    if !changes.is_empty() {
+        let annotation = format!("LimitRanger plugin set: {}", changes.join("; "));
+        pod.put(&["metadata", "annotations", ANNOTATION], annotation);
     }
 }
 

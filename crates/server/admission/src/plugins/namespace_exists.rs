@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status};
 use serde_json::Value;
 
-use crate::{Operation, Outcome, Plugin, Request};
+use crate::request::{Operation, Outcome, Plugin, Request};
 
 /// Rejects every request in a namespace that does not exist.
 pub(crate) struct NamespaceExists;

@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, StatusCause, Tree as _};
 use serde_json::Value;
 
-use crate::{Operation, Outcome, Plugin, Request};
+use crate::request::{Operation, Outcome, Plugin, Request};
 
 /// Rejects new objects in namespaces that are missing or terminating, and the deletion of system namespaces.
 pub(crate) struct NamespaceLifecycle;

@@ -1,16 +1,19 @@
 //! NodeRestriction: limits a kubelet to its own Node and to the Pods that are bound to it.
 
 mod nodes;
-mod others;
 mod pods;
+mod refusal;
+mod resources;
 #[cfg(test)]
 mod tests;
 
 use api_meta::{GroupResource, Status};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use self::refusal::Refusal;
+use crate::request::{Outcome, Plugin, Request};
 
+/// The NodeRestriction plugin.
 pub(crate) struct NodeRestriction;
 
 impl Plugin for NodeRestriction {
@@ -32,24 +35,6 @@ impl Plugin for NodeRestriction {
     }
 }
 
-/// The reason why a node's request is rejected: a message for a Forbidden status, or a complete status.
-enum Refusal {
-    Cause(String),
-    Status(Box<Status>),
-}
-
-impl From<String> for Refusal {
-    fn from(cause: String) -> Self {
-        Self::Cause(cause)
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(cause: &str) -> Self {
-        Self::Cause(cause.to_owned())
-    }
-}
-
 fn check(request: &Request<'_>, node: &str, object: &Value) -> Result<(), Refusal> {
     let resource = &request.resource.group_resource();
     if *resource == GroupResource::PODS {
@@ -62,22 +47,22 @@ fn check(request: &Request<'_>, node: &str, object: &Value) -> Result<(), Refusa
         && request.subresource == "token"
         && request.creates()
     {
-        return others::check_token(request, node, object);
+        return resources::check_token(request, node, object);
     }
     if *resource == GroupResource::CERTIFICATE_SIGNING_REQUESTS {
-        return others::check_signing_request(request, node, object);
+        return resources::check_signing_request(request, node, object);
     }
     if *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS {
-        return others::check_claim(request, node, object);
+        return resources::check_claim(request, node, object);
     }
     if *resource == GroupResource::LEASES {
-        return others::check_lease(request, node, object);
+        return resources::check_lease(request, node, object);
     }
     if *resource == GroupResource::CSI_NODES {
-        return others::check_own_name(request, node, object, "CSINode");
+        return resources::check_own_name(request, node, object, "CSINode");
     }
     if *resource == GroupResource::RESOURCE_SLICES {
-        return others::check_resource_slice(request, node, object);
+        return resources::check_resource_slice(request, node, object);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 use api_meta::{Attributes, GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Requires permission to delete an object whose owners change, and to update the finalizers of an owner with
 /// `blockOwnerDeletion`.
@@ -28,7 +28,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
         }
         // The creator of an object may set its owners.
         if !request.creates() {
-            may_delete(request).map_err(|cause| request.forbidden(object, cause))?;
+            authorize_deletion(request).map_err(|cause| request.forbidden(object, cause))?;
         }
         let blocked = |reference: &&Value| {
             reference.opt_flag("blockOwnerDeletion") == Some(true)
@@ -38,22 +38,39 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
                 })
         };
         for reference in object.items(REFERENCES).iter().filter(blocked) {
-            check_owner(request, reference).map_err(|cause| request.forbidden(object, cause))?;
+            authorize_owner(request, reference)
+                .map_err(|cause| request.forbidden(object, cause))?;
         }
         Ok(())
     }
 }
 
-/// Asks the authorizer and returns an error in upstream's words, which end in the reason and Go's nil error.
-fn ask(request: &Request<'_>, question: &Attributes<'_>, refused: &str) -> Result<(), String> {
+/// The reason why an owner reference is rejected, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+enum OwnerError {
+    /// The authorizer's reason precedes Go's nil error.
+    #[error("{message}: {reason}, <nil>")]
+    Denied { message: &'static str, reason: String },
+    #[error(
+        "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion {version} Kind \
+         {kind}"
+    )]
+    UnknownKind { version: String, kind: String },
+}
+
+fn authorize(
+    request: &Request<'_>,
+    question: &Attributes<'_>,
+    message: &'static str,
+) -> Result<(), OwnerError> {
     let decision = request.authorizer.authorize(question);
     if decision.is_allowed() {
         return Ok(());
     }
-    Err(format!("{refused}: {}, <nil>", decision.reason()))
+    Err(OwnerError::Denied { message, reason: decision.reason().to_string() })
 }
 
-fn may_delete(request: &Request<'_>) -> Result<(), String> {
+fn authorize_deletion(request: &Request<'_>) -> Result<(), OwnerError> {
     let resource = request.resource;
     let question =
         Attributes::resource(request.user, "delete", &resource.group, &resource.resource);
@@ -64,11 +81,11 @@ fn may_delete(request: &Request<'_>) -> Result<(), String> {
         name: request.name,
         ..question
     };
-    ask(request, &question, "cannot set an ownerRef on a resource you can't delete")
+    authorize(request, &question, "cannot set an ownerRef on a resource you can't delete")
 }
 
 /// Checks the permission to update the owner's finalizers, which block its deletion in the same way.
-fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
+fn authorize_owner(request: &Request<'_>, reference: &Value) -> Result<(), OwnerError> {
     let finalizers = |group, resource, namespace, name| {
         Attributes::resource(request.user, "update", group, resource)
             .with_subresource("finalizers")
@@ -82,14 +99,12 @@ fn check_owner(request: &Request<'_>, reference: &Value) -> Result<(), String> {
     let (version, kind) = (reference.text("apiVersion"), reference.text("kind"));
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let Some((resource, namespaced)) = request.objects.resource_of(group, kind) else {
-        return Err(format!(
-            "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for \
-            APIVersion {version} Kind {kind}"
-        ));
+        let (version, kind) = (version.to_owned(), kind.to_owned());
+        return Err(OwnerError::UnknownKind { version, kind });
     };
     let namespace = if namespaced { request.namespace } else { "" };
     let name = reference.text("name");
-    ask(
+    authorize(
         request,
         &finalizers(&resource.group, &resource.resource, namespace, name),
         "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on",

@@ -2,7 +2,7 @@ use api_meta::{GroupResource, Status, Tree as _};
 use api_rules::amounts::quantity;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Rejects the growth of a claim unless its storage class allows expansion.
 pub(crate) struct PersistentVolumeClaimResize;

@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
 
 use api_config::{Decoded, decode};
-use api_meta::{GroupResource, Selector, Status, Tree as _};
+use api_meta::{GroupResource, Selector, SelectorError, Status, Tree as _};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Outcome, Plugin, Request},
+};
 
 /// Restricts the Pods of a namespace to the nodes that its annotation or else the cluster's configuration selects.
 #[derive(Default)]
@@ -26,17 +29,18 @@ const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 impl PodNodeSelector {
     /// Reads `podNodeSelectorPluginConfig`; null means no configuration.
-    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, ConfigurationError> {
         if configuration.is_null() {
             return Ok(Self::default());
         }
         let read: Decoded<Configuration> =
-            decode("podNodeSelectorPluginConfig", configuration.clone())
-                .map_err(|error| error.to_string())?;
+            decode("podNodeSelectorPluginConfig", configuration.clone())?;
         let mut allowed = BTreeMap::new();
         for (namespace, text) in read.value.pod_node_selector_plugin_config {
-            let labels = labels(&text).map_err(|error| format!("{namespace}: {error}"))?;
-            allowed.insert(namespace, labels);
+            match labels(&text) {
+                Ok(labels) => allowed.insert(namespace, labels),
+                Err(source) => return Err(ConfigurationError::NodeSelector { namespace, source }),
+            };
         }
         Ok(Self { default: allowed.remove(DEFAULT).unwrap_or_default(), allowed })
     }
@@ -119,8 +123,8 @@ fn conflict(request: &Request<'_>, pod: &Value) -> Status {
 }
 
 /// Parses labels of the form `a=b,c=d`.
-fn labels(text: &str) -> Result<Vec<(String, String)>, String> {
-    let selector: Selector = text.parse().map_err(|error| format!("{error}"))?;
+fn labels(text: &str) -> Result<Vec<(String, String)>, SelectorError> {
+    let selector: Selector = text.parse()?;
     let label = |r: &api_meta::Requirement| Some((r.key().to_owned(), r.values().first()?.clone()));
     Ok(selector.requirements().iter().filter_map(label).collect())
 }

@@ -2,7 +2,7 @@ use api_meta::{GroupResource, Quantity, Status, StatusCause, Tree as _, go_quote
 use api_rules::amounts::{Overhead, pod_total, quantity};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Rejects a resize of a Pod beyond its node's allocatable resources.
 pub(crate) struct PodResizeValidator;

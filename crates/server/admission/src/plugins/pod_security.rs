@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use api_config::{Strictness, versioned};
 use api_meta::{
-    FieldError, GroupKind, GroupResource, Path, Status, Tree as _, aggregate, go_quote,
+    FieldError, GroupKind, GroupResource, Path, Status, Tree as _, go_quote,
     validation::{dns1123_label, dns1123_subdomain},
 };
 use checks::Violation;
@@ -17,8 +17,12 @@ use policy::{Level, LevelVersion, Policy, violations};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Outcome, Plugin, Request},
+};
 
+/// The PodSecurity plugin with its defaults and exemptions.
 pub(crate) struct PodSecurity {
     defaults: Policy,
     exempt: Exemptions,
@@ -79,18 +83,17 @@ fn name_errors(field: &str, names: &[String], check: fn(&str) -> Vec<String>) ->
 
 impl PodSecurity {
     /// Reads a `PodSecurityConfiguration`; null means no configuration.
-    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, ConfigurationError> {
         let read: Configuration = match configuration {
             Value::Null => Configuration::default(),
             given => {
-                versioned("PodSecurityConfiguration", given.clone(), &SERVED, Strictness::Refuse)
-                    .map_err(|error| error.to_string())?
+                versioned("PodSecurityConfiguration", given.clone(), &SERVED, Strictness::Refuse)?
             }
         };
         let (defaults, mut errors) = Policy::of_configuration(&read.defaults);
         errors.extend(read.exemptions.errors());
         if !errors.is_empty() {
-            return Err(aggregate(&errors));
+            return Err(ConfigurationError::Invalid(errors));
         }
         Ok(Self { defaults, exempt: read.exemptions })
     }

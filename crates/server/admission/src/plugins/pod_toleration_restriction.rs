@@ -4,7 +4,10 @@ use api_rules::amounts::{Overhead, pod_total};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Outcome, Plugin, Request},
+};
 
 /// Adds a namespace's default tolerations and rejects tolerations that the namespace does not allow. The cluster's
 /// configuration applies to namespaces without these annotations.
@@ -24,16 +27,15 @@ const SERVED: [&str; 1] = ["podtolerationrestriction.admission.k8s.io/v1alpha1"]
 
 impl PodTolerationRestriction {
     /// Reads a `Configuration`; null means no configuration.
-    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, ConfigurationError> {
         if configuration.is_null() {
             return Ok(Self::default());
         }
         let configuration: Configuration =
-            versioned("Configuration", configuration.clone(), &SERVED, Strictness::Warn)
-                .map_err(|error| error.to_string())?;
+            versioned("Configuration", configuration.clone(), &SERVED, Strictness::Warn)?;
         let all = configuration.default.iter().chain(&configuration.whitelist);
         if let Some(wrong) = all.into_iter().find(|toleration| !toleration.is_object()) {
-            return Err(format!("invalid config: {wrong} is not a toleration"));
+            return Err(ConfigurationError::NotToleration(wrong.clone()));
         }
         Ok(Self { configuration })
     }

@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Copies the node's zone and region labels to a Binding, and so to the bound Pod.
 pub(crate) struct PodTopologyLabels;

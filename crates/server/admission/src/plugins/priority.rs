@@ -3,7 +3,7 @@ use std::sync::Arc;
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Resolves a Pod's priority class to its value, and rejects a second default class.
 pub(crate) struct Priority;

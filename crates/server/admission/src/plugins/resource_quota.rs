@@ -3,8 +3,8 @@
 //! The plugin compares with the usage in the quotas' status and returns the quotas with the usage that the request
 //! adds. The server writes them at their resourceVersion, so that two requests cannot use the same remainder.
 
-mod limited;
-mod stated;
+mod limited_resources;
+mod missing_requests;
 #[cfg(test)]
 mod tests;
 
@@ -15,19 +15,23 @@ use api_rules::{
 };
 use serde_json::{Value, json};
 
-use self::limited::{Limited, UncoveredUsage};
-use crate::{Plugin, Request};
+use self::limited_resources::{LimitedResources, UncoveredUsage};
+use crate::{
+    configuration::ConfigurationError,
+    request::{Plugin, Request},
+};
 
+/// The ResourceQuota plugin.
 #[derive(Default)]
 pub(crate) struct ResourceQuota {
     /// The resources that need a quota that counts them.
-    limited: Limited,
+    limited: LimitedResources,
 }
 
 impl ResourceQuota {
     /// Reads a `ResourceQuotaConfiguration`; null means no configuration.
-    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
-        Ok(Self { limited: Limited::configured(configuration)? })
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, ConfigurationError> {
+        Ok(Self { limited: LimitedResources::configured(configuration)? })
     }
 }
 
@@ -58,7 +62,7 @@ impl Plugin for ResourceQuota {
             .unwrap_or_default();
         let added = difference(&now, &before);
         if !added.is_empty() {
-            let uncovered = self.limited.check_covered((&resource, object), &now, &quotas);
+            let uncovered = self.limited.check_covered(&resource, object, &now, &quotas);
             uncovered.map_err(|lack| match lack {
                 UncoveredUsage::Resources(cause) => request.forbidden(object, cause),
                 // As upstream, which returns a plain error and no Forbidden status here.
@@ -102,6 +106,17 @@ fn difference(now: &Amounts, before: &Amounts) -> Amounts {
     difference
 }
 
+/// The reason why a quota cannot be charged, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+enum QuotaError {
+    #[error("failed quota: {quota}: must specify {missing}")]
+    Unspecified { quota: String, missing: String },
+    #[error("status unknown for quota: {quota}, resources: {resources}")]
+    UnknownUsage { quota: String, resources: String },
+    #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
+    Exceeded { quota: String, requested: String, used: String, limited: String },
+}
+
 /// Returns the quota with the added usage, or an error if that exceeds it. `None` if the quota counts none of the
 /// usage.
 fn charge(
@@ -109,12 +124,13 @@ fn charge(
     quota: &Value,
     object: &Value,
     added: &Amounts,
-) -> Result<Option<Value>, String> {
-    let name = quota.name();
+) -> Result<Option<Value>, QuotaError> {
+    let name = || quota.name().to_owned();
     // The status has the enforced limits: a quota that its controller has not synced yet enforces nothing.
     let hard = amounts(&quota["status"]["hard"]);
-    stated::check(request, object, &hard)
-        .map_err(|missing| format!("failed quota: {name}: must specify {missing}"))?;
+    if let Some(missing) = missing_requests::missing_requests(request, object, &hard) {
+        return Err(QuotaError::Unspecified { quota: name(), missing });
+    }
     let added: Amounts =
         added.iter().filter(|(r, _)| hard.contains_key(*r)).map(|(r, a)| (r.clone(), *a)).collect();
     if added.is_empty() {
@@ -124,7 +140,7 @@ fn charge(
     let unknown: Vec<&str> =
         added.keys().filter(|r| !used.contains_key(*r)).map(String::as_str).collect();
     if !unknown.is_empty() {
-        return Err(format!("status unknown for quota: {name}, resources: {}", unknown.join(",")));
+        return Err(QuotaError::UnknownUsage { quota: name(), resources: unknown.join(",") });
     }
     let exceeded: Vec<&String> = added
         .iter()
@@ -134,15 +150,15 @@ fn charge(
         .map(|(resource, _)| resource)
         .collect();
     if !exceeded.is_empty() {
-        let told = |amounts: &Amounts| {
+        let list = |amounts: &Amounts| {
             exceeded.iter().map(|r| format!("{r}={}", amounts[*r])).collect::<Vec<_>>().join(",")
         };
-        return Err(format!(
-            "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-            told(&added),
-            told(&used),
-            told(&hard)
-        ));
+        return Err(QuotaError::Exceeded {
+            quota: name(),
+            requested: list(&added),
+            used: list(&used),
+            limited: list(&hard),
+        });
     }
     let mut updated = quota.clone();
     for (resource, amount) in &added {

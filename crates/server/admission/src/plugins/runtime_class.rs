@@ -2,7 +2,7 @@ use api_meta::{GroupResource, Status, Tree as _, go_quote};
 use api_rules::amounts::amounts;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Adds the overhead and scheduling constraints of a Pod's RuntimeClass.
 pub(crate) struct RuntimeClass;
@@ -55,15 +55,26 @@ impl Plugin for RuntimeClass {
     }
 }
 
-fn schedule(class: &Value, pod: &mut Value) -> Result<(), String> {
+/// The error for a node selector that contradicts its class, with upstream's message.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {class}; pod.spec.nodeSelector[{key}] = {pod}"
+)]
+struct NodeSelectorConflict {
+    key: String,
+    class: String,
+    pod: String,
+}
+
+fn schedule(class: &Value, pod: &mut Value) -> Result<(), NodeSelectorConflict> {
     for (key, value) in class.pairs("scheduling.nodeSelector") {
         let way = &["spec", "nodeSelector", key];
         if pod.has(way) && pod.at(way) != value {
-            let (wanted, given) = (value.text(""), pod.text(way));
-            return Err(format!(
-                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; \
-                pod.spec.nodeSelector[{key}] = {given}"
-            ));
+            return Err(NodeSelectorConflict {
+                key: key.to_string(),
+                class: value.text("").to_owned(),
+                pod: pod.text(way).to_owned(),
+            });
         }
         pod.put(way, value.clone());
     }

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Sets a Pod's service account, adds its pull secrets, and mounts a token into the containers.
 pub(crate) struct ServiceAccount;
@@ -69,9 +69,9 @@ impl Plugin for ServiceAccount {
         if !enforces(&account) {
             return Ok(());
         }
-        let checked = check_containers(pod, &account);
+        let checked = validate_containers(pod, &account);
         let checked = if creates {
-            checked.and_then(|()| check_volumes_and_pulls(pod, &account))
+            checked.and_then(|()| validate_volumes_and_pulls(pod, &account))
         } else {
             checked
         };
@@ -217,39 +217,57 @@ fn listed<'a>(account: &'a Value, field: &str) -> HashSet<&'a str> {
     account.items(field).iter().map(|listed| listed.text("name")).collect()
 }
 
-fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
+/// A reference to a Secret that the service account does not list, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+enum UnlistedSecret {
+    #[error(
+        "{place} referencing secret.secretName={} is not allowed because service account {account} does not \
+         reference that secret",
+        go_quote(.secret)
+    )]
+    Container { place: String, secret: String, account: String },
+    #[error(
+        "volume with secret.secretName={} is not allowed because service account {account} does not reference \
+         that secret",
+        go_quote(.secret)
+    )]
+    Volume { secret: String, account: String },
+    #[error(
+        "imagePullSecrets[{index}].name={} is not allowed because service account {account} does not reference \
+         that imagePullSecret",
+        go_quote(.secret)
+    )]
+    Pull { index: usize, secret: String, account: String },
+}
+
+fn validate_containers(pod: &Value, account: &Value) -> Result<(), UnlistedSecret> {
     let mut references = references_of_containers(pod);
     let known = listed(account, "secrets");
     match references.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
-        Some((place, secret)) => Err(format!(
-            "{place} referencing secret.secretName={} is not allowed because service account {} \
-            does not reference that secret",
-            go_quote(secret),
-            account.name()
-        )),
+        Some((place, secret)) => Err(UnlistedSecret::Container {
+            place,
+            secret: secret.to_owned(),
+            account: account.name().to_owned(),
+        }),
     }
 }
 
-fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
-    let name = account.name();
+fn validate_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), UnlistedSecret> {
     let known = listed(account, "secrets");
     if let Some(secret) = references_of_volumes(pod).find(|s| !known.contains(s)) {
-        return Err(format!(
-            "volume with secret.secretName={} is not allowed because service account {name} does \
-            not reference that secret",
-            go_quote(secret)
-        ));
+        let (secret, account) = (secret.to_owned(), account.name().to_owned());
+        return Err(UnlistedSecret::Volume { secret, account });
     }
     let mut pulls = references_of_pulls(pod).enumerate();
     let known = listed(account, "imagePullSecrets");
     match pulls.find(|(_, secret)| !known.contains(secret)) {
         None => Ok(()),
-        Some((i, secret)) => Err(format!(
-            "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not \
-            reference that imagePullSecret",
-            go_quote(secret)
-        )),
+        Some((index, secret)) => Err(UnlistedSecret::Pull {
+            index,
+            secret: secret.to_owned(),
+            account: account.name().to_owned(),
+        }),
     }
 }
 

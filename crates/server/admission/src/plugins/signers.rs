@@ -4,7 +4,7 @@ use api_meta::{Attributes, GroupResource, Status, Tree as _, garbage_collection_
 use pki::SigningRequest;
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 pub(crate) struct CertificateApproval;
 pub(crate) struct CertificateSigning;
@@ -87,10 +87,10 @@ impl Plugin for CertificateSubjectRestriction {
         if !relevant || csr.text("spec.signerName") != CLIENT_SIGNER {
             return Ok(());
         }
-        let asked = SigningRequest::from_base64(csr.text("spec.request"))
-            .and_then(|asked| asked.info())
+        let csr_info = SigningRequest::from_base64(csr.text("spec.request"))
+            .and_then(|csr_info| csr_info.info())
             .map_err(|cause| request.forbidden(csr, format!("failed to parse CSR: {cause}")))?;
-        if asked.subject.organizations.iter().any(|o| o == "system:masters") {
+        if csr_info.subject.organizations.iter().any(|o| o == "system:masters") {
             let cause =
                 format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed");
             return Err(request.forbidden(csr, cause));

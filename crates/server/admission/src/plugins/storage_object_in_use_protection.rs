@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::Value;
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Adds the finalizer that keeps volumes, claims and volume attributes classes from being deleted while in use.
 pub(crate) struct StorageObjectInUseProtection;

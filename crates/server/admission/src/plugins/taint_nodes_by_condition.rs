@@ -1,7 +1,7 @@
 use api_meta::{GroupResource, Status, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request};
+use crate::request::{Outcome, Plugin, Request};
 
 /// Taints a new node as not ready, so that no Pod is scheduled to it before the kubelet reports it ready.
 pub(crate) struct TaintNodesByCondition;

@@ -1,12 +1,11 @@
 //! Bindings of policies: their match constraints, parameters and actions.
 
-use api_meta::{LabelSelector, Selector, Status, Tree as _};
-use serde::Deserialize as _;
+use api_meta::{Selector, Status, Tree as _};
 use serde_json::Value;
 
 use crate::{
-    Request,
-    matching::{MatchResources, MatchedResource},
+    matching::{LabelSelectorError, MatchResources, MatchedResource, label_selector},
+    request::Request,
 };
 
 /// A binding: the requests to which a policy applies, its parameters, and the actions on a failure.
@@ -36,9 +35,26 @@ pub struct ParamRef {
 #[derive(Clone, Debug)]
 pub enum Names {
     One(String),
-    Selected(Result<Selector, String>),
+    Selected(Result<Selector, LabelSelectorError>),
     /// Neither a name nor a selector, which validation rejects.
     Neither,
+}
+
+/// The reason why a policy has no parameters for a request, with upstream's messages.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ParamError {
+    #[error(
+        "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+    )]
+    ClusterScopedRequest,
+    #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
+    ClusterScopedKind,
+    #[error(transparent)]
+    Selector(#[from] LabelSelectorError),
+    #[error("one of name or selector must be provided")]
+    NoReference,
+    #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
+    NotFound,
 }
 
 /// The namespace and name under which the API server looks up parameters.
@@ -80,14 +96,11 @@ impl Binding {
 
 impl ParamRef {
     fn of(reference: &Value) -> Self {
-        let selector = || {
-            let read = LabelSelector::deserialize(&reference["selector"]);
-            let read = read.map_err(|e| e.to_string())?;
-            LabelSelector::selector_of(Some(&read)).map_err(|e| e.to_string())
-        };
         Self {
             names: match reference.text("name") {
-                "" if reference["selector"].is_object() => Names::Selected(selector()),
+                "" if reference["selector"].is_object() => {
+                    Names::Selected(label_selector(&reference["selector"]))
+                }
                 "" => Names::Neither,
                 name => Names::One(name.to_owned()),
             },
@@ -101,28 +114,21 @@ impl ParamRef {
         &'a self,
         request: &Request<'a>,
         namespaced: bool,
-    ) -> Result<Lookup<'a>, String> {
+    ) -> Result<Lookup<'a>, ParamError> {
         let namespace = match (namespaced, self.namespace.as_str()) {
             (true, "") if request.namespace.is_empty() => {
-                return Err("cannot use namespaced paramRef in policy binding that matches \
-                    cluster-scoped resources"
-                    .to_owned());
+                return Err(ParamError::ClusterScopedRequest);
             }
             (true, "") => request.namespace,
             (true, named) => named,
             (false, "") => "",
-            (false, _) => {
-                return Err(
-                    "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
-                        .to_owned(),
-                );
-            }
+            (false, _) => return Err(ParamError::ClusterScopedKind),
         };
         match &self.names {
             Names::One(name) => Ok(Lookup { namespace, name }),
             Names::Selected(Ok(_)) => Ok(Lookup { namespace, name: "" }),
-            Names::Selected(Err(error)) => Err(error.clone()),
-            Names::Neither => Err("one of name or selector must be provided".to_owned()),
+            Names::Selected(Err(error)) => Err(error.clone().into()),
+            Names::Neither => Err(ParamError::NoReference),
         }
     }
 
@@ -138,11 +144,9 @@ impl ParamRef {
 
     /// Returns the parameters that were looked up. Without any, the policy is skipped or the request is rejected, as
     /// `parameterNotFoundAction` says.
-    pub fn found(&self, params: Vec<Value>) -> Result<Vec<Value>, String> {
+    pub fn require(&self, params: Vec<Value>) -> Result<Vec<Value>, ParamError> {
         if params.is_empty() && self.must_exist {
-            return Err(
-                "no params found for policy binding with `Deny` parameterNotFoundAction".to_owned()
-            );
+            return Err(ParamError::NotFound);
         }
         Ok(params)
     }

@@ -4,23 +4,24 @@ use std::time::Duration;
 
 use api_meta::Tree as _;
 use api_rules::expressions::{ResultType, Scope};
-use cel::{Composition, Value as Cel};
+use cel::{Composition, EvalError, Value as Cel};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Question,
-    decisions::{Annotation, Decision, PolicyResult},
+    question::Question,
+    result::{Annotation, Decision, PolicyResult},
 };
 use crate::{
     conditions::Conditions,
-    expressions::{BUDGET, Expression, ExpressionInput, Run},
+    expressions::{BUDGET, Expression, ExpressionError, ExpressionInput, OutOfBudget, Run},
 };
 
 /// The longest message that an expression may return, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
+/// The compiled expressions of a policy.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledPolicy {
     composition: Composition,
     conditions: Conditions,
     validations: Vec<Validation>,
@@ -53,7 +54,28 @@ pub enum Change {
     Configuration(Value),
 }
 
-impl Compiled {
+/// The reason why a mutation has no result, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+pub enum MutationError {
+    #[error("{0}")]
+    Compilation(String),
+    #[error(transparent)]
+    Expression(#[from] ExpressionError),
+    #[error("type mismatch: {}", .0.join("\n"))]
+    TypeMismatch(Vec<String>),
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
+    NotJson(EvalError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+impl From<EvalError> for MutationError {
+    fn from(error: EvalError) -> Self {
+        Self::Expression(error.into())
+    }
+}
+
+impl CompiledPolicy {
     pub(super) fn of(spec: &Value) -> Self {
         let params = spec["paramKind"].is_object();
         let mut composition = Composition::default();
@@ -101,7 +123,7 @@ impl Compiled {
         }
     }
 
-    pub(super) fn conditions_hold(&self, question: &Question<'_>) -> Result<bool, String> {
+    pub(super) fn conditions_hold(&self, question: &Question<'_>) -> Result<bool, ExpressionError> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
@@ -116,8 +138,10 @@ impl Compiled {
         elapsed: &dyn Fn() -> Duration,
     ) -> PolicyResult {
         let began = elapsed();
-        let failed =
-            |error| PolicyResult::failed(error, fails_open, elapsed().saturating_sub(began));
+        let failed = |error: ExpressionError| {
+            let took = elapsed().saturating_sub(began);
+            PolicyResult::failed(error.to_string(), fails_open, took)
+        };
         match self.conditions_hold(question) {
             Ok(true) => {}
             Ok(false) => return PolicyResult::default(),
@@ -136,12 +160,12 @@ impl Compiled {
         input: &ExpressionInput<'_>,
         fails_open: bool,
         elapsed: &dyn Fn() -> Duration,
-    ) -> Result<Vec<(Decision, Duration)>, String> {
+    ) -> Result<Vec<(Decision, Duration)>, ExpressionError> {
         let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
         let mut values = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
             let began = elapsed();
-            let value = run.evaluate(&validation.expression).map_err(|spent| spent.message())?;
+            let value = run.evaluate(&validation.expression)?;
             values.push((value, elapsed().saturating_sub(began)));
         }
         // As upstream: variables are evaluated again for messages, with the budget that the validations left.
@@ -151,7 +175,7 @@ impl Compiled {
         Ok(each
             .map(|(i, (validation, (value, took)))| {
                 let decision = match (value, &messages) {
-                    (Err(error), _) => Decision::error(error, fails_open),
+                    (Err(error), _) => Decision::error(error.to_string(), fails_open),
                     (Ok(_), Err(error)) => {
                         Decision::error(format!("failed messageExpression: {error}"), fails_open)
                     }
@@ -167,15 +191,14 @@ impl Compiled {
     }
 
     /// Evaluates the message expressions, one per validation.
-    fn messages<'v>(&'v self, run: &mut Run<'v>) -> Result<Vec<Option<String>>, String> {
+    fn messages<'v>(&'v self, run: &mut Run<'v>) -> Result<Vec<Option<String>>, OutOfBudget> {
         let mut messages = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
             let Some(expression) = &validation.message_expression else {
                 messages.push(None);
                 continue;
             };
-            let value = run.evaluate(expression).map_err(|spent| spent.message())?;
-            messages.push(match value {
+            messages.push(match run.evaluate(expression)? {
                 Ok(Cel::String(text)) => Some(text.trim().to_owned()),
                 _ => None,
             });
@@ -187,12 +210,11 @@ impl Compiled {
         &self,
         input: &ExpressionInput<'_>,
         fails_open: bool,
-    ) -> Result<Vec<Annotation>, String> {
+    ) -> Result<Vec<Annotation>, ExpressionError> {
         let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
         let mut made = Vec::new();
         for (key, expression) in &self.annotations {
-            let value = run.evaluate(expression).map_err(|spent| spent.message())?;
-            made.push(match value {
+            made.push(match run.evaluate(expression)? {
                 Ok(Cel::String(text)) if text.trim().is_empty() => Annotation::Nothing,
                 Ok(Cel::String(text)) => {
                     Annotation::Text { key: key.clone(), text: text.trim().to_owned() }
@@ -205,7 +227,7 @@ impl Compiled {
                     other.type_of().name()
                 )),
                 Err(_) if fails_open => Annotation::Nothing,
-                Err(error) => Annotation::Error(error),
+                Err(error) => Annotation::Error(error.to_string()),
             });
         }
         Ok(made)
@@ -215,51 +237,45 @@ impl Compiled {
         &self,
         mutation: &Mutation,
         question: &Question<'_>,
-    ) -> Result<Change, String> {
+    ) -> Result<Change, MutationError> {
         let expression = &mutation.expression;
         if let Err(error) = &expression.program {
-            return Err(error.to_string());
+            return Err(MutationError::Compilation(error.to_string()));
         }
         let input = question.expression_input_with_namespace();
         let mut run = Run::new(input.activation(Some(&self.composition))?, BUDGET);
-        let value = run.evaluate(expression).map_err(|spent| spent.message())??;
+        let value = run.evaluate(expression).map_err(ExpressionError::from)??;
         if !mutation.patch {
-            check_type_names(&value)?;
-            return value.to_json().map(Change::Configuration).map_err(|error| error.to_string());
+            validate_type_names(&value)?;
+            return Ok(Change::Configuration(value.to_json()?));
         }
-        let steps = value.items().map_err(|error| error.to_string())?;
-        let steps: Vec<Value> = steps.iter().map(step).collect::<Result<_, _>>()?;
-        serde_json::to_vec(&steps).map(Change::Patch).map_err(|error| error.to_string())
+        let steps: Vec<Value> = value.items()?.iter().map(step).collect::<Result<_, _>>()?;
+        Ok(Change::Patch(serde_json::to_vec(&steps)?))
     }
 }
 
 /// Rejects typed objects whose type name does not match their field path.
-fn check_type_names(value: &Cel<'_>) -> Result<(), String> {
+fn validate_type_names(value: &Cel<'_>) -> Result<(), MutationError> {
     match value.misnamed() {
         misnamed if misnamed.is_empty() => Ok(()),
-        misnamed => Err(format!("type mismatch: {}", misnamed.join("\n"))),
+        misnamed => Err(MutationError::TypeMismatch(misnamed)),
     }
 }
 
 /// Converts a JSONPatch object to a JSON patch operation. Unset `op` and `path` become empty strings, other unset
 /// members are left out.
-fn step(given: &Cel<'_>) -> Result<Value, String> {
-    let member = |field| given.member(field).map_err(|error| error.to_string());
-    let json = |value: Cel<'_>| {
-        value.to_json().map_err(|error| {
-            format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {error}")
-        })
-    };
+fn step(given: &Cel<'_>) -> Result<Value, MutationError> {
+    let json = |value: Cel<'_>| value.to_json().map_err(MutationError::NotJson);
     let mut step = Map::new();
     for field in ["op", "path"] {
-        let value = member(field)?.map(json).transpose()?;
+        let value = given.member(field)?.map(json).transpose()?;
         step.insert(field.to_owned(), value.unwrap_or_else(|| json!("")));
     }
-    if let Some(from) = member("from")? {
+    if let Some(from) = given.member("from")? {
         step.insert("from".to_owned(), json(from)?);
     }
-    if let Some(value) = member("value")? {
-        check_type_names(&value)?;
+    if let Some(value) = given.member("value")? {
+        validate_type_names(&value)?;
         step.insert("value".to_owned(), portable(json(value)?));
     }
     Ok(Value::Object(step))

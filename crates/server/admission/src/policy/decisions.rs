@@ -1,86 +1,21 @@
 //! Turns the results of policies into a rejection, warnings and audit annotations.
 
-use std::time::Duration;
+use std::fmt::Display;
 
 use api_meta::{Status, StatusCause, StatusReason};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Binding, Policy};
-use crate::{Outcome, Request};
+use super::{
+    binding::Binding,
+    definition::Policy,
+    result::{Annotation, Decision, PolicyResult},
+};
+use crate::request::{Outcome, Request};
 
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// The longest value of an audit annotation, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
-
-/// The result of a policy for one request and parameter.
-#[derive(Debug, Default, PartialEq)]
-pub struct PolicyResult {
-    /// The decision of each validation, and the time that it took.
-    pub(super) decisions: Vec<(Decision, Duration)>,
-    pub(super) annotations: Vec<Annotation>,
-}
-
-#[derive(Debug, PartialEq)]
-pub(super) enum Decision {
-    Admit,
-    /// A failure that the failure policy ignores.
-    PassOver,
-    Deny {
-        message: String,
-        reason: StatusReason,
-    },
-}
-
-#[derive(Debug, PartialEq)]
-pub(super) enum Annotation {
-    Nothing,
-    Text { key: String, text: String },
-    Error(String),
-}
-
-impl Decision {
-    pub(super) fn deny(message: String, reason: &str) -> Self {
-        let reason = match reason {
-            "" => StatusReason::Invalid,
-            other => StatusReason::from(other),
-        };
-        Self::Deny { message, reason }
-    }
-
-    pub(super) fn error(message: String, fails_open: bool) -> Self {
-        if fails_open { Self::PassOver } else { Self::deny(message, "") }
-    }
-}
-
-impl PolicyResult {
-    pub(super) fn failed(message: String, fails_open: bool, took: Duration) -> Self {
-        let decision = Decision::error(message, fails_open);
-        Self { decisions: vec![(decision, took)], annotations: Vec::new() }
-    }
-
-    /// Returns the metrics label of the action on each failed validation, and the validation's duration.
-    pub fn enforced<'a>(
-        &'a self,
-        binding: &'a Binding,
-    ) -> impl Iterator<Item = (&'a str, Duration)> {
-        let of = |(decision, took): &'a (Decision, Duration)| {
-            let actions: Vec<&str> = match decision {
-                Decision::Admit => Vec::new(),
-                Decision::PassOver => vec!["allow"],
-                Decision::Deny { .. } => {
-                    let known = [("Deny", "deny"), ("Warn", "warn"), ("Audit", "audit")];
-                    let wanted = known
-                        .into_iter()
-                        .filter(|(action, _)| binding.actions.iter().any(|a| a == action));
-                    wanted.map(|(_, told)| told).collect()
-                }
-            };
-            actions.into_iter().map(|action| (action, *took))
-        };
-        self.decisions.iter().flat_map(of)
-    }
-}
 
 /// The failures of validating policies for one request. The first one is reported to the client.
 #[derive(Debug, Default)]
@@ -98,26 +33,38 @@ struct Failure<'a> {
 }
 
 impl Denials {
-    fn add(&mut self, policy: &Policy, binding: Option<&Binding>, told: &str, why: StatusReason) {
+    fn add(
+        &mut self,
+        policy: &Policy,
+        binding: Option<&Binding>,
+        cause: &str,
+        reason: StatusReason,
+    ) {
         let binding = binding.map_or_else(String::new, |b| format!(" with binding '{}'", b.name));
         let policy = &policy.name;
         let message =
-            format!("ValidatingAdmissionPolicy '{policy}'{binding} denied request: {told}");
-        self.0.push((message, why));
+            format!("ValidatingAdmissionPolicy '{policy}'{binding} denied request: {cause}");
+        self.0.push((message, reason));
     }
 
     /// Records a policy that could not be evaluated.
-    pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
+    pub fn record_misconfiguration(
+        &mut self,
+        policy: &Policy,
+        binding: Option<&Binding>,
+        cause: impl Display,
+    ) {
         if !policy.fails_open {
-            let told = told_misconfigured(binding, why);
-            self.add(policy, binding, &told, StatusReason::Invalid);
+            let message = misconfiguration(binding, cause);
+            self.add(policy, binding, &message, StatusReason::Invalid);
         }
     }
 
     /// Carries out the binding's actions on the result of a policy. Audit annotations are added to `kept`.
     pub fn take(
         &mut self,
-        (policy, binding): (&Policy, &Binding),
+        policy: &Policy,
+        binding: &Binding,
         judged: PolicyResult,
         outcome: &mut Outcome,
         kept: &mut Annotations,
@@ -164,9 +111,9 @@ impl Denials {
     }
 }
 
-fn told_misconfigured(binding: Option<&Binding>, why: &str) -> String {
-    let what = if binding.is_some() { "binding" } else { "policy" };
-    format!("failed to configure {what}: {why}")
+fn misconfiguration(binding: Option<&Binding>, cause: impl Display) -> String {
+    let subject = if binding.is_some() { "binding" } else { "policy" };
+    format!("failed to configure {subject}: {cause}")
 }
 
 /// Adds a failure to the audit log. Only the first failure of a request is recorded.
@@ -213,20 +160,25 @@ pub struct Refusals(Vec<(String, Option<StatusReason>)>);
 
 impl Refusals {
     /// Records a policy that could not be evaluated.
-    pub fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
-        self.add(policy, binding, &told_misconfigured(binding, why), None);
+    pub fn record_misconfiguration(
+        &mut self,
+        policy: &Policy,
+        binding: Option<&Binding>,
+        cause: impl Display,
+    ) {
+        self.add(policy, binding, misconfiguration(binding, cause), None);
     }
 
     /// Records a policy with a failing expression.
-    pub fn failed(&mut self, policy: &Policy, binding: &Binding, why: &str) {
-        self.add(policy, Some(binding), why, Some(StatusReason::Invalid));
+    pub fn record_failure(&mut self, policy: &Policy, binding: &Binding, cause: impl Display) {
+        self.add(policy, Some(binding), cause, Some(StatusReason::Invalid));
     }
 
     fn add(
         &mut self,
         policy: &Policy,
         binding: Option<&Binding>,
-        why: &str,
+        cause: impl Display,
         reason: Option<StatusReason>,
     ) {
         if policy.fails_open {
@@ -235,9 +187,9 @@ impl Refusals {
         let name = &policy.name;
         let message = match binding {
             Some(binding) => {
-                format!("policy '{name}' with binding '{}' denied request: {why}", binding.name)
+                format!("policy '{name}' with binding '{}' denied request: {cause}", binding.name)
             }
-            None => format!("policy {} denied request: {why}", api_meta::go_quote(name)),
+            None => format!("policy {} denied request: {cause}", api_meta::go_quote(name)),
         };
         self.0.push((message, reason));
     }

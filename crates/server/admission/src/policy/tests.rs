@@ -1,11 +1,14 @@
 //! Tests of policies that are written as users write them.
 
-use api_meta::{GroupVersionResource, UserInfo};
-use serde_json::json;
+use std::time::Duration;
+
+use api_meta::{GroupVersionKind, GroupVersionResource, Status, UserInfo};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     Outcome,
+    matching::MatchedResource,
     testing::{Cluster, with_deployment},
 };
 
@@ -73,7 +76,7 @@ fn asked(policy: &Policy, binding: &Binding, params: &Value) -> (Result<(), Box<
     let mut denials = Denials::default();
     let settled = questioned(params, |question| {
         let judged = policy.judge(question, &|| Duration::ZERO);
-        denials.take((policy, binding), judged, &mut outcome, &mut kept);
+        denials.take(policy, binding, judged, &mut outcome, &mut kept);
         denials.settle(question.request, &object())
     });
     kept.publish(policy, &mut outcome);
@@ -338,27 +341,27 @@ fn looks_up_parameters_of_binding() {
             |request| request.namespace = namespace,
             |request| {
                 let found = reference.lookup(request, namespaced)?;
-                Ok::<_, String>(format!("{}/{}", found.namespace, found.name))
+                Ok::<_, ParamError>(format!("{}/{}", found.namespace, found.name))
             },
         )
     };
     assert_eq!(lookup(json!({"name": "a"}), true, "ns").unwrap(), "ns/a");
     assert_eq!(lookup(json!({"name": "a", "namespace": "other"}), true, "ns").unwrap(), "other/a");
     assert_eq!(lookup(json!({"selector": {}}), false, "ns").unwrap(), "/");
-    let said = lookup(json!({"name": "a"}), true, "").unwrap_err();
+    let said = lookup(json!({"name": "a"}), true, "").unwrap_err().to_string();
     assert_eq!(
         said,
         "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
     );
-    let said = lookup(json!({"name": "a", "namespace": "x"}), false, "ns").unwrap_err();
+    let said = lookup(json!({"name": "a", "namespace": "x"}), false, "ns").unwrap_err().to_string();
     assert_eq!(said, "paramRef.namespace must not be provided for a cluster-scoped `paramKind`");
     let strict = reference(json!({"name": "a", "parameterNotFoundAction": "Deny"}));
     assert_eq!(
-        strict.found(Vec::new()).unwrap_err(),
+        strict.require(Vec::new()).unwrap_err().to_string(),
         "no params found for policy binding with `Deny` parameterNotFoundAction"
     );
     let lax = reference(json!({"name": "a", "parameterNotFoundAction": "Allow"}));
-    assert_eq!(lax.found(Vec::new()), Ok(Vec::new()));
+    assert_eq!(lax.require(Vec::new()).unwrap(), Vec::<Value>::new());
     let red = reference(json!({"selector": {"matchLabels": {"team": "red"}}}));
     assert!(red.selects(&json!({"metadata": {"labels": {"team": "red"}}})));
     assert!(!red.selects(&json!({"metadata": {}})));
@@ -368,8 +371,9 @@ fn looks_up_parameters_of_binding() {
 fn changes(mutation: Value) -> Result<Vec<Change>, String> {
     let policy = policy(json!({"mutations": [mutation]}));
     questioned(&Value::Null, |question| {
-        let mutations = policy.mutations(question)?;
-        mutations.iter().map(|mutation| policy.change(mutation, question)).collect()
+        let mutations = policy.mutations(question).map_err(|error| error.to_string())?;
+        let changes = mutations.iter().map(|mutation| policy.change(mutation, question));
+        changes.map(|change| change.map_err(|error| error.to_string())).collect()
     })
 }
 

@@ -3,26 +3,19 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use api_meta::{
-    Budget, GroupVersionKind, GroupVersionResource, Status, StatusDetails, StatusReason, Tree as _,
-    UserInfo, go_quote,
+    Budget, GroupVersionKind, JsonError, Status, StatusDetails, StatusReason, Tree as _, go_quote,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Failure, ReviewVersion, Webhook};
-use crate::{Request, matching::MatchedResource};
+use super::{
+    definition::{ReviewVersion, Webhook},
+    failure::Failure,
+};
+use crate::{matching::MatchedResource, request::Request, request_attributes::RequestAttributes};
 
 const KIND: &str = "AdmissionReview";
-
-impl ReviewVersion {
-    fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "admission.k8s.io/v1",
-            Self::V1beta1 => "admission.k8s.io/v1beta1",
-        }
-    }
-}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -37,74 +30,9 @@ struct Review<'a> {
 struct ReviewRequest<'a> {
     uid: &'a str,
     #[serde(flatten)]
-    head: Head<'a>,
+    attributes: RequestAttributes<'a>,
     object: Cow<'a, Value>,
     old_object: Cow<'a, Value>,
-}
-
-/// The fields of the review's request other than the objects.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Head<'a> {
-    kind: Kind<'a>,
-    resource: Resource<'a>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    sub_resource: &'a str,
-    request_kind: Kind<'a>,
-    request_resource: Resource<'a>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    request_sub_resource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
-    operation: &'a str,
-    user_info: &'a UserInfo,
-    dry_run: bool,
-    options: &'a Value,
-}
-
-#[derive(Serialize)]
-struct Kind<'a> {
-    group: &'a str,
-    version: &'a str,
-    kind: &'a str,
-}
-
-#[derive(Serialize)]
-struct Resource<'a> {
-    group: &'a str,
-    version: &'a str,
-    resource: &'a str,
-}
-
-impl<'a> From<&'a GroupVersionKind> for Kind<'a> {
-    fn from(of: &'a GroupVersionKind) -> Self {
-        Self { group: &of.group, version: &of.version, kind: &of.kind }
-    }
-}
-
-impl<'a> From<&'a GroupVersionResource> for Resource<'a> {
-    fn from(of: &'a GroupVersionResource) -> Self {
-        Self { group: &of.group, version: &of.version, resource: &of.resource }
-    }
-}
-
-pub(crate) fn head<'a>(request: &Request<'a>, shown: &'a MatchedResource) -> Head<'a> {
-    Head {
-        kind: (&shown.kind).into(),
-        resource: (&shown.resource).into(),
-        sub_resource: request.subresource,
-        request_kind: request.kind.into(),
-        request_resource: request.resource.into(),
-        request_sub_resource: request.subresource,
-        name: request.name,
-        namespace: request.namespace,
-        operation: request.operation.name(),
-        user_info: request.user,
-        dry_run: request.dry_run,
-        options: request.options,
-    }
 }
 
 /// Adds `kind` and `apiVersion` to an object that lacks them, as objects inside the server may.
@@ -133,7 +61,7 @@ pub struct WebhookReview {
 
 impl Webhook {
     /// Builds the review of a request and its new and old object, which are in the version of `shown`.
-    pub fn question(
+    pub fn review(
         &self,
         request: &Request<'_>,
         shown: &MatchedResource,
@@ -153,7 +81,7 @@ impl Webhook {
             api_version: version.api_version(),
             request: ReviewRequest {
                 uid: &uid,
-                head: head(request, shown),
+                attributes: RequestAttributes::of(request, shown),
                 object: typed(object, &shown.kind),
                 old_object: typed(old, &shown.kind),
             },
@@ -207,13 +135,25 @@ struct Denial {
     details: Option<Value>,
 }
 
+/// The reason why a webhook's answer is invalid, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(#[from] JsonError),
+    #[error(transparent)]
+    Decode(#[from] serde_json::Error),
+    #[error("webhook response was absent")]
+    NoResponse,
+    #[error("expected response.uid={}, got {}", go_quote(.expected), go_quote(.got))]
+    Uid { expected: String, got: String },
+    #[error("expected webhook response of {expected}, Kind={KIND}, got {version}, Kind={kind}")]
+    Kind { expected: &'static str, version: String, kind: String },
+}
+
 impl Answer {
     /// Parses a body from an untrusted webhook.
-    pub fn read(body: &[u8]) -> Result<Self, String> {
-        let tree = Budget::object()
-            .json(body)
-            .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
-        Self::deserialize(tree).map_err(|e| e.to_string())
+    pub fn read(body: &[u8]) -> Result<Self, AnswerError> {
+        Ok(Self::deserialize(Budget::object().json(body)?)?)
     }
 }
 
@@ -234,17 +174,17 @@ impl Webhook {
     /// Validates the answer to a review. `mutating` is `true` if the webhook may change the object.
     pub fn verdict(
         &self,
-        asked: &WebhookReview,
+        review: &WebhookReview,
         answer: Answer,
         mutating: bool,
     ) -> Result<Verdict, Failure> {
         let invalid = |cause: String| {
             Failure::call(format!("received invalid webhook response: {cause}"), 503)
         };
-        let response = verify_answer(asked, answer).map_err(invalid)?;
+        let response = verify_answer(review, answer).map_err(|error| invalid(error.to_string()))?;
         let typed = response.patch_type.is_some();
         let patch = response.patch.filter(|patch| !patch.is_empty());
-        let is_v1 = asked.version == ReviewVersion::V1;
+        let is_v1 = review.version == ReviewVersion::V1;
         let checked = match (mutating, patch.is_some(), typed) {
             (true, true, false) if is_v1 => {
                 Err("webhook returned response.patch but not response.patchType")
@@ -302,25 +242,22 @@ impl Webhook {
 }
 
 /// Returns the response if it answers this review. v1beta1 does not require a matching `uid` and kind.
-fn verify_answer(asked: &WebhookReview, answer: Answer) -> Result<Response, String> {
-    let response = answer.response.ok_or("webhook response was absent")?;
-    if asked.version == ReviewVersion::V1beta1 {
+fn verify_answer(review: &WebhookReview, answer: Answer) -> Result<Response, AnswerError> {
+    let response = answer.response.ok_or(AnswerError::NoResponse)?;
+    if review.version == ReviewVersion::V1beta1 {
         return Ok(response);
     }
     let uid = response.uid.as_deref().unwrap_or_default();
-    if uid != asked.uid {
-        let (wanted, got) = (go_quote(&asked.uid), go_quote(uid));
-        return Err(format!("expected response.uid={wanted}, got {got}"));
+    if uid != review.uid {
+        return Err(AnswerError::Uid { expected: review.uid.clone(), got: uid.to_owned() });
     }
     let version = answer.api_version.unwrap_or_default();
     let kind = answer.kind.unwrap_or_default();
-    let wanted = asked.version.api_version();
-    if version != wanted || kind != KIND {
+    let expected = review.version.api_version();
+    if version != expected || kind != KIND {
         // Go prints a version without a group like this.
         let version = if version.contains('/') { version } else { format!("/{version}") };
-        return Err(format!(
-            "expected webhook response of {wanted}, Kind={KIND}, got {version}, Kind={kind}"
-        ));
+        return Err(AnswerError::Kind { expected, version, kind });
     }
     Ok(response)
 }

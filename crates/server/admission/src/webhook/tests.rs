@@ -1,10 +1,11 @@
-use api_meta::{GroupVersionKind, GroupVersionResource, UserInfo};
+use api_meta::{GroupVersionKind, GroupVersionResource, Status, UserInfo};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     MutatorKind, Rounds,
+    matching::MatchedResource,
     testing::{Cluster, with_deployment},
 };
 
@@ -42,7 +43,7 @@ fn shown() -> MatchedResource {
 fn ask(hook: &Webhook, change: impl FnOnce(&mut Request<'_>)) -> Result<WebhookReview, Failure> {
     let object = json!({"metadata": {"name": "web"}});
     with(change, |request| {
-        hook.question(request, &shown(), (&object, &Value::Null), "u-1".to_owned())
+        hook.review(request, &shown(), (&object, &Value::Null), "u-1".to_owned())
     })
 }
 
@@ -125,7 +126,7 @@ fn read(mutating: bool, versions: &str, answer: &Value) -> Result<Verdict, Strin
         Value::String(text) => text.clone(),
         answer => answer.to_string(),
     };
-    let answer = Answer::read(text.as_bytes())?;
+    let answer = Answer::read(text.as_bytes()).map_err(|error| error.to_string())?;
     hook.verdict(&asked, answer, mutating).map_err(|failure| match failure {
         Failure::Call { cause, .. } => cause,
         other => format!("{other:?}"),
@@ -389,7 +390,7 @@ fn play(names: &str, changes: &[&str]) -> String {
             if changed {
                 object = json!(object.as_u64().unwrap() + 1);
             }
-            rounds.asked(MutatorKind::Webhooks, &hook.id, hook.reinvocable, changed);
+            rounds.record_call(MutatorKind::Webhooks, &hook.id, hook.reinvocable, changed);
         }
         rounds.end(MutatorKind::Webhooks, &object);
         if rounds.is_over() {

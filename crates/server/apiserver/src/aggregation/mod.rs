@@ -8,12 +8,12 @@
 //! - Data from another server is limited in size, depth and time, decoded into known fields, and shown only below its
 //!   own group and version.
 
-pub(crate) mod known;
-pub(crate) mod learn;
+pub(crate) mod fetch;
 pub(crate) mod proxy;
 pub(crate) mod services;
+pub(crate) mod snapshot;
 
 pub(crate) use self::{
-    known::{ApiServices, Group, Remote, RemoteApi},
     services::Aggregation,
+    snapshot::{ApiServices, Group, Remote, RemoteApi},
 };

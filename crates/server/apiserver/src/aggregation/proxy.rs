@@ -7,13 +7,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Ur
 use hyper::upgrade::OnUpgrade;
 use serve::{Body, Connection};
 
-use super::{known::Remote, services::Aggregation};
+use super::{services::Aggregation, snapshot::Remote};
 use crate::{
-    answer,
     outbound::{
-        aggregated::{Lane, RequestError, open_api_reader},
-        onward,
+        aggregated::{ConnectionMode, RequestError, open_api_reader},
+        error::BackendError,
+        forwarding,
     },
+    response,
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -44,13 +45,13 @@ impl Aggregation {
         let upgraded = request.extensions_mut().remove::<OnUpgrade>();
         let request = onward_request(request);
         let upgrades = request.headers().contains_key(header::UPGRADE);
-        let lane = if timeout.is_none() { Lane::Own } else { Lane::Shared };
+        let lane = if timeout.is_none() { ConnectionMode::Own } else { ConnectionMode::Shared };
         let sent = remote.reference.send(&self.backends, user, lane, request);
         let sent = match timeout {
             None => sent.await,
             Some(time) => match tokio::time::timeout(time, sent).await {
                 Ok(sent) => sent,
-                Err(_) => Err(RequestError::Failed("context deadline exceeded".to_owned())),
+                Err(_) => Err(RequestError::Failed(BackendError::Deadline)),
             },
         };
         let mut response = match sent {
@@ -70,11 +71,11 @@ impl Aggregation {
         // A client that follows the redirect would send its credentials to a host that the other server chose.
         if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
             let words = "the backend attempted to redirect this request, which is not permitted";
-            return answer::bytes(StatusCode::BAD_GATEWAY, "text/plain; charset=utf-8", words);
+            return response::bytes(StatusCode::BAD_GATEWAY, "text/plain; charset=utf-8", words);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return match upgraded.filter(|_| upgrades) {
-                Some(upgraded) => onward::joined(tasks, response, upgraded),
+                Some(upgraded) => forwarding::joined(tasks, response, upgraded),
                 None => text(StatusCode::BAD_GATEWAY, "the backend switched protocols unasked"),
             };
         }
@@ -107,7 +108,7 @@ fn onward_request(request: Request<Body>) -> Request<Body> {
     let mut onward = Request::new(body);
     *onward.method_mut() = parts.method;
     *onward.uri_mut() = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
-    *onward.headers_mut() = onward::headers(&parts.headers, upgrades);
+    *onward.headers_mut() = forwarding::headers(&parts.headers, upgrades);
     forwarded(onward.headers_mut(), parts.uri.path(), peer.map(|peer| peer.ip()));
     onward
 }
@@ -127,7 +128,7 @@ fn forwarded(headers: &mut HeaderMap, path: &str, peer: Option<IpAddr>) {
 }
 
 fn strip(headers: &mut HeaderMap) {
-    onward::answered(headers);
+    forwarding::answered(headers);
     let foreign = headers.keys().filter(|name| name.as_str().starts_with(CROSS_ORIGIN));
     let foreign: Vec<HeaderName> = foreign.cloned().collect();
     for name in foreign {
@@ -147,7 +148,7 @@ fn is_plain(path: &str) -> bool {
 
 /// Returns a failure as plain text, like upstream's aggregator.
 fn text(code: StatusCode, words: &str) -> Response<Body> {
-    let mut response = answer::bytes(code, "text/plain; charset=utf-8", format!("{words}\n"));
+    let mut response = response::bytes(code, "text/plain; charset=utf-8", format!("{words}\n"));
     let sniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, sniff);
     response

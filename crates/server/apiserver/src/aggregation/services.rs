@@ -9,7 +9,7 @@ use api_meta::{Changed, GroupResource, Observer, Tree as _};
 use serde_json::Value;
 use telemetry::metrics::{GaugeVec, IntCounterVec, Metrics};
 
-use super::known::{ApiService, ApiServices, GroupServer, Remote, RemoteApi};
+use super::snapshot::{ApiService, ApiServices, GroupServer, Remote, RemoteApi};
 use crate::{
     outbound::{aggregated::Reference, backends::Backends},
     registry::{Definition, holds},
@@ -54,7 +54,7 @@ impl Aggregation {
         }
     }
 
-    pub(crate) fn known(&self) -> Arc<ApiServices> {
+    pub(crate) fn snapshot(&self) -> Arc<ApiServices> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -81,7 +81,7 @@ impl Aggregation {
 
     /// Returns the APIServices whose server is this Service.
     pub(crate) fn behind(&self, namespace: &str, service: &str) -> Vec<String> {
-        let known = self.known();
+        let known = self.snapshot();
         let found = known.services.iter().filter(|(_, api)| match &api.serves {
             GroupServer::Remote(Remote { reference, .. }) => {
                 reference.namespace == namespace && reference.name == service
@@ -91,7 +91,7 @@ impl Aggregation {
         found.map(|(name, _)| name.clone()).collect()
     }
 
-    pub(crate) fn became_unavailable(&self, name: &str, reason: &str) {
+    pub(crate) fn record_unavailable(&self, name: &str, reason: &str) {
         self.turned_unavailable.with_label_values(&[name, reason]).inc();
     }
 

@@ -8,14 +8,15 @@ use tokio::sync::oneshot;
 
 use super::{
     address::{self, ServiceName},
+    allocation::Allocation,
     bitmap::Bitmap,
-    held::Allocation,
     hints::Hints,
     pool::Pool,
     range,
-    service::{AddressRequest, PortsRefused, choose_ports, strings, wanted_addresses},
+    service::{AddressRequest, PortsRejection, choose_ports, strings, wanted_addresses},
 };
 
+/// The allocators of Service addresses and node ports.
 pub(crate) struct Allocators {
     pub(crate) pool: Arc<Pool>,
     hints: Hints,
@@ -49,31 +50,34 @@ impl Allocators {
             let _ = done.send(allocators.serve(request).await);
         });
         let stopped = || Box::new(Status::internal("failed to allocate: the server is stopping"));
-        let (new, held) = outcome.await.map_err(|_| stopped())??;
+        let (new, allocation) = outcome.await.map_err(|_| stopped())??;
         *tree = new;
-        Ok(held)
+        Ok(allocation)
     }
 
     /// Prepares the release of everything that a Service has, for a write that deletes it.
-    pub(crate) fn ending(&self, last: &Value, held: Allocation) -> Allocation {
-        let mut held =
-            if held.is_of_service() { held } else { Allocation::of(self.pool.clone(), last) };
-        held.release_after_delete(last);
-        held
+    pub(crate) fn ending(&self, last: &Value, allocation: Allocation) -> Allocation {
+        let mut allocation = if allocation.is_of_service() {
+            allocation
+        } else {
+            Allocation::of(self.pool.clone(), last)
+        };
+        allocation.release_after_delete(last);
+        allocation
     }
 
     async fn serve(self: Arc<Self>, request: Request) -> Result<(Value, Allocation), Box<Status>> {
         let Request { mut new, old, dry_run } = request;
-        let mut held = Allocation::of(self.pool.clone(), &new);
+        let mut allocation = Allocation::of(self.pool.clone(), &new);
         let families = self.hints.lock().families();
         let wanted = wanted_addresses(&mut new, old.as_ref(), &families)
             .map_err(|error| invalid(&new, error))?;
-        self.addresses(&mut new, wanted, dry_run, &mut held).await?;
-        self.node_ports(&mut new, old.as_ref(), dry_run, &mut held).await?;
+        self.addresses(&mut new, wanted, dry_run, &mut allocation).await?;
+        self.node_ports(&mut new, old.as_ref(), dry_run, &mut allocation).await?;
         if let Some(old) = &old {
-            held.release_after_update(old, &new);
+            allocation.release_after_update(old, &new);
         }
-        Ok((new, held))
+        Ok((new, allocation))
     }
 
     async fn addresses(
@@ -81,7 +85,7 @@ impl Allocators {
         service: &mut Value,
         wanted: Vec<AddressRequest>,
         dry_run: bool,
-        held: &mut Allocation,
+        allocation: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         if wanted.is_empty() {
             return Ok(());
@@ -98,10 +102,12 @@ impl Allocators {
             let address = match wanted {
                 AddressRequest::Keep(address) => address,
                 AddressRequest::Exact(address) => {
-                    self.this_address(service, address, &ranges, dry_run, held).await?;
+                    self.allocate_address(service, address, &ranges, dry_run, allocation).await?;
                     address
                 }
-                AddressRequest::Any => self.any_address(&ranges, dry_run, held).await?,
+                AddressRequest::Any => {
+                    self.allocate_any_address(&ranges, dry_run, allocation).await?
+                }
             };
             given.push(address.to_string());
         }
@@ -110,47 +116,47 @@ impl Allocators {
         Ok(())
     }
 
-    async fn this_address(
+    async fn allocate_address(
         &self,
         service: &Value,
         address: IpAddr,
         ranges: &[Cidr],
         dry_run: bool,
-        held: &mut Allocation,
+        allocation: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         let refuse = |cause: &str| {
             let field = Path::new("spec").child("clusterIPs");
-            let mut asked = service["spec"]["clusterIPs"].clone();
-            if asked.as_array().is_none_or(Vec::is_empty) {
-                asked = json!([service["spec"]["clusterIP"]]);
+            let mut requested = service["spec"]["clusterIPs"].clone();
+            if requested.as_array().is_none_or(Vec::is_empty) {
+                requested = json!([service["spec"]["clusterIP"]]);
             }
             let detail = format!("failed to allocate IP {address}: {cause}");
-            Err(invalid(service, FieldError::invalid(&field, asked, detail)))
+            Err(invalid(service, FieldError::invalid(&field, requested, detail)))
         };
         if !ranges.iter().any(|range| range::gives(*range, address)) {
             return refuse("the provided network does not match the current range");
         }
-        if self.take(address, dry_run, held).await? {
+        if self.take(address, dry_run, allocation).await? {
             return Ok(());
         }
         refuse("provided IP is already allocated")
     }
 
-    async fn any_address(
+    async fn allocate_any_address(
         &self,
         ranges: &[Cidr],
         dry_run: bool,
-        held: &mut Allocation,
+        allocation: &mut Allocation,
     ) -> Result<IpAddr, Box<Status>> {
         for range in ranges {
             for address in range::addresses(*range) {
                 let heard_of = self.hints.lock().taken.contains(&address);
-                if !heard_of && self.take(address, dry_run, held).await? {
+                if !heard_of && self.take(address, dry_run, allocation).await? {
                     return Ok(address);
                 }
             }
         }
-        let name = &held.place().name;
+        let name = &allocation.service().name;
         let cause = format!("failed to allocate a serviceIP for Service {name:?}: range is full");
         Err(Box::new(Status::internal(cause)))
     }
@@ -160,15 +166,15 @@ impl Allocators {
         &self,
         address: IpAddr,
         dry_run: bool,
-        held: &mut Allocation,
+        allocation: &mut Allocation,
     ) -> Result<bool, Box<Status>> {
         if dry_run {
             let found = address::get(&self.pool.client, address).await;
             return found.map(|found| found.is_none()).map_err(client_status);
         }
-        let made = address::create(&self.pool.client, address, held.place()).await;
+        let made = address::create(&self.pool.client, address, allocation.service()).await;
         let Some(known) = made.map_err(client_status)? else { return Ok(false) };
-        held.acquired().addresses.push(known);
+        allocation.additions().addresses.push(known);
         Ok(true)
     }
 
@@ -177,7 +183,7 @@ impl Allocators {
         service: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-        held: &mut Allocation,
+        allocation: &mut Allocation,
     ) -> Result<(), Box<Status>> {
         if !matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
             return Ok(());
@@ -194,12 +200,12 @@ impl Allocators {
             self.pool.ports.change(|map| choose_ports(service, old, map)).await
         };
         let chosen = chosen.map_err(|error| error.status())?.map_err(|refused| match refused {
-            PortsRefused::Field(error) => invalid(service, error),
-            PortsRefused::Internal(cause) => Box::new(Status::internal(cause)),
+            PortsRejection::Field(error) => invalid(service, error),
+            PortsRejection::Internal(cause) => Box::new(Status::internal(cause)),
         })?;
         chosen.apply(service);
         if !dry_run {
-            held.acquired().ports = chosen.taken;
+            allocation.additions().ports = chosen.taken;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Hints(Arc<Mutex<AddressHints>>);
 
+/// The service ranges and the allocated addresses, as the caches show them.
 pub(super) struct AddressHints {
     cidrs: Vec<Cidr>,
     /// The ranges of ServiceCIDR objects, by name.
@@ -29,8 +30,8 @@ pub(super) struct AddressHints {
 impl Hints {
     pub(crate) fn new(config: &Config) -> Self {
         let cidrs = config.service_cidrs.iter().map(|range| range.network()).collect();
-        let heard = AddressHints { cidrs, more: BTreeMap::new(), taken: HashSet::new() };
-        Self(Arc::new(Mutex::new(heard)))
+        let hints = AddressHints { cidrs, more: BTreeMap::new(), taken: HashSet::new() };
+        Self(Arc::new(Mutex::new(hints)))
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, AddressHints> {

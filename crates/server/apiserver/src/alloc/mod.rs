@@ -8,13 +8,13 @@
 //! - Memory holds only hints about where to try first.
 
 pub(crate) mod address;
+mod allocation;
 mod allocators;
 pub(crate) mod bitmap;
-mod held;
 mod hints;
 mod pool;
 pub(crate) mod ports;
 mod range;
 pub(crate) mod service;
 
-pub(crate) use self::{allocators::Allocators, held::Allocation, hints::Hints, pool::Pool};
+pub(crate) use self::{allocation::Allocation, allocators::Allocators, hints::Hints, pool::Pool};

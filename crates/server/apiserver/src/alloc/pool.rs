@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{config::Config, watch_cache::WatchCache};
 
+/// The addresses and node ports that Services allocate from.
 pub(crate) struct Pool {
     pub(super) cache: Arc<WatchCache>,
     /// The client that writes IPAddresses.
@@ -25,7 +26,7 @@ impl Pool {
 
     /// Returns the IPAddresses of a Service that are older than the write at `written`. A newer one belongs to a later
     /// Service of the same name.
-    pub(super) async fn still_there(
+    pub(super) async fn unchanged_addresses(
         &self,
         place: &ServiceName,
         addresses: &[IpAddr],

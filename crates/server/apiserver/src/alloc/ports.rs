@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use super::bitmap::{Bitmap, FormError, KEY};
 use crate::watch_cache::{WatchCache, store_status};
 
+/// The node ports, allocated in a bitmap in the store.
 pub(crate) struct Ports {
     cache: Arc<WatchCache>,
     pub(crate) range: (u16, u16),
@@ -17,6 +18,7 @@ pub(crate) struct Ports {
     seen: Mutex<Option<StoredBitmap>>,
 }
 
+/// A bitmap as it is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredBitmap {
     pub(crate) map: Bitmap,
@@ -24,11 +26,12 @@ pub(crate) struct StoredBitmap {
     pub(crate) revision: Revision,
 }
 
+/// The error of allocating node ports.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortsError {
     #[error("the store: {0}")]
     Store(#[from] store::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Form(#[from] FormError),
     /// No bitmap is stored yet; upstream's words.
     #[error("cannot allocate resources of type servicenodeportallocations at this time")]

@@ -61,22 +61,23 @@ pub(crate) fn wanted_addresses(
         return Ok(Vec::new());
     }
     let kept = old.map(addresses).unwrap_or_default();
-    let mut asked = strings(&tree["spec"]["clusterIPs"]);
-    if asked.is_empty()
+    let mut requested = strings(&tree["spec"]["clusterIPs"]);
+    if requested.is_empty()
         && let Some(one) = tree["spec"]["clusterIP"].as_str().filter(|a| !a.is_empty())
     {
-        asked.push(one.to_owned());
+        requested.push(one.to_owned());
     }
     let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
-    let wanted = families.map(|i| match asked.get(i).map(|text| (text, validation::ip(text))) {
-        None => Ok(AddressRequest::Any),
-        Some((_, Ok(address))) if kept.contains(&address) => Ok(AddressRequest::Keep(address)),
-        Some((_, Ok(address))) => Ok(AddressRequest::Exact(address)),
-        Some((text, Err(detail))) => {
-            let field = Path::new("spec").child("clusterIPs").index(i);
-            Err(FieldError::invalid(&field, text.as_str(), detail))
-        }
-    });
+    let wanted =
+        families.map(|i| match requested.get(i).map(|text| (text, validation::ip(text))) {
+            None => Ok(AddressRequest::Any),
+            Some((_, Ok(address))) if kept.contains(&address) => Ok(AddressRequest::Keep(address)),
+            Some((_, Ok(address))) => Ok(AddressRequest::Exact(address)),
+            Some((text, Err(detail))) => {
+                let field = Path::new("spec").child("clusterIPs").index(i);
+                Err(FieldError::invalid(&field, text.as_str(), detail))
+            }
+        });
     wanted.collect()
 }
 
@@ -91,8 +92,8 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
     let mut families = strings(&tree["spec"]["ipFamilies"]);
     if families.is_empty() {
         // A requested address determines the family.
-        let asked = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
-        families = match (asked, old) {
+        let requested = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
+        families = match (requested, old) {
             (Some(address), _) => vec![family(address).to_owned()],
             (None, Some(old)) => strings(&old["spec"]["ipFamilies"]),
             (None, None) => Vec::new(),
@@ -127,7 +128,7 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
 
 /// The error of allocating ports.
 #[derive(Debug)]
-pub(crate) enum PortsRefused {
+pub(crate) enum PortsRejection {
     /// The Service is invalid.
     Field(FieldError),
     /// The allocation failed, in upstream's words.
@@ -177,7 +178,7 @@ pub(crate) fn choose_ports(
     tree: &Value,
     old: Option<&Value>,
     map: &mut Bitmap,
-) -> Result<NodePorts, PortsRefused> {
+) -> Result<NodePorts, PortsRejection> {
     let mut chosen = NodePorts::default();
     if matches!(tree["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
         match old {
@@ -189,12 +190,12 @@ pub(crate) fn choose_ports(
         let wanted = tree.int("spec.healthCheckNodePort");
         chosen.health_check = Some(match wanted {
             0 => chosen.take_any(map).map_err(|cause| {
-                PortsRefused::Internal(format!(
+                PortsRejection::Internal(format!(
                     "failed to allocate a HealthCheck NodePort 0: {cause}"
                 ))
             })?,
             _ => chosen.take(map, wanted).map_err(|cause| {
-                PortsRefused::Internal(format!(
+                PortsRejection::Internal(format!(
                     "failed to allocate requested HealthCheck NodePort {wanted}: {cause}"
                 ))
             })?,
@@ -207,18 +208,18 @@ fn service_ports(tree: &Value) -> &[Value] {
     tree.items("spec.ports")
 }
 
-fn refused(i: usize, wanted: i64, cause: &PortError) -> PortsRefused {
+fn refused(i: usize, wanted: i64, cause: &PortError) -> PortsRejection {
     let field = Path::new("spec").child("ports").index(i).child("nodePort");
-    PortsRefused::Field(FieldError::invalid(&field, wanted, cause.to_string()))
+    PortsRejection::Field(FieldError::invalid(&field, wanted, cause.to_string()))
 }
 
-fn ports_exhausted(cause: &PortError) -> PortsRefused {
-    PortsRefused::Internal(format!("failed to allocate a nodePort: {cause}"))
+fn ports_exhausted(cause: &PortError) -> PortsRejection {
+    PortsRejection::Internal(format!("failed to allocate a nodePort: {cause}"))
 }
 
 /// Allocates the ports of a new Service. As upstream, Service ports with the same number (one for TCP, one for UDP)
 /// share a node port: the first one that is requested.
-fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut NodePorts) -> Result<(), PortsRefused> {
+fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut NodePorts) -> Result<(), PortsRejection> {
     let ports = service_ports(tree);
     let mut shared: Vec<(i64, u16)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
@@ -232,11 +233,11 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut NodePorts) -> Result<(
             Some(_) => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
             None => {
                 let of_port = ports.iter().filter(|other| other.int("port") == port);
-                let asked = of_port.map(|other| other.int("nodePort")).find(|n| *n != 0);
-                let given = match asked {
-                    Some(asked) => {
-                        chosen.take(map, asked).map_err(|cause| refused(i, asked, &cause))?
-                    }
+                let requested = of_port.map(|other| other.int("nodePort")).find(|n| *n != 0);
+                let given = match requested {
+                    Some(requested) => chosen
+                        .take(map, requested)
+                        .map_err(|cause| refused(i, requested, &cause))?,
                     None => chosen.take_any(map).map_err(|cause| ports_exhausted(&cause))?,
                 };
                 shared.push((port, given));
@@ -254,7 +255,7 @@ fn changed_ports(
     old: &Value,
     map: &mut Bitmap,
     chosen: &mut NodePorts,
-) -> Result<(), PortsRefused> {
+) -> Result<(), PortsRejection> {
     let kept: Vec<i64> = service_ports(old).iter().map(|p| p.int("nodePort")).collect();
     for (i, port) in service_ports(tree).iter().enumerate() {
         let wanted = port.int("nodePort");
@@ -278,10 +279,10 @@ mod tests {
         json!({"spec": {"type": kind, "clusterIP": "10.0.0.1", "ports": ports}})
     }
 
-    fn message(refused: PortsRefused) -> String {
+    fn message(refused: PortsRejection) -> String {
         match refused {
-            PortsRefused::Field(error) => error.to_string(),
-            PortsRefused::Internal(text) => text,
+            PortsRejection::Field(error) => error.to_string(),
+            PortsRejection::Internal(text) => text,
         }
     }
 
@@ -378,15 +379,15 @@ mod tests {
         );
         assert_eq!(wanted(json!({"spec": {}}), None), Ok(vec![AddressRequest::Any]));
         let dual = json!({"spec": {"ipFamilyPolicy": "PreferDualStack", "clusterIP": "10.0.0.9"}});
-        let asked: IpAddr = "10.0.0.9".parse().unwrap();
+        let requested: IpAddr = "10.0.0.9".parse().unwrap();
         assert_eq!(
             wanted(dual.clone(), None),
-            Ok(vec![AddressRequest::Exact(asked), AddressRequest::Any])
+            Ok(vec![AddressRequest::Exact(requested), AddressRequest::Any])
         );
         let old = json!({"spec": {"clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}});
         assert_eq!(
             wanted(dual, Some(&old)),
-            Ok(vec![AddressRequest::Keep(asked), AddressRequest::Any])
+            Ok(vec![AddressRequest::Keep(requested), AddressRequest::Any])
         );
         assert!(wanted(json!({"spec": {"clusterIP": "10.0.0"}}), None).is_err());
     }

@@ -1,3 +1,5 @@
+//! The errors of starting the audit.
+
 use audit::PolicyError;
 
 /// The error of starting the audit. The server does not start then: no request may be served unaudited if auditing is

@@ -2,8 +2,8 @@
 //! submits events to the log and the webhook. The formats of policy and events are in the crate `audit`. Without a
 //! policy there is no [`Auditor`], and auditing costs nothing.
 
-mod audited;
 mod error;
+mod request_audit;
 mod sink;
 mod webhook;
 
@@ -15,14 +15,15 @@ use http::{HeaderMap, Request};
 use serve::{Body, Connection};
 use telemetry::metrics::Metrics;
 
-pub(crate) use self::audited::RequestAudit;
 pub use self::error::AuditError;
+pub(crate) use self::request_audit::RequestAudit;
 use self::sink::Sinks;
 use crate::config::AuditOptions;
 
 /// The header with the audit ID of a request. Clients may set it; responses repeat it.
 pub(crate) const HEADER: &str = "audit-id";
 
+/// The audit policy and its sinks.
 pub(crate) struct Auditor {
     policy: Policy,
     sinks: Arc<Sinks>,

@@ -255,7 +255,7 @@ impl Sender {
     /// Sends a body, with retries after any failure. At shutdown it makes one last attempt without a delay.
     async fn attempts(&self, body: Bytes) -> Result<Bytes, ReviewError> {
         for before in 0..ATTEMPTS - 1 {
-            let sent = self.reviewer.ask_once(body.clone(), TIME).await;
+            let sent = self.reviewer.call_once(body.clone(), TIME).await;
             if sent.is_ok() {
                 return sent;
             }
@@ -264,7 +264,7 @@ impl Sender {
                 break;
             }
         }
-        self.reviewer.ask_once(body, TIME).await
+        self.reviewer.call_once(body, TIME).await
     }
 
     async fn send(&self, batch: Vec<QueuedEvent>) {
@@ -290,22 +290,22 @@ impl Sender {
 
 /// The rate limit of batches.
 struct Bucket {
-    left: TokenBucket,
+    tokens: TokenBucket,
     qps: f64,
     at: Instant,
 }
 
 impl Bucket {
     fn new(throttle: Throttle) -> Self {
-        let left = TokenBucket::new(f64::from(throttle.burst));
-        Self { left, qps: throttle.qps, at: Instant::now() }
+        let tokens = TokenBucket::new(f64::from(throttle.burst));
+        Self { tokens, qps: throttle.qps, at: Instant::now() }
     }
 
     /// Takes a token and returns the time to wait for it.
     fn take(&mut self, now: Instant) -> Duration {
-        self.left.refill(now.saturating_duration_since(self.at), self.qps);
+        self.tokens.refill(now.saturating_duration_since(self.at), self.qps);
         self.at = now;
-        self.left.reserve(self.qps)
+        self.tokens.reserve(self.qps)
     }
 }
 

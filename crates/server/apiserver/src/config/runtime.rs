@@ -95,8 +95,8 @@ impl RuntimeConfig {
     pub(crate) fn serves(&self, group: &str, version: &str, resource: &str) -> bool {
         let version = (group.to_owned(), version.to_owned());
         let named = (version.0.clone(), version.1.clone(), resource.to_owned());
-        let said = self.resources.get(&named).or_else(|| self.versions.get(&version));
-        said.copied().unwrap_or(!self.off)
+        let setting = self.resources.get(&named).or_else(|| self.versions.get(&version));
+        setting.copied().unwrap_or(!self.off)
     }
 }
 

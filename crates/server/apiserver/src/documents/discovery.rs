@@ -8,18 +8,19 @@ use serde_json::{Value, json};
 use serve::Body;
 use sha2::{Digest, Sha256};
 
-use super::ordered::ordered;
+use super::member_order::ordered;
 use crate::{
-    aggregation::{ApiServices, Group, RemoteApi, known::served},
-    answer,
+    aggregation::{ApiServices, Group, RemoteApi, snapshot::served},
     registry::{Definition, ServedVersion, api_version},
     request::ResponseFormat,
+    response,
     watch_cache::Kinds,
 };
 
 /// Answers a discovery path. Returns `None` for other paths.
 pub(crate) fn answer(
-    (kinds, known): (&Kinds, &ApiServices),
+    kinds: &Kinds,
+    known: &ApiServices,
     path: &str,
     headers: &HeaderMap,
     accepted: ResponseFormat,
@@ -28,7 +29,7 @@ pub(crate) fn answer(
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let tree = match parts.as_slice() {
         ["api"] | ["apis"] if wants_aggregated(headers) => {
-            return Some(aggregated((kinds, known), parts[0] == "api", headers));
+            return Some(aggregated(kinds, known, parts[0] == "api", headers));
         }
         ["api"] => {
             json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
@@ -41,7 +42,7 @@ pub(crate) fn answer(
         ["apis", group, version] => resources(kinds, group, version)?,
         _ => return None,
     };
-    Some(answer::written(accepted, StatusCode::OK, &tree, &ordered(&tree)))
+    Some(response::written(accepted, StatusCode::OK, &tree, &ordered(&tree)))
 }
 
 fn groups(groups: &[Group<'_>]) -> Value {
@@ -136,7 +137,8 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 fn aggregated(
-    (kinds, known): (&Kinds, &ApiServices),
+    kinds: &Kinds,
+    known: &ApiServices,
     core: bool,
     headers: &HeaderMap,
 ) -> Response<Body> {
@@ -166,7 +168,7 @@ fn aggregated(
         headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let code = if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
     let mut response =
-        answer::bytes(code, "application/json", if unchanged { String::new() } else { body });
+        response::bytes(code, "application/json", if unchanged { String::new() } else { body });
     let content_type =
         format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
     if let (Ok(content_type), Ok(etag)) =

@@ -2,7 +2,7 @@
 //! [`crate::server`]. Start with [`discovery`] and [`openapi`].
 
 pub(crate) mod discovery;
+mod member_order;
 pub(crate) mod openapi;
-mod ordered;
 pub(crate) mod statusz;
 pub(crate) mod version;

@@ -17,11 +17,11 @@ use serve::Body;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    aggregation::{ApiServices, learn::merge},
-    answer::{self, compress},
+    aggregation::{ApiServices, fetch::merge},
     documents::version::KUBERNETES_VERSION,
     registry::{Definition, ServedVersion},
     request::Query,
+    response::{self, compress},
     watch_cache::Kinds,
 };
 
@@ -37,7 +37,7 @@ type Sources<'a> = (&'a Arc<Kinds>, &'a ApiServices);
 /// The cache of documents by name and encoding. Cleared when custom kinds or aggregated servers change.
 #[derive(Default)]
 pub(crate) struct Documents {
-    made: Mutex<DocumentCache>,
+    cache: Mutex<DocumentCache>,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ struct DocumentCache {
 #[derive(Clone)]
 struct Document {
     /// The compressed document, since documents are large and seldom requested.
-    packed: Bytes,
+    compressed: Bytes,
     etag: Arc<str>,
 }
 
@@ -108,7 +108,7 @@ impl Documents {
             "v3" => Form::Json,
             _ => match Form::negotiate(headers, version) {
                 Some(form) => form,
-                None => return Some(answer::bytes(StatusCode::NOT_ACCEPTABLE, "text/plain", "")),
+                None => return Some(response::bytes(StatusCode::NOT_ACCEPTABLE, "text/plain", "")),
             },
         };
         let document = self.document(all, name, form)?;
@@ -123,7 +123,7 @@ impl Documents {
         }
         let same = |v: &HeaderValue| v.as_bytes() == document.etag.as_bytes();
         let mut response = if headers.get(header::IF_NONE_MATCH).is_some_and(same) {
-            answer::bytes(StatusCode::NOT_MODIFIED, form.content_type(version), Bytes::new())
+            response::bytes(StatusCode::NOT_MODIFIED, form.content_type(version), Bytes::new())
         } else {
             document.send(form.content_type(version), headers)
         };
@@ -148,11 +148,11 @@ impl Documents {
         let from = (kinds.generation, known.generation);
         let key = (name.to_owned(), form);
         {
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            if made.from != from {
-                *made = DocumentCache { from, documents: HashMap::new() };
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if cache.from != from {
+                *cache = DocumentCache { from, documents: HashMap::new() };
             }
-            if let Some(found) = made.documents.get(&key) {
+            if let Some(found) = cache.documents.get(&key) {
                 return Some(found.clone());
             }
         }
@@ -166,9 +166,9 @@ impl Documents {
             (Form::Protobuf, "v2") => api_codec::openapi::v2(&tree),
             (Form::Protobuf, _) => api_codec::openapi::v3(&tree),
         });
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.from == from {
-            made.documents.insert(key, document.clone());
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.from == from {
+            cache.documents.insert(key, document.clone());
         }
         Some(document)
     }
@@ -181,14 +181,14 @@ impl Documents {
         let mut paths: BTreeMap<String, Value> = names
             .into_iter()
             .filter_map(|name| {
-                let made = self.document(all, &format!("v3/{name}"), Form::Json)?;
-                let url = format!("/openapi/v3/{name}?hash={}", made.etag.trim_matches('"'));
+                let document = self.document(all, &format!("v3/{name}"), Form::Json)?;
+                let url = format!("/openapi/v3/{name}?hash={}", document.etag.trim_matches('"'));
                 Some((name, json!({"serverRelativeURL": url})))
             })
             .collect();
         for service in known.remotes() {
             let name = openapi::document_path(&service.group, &service.version);
-            let learned = known.learned(&service.group, &service.version);
+            let learned = known.remote_api(&service.group, &service.version);
             match learned.and_then(|learned| learned.hash.as_ref()) {
                 Some(hash) => {
                     let url = format!("/openapi/v3/{name}?hash={hash}");
@@ -205,31 +205,32 @@ impl Documents {
 impl Document {
     fn new(bytes: Vec<u8>) -> Self {
         let hash = HEXUPPER.encode(&Sha256::digest(&bytes));
-        let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(4));
         // Writing to memory does not fail.
-        let written = packed.write_all(&bytes).and_then(|()| packed.finish());
-        Self { packed: written.unwrap_or_default().into(), etag: format!("\"{hash}\"").into() }
+        let written = encoder.write_all(&bytes).and_then(|()| encoder.finish());
+        Self { compressed: written.unwrap_or_default().into(), etag: format!("\"{hash}\"").into() }
     }
 
     fn send(&self, content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
         if compress::accepted(headers) {
-            let mut response = answer::bytes(StatusCode::OK, content_type, self.packed.clone());
+            let mut response =
+                response::bytes(StatusCode::OK, content_type, self.compressed.clone());
             compress::mark(&mut response);
             return response;
         }
         let mut plain = Vec::new();
-        match GzDecoder::new(&*self.packed).read_to_end(&mut plain) {
-            Ok(_) => answer::bytes(StatusCode::OK, content_type, plain),
+        match GzDecoder::new(&*self.compressed).read_to_end(&mut plain) {
+            Ok(_) => response::bytes(StatusCode::OK, content_type, plain),
             Err(error) => {
                 tracing::error!(%error, "failed to decompress an OpenAPI document");
-                answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new())
+                response::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new())
             }
         }
     }
 }
 
 fn redirect(place: &str) -> Response<Body> {
-    let mut response = answer::bytes(StatusCode::MOVED_PERMANENTLY, "text/plain", Bytes::new());
+    let mut response = response::bytes(StatusCode::MOVED_PERMANENTLY, "text/plain", Bytes::new());
     if let Ok(place) = HeaderValue::from_str(place) {
         response.headers_mut().insert(header::LOCATION, place);
     }
@@ -327,7 +328,7 @@ fn v2_document(kinds: &Kinds, known: &ApiServices) -> Value {
     api_docs::describe(&mut document);
     let mut document = openapi::to_v2(document);
     for service in known.remotes() {
-        let learned = known.learned(&service.group, &service.version);
+        let learned = known.remote_api(&service.group, &service.version);
         if let Some(part) = learned.and_then(|learned| learned.open_api.as_ref()) {
             merge(&mut document, part);
         }

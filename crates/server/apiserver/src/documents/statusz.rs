@@ -10,7 +10,7 @@ use super::{
     openapi::http_date,
     version::{GO_VERSION, KUBERNETES_VERSION},
 };
-use crate::{answer, request::accept::quality};
+use crate::{request::accept::quality, response};
 
 pub(crate) const PATH: &str = "/statusz";
 const TYPES: [&str; 3] = ["application/json", "application/yaml", "text/plain"];
@@ -33,7 +33,7 @@ pub(crate) fn answer(
     let form = form(accept).ok_or_else(|| Box::new(Status::not_acceptable(&TYPES)))?;
     let Form::Kind { yaml, version } = form else {
         let page = page(started, now);
-        return Ok(answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", page));
+        return Ok(response::bytes(StatusCode::OK, "text/plain; charset=utf-8", page));
     };
     let object = object(version, started, now);
     let (encoding, body) = if yaml {
@@ -41,7 +41,7 @@ pub(crate) fn answer(
     } else {
         ("json", object.to_string())
     };
-    let mut response = answer::bytes(StatusCode::OK, "application/json", body);
+    let mut response = response::bytes(StatusCode::OK, "application/json", body);
     let kind = format!("application/{encoding};g=config.k8s.io;v={version};as=Statusz");
     if let Ok(kind) = HeaderValue::from_str(&kind) {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -75,12 +75,12 @@ async fn mutate_by_all(
         let call = attributes.call;
         if state.chain.is_on("MutatingAdmissionPolicy") {
             let policies = &state.policies;
-            let asked = policies.mutate(&state.cache, call, &request, object, &mut rounds);
-            patched |= asked.await?;
+            let mutation = policies.mutate(&state.cache, call, &request, object, &mut rounds);
+            patched |= mutation.await?;
         }
         if state.chain.is_on("MutatingAdmissionWebhook") {
-            let asked = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
-            patched |= asked.await?;
+            let mutation = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
+            patched |= mutation.await?;
         }
         if rounds.is_over() {
             return Ok(patched);

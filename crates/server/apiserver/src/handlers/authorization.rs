@@ -1,7 +1,7 @@
-//! Additional authorization checks in handlers. `auth::second` defines them.
+//! Additional authorization checks in handlers. `auth::secondary` defines them.
 
 use api_meta::{Attributes, ErrorList, Status};
-use auth::second::{AuthorizedRequest, Moment};
+use auth::secondary::{AuthorizedRequest, Moment};
 use serde_json::Value;
 
 use super::call::Call;
@@ -33,14 +33,14 @@ pub(crate) fn check_further_permissions(
 }
 
 /// Adds errors for fields that the caller is not authorized to set.
-pub(crate) fn check_permissions_in_validation(
+pub(crate) fn validate_permissions(
     security: &Security,
     call: &Call,
     new: &Value,
     old: Option<&Value>,
     errors: &mut ErrorList,
 ) {
-    second_authorization(security, &call.attributes(), new, old).in_validation(errors);
+    second_authorization(security, &call.attributes(), new, old).validate(errors);
 }
 
 fn second_authorization<'a>(

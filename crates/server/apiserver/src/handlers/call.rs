@@ -24,6 +24,7 @@ use crate::{
 /// The result of a call.
 pub(crate) type Answer = Result<Response<Body>, Box<Status>>;
 
+/// An authorized request for a resource.
 pub(crate) struct Call {
     pub(crate) info: Arc<RequestInfo>,
     pub(crate) path: ResourcePath,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{ErrorList, FieldError, Path, Status, Tree as _};
-use auth::second::Moment;
+use auth::secondary::Moment;
 use futures_util::future::BoxFuture;
 use http::Method;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use store::{Expected, Op, Outcome, Write};
 
 use super::{
     attributes::Attributes,
-    authorization::{check_further_permissions, check_permissions_in_validation},
+    authorization::{check_further_permissions, validate_permissions},
     call::Call,
     decode, meta,
     state::State,
@@ -48,6 +48,7 @@ pub(crate) trait View: Sync {
     fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>>;
 }
 
+/// An update of an object: the part that it changes, the change, and its admission.
 pub(crate) struct Update<'a> {
     pub(crate) part: Part,
     /// Called with the object or, if there is a view, with the view's object.
@@ -150,7 +151,7 @@ async fn attempt(
     }
     check_further_permissions(&state.security, call, Moment::Write, &new, Some(&old))?;
     decode::defaults(call.served(), definition, &mut new)?;
-    let held = allocate(state, call, &mut new, Some(&old)).await?;
+    let allocation = allocate(state, call, &mut new, Some(&old)).await?;
     check_changed(state, call, update.part, &old, &new)?;
     if let Some((admission, attributes)) = &admission {
         let seen = update.view.map(|view| view.show(&new)).transpose()?;
@@ -165,7 +166,7 @@ async fn attempt(
             return Ok(Attempt::Done(stored.clone()));
         }
     }
-    store_changed(state, call, stored, new, held).await
+    store_changed(state, call, stored, new, allocation).await
 }
 
 /// Restores fields that the caller may not set from the old object.
@@ -195,7 +196,8 @@ fn check_changed(
     let definition = &call.resource.definition;
     let (strategy, namespaced) = (definition.strategy, definition.namespaced);
     let mut errors = {
-        let [new, old] = [new, old].map(|tree| definition.judged(call.served(), tree));
+        let [new, old] =
+            [new, old].map(|tree| definition.in_validated_version(call.served(), tree));
         match part {
             Part::Main => strategy.update_errors(&new, &old, namespaced),
             Part::Status => strategy.status_errors(&new, &old, namespaced),
@@ -210,7 +212,7 @@ fn check_changed(
     if !state.config.allow_privileged && matches!(part, Part::Main | Part::Sub) {
         api_rules::refuse_privileged(strategy, new, &mut errors);
     }
-    check_permissions_in_validation(&state.security, call, new, Some(old), &mut errors);
+    validate_permissions(&state.security, call, new, Some(old), &mut errors);
     invalid(call.served(), new, errors)?;
     if part == Part::Main {
         warn_of(call, new, Some(old));
@@ -223,16 +225,17 @@ async fn store_changed(
     call: &Call,
     stored: &Arc<Object>,
     new: Value,
-    held: Allocation,
+    allocation: Allocation,
 ) -> Result<Attempt, Box<Status>> {
     let definition = &call.resource.definition;
     // Removing the last finalizer of an object under deletion deletes it.
     let finished = meta::finished(definition, &new);
-    let held = if finished { ending(state, definition, &new, held) } else { held };
+    let allocation =
+        if finished { ending(state, definition, &new, allocation) } else { allocation };
     let value = definition.to_store(call.version, new, None).await?;
     let key = stored.key.clone();
     if call.dry_run() {
-        let object = definition.written(key, stored.revision, &value);
+        let object = definition.stored_object(key, stored.revision, &value);
         return Ok(Attempt::Done(object));
     }
     let op = if finished {
@@ -242,9 +245,9 @@ async fn store_changed(
     };
     let expected = Expected::ModRevision(stored.revision);
     let write = Write { key: key.clone(), expected, op };
-    match held.write(&state.cache, write).await.map_err(store_status)? {
+    match allocation.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => {
-            let object = definition.written(key, revision, &value);
+            let object = definition.stored_object(key, revision, &value);
             Ok(Attempt::Done(object))
         }
         Outcome::Conflict { current } => {
@@ -272,20 +275,35 @@ pub(super) fn ending(
     state: &State,
     definition: &Definition,
     last: &Value,
-    held: Allocation,
+    allocation: Allocation,
 ) -> Allocation {
     if !definition.strategy.allocated {
-        return held;
+        return allocation;
     }
-    state.allocators.ending(last, held)
+    state.allocators.ending(last, allocation)
 }
 
-/// Updates `managedFields`. For most new objects it returns them as JSON instead of setting them.
-pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
+/// Updates `managedFields`.
+pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) {
+    with_patch_context(call, |context| api_patch::update(context, old, new));
+}
+
+/// Returns the `managedFields` of most new objects as JSON, and sets those of the others.
+pub(super) fn track_encoded(call: &Call, new: &mut Value) -> Option<Vec<u8>> {
+    with_patch_context(call, |context| {
+        let encoded = api_patch::created(context, new);
+        if encoded.is_none() {
+            api_patch::update(context, None, new);
+        }
+        encoded
+    })
+}
+
+fn with_patch_context<T>(call: &Call, record: impl FnOnce(&api_patch::Context<'_>) -> T) -> T {
     let served = call.served();
     let (manager, now) = (call.manager(), clock::now().to_string());
     let reset = decode::reset_fields(call);
-    let context = api_patch::Context {
+    record(&api_patch::Context {
         schema: &served.schema,
         node: Some(served.node),
         manager: &manager,
@@ -295,12 +313,7 @@ pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option
         now: &now,
         reset: reset.as_ref(),
         force: false,
-    };
-    let created = old.is_none().then(|| api_patch::created(&context, new)).flatten();
-    if created.is_none() {
-        api_patch::update(&context, old, new);
-    }
-    created
+    })
 }
 
 /// Adds the kind's warnings for an accepted object.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _};
-use auth::second::Moment;
+use auth::secondary::Moment;
 use http::{Response, StatusCode};
 use serde_json::Value;
 use serve::Body;
@@ -12,10 +12,10 @@ use store::{Expected, Op, Outcome, Write};
 use super::{
     admission,
     attributes::Attributes,
-    authorization::{check_further_permissions, check_permissions_in_validation},
+    authorization::{check_further_permissions, validate_permissions},
     body::read_body,
     call::Call,
-    change::{allocate, invalid, track, ttl, warn_of},
+    change::{allocate, invalid, track, track_encoded, ttl, warn_of},
     decode, meta, options,
     read::answer_object,
     state::State,
@@ -74,9 +74,14 @@ pub(super) async fn insert(
         decode::defaults(call.served(), definition, &mut tree)?;
     }
     let attributes = Attributes::create(call);
-    // The field manager owns the sent fields and their defaults, but not what the server sets later.
-    let managed = if tracked { track(call, None, &mut tree) } else { None };
-    let managed = expose_managed_fields(state, &mut tree, managed);
+    // The field manager owns the sent fields and their defaults, but not what the server sets later. Webhooks and
+    // policies may read `managedFields`; without them the fields stay encoded.
+    let mut managed = None;
+    if tracked && !state.webhooks.any() && !state.policies.any() {
+        managed = track_encoded(call, &mut tree);
+    } else if tracked {
+        track(call, None, &mut tree);
+    }
     admission::admit(state, &attributes, &mut tree).await?;
     // Admission may have moved the object to another namespace, which the caller may not be allowed to write to.
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
@@ -92,23 +97,8 @@ pub(super) async fn insert(
         decode::defaults(call.served(), definition, &mut tree)?;
     }
     // Held until the Service is stored. If that fails, dropping it releases the allocation.
-    let held = allocate(state, call, &mut tree, None).await?;
-    insert_prepared(state, &attributes, tree, managed, generated, held).await
-}
-
-/// Adds `managedFields` to the object if webhooks or policies may read them. Otherwise they stay encoded.
-fn expose_managed_fields(
-    state: &State,
-    tree: &mut Value,
-    managed: Option<Vec<u8>>,
-) -> Option<Vec<u8>> {
-    let managed = managed?;
-    if !state.webhooks.any() && !state.policies.any() {
-        return Some(managed);
-    }
-    let owners: Value = serde_json::from_slice(&managed).unwrap_or_default();
-    tree.put(&["metadata", "managedFields"], owners);
-    None
+    let allocation = allocate(state, call, &mut tree, None).await?;
+    insert_prepared(state, &attributes, tree, managed, generated, allocation).await
 }
 
 async fn insert_prepared(
@@ -117,18 +107,18 @@ async fn insert_prepared(
     mut tree: Value,
     managed: Option<Vec<u8>>,
     generated: bool,
-    held: Allocation,
+    allocation: Allocation,
 ) -> Result<Arc<Object>, Box<Status>> {
     let call = attributes.call;
     let definition = &call.resource.definition;
-    let judged = definition.judged(call.served(), &tree);
+    let judged = definition.in_validated_version(call.served(), &tree);
     let mut errors = definition.strategy.create_errors(&judged, definition.namespaced);
     drop(judged);
     decode::validate(definition, call.served(), &tree, None, &mut errors);
     if !state.config.allow_privileged {
         api_rules::refuse_privileged(definition.strategy, &tree, &mut errors);
     }
-    check_permissions_in_validation(&state.security, call, &tree, None, &mut errors);
+    validate_permissions(&state.security, call, &tree, None, &mut errors);
     invalid(call.served(), &tree, errors)?;
     warn_of(call, &tree, None);
     check_further_permissions(&state.security, call, Moment::Create, &tree, None)?;
@@ -139,7 +129,7 @@ async fn insert_prepared(
     let meta = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut);
     let given = meta.and_then(|meta| meta.remove("resourceVersion"));
     let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
-    let stored = |revision| definition.written(key.clone(), revision, &value);
+    let stored = |revision| definition.stored_object(key.clone(), revision, &value);
     if call.dry_run() {
         state.cache.consistent().await.map_err(store_status)?;
         return match call.cache()?.get(&key) {
@@ -154,7 +144,7 @@ async fn insert_prepared(
     }
     let op = Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
-    match held.write(&state.cache, write).await.map_err(store_status)? {
+    match allocation.write(&state.cache, write).await.map_err(store_status)? {
         Outcome::Done { revision, .. } => Ok(stored(revision)),
         Outcome::Conflict { .. } if generated => {
             let resource = definition.group_resource();

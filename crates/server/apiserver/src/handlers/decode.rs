@@ -218,50 +218,53 @@ pub(crate) fn decode_patched(
     tree: &Value,
     shown: &Value,
 ) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, Fill::Defaults, |_, refusal| {
-        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), refusal.cause());
+    decode_again(call, tree, Fill::Defaults, |_, error| {
+        let detail = error.to_string();
+        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), detail);
         Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
     })
 }
 
 /// Decodes the result of an apply.
 pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
-    decode_again(call, tree, Fill::Applied, |expected, refusal| match refusal {
-        Refusal::Type(cause) if !expected.custom => expected.unconvertible(tree, &cause),
-        refusal => expected.unreadable(refusal.cause()),
+    decode_again(call, tree, Fill::Applied, |expected, error| match error {
+        TreeError::Type(error) if !expected.custom => {
+            expected.unconvertible(tree, &error.to_string())
+        }
+        error => expected.unreadable(error),
     })
 }
 
 /// The reason for which a patched tree is rejected.
-enum Refusal {
+#[derive(Debug, thiserror::Error)]
+enum TreeError {
     /// A value has the wrong type.
-    Type(String),
-    /// An unknown or duplicate field with strict validation.
-    Strict(String),
+    #[error(transparent)]
+    Type(DecodeError),
+    #[error(transparent)]
+    Strict(StrictError),
 }
 
-impl Refusal {
-    fn cause(&self) -> &str {
-        let (Self::Type(cause) | Self::Strict(cause)) = self;
-        cause
-    }
-}
+/// The unknown and duplicate fields of a body with strict validation.
+#[derive(Debug, thiserror::Error)]
+#[error("strict decoding error: {}", .0.join(", "))]
+struct StrictError(Vec<String>);
 
 fn decode_again(
     call: &Call,
     tree: &Value,
     fill: Fill,
-    refuse: impl Fn(&ExpectedType<'_>, Refusal) -> Box<Status>,
+    reject: impl Fn(&ExpectedType<'_>, TreeError) -> Box<Status>,
 ) -> Result<Value, Box<Status>> {
     let expected = ExpectedType::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
     let decoded = api_schema::decode_value(schema, node, tree.clone(), fill);
     let mut decoded = decoded.map_err(|error| match error {
         DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
-        error => refuse(&expected, Refusal::Type(error.to_string())),
+        error => reject(&expected, TreeError::Type(error)),
     })?;
     report_findings(call, &decoded, &[])
-        .map_err(|cause| refuse(&expected, Refusal::Strict(cause)))?;
+        .map_err(|error| reject(&expected, TreeError::Strict(error)))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
@@ -430,7 +433,7 @@ fn report_findings(
     call: &Call,
     decoded: &api_schema::Decoded,
     duplicates: &[String],
-) -> Result<(), String> {
+) -> Result<(), StrictError> {
     let findings = decoded.findings();
     match validation(call) {
         Validation::Ignore => {}
@@ -442,7 +445,7 @@ fn report_findings(
             let yaml = format!("yaml: unmarshal errors:\n  {}", duplicates.join("\n  "));
             let yaml = (!duplicates.is_empty()).then_some(yaml);
             let errors: Vec<String> = yaml.into_iter().chain(findings).collect();
-            return Err(format!("strict decoding error: {}", errors.join(", ")));
+            return Err(StrictError(errors));
         }
     }
     Ok(())

@@ -22,8 +22,9 @@ use super::{
 };
 use crate::{
     alloc::Allocation,
-    answer, clock,
+    clock,
     registry::{Definition, Object, set_condition},
+    response,
     watch_cache::store_status,
 };
 
@@ -31,6 +32,7 @@ const ATTEMPTS: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
+/// The options of a deletion (`DeleteOptions`).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct DeleteOptions {
@@ -189,7 +191,7 @@ pub(crate) async fn delete(state: &State, call: &Call) -> Result<Response<Body>,
         DeleteOutcome::Gone(tree)
             if api_schema::returns_deleted(&definition.group, &definition.plural) =>
         {
-            Ok(answer::value(call.accepted, StatusCode::OK, &tree))
+            Ok(response::value(call.accepted, StatusCode::OK, &tree))
         }
         DeleteOutcome::Gone(tree) => {
             let mut details = json!({
@@ -207,7 +209,7 @@ pub(crate) async fn delete(state: &State, call: &Call) -> Result<Response<Body>,
                 "status": "Success",
                 "details": details,
             });
-            Ok(answer::value(call.accepted, StatusCode::OK, &status))
+            Ok(response::value(call.accepted, StatusCode::OK, &status))
         }
     }
 }
@@ -230,7 +232,7 @@ pub(crate) async fn delete_collection(
             Err(status) => return Err(status),
         }
     }
-    Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
+    Ok(response::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
 }
 
 /// Deletes one object, or marks it for deletion.
@@ -304,7 +306,7 @@ async fn store_deleted(
             Ok(Ok(DeleteOutcome::Gone(tree)))
         }
         Outcome::Done { revision, .. } => {
-            let object = definition.written(key, revision, &value);
+            let object = definition.stored_object(key, revision, &value);
             Ok(Ok(DeleteOutcome::Pending(object)))
         }
         Outcome::Conflict { current } => {
@@ -354,7 +356,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
 
 /// Returns the grace period: for Pods the requested one or the one in their spec, unless the Pod does not run. Other
 /// kinds have none.
-fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i64 {
+fn grace_period(definition: &Definition, tree: &Value, requested: Option<i64>) -> i64 {
     if !definition.strategy.graceful_delete {
         return 0;
     }
@@ -364,7 +366,7 @@ fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i6
     }
     let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
     // A negative grace period requests the shortest one that still lets the kubelet see the deletion.
-    match asked.or(own).unwrap_or(30) {
+    match requested.or(own).unwrap_or(30) {
         grace if grace < 0 => 1,
         grace => grace,
     }

@@ -1,11 +1,11 @@
 //! Calls the webhook of ImagePolicyWebhook for Pods. `admission::image_policy` builds the review and judges the
 //! response.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use admission::{
     Outcome, Request,
-    image_policy::{self, Settings, Verdict},
+    image_policy::{self, AnswerError, Settings, Verdict},
 };
 use api_meta::Status;
 use auth::authn::DigestCache;
@@ -13,26 +13,37 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::call::Call;
-use crate::outbound::reviewer::Reviewer;
+use crate::outbound::reviewer::{ReviewError, Reviewer};
 
 /// The number of cached responses, as upstream. Up to twice as many are kept.
-const REMEMBERED: usize = 1024;
+const CACHE_SIZE: usize = 1024;
 /// The timeout of one call.
 const TIME: Duration = Duration::from_secs(30);
 
+/// The client of the image policy backend, with a cache of verdicts.
 pub(crate) struct ImagePolicy {
     settings: Settings,
     reviewer: Reviewer,
-    remembered: DigestCache<(Instant, Verdict)>,
+    cache: DigestCache<(Instant, Verdict)>,
+}
+
+/// The reason why the backend has no verdict.
+#[derive(Debug, thiserror::Error)]
+enum BackendError {
+    #[error("context deadline exceeded")]
+    Deadline,
+    #[error(transparent)]
+    Call(#[from] ReviewError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
 }
 
 impl ImagePolicy {
     /// Parses the plugin's part of the admission configuration.
-    pub(crate) fn new(configuration: &Value) -> Result<Self, String> {
+    pub(crate) fn new(configuration: &Value) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let settings = Settings::read(configuration)?;
-        let reviewer = Reviewer::new(&settings.kubeconfig).map_err(|error| error.to_string())?;
-        let reviewer = reviewer.waiting(settings.retry);
-        Ok(Self { settings, reviewer, remembered: DigestCache::new(REMEMBERED) })
+        let reviewer = Reviewer::new(&settings.kubeconfig)?.waiting(settings.retry);
+        Ok(Self { settings, reviewer, cache: DigestCache::new(CACHE_SIZE) })
     }
 
     /// Rejects a Pod whose images the webhook denies.
@@ -44,43 +55,48 @@ impl ImagePolicy {
         outcome: &mut Outcome,
     ) -> Result<(), Box<Status>> {
         let Some(spec) = image_policy::question(request, pod) else { return Ok(()) };
-        let asked = Instant::now();
+        let began = Instant::now();
         let verdict = self.verdict(&spec, call.deadline).await;
-        call.waited.add(asked.elapsed());
-        let settled = match verdict {
-            Ok(verdict) => verdict.settle(outcome),
-            Err(error) => {
-                tracing::warn!(error, "error contacting webhook backend");
-                if self.settings.default_allow {
-                    image_policy::failed_open(outcome);
-                    Ok(())
-                } else {
-                    Err(error)
-                }
+        call.waited.add(began.elapsed());
+        match verdict {
+            Ok(verdict) => {
+                let settled = verdict.settle(outcome);
+                settled.map_err(|denial| Box::new(request.forbidden(pod, denial)))
             }
-        };
-        settled.map_err(|cause| Box::new(request.forbidden(pod, cause)))
+            Err(error) => {
+                tracing::warn!(%error, "error contacting webhook backend");
+                if !self.settings.default_allow {
+                    return Err(Box::new(request.forbidden(pod, error)));
+                }
+                image_policy::record_fail_open(outcome);
+                Ok(())
+            }
+        }
     }
 
-    async fn verdict(&self, spec: &Value, deadline: Option<Instant>) -> Result<Verdict, String> {
+    async fn verdict(
+        &self,
+        spec: &Value,
+        deadline: Option<Instant>,
+    ) -> Result<Verdict, BackendError> {
         let key = DigestCache::<()>::key(&spec.to_string());
-        let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
+        let known = self.cache.get(&key).filter(|known| Instant::now() < known.0);
         if let Some(known) = known {
             return Ok(known.1.clone());
         }
         let review = image_policy::review(spec);
-        let asked = self.reviewer.ask(&review, TIME, |_, _| {});
-        let answer = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, asked)
+        let response = self.reviewer.call(&review, TIME, |_, _| {});
+        let response = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, response)
                 .await
-                .map_err(|_| "context deadline exceeded".to_owned())?,
-            None => asked.await,
+                .map_err(|_| BackendError::Deadline)?,
+            None => response.await,
         };
-        let verdict = Verdict::read(&answer.map_err(|error| error.words)?)?;
-        let (allowed, denied) = self.settings.remembered;
+        let verdict = Verdict::read(&response?)?;
+        let (allowed, denied) = self.settings.cache_ttl;
         let ttl = if verdict.allowed { allowed } else { denied };
         if !ttl.is_zero() {
-            self.remembered.insert(key, Arc::new((Instant::now() + ttl, verdict.clone())));
+            self.cache.insert(key, Arc::new((Instant::now() + ttl, verdict.clone())));
         }
         Ok(verdict)
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{call::Call, decode, options};
 use crate::clock;
 
+/// A parsed patch.
 pub(crate) enum Patch {
     Json(Bytes),
     Merge(Value),

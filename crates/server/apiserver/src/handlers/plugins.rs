@@ -1,6 +1,6 @@
 //! Configuration of admission plugins from `--admission-control-config-file`.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, error::Error, path::Path, sync::Arc};
 
 use admission::{Chain, PLUGINS, UnknownPlugin};
 use api_config::{Strictness, versioned};
@@ -51,26 +51,28 @@ impl Plugins {
     }
 
     /// Builds a plugin's state from its document, if the plugin is enabled.
-    fn made<T>(
+    fn build<T, E: Into<Box<dyn Error + Send + Sync>>>(
         &self,
         chain: &Chain,
         name: &str,
-        make: impl FnOnce(&Value) -> Result<T, String>,
+        make: impl FnOnce(&Value) -> Result<T, E>,
     ) -> Result<Option<T>, AdmissionError> {
         if !chain.is_on(name) {
             return Ok(None);
         }
-        let made = make(self.0.get(name).unwrap_or(&Value::Null));
-        let made =
-            made.map_err(|cause| UnknownPlugin::Configuration { name: name.to_owned(), cause })?;
-        Ok(Some(made))
+        let plugin = make(self.0.get(name).unwrap_or(&Value::Null));
+        let plugin = plugin.map_err(|error| UnknownPlugin::Configuration {
+            name: name.to_owned(),
+            source: error.into(),
+        })?;
+        Ok(Some(plugin))
     }
 
     pub(crate) fn image_policy(
         &self,
         chain: &Chain,
     ) -> Result<Option<ImagePolicy>, AdmissionError> {
-        self.made(chain, "ImagePolicyWebhook", ImagePolicy::new)
+        self.build(chain, "ImagePolicyWebhook", ImagePolicy::new)
     }
 
     /// Loads the credentials for mutating and for validating webhooks.
@@ -78,12 +80,14 @@ impl Plugins {
         &self,
         chain: &Chain,
     ) -> Result<[Option<Arc<WebhookUsers>>; 2], AdmissionError> {
-        let users = |name| self.made(chain, name, webhook_users).map(Option::flatten);
+        let users = |name| self.build(chain, name, webhook_users).map(Option::flatten);
         Ok([users("MutatingAdmissionWebhook")?, users("ValidatingAdmissionWebhook")?])
     }
 }
 
-fn webhook_users(document: &Value) -> Result<Option<Arc<WebhookUsers>>, String> {
+fn webhook_users(
+    document: &Value,
+) -> Result<Option<Arc<WebhookUsers>>, Box<dyn Error + Send + Sync>> {
     if document.is_null() {
         return Ok(None);
     }
@@ -95,21 +99,20 @@ fn webhook_users(document: &Value) -> Result<Option<Arc<WebhookUsers>>, String> 
         "WebhookAdmission" => &["apiserver.config.k8s.io/v1alpha1"],
         _ => &["apiserver.config.k8s.io/v1"],
     };
-    let read: WebhookAdmission = versioned(kind, document.clone(), served, Strictness::Refuse)
-        .map_err(|error| error.to_string())?;
+    let read: WebhookAdmission = versioned(kind, document.clone(), served, Strictness::Refuse)?;
     let (file, field) = (read.kube_config_file.as_str(), Field::new("kubeConfigFile"));
     if !read.static_manifests_dir.is_empty() {
         let words = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature \
                      gate to be enabled";
-        return Err(FieldError::forbidden(&Field::new("staticManifestsDir"), words).to_string());
+        let error = FieldError::forbidden(&Field::new("staticManifestsDir"), words);
+        return Err(error.to_string().into());
     }
     if file.is_empty() {
         return Ok(None);
     }
     if !file.starts_with('/') {
         let must = "must be an absolute file path";
-        return Err(FieldError::invalid(&field, file, must).to_string());
+        return Err(FieldError::invalid(&field, file, must).to_string().into());
     }
-    let users = WebhookUsers::load(Path::new(file)).map_err(|error| error.to_string())?;
-    Ok(Some(Arc::new(users)))
+    Ok(Some(Arc::new(WebhookUsers::load(Path::new(file))?)))
 }

@@ -20,9 +20,9 @@ use super::{
     stream::{BOOKMARK_EVERY, Stream},
 };
 use crate::{
-    answer::{self, ListMeta, compress, gzip_list},
     registry::{Definition, Object},
     request::{Encoding, Query},
+    response::{self, ListMeta, compress, gzip_list},
     watch_cache::{Filter, Interest, Page, store_status},
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn answer_object(
 ) -> Result<Response<Body>, Box<Status>> {
     let definition = &call.resource.definition;
     let object = definition.shown_one(call.version, object).await?;
-    Ok(answer::object(definition, call.served(), call.accepted, code, &object))
+    Ok(response::object(definition, call.served(), call.accepted, code, &object))
 }
 
 /// Returns the object that the call names, at least as new as the last write before the call.
@@ -93,7 +93,7 @@ pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, B
         return Ok(gzip_list::list(blocks, definition, call.version, &meta, objects));
     }
     let (definition, version) = (call.resource.definition.clone(), call.version);
-    Ok(answer::list(&definition, version, call.accepted, &meta, objects))
+    Ok(response::list(&definition, version, call.accepted, &meta, objects))
 }
 
 /// Returns the objects for a list or deletecollection.
@@ -121,7 +121,7 @@ pub(crate) async fn select(
             let old = || Status::expired("The resourceVersion for the provided list is too old.");
             (
                 revision,
-                at(state, call, &prefix, ("", None), revision, most)
+                at(state, call, &prefix, Position::START, revision, most)
                     .await?
                     .ok_or_else(|| Box::new(old()))?,
             )
@@ -169,7 +169,8 @@ async fn continued(
         let page = call.cache()?.page(prefix, &after, most, None);
         return Ok((revision.max(page.newest), page));
     };
-    if let Some(page) = at(state, call, prefix, (&after, token.left), revision, most).await? {
+    let position = Position { after: &after, left: token.left };
+    if let Some(page) = at(state, call, prefix, position, revision, most).await? {
         return Ok((revision, page));
     }
     let mut status = Status::expired(CONTINUE_EXPIRED);
@@ -178,16 +179,29 @@ async fn continued(
     Err(Box::new(status))
 }
 
+/// A position in a list.
+struct Position<'a> {
+    /// The last key of the page before; empty for the first page.
+    after: &'a str,
+    /// The number of objects from here on, if it is known.
+    left: Option<usize>,
+}
+
+impl Position<'_> {
+    const START: Self = Self { after: "", left: None };
+}
+
 /// Returns a range at one revision: from the cache if nothing has changed since, otherwise from the store's history.
 /// `None` if the revision has been compacted.
 async fn at(
     state: &State,
     call: &Call,
     prefix: &str,
-    (after, left): (&str, Option<usize>),
+    position: Position<'_>,
     revision: Revision,
     most: usize,
 ) -> Result<Option<Page>, Box<Status>> {
+    let Position { after, left } = position;
     let cache = call.cache()?;
     let reached = state.cache.wait_for_revision(revision).await;
     reached.map_err(|_| {
@@ -297,7 +311,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
         Some((Ok(Frame::data(bytes)), stream))
     });
     let body = http_body_util::StreamBody::new(frames).boxed_unsync();
-    let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
+    let mut response = response::bytes(StatusCode::OK, content_type, Bytes::new());
     *response.body_mut() = body;
     Ok(response)
 }

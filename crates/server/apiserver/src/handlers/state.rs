@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::{image_policy::ImagePolicy, policies::Policies, steps::Steps, webhooks::Webhooks};
 use crate::{
-    alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::backends::Backends,
-    outbound::kubelets::Kubelets, security::Security, watch_cache::WatchCache,
+    alloc::Allocators, config::Config, outbound::backends::Backends, outbound::kubelets::Kubelets,
+    response::gzip_list::Blocks, security::Security, watch_cache::WatchCache,
 };
 
+/// The state that all handlers share.
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) cache: Arc<WatchCache>,

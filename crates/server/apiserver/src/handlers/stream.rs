@@ -8,9 +8,9 @@ use store::Revision;
 use tokio::time::Instant;
 
 use crate::{
-    answer,
     registry::ServedVersion,
     request::{ResponseFormat, Shape},
+    response,
     watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, WatchCache, Watcher},
 };
 
@@ -52,7 +52,7 @@ impl Stream {
                 }
             }
             if let Some(revision) = self.initial_end.take() {
-                return Some(answer::bookmark(self.served(), self.accepted, revision, true));
+                return Some(response::bookmark(self.served(), self.accepted, revision, true));
             }
             self.seat = None;
             tokio::select! {
@@ -69,7 +69,7 @@ impl Stream {
                     // sent.
                     let revision = self.cache.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
-                        return Some(answer::bookmark(self.served(), self.accepted, revision, false));
+                        return Some(response::bookmark(self.served(), self.accepted, revision, false));
                     }
                 }
             }
@@ -94,7 +94,7 @@ impl Stream {
             // The conversion failed. End the watch, because the client must not miss the event.
             Err(status) => {
                 self.failed = true;
-                Some(answer::error_frame(self.accepted, &status))
+                Some(response::error_frame(self.accepted, &status))
             }
         }
     }
@@ -142,10 +142,10 @@ impl Stream {
                     encoding: self.accepted.encoding as u8,
                 };
                 delivery.frame(key, || {
-                    answer::frame(definition, served, self.accepted, kind, event, first)
+                    response::frame(definition, served, self.accepted, kind, event, first)
                 })
             }
-            _ => answer::frame(definition, served, self.accepted, kind, event, first),
+            _ => response::frame(definition, served, self.accepted, kind, event, first),
         }
     }
 }

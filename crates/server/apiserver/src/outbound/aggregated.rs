@@ -6,7 +6,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use api_meta::{GroupResource, Objects, Tree as _, UserInfo};
-use auth::authn::onward::assert_identity;
+use auth::authn::forwarding::assert_identity;
 use bytes::Bytes;
 use client::Transport as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header};
@@ -15,7 +15,9 @@ use serve::Body;
 
 use super::{
     backends::{Backends, Credentials, Destination, Location, Trust},
+    error::BackendError,
     target,
+    webhook::CallLimits,
 };
 
 /// The server of an APIService.
@@ -35,12 +37,29 @@ const CHECK_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The Service has no usable endpoint.
-    #[error("{0}")]
-    Unresolvable(String),
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Unresolvable(BackendError),
+    #[error(transparent)]
+    Failed(#[from] BackendError),
     #[error("the user name {0:?} cannot be sent in a header")]
     InvalidUser(String),
+}
+
+/// The failure of an availability check, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+#[error("failing or missing response from {url}: {source}")]
+pub(crate) struct AvailabilityError {
+    url: String,
+    source: CheckError,
+}
+
+/// The failure of one attempt of an availability check.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error("bad status from {url}: {code}")]
+    Status { url: String, code: u16 },
+    #[error("Get {url:?}: {source}")]
+    Request { url: String, source: RequestError },
 }
 
 /// A response with its whole body.
@@ -52,7 +71,7 @@ pub(crate) struct FetchedResponse {
 
 /// The connection of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum ConnectionMode {
     /// Shared with other requests.
     Shared,
     /// Dedicated, for watches and connections: a server limits the concurrent streams of one connection.
@@ -85,18 +104,18 @@ impl Reference {
         &self,
         backends: &Backends,
         user: &UserInfo,
-        lane: Lane,
+        lane: ConnectionMode,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, RequestError> {
         assert_identity(request.headers_mut(), user)
             .map_err(|_| RequestError::InvalidUser(user.name.clone()))?;
         let destination = self.destination(backends).await.map_err(RequestError::Unresolvable)?;
-        let transport = backends.pooled_transport(&destination).map_err(RequestError::Failed)?;
+        let transport = backends.pooled_transport(&destination)?;
         let sent = match lane {
-            Lane::Shared => transport.send(request).await,
-            Lane::Own => transport.send_alone(request).await,
+            ConnectionMode::Shared => transport.send(request).await,
+            ConnectionMode::Own => transport.send_alone(request).await,
         };
-        sent.map_err(|error| RequestError::Failed(destination.cause(&error)))
+        Ok(sent.map_err(|error| destination.connection_error(&error))?)
     }
 
     /// Fetches a document, within a timeout and a maximum size.
@@ -106,31 +125,24 @@ impl Reference {
         user: &UserInfo,
         path: &str,
         headers: &[(HeaderName, &str)],
-        (time, limit): (Duration, usize),
+        limits: CallLimits,
     ) -> Result<FetchedResponse, RequestError> {
-        let failed = |words: String| RequestError::Failed(words);
-        let mut request = Request::get(path).body(serve::full(Bytes::new()));
-        let request = request.as_mut().map_err(|e| failed(e.to_string()))?;
+        let mut request = get(path)?;
         request
             .headers_mut()
             .insert(header::USER_AGENT, HeaderValue::from_static("kube-apiserver-aggregator"));
         for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
-            let value = HeaderValue::from_str(value).map_err(|e| failed(e.to_string()))?;
+            let value = HeaderValue::from_str(value).map_err(BackendError::Header)?;
             request.headers_mut().insert(name, value);
         }
-        let request = std::mem::replace(request, Request::new(serve::full(Bytes::new())));
-        let fetched = tokio::time::timeout(time, async {
-            let response = self.send(backends, user, Lane::Shared, request).await?;
+        let fetched = tokio::time::timeout(limits.timeout, async {
+            let response = self.send(backends, user, ConnectionMode::Shared, request).await?;
             let (parts, body) = response.into_parts();
-            let body = client::read(path, body, limit).await.map_err(|error| match error {
-                client::Error::TooLarge { limit, .. } => {
-                    failed(format!("the answer is longer than {limit} bytes"))
-                }
-                broken => failed(broken.cause().to_string()),
-            })?;
+            let body = client::read(path, body, limits.response_bytes).await;
+            let body = body.map_err(|error| BackendError::body(&error))?;
             Ok(FetchedResponse { code: parts.status.as_u16(), headers: parts.headers, body })
         });
-        fetched.await.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
+        fetched.await.unwrap_or(Err(RequestError::Failed(BackendError::Deadline)))
     }
 
     /// Checks with the API's objects whether the Service has endpoints. Returns the reason and message otherwise, in
@@ -167,22 +179,25 @@ impl Reference {
         }
     }
 
-    /// Checks that the server answers discovery. Errors are in upstream's words. Each attempt picks an endpoint, and
-    /// one success is enough, because single endpoints may be shutting down.
-    pub(crate) async fn check(&self, backends: &Backends, path: &str) -> Result<(), String> {
+    /// Checks that the server answers discovery. Each attempt picks an endpoint, and one success is enough, because
+    /// single endpoints may be shutting down.
+    pub(crate) async fn check(
+        &self,
+        backends: &Backends,
+        path: &str,
+    ) -> Result<(), AvailabilityError> {
         let url = self.url(path);
         let user = aggregator();
         let one = || async {
-            let request = Request::get(path).body(serve::full(Bytes::new()));
-            let request = request.map_err(|e| e.to_string())?;
-            let sent = self.send(backends, &user, Lane::Shared, request);
-            match tokio::time::timeout(CHECK_TIME, sent).await {
-                Ok(Ok(response)) if response.status().is_success() => Ok(()),
-                Ok(Ok(response)) => {
-                    Err(format!("bad status from {url}: {}", response.status().as_u16()))
+            let get =
+                async { self.send(backends, &user, ConnectionMode::Shared, get(path)?).await };
+            let sent = tokio::time::timeout(CHECK_TIME, get).await;
+            match sent.unwrap_or(Err(RequestError::Failed(BackendError::Deadline))) {
+                Ok(response) if response.status().is_success() => Ok(()),
+                Ok(response) => {
+                    Err(CheckError::Status { url: url.clone(), code: response.status().as_u16() })
                 }
-                Ok(Err(error)) => Err(format!("Get {url:?}: {error}")),
-                Err(_) => Err(format!("Get {url:?}: context deadline exceeded")),
+                Err(source) => Err(CheckError::Request { url: url.clone(), source }),
             }
         };
         let mut done = one().await;
@@ -191,20 +206,21 @@ impl Reference {
             let others = std::iter::repeat_with(|| Box::pin(one())).take(CHECKS - 1);
             done = futures_util::future::select_ok(others).await.map(drop);
         }
-        done.map_err(|error| format!("failing or missing response from {url}: {error}"))
+        done.map_err(|source| AvailabilityError { url, source })
     }
 
-    async fn destination(&self, backends: &Backends) -> Result<Destination, String> {
+    async fn destination(&self, backends: &Backends) -> Result<Destination, BackendError> {
         let address = match backends.endpoint(&self.namespace, &self.name, self.port)? {
             Location::Address(address) => target::proxyable(address.ip())
                 .map(|ip| SocketAddr::new(ip, address.port()))
-                .ok_or_else(|| format!("the address {} is not allowed", address.ip()))?,
+                .ok_or_else(|| BackendError::ForbiddenAddress(address.ip()))?,
             // An ExternalName Service: its name is resolved once, and the validated address is the one that is
             // connected to.
             Location::Server(server) => {
                 let host = server.trim_start_matches("https://");
                 let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-                let ip = target::looked_up(host).await.map_err(|status| status.message)?;
+                let ip = target::look_up(host).await;
+                let ip = ip.map_err(|status| BackendError::Lookup { message: status.message })?;
                 SocketAddr::new(ip, self.port)
             }
         };
@@ -221,6 +237,10 @@ impl std::fmt::Debug for FetchedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} and {} bytes", self.code, self.body.len())
     }
+}
+
+fn get(path: &str) -> Result<Request<Body>, BackendError> {
+    Ok(Request::get(path).body(serve::full(Bytes::new()))?)
 }
 
 /// The user of discovery requests.

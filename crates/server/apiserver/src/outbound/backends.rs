@@ -15,7 +15,7 @@ use api_meta::{GroupResource, Objects, Tree as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{ClientTls, HttpTransport, TlsError, TlsMaterial};
 
-use super::{target, users::WebhookUser};
+use super::{error::BackendError, target, users::WebhookUser};
 
 /// The authorities for backends without a `caBundle`.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -53,6 +53,7 @@ pub(super) struct Destination {
     pub(super) trust: Trust,
 }
 
+/// The address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Location {
     /// An endpoint of a Service.
@@ -96,7 +97,7 @@ impl Backends {
     pub(super) fn pooled_transport(
         &self,
         destination: &Destination,
-    ) -> Result<Arc<HttpTransport>, String> {
+    ) -> Result<Arc<HttpTransport>, BackendError> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(way) = cached.get_mut(destination) {
             way.used = Instant::now();
@@ -118,30 +119,28 @@ impl Backends {
         namespace: &str,
         name: &str,
         port: u16,
-    ) -> Result<Location, String> {
+    ) -> Result<Location, BackendError> {
         let service = self.objects.get(&GroupResource::SERVICES, namespace, name);
-        let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
+        let service = service.ok_or_else(|| BackendError::NoService(name.to_owned()))?;
         if let Some(host) = service.opt_text("spec.externalName") {
             return Ok(Location::Server(format!("https://{host}:{port}")));
         }
         if !service.items("spec.ports").iter().any(|p| p["port"] == port) {
-            return Err(format!("no service port {port} found for service \"{name}\""));
+            return Err(BackendError::NoPort { service: name.to_owned(), port });
         }
         let address = target::endpoint(&*self.objects, namespace, name, port);
-        address
-            .map(Location::Address)
-            .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
+        address.map(Location::Address).ok_or_else(|| BackendError::NoEndpoints(name.to_owned()))
     }
 
-    fn transport(&self, destination: &Destination) -> Result<HttpTransport, String> {
+    fn transport(&self, destination: &Destination) -> Result<HttpTransport, BackendError> {
         let tls = self.tls(&destination.trust)?;
         let transport = match &destination.at {
             Location::Address(address) => {
                 HttpTransport::at(*address, tls).for_host(&destination.name, destination.port)
             }
-            Location::Server(server) => HttpTransport::new(server, tls, None)
-                .map_err(|e| e.to_string())?
-                .with_server_name(&destination.name),
+            Location::Server(server) => {
+                HttpTransport::new(server, tls, None)?.with_server_name(&destination.name)
+            }
         };
         Ok(match &destination.trust.credentials {
             Credentials::User(user) => user.on(transport),
@@ -149,15 +148,13 @@ impl Backends {
         })
     }
 
-    fn tls(&self, trust: &Trust) -> Result<ClientTls, String> {
+    fn tls(&self, trust: &Trust) -> Result<ClientTls, BackendError> {
         let ca = match &*trust.bundle {
             _ if trust.insecure => None,
-            "" => Some(std::fs::read(SYSTEM_AUTHORITIES).map_err(|e| {
-                format!("reading {SYSTEM_AUTHORITIES}, as no caBundle is given: {e}")
+            "" => Some(std::fs::read(SYSTEM_AUTHORITIES).map_err(|source| {
+                BackendError::SystemAuthorities { path: SYSTEM_AUTHORITIES, source }
             })?),
-            bundle => {
-                Some(STANDARD.decode(bundle).map_err(|e| format!("reading the caBundle: {e}"))?)
-            }
+            bundle => Some(STANDARD.decode(bundle)?),
         };
         let material = TlsMaterial { ca, insecure: trust.insecure, ..TlsMaterial::default() };
         let tls = match (&trust.credentials, self.identity.clone()) {
@@ -170,7 +167,7 @@ impl Backends {
                 material.client_config().map(ClientTls::from)
             }
         };
-        tls.map_err(|e| e.to_string())
+        Ok(tls?)
     }
 }
 
@@ -185,17 +182,18 @@ impl Identity {
 }
 
 impl Destination {
-    /// Returns the innermost cause of a failed connection, in upstream's words for common causes.
-    pub(super) fn cause(&self, error: &client::Error) -> String {
+    /// Returns the error for a failed connection, with its innermost cause in upstream's words for common causes.
+    pub(super) fn connection_error(&self, error: &client::Error) -> BackendError {
         let address = match &self.at {
             Location::Address(address) => address.to_string(),
             Location::Server(server) => server.trim_start_matches("https://").to_owned(),
         };
-        cause(error, &address, &self.name)
+        BackendError::Connection { cause: cause(error, &address, &self.name) }
     }
 }
 
-/// Like [`Destination::cause`], for a server at `address` whose certificate must be valid for `name`.
+/// Returns the innermost cause of a failed connection, as [`Destination::connection_error`], for a server at `address`
+/// whose certificate must be valid for `name`.
 pub(super) fn cause(error: &client::Error, address: &str, name: &str) -> String {
     match error.cause().to_string() {
         words if words.contains("Connection refused") => {

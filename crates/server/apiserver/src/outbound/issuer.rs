@@ -9,7 +9,10 @@ use bytes::Bytes;
 use client::Transport as _;
 use http::{Request, Uri, header};
 
-use super::backends::{Backends, Destination, Location, Trust};
+use super::{
+    backends::{Backends, Destination, Location, Trust},
+    error::{BackendError, GetError},
+};
 
 /// Upstream's timeout of a request to an issuer.
 const TIME: Duration = Duration::from_secs(30);
@@ -22,24 +25,18 @@ pub(crate) async fn get(
     backends: &Backends,
     url: &str,
     authorities: &str,
-) -> Result<Bytes, String> {
-    let failed = |cause: String| format!("Get \"{url}\": {cause}");
-    match tokio::time::timeout(TIME, fetch(backends, url, authorities)).await {
-        Ok(Ok((200, body))) => Ok(body),
-        Ok(Ok((code, _))) => {
-            Err(failed(format!("the issuer answered with the status code {code}")))
-        }
-        Ok(Err(cause)) => Err(failed(cause)),
-        Err(_) => Err(failed(format!("no answer within {TIME:?}"))),
-    }
+) -> Result<Bytes, GetError> {
+    let fetched = tokio::time::timeout(TIME, fetch(backends, url, authorities)).await;
+    let fetched = fetched.unwrap_or(Err(BackendError::NoAnswer(TIME)));
+    fetched.map_err(|source| GetError { url: url.to_owned(), source })
 }
 
-async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<(u16, Bytes), String> {
-    let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<Bytes, BackendError> {
+    let uri: Uri = url.parse()?;
     if uri.scheme_str() != Some("https") {
-        return Err("the URL is not an https URL".to_owned());
+        return Err(BackendError::NotHttps);
     }
-    let authority = uri.authority().ok_or("the URL has no host")?;
+    let authority = uri.authority().ok_or(BackendError::NoHost)?;
     let bundle: Arc<str> = match authorities {
         "" => "".into(),
         pem => STANDARD.encode(pem).into(),
@@ -54,12 +51,10 @@ async fn fetch(backends: &Backends, url: &str, authorities: &str) -> Result<(u16
     let request = Request::get(path)
         .header(header::ACCEPT, "application/json")
         .header(header::USER_AGENT, "kube-apiserver")
-        .body(client::empty())
-        .map_err(|e| e.to_string())?;
+        .body(client::empty())?;
     let transport = backends.pooled_transport(&destination)?;
-    let response = transport.send(request).await.map_err(|e| destination.cause(&e))?;
+    let response = transport.send(request).await.map_err(|e| destination.connection_error(&e))?;
     let code = response.status().as_u16();
-    let body =
-        client::read(path, response.into_body(), LONGEST).await.map_err(|e| e.to_string())?;
-    Ok((code, body))
+    let body = client::read(path, response.into_body(), LONGEST).await?;
+    if code == 200 { Ok(body) } else { Err(BackendError::IssuerStatus(code)) }
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 pub(crate) struct Kubelets {
     /// The client certificate for kubelets, and their authorities.
     tls: ClientTls,
-    known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
+    transports: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
 }
 
 const KNOWN_LIMIT: usize = 10_000;
@@ -29,7 +29,7 @@ impl Kubelets {
             key: config.kubelet_client.as_ref().map(|(_, key)| key.clone()),
         };
         let tls = ClientTls::from_files(files)?;
-        Ok(Self { tls, known: Mutex::default() })
+        Ok(Self { tls, transports: Mutex::default() })
     }
 
     pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {
@@ -38,17 +38,17 @@ impl Kubelets {
             let anyone = ClientTls::anyone();
             return Arc::new(HttpTransport::http1_at(target.address, target.encrypted, anyone));
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut transports = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.address, name.clone());
-        if let Some(transport) = known.get(&key) {
+        if let Some(transport) = transports.get(&key) {
             return transport.clone();
         }
         let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
         let transport = Arc::new(transport);
-        if known.len() >= KNOWN_LIMIT {
-            known.clear();
+        if transports.len() >= KNOWN_LIMIT {
+            transports.clear();
         }
-        known.insert(key, transport.clone());
+        transports.insert(key, transport.clone());
         transport
     }
 }

@@ -6,9 +6,10 @@
 
 pub(crate) mod aggregated;
 pub(crate) mod backends;
+pub(crate) mod error;
+pub(crate) mod forwarding;
 pub(crate) mod issuer;
 pub(crate) mod kubelets;
-pub(crate) mod onward;
 pub(crate) mod reviewer;
 pub(crate) mod target;
 pub(crate) mod users;

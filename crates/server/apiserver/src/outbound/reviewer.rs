@@ -39,7 +39,8 @@ pub(crate) struct Reviewer {
 }
 
 /// The failure of a call.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
 pub(crate) struct ReviewError {
     pub(crate) words: String,
     pub(crate) timed_out: bool,
@@ -61,7 +62,7 @@ impl Reviewer {
     }
 
     /// Sends a review, with retries after transient failures. Calls `each` after every attempt.
-    pub(crate) async fn ask(
+    pub(crate) async fn call(
         &self,
         review: &Value,
         time: Duration,
@@ -70,7 +71,7 @@ impl Reviewer {
         let body = Bytes::from(review.to_string());
         for left in (0..ATTEMPTS).rev() {
             let began = tokio::time::Instant::now();
-            let answer = self.ask_once(body.clone(), time).await;
+            let answer = self.call_once(body.clone(), time).await;
             each(answer.as_ref().err(), began.elapsed());
             match answer {
                 Err(error) if error.transient && left > 0 => {
@@ -88,7 +89,11 @@ impl Reviewer {
     }
 
     /// Sends a review once.
-    pub(crate) async fn ask_once(&self, body: Bytes, time: Duration) -> Result<Bytes, ReviewError> {
+    pub(crate) async fn call_once(
+        &self,
+        body: Bytes,
+        time: Duration,
+    ) -> Result<Bytes, ReviewError> {
         // Tell the webhook its timeout.
         let joint = if self.uri.query().is_some() { '&' } else { '?' };
         let query = format!("{joint}timeout={}", GoDuration::from_millis(time.as_millis() as i64));

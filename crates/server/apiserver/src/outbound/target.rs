@@ -40,6 +40,7 @@ pub(crate) struct ProxyName<'a> {
     pub(crate) port: Port<'a>,
 }
 
+/// The port in the name of a proxied object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Port<'a> {
     Default,
@@ -91,43 +92,44 @@ impl<'a> Port<'a> {
 
 /// Returns a Pod's address with the requested port: a number, or the name of a container's port.
 pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
-    let asked = ProxyName::of("pod", &path.name)?;
+    let proxied = ProxyName::of("pod", &path.name)?;
     let pod = objects
-        .get(&GroupResource::PODS, &path.namespace, asked.name)
-        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::PODS, asked.name)))?;
+        .get(&GroupResource::PODS, &path.namespace, proxied.name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::PODS, proxied.name)))?;
     let address = pod_addresses(&pod).next().and_then(proxyable).ok_or_else(not_allowed)?;
     let containers = pod.items("spec.containers");
     let mut ports = containers.iter().flat_map(|c| c.items("ports"));
-    let port = match asked.port {
+    let port = match proxied.port {
         Port::Number(number) => number,
         Port::Default => {
-            ports.find_map(|p| number(&p["containerPort"])).unwrap_or_else(|| asked.usual_port())
+            ports.find_map(|p| number(&p["containerPort"])).unwrap_or_else(|| proxied.usual_port())
         }
         Port::Name(name) => ports
             .find(|p| p["name"] == name)
             .and_then(|p| number(&p["containerPort"]))
             .ok_or_else(|| unknown_port(name))?,
     };
-    Ok(Target::of_unknown_peer(address, port, asked.encrypted))
+    Ok(Target::of_unknown_peer(address, port, proxied.encrypted))
 }
 
 /// Returns a ready endpoint of a Service. It must be the address of a Pod in the Service's namespace.
 pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
-    let asked = ProxyName::of("service", &path.name)?;
+    let proxied = ProxyName::of("service", &path.name)?;
     let service = objects
-        .get(&GroupResource::SERVICES, &path.namespace, asked.name)
-        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, asked.name)))?;
-    let port_name = match asked.port {
+        .get(&GroupResource::SERVICES, &path.namespace, proxied.name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, proxied.name)))?;
+    let port_name = match proxied.port {
         Port::Default => String::new(),
         Port::Name(name) => name.to_owned(),
         Port::Number(number) => service_port(&service, number).ok_or_else(|| {
             Box::new(Status::service_unavailable(format!(
                 "no service port {number} found for service {:?}",
-                asked.name
+                proxied.name
             )))
         })?,
     };
-    let mut found = endpoints(objects, &path.namespace, asked.name, &port_name).unwrap_or_default();
+    let mut found =
+        endpoints(objects, &path.namespace, proxied.name, &port_name).unwrap_or_default();
     found.retain(|endpoint| {
         proxyable(endpoint.address.ip()).is_some() && endpoint.is_of_a_pod(objects, &path.namespace)
     });
@@ -135,7 +137,7 @@ pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Targ
         let message = format!("no endpoints available for service {:?}", path.name);
         Box::new(Status::service_unavailable(message))
     })?;
-    Ok(Target::of_unknown_peer(address.ip(), address.port(), asked.encrypted))
+    Ok(Target::of_unknown_peer(address.ip(), address.port(), proxied.encrypted))
 }
 
 /// Returns a Node's kubelet, or another port of the Node.
@@ -143,13 +145,13 @@ pub(crate) async fn node(
     objects: &dyn Objects,
     path: &ResourcePath,
 ) -> Result<Target, Box<Status>> {
-    let asked = ProxyName::of("node", &path.name)?;
-    let kubelet = kubelet(objects, asked.name).await?;
-    match asked.port {
+    let proxied = ProxyName::of("node", &path.name)?;
+    let kubelet = kubelet(objects, proxied.name).await?;
+    match proxied.port {
         Port::Default => Ok(kubelet),
         Port::Number(number) if number == kubelet.address.port() => Ok(kubelet),
         Port::Number(number) => {
-            Ok(Target::of_unknown_peer(kubelet.address.ip(), number, asked.encrypted))
+            Ok(Target::of_unknown_peer(kubelet.address.ip(), number, proxied.encrypted))
         }
         Port::Name(name) => Err(unknown_port(name)),
     }
@@ -172,7 +174,7 @@ pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target,
     let port = number(port).unwrap_or(KUBELET_PORT);
     let address = match host.parse::<IpAddr>() {
         Ok(address) => proxyable(address).ok_or_else(not_allowed)?,
-        Err(_) => looked_up(host).await?,
+        Err(_) => look_up(host).await?,
     };
     Ok(Target {
         address: SocketAddr::new(address, port),
@@ -182,7 +184,7 @@ pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target,
 }
 
 /// Resolves a host name once, so that the validated address is the one that is connected to.
-pub(crate) async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
+pub(crate) async fn look_up(host: &str) -> Result<IpAddr, Box<Status>> {
     let found = tokio::net::lookup_host((host, KUBELET_PORT)).await;
     let found =
         found.map_err(|error| Box::new(Status::internal(format!("lookup {host}: {error}"))))?;

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{
     backends::{Backends, Credentials, Destination, Location, Trust},
+    error::BackendError,
     users::WebhookUsers,
 };
 
@@ -43,10 +44,10 @@ pub(crate) struct CallError {
 
 /// The limits of a call.
 #[derive(Clone, Copy)]
-pub(crate) struct Bounds {
-    pub(crate) time: Duration,
+pub(crate) struct CallLimits {
+    pub(crate) timeout: Duration,
     /// The maximum size of the response in bytes.
-    pub(crate) answer: usize,
+    pub(crate) response_bytes: usize,
 }
 
 impl Webhook {
@@ -76,22 +77,30 @@ impl Webhook {
     }
 
     /// Sends a review and returns the response undecoded.
-    pub(crate) async fn call(&self, review: Vec<u8>, bounds: Bounds) -> Result<Bytes, CallError> {
+    pub(crate) async fn call(
+        &self,
+        review: Vec<u8>,
+        limits: CallLimits,
+    ) -> Result<Bytes, CallError> {
         // Tell the webhook its timeout in whole seconds.
-        let seconds = bounds.time.as_millis().div_ceil(1000);
+        let seconds = limits.timeout.as_millis().div_ceil(1000);
         let url = self.url(&format!("timeout={seconds}s"));
-        let failed =
-            |cause: String| CallError { words: format!("Post \"{url}\": {cause}"), code: None };
-        let sent = tokio::time::timeout(bounds.time, self.send(&url, review, bounds.answer));
-        match sent.await {
-            Ok(Ok((code, body))) => read(code, body),
-            Ok(Err(cause)) => Err(failed(cause)),
-            Err(_) => Err(failed("context deadline exceeded".to_owned())),
+        let sent =
+            tokio::time::timeout(limits.timeout, self.send(&url, review, limits.response_bytes));
+        match sent.await.unwrap_or(Err(BackendError::Deadline)) {
+            Ok((code, body)) => read(code, body),
+            Err(error) => Err(CallError { words: format!("Post \"{url}\": {error}"), code: None }),
         }
     }
 
-    async fn send(&self, url: &str, review: Vec<u8>, limit: usize) -> Result<(u16, Bytes), String> {
-        let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+    /// Returns the status code and body of the response.
+    async fn send(
+        &self,
+        url: &str,
+        review: Vec<u8>,
+        limit: usize,
+    ) -> Result<(u16, Bytes), BackendError> {
+        let uri: Uri = url.parse()?;
         let destination = self.destination(&uri)?;
         let transport = self.backends.pooled_transport(&destination)?;
         let path = uri.path_and_query().map_or("/", |p| p.as_str());
@@ -102,18 +111,12 @@ impl Webhook {
             .header(header::ACCEPT, "application/json, */*")
             .header(header::USER_AGENT, "kube-apiserver-admission")
             .header(header::CONTENT_LENGTH, review.len())
-            .body(serve::full(review))
-            .map_err(|e| e.to_string())?;
-        let response = transport.send(request).await.map_err(|e| destination.cause(&e))?;
+            .body(serve::full(review))?;
+        let response =
+            transport.send(request).await.map_err(|e| destination.connection_error(&e))?;
         let code = response.status().as_u16();
-        let whole = client::read(path, response.into_body(), limit).await;
-        let whole = whole.map_err(|error| match error {
-            client::Error::TooLarge { limit, .. } => {
-                format!("the answer is longer than {limit} bytes")
-            }
-            broken => broken.cause().to_string(),
-        })?;
-        Ok((code, whole))
+        let body = client::read(path, response.into_body(), limit).await;
+        Ok((code, body.map_err(|error| BackendError::body(&error))?))
     }
 
     /// Returns the URL for messages, with the query appended.
@@ -130,14 +133,14 @@ impl Webhook {
     }
 
     /// Returns the current destination. A Service's endpoint is selected for each call.
-    fn destination(&self, uri: &Uri) -> Result<Destination, String> {
+    fn destination(&self, uri: &Uri) -> Result<Destination, BackendError> {
         let trust = |target: &str| Trust {
             credentials: self.credentials(target),
             ..Trust::bundle(self.bundle.clone())
         };
         match &self.target {
             Target::Url(_) => {
-                let authority = uri.authority().ok_or("the URL has no host")?;
+                let authority = uri.authority().ok_or(BackendError::NoHost)?;
                 let name = authority.host().trim_matches(['[', ']']).to_owned();
                 let at = Location::Server(format!("https://{authority}"));
                 let trust = trust(authority.as_str());

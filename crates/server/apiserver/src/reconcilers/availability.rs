@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::{
     aggregation::{
         Aggregation,
-        known::GroupServer,
-        learn::{GroupVersionName, learn},
+        fetch::{GroupVersionName, fetch},
         services::{GROUP, PLURAL},
+        snapshot::GroupServer,
     },
     registry::set_condition,
     watch_cache::{ObservedChange, Observer},
@@ -80,59 +80,71 @@ async fn reconcile(
     client: &Client,
     name: &str,
 ) -> Result<bool, Error> {
-    let known = aggregation.known();
+    let known = aggregation.snapshot();
     let found = objects.get(&GroupResource::new(GROUP, PLURAL), "", name);
     let (Some(service), Some(object)) = (known.service(name), found) else { return Ok(false) };
     let of = GroupVersionName { group: &service.group, version: &service.version };
     let remote = match &service.serves {
         GroupServer::Local => {
             let message = "Local APIServices are always available";
-            set((aggregation, client), &object, name, (true, "Local", message)).await?;
+            let condition = Condition { holds: true, reason: "Local", message: message.to_owned() };
+            set(aggregation, client, &object, name, &condition).await?;
             return Ok(false);
         }
         GroupServer::BuiltIn => {
             let message = "this server serves the group itself: it is a built-in group";
-            set((aggregation, client), &object, name, (false, "BuiltInGroup", message)).await?;
+            let (reason, message) = ("BuiltInGroup", message.to_owned());
+            let condition = Condition { holds: false, reason, message };
+            set(aggregation, client, &object, name, &condition).await?;
             return Ok(false);
         }
         GroupServer::Remote(remote) => remote,
     };
     let reference = &remote.reference;
-    let missing = reference.missing(objects);
-    let checked = match missing {
-        Some((reason, message)) => Err((reason, message)),
-        None => reference
-            .check(&aggregation.backends, &of.path())
-            .await
-            .map_err(|message| ("FailedDiscoveryCheck", message)),
+    let condition = match reference.missing(objects) {
+        Some((reason, message)) => Condition { holds: false, reason, message },
+        None => match reference.check(&aggregation.backends, &of.path()).await {
+            Ok(()) => {
+                let message = "all checks passed".to_owned();
+                Condition { holds: true, reason: "Passed", message }
+            }
+            Err(error) => {
+                let message = error.to_string();
+                Condition { holds: false, reason: "FailedDiscoveryCheck", message }
+            }
+        },
     };
-    let condition = match &checked {
-        Ok(()) => (true, "Passed", "all checks passed"),
-        Err((reason, message)) => (false, *reason, message.as_str()),
-    };
-    set((aggregation, client), &object, name, condition).await?;
-    let before = known.learned(&service.group, &service.version);
-    let learned = match checked {
-        Ok(()) => learn(reference, &aggregation.backends, of, before.map(|l| &**l)).await,
+    set(aggregation, client, &object, name, &condition).await?;
+    let before = known.remote_api(&service.group, &service.version);
+    let learned = if condition.holds {
+        fetch(reference, &aggregation.backends, of, before.map(|l| &**l)).await
+    } else {
         // Keep showing what it served before, marked as stale.
-        Err(_) => {
-            let mut learned = before.map(|l| (**l).clone()).unwrap_or_default();
-            learned.fresh = false;
-            learned
-        }
+        let mut learned = before.map(|l| (**l).clone()).unwrap_or_default();
+        learned.fresh = false;
+        learned
     };
     aggregation.learn(name, reference, learned);
     Ok(true)
 }
 
+/// The condition `Available` of an APIService.
+struct Condition {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
 async fn set(
-    (aggregation, client): (&Aggregation, &Client),
+    aggregation: &Aggregation,
+    client: &Client,
     object: &Value,
     name: &str,
-    (holds, reason, message): (bool, &str, &str),
+    condition: &Condition,
 ) -> Result<(), Error> {
+    let Condition { holds, reason, message } = condition;
     let mut status = object["status"].clone();
-    if !set_condition(&mut status, "Available", holds, reason, message) {
+    if !set_condition(&mut status, "Available", *holds, reason, message) {
         return Ok(());
     }
     tracing::info!(
@@ -142,8 +154,8 @@ async fn set(
         message,
         "availability of an APIService changed"
     );
-    if !holds {
-        aggregation.became_unavailable(name, reason);
+    if !*holds {
+        aggregation.record_unavailable(name, reason);
     }
     let at = PatchTarget { namespace: "", name, subresource: "status" };
     let patch = json!({"status": {"conditions": status["conditions"]}});

@@ -230,7 +230,7 @@ async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>
     Ok(cache.list(&prefix, "").len())
 }
 
-fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value {
+fn status(crd: &Value, names: &custom_names::GrantedNames, established: bool) -> Value {
     let spec = &crd["spec"];
     let mut status = if crd["status"].is_object() { crd["status"].clone() } else { json!({}) };
     status.put(&["acceptedNames"], names.accepted.clone());

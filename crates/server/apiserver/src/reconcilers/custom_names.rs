@@ -4,7 +4,7 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 /// The names granted to a definition.
-pub(crate) struct Names {
+pub(crate) struct GrantedNames {
     /// The accepted names. A conflicting name keeps its previous value.
     pub(crate) accepted: Value,
     /// The reason and message of the condition if not all names are accepted.
@@ -12,7 +12,7 @@ pub(crate) struct Names {
 }
 
 /// Decides which names of `crd` are accepted. `others` are the accepted names of the group's other definitions.
-pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
+pub(crate) fn accept(crd: &Value, others: &[Value]) -> GrantedNames {
     let (wanted, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
     let resources: Vec<&str> = others
         .iter()
@@ -22,7 +22,7 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
         .collect();
     let kinds: Vec<&str> =
         others.iter().flat_map(|o| [o.text("kind"), o.text("listKind")]).collect();
-    let mut names = Names { accepted: before.clone(), conflict: None };
+    let mut names = GrantedNames { accepted: before.clone(), conflict: None };
     if !names.accepted.is_object() {
         names.accepted = json!({"kind": "", "plural": ""});
     }
@@ -35,12 +35,12 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
         ("kind", "KindConflict", &kinds),
         ("listKind", "ListKindConflict", &kinds),
     ] {
-        let (asked, had) = match field {
+        let (requested, had) = match field {
             "shortNames" => (short(wanted), short(before)),
             _ => (vec![wanted.text(field).to_owned()], vec![before.text(field).to_owned()]),
         };
         let new = |name: &&String| !name.is_empty() && !had.contains(name);
-        let in_use: Vec<String> = asked
+        let in_use: Vec<String> = requested
             .iter()
             .filter(new)
             .filter(|name| taken.contains(&name.as_str()))
@@ -62,7 +62,7 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
     names
 }
 
-impl Names {
+impl GrantedNames {
     fn remove(&mut self, field: &str) {
         if let Some(accepted) = self.accepted.as_object_mut() {
             accepted.remove(field);

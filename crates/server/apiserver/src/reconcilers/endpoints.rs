@@ -16,6 +16,7 @@ use crate::{config::Config, storage::MASTER_LEASES};
 const LIFE: u64 = 15;
 const EVERY: Duration = Duration::from_secs(10);
 
+/// The error of publishing the addresses of the API servers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndpointsError {
     #[error("the key in the store: {0}")]

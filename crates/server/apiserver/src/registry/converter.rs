@@ -7,29 +7,31 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Budget, Path, Status, StatusReason, Tree as _, validation};
+use api_meta::{Budget, ErrorList, Path, Status, StatusReason, Tree as _, validation};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::object::Object;
 use crate::outbound::{
     backends::Backends,
-    webhook::{Bounds, Webhook},
+    webhook::{CallError, CallLimits, Webhook},
 };
 
 /// Upstream's timeout of a call, and the maximum size of a response.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
+const LIMITS: CallLimits =
+    CallLimits { timeout: Duration::from_secs(30), response_bytes: 64 << 20 };
 /// The nesting depth of the objects in a review.
 const REVIEW_DEPTH: usize = 3;
 /// The size of the cache in bytes.
 const KEPT_BYTES: usize = 16 << 20;
 const GROUP: &str = "apiextensions.k8s.io";
 
+/// The conversion webhook of a custom kind, with a cache of converted objects.
 pub(crate) struct Converter {
     webhook: Webhook,
     /// The newest common version of ConversionReview, as `apiVersion`.
     review: Option<String>,
-    kept: Mutex<ConvertedObjects>,
+    cache: Mutex<ConvertedObjects>,
     /// Watches of the same event take turns, so that the first conversion serves all.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
@@ -62,19 +64,19 @@ impl Converter {
         Some(Self {
             webhook: Webhook::new(&webhook["clientConfig"], backends.clone()),
             review: known.map(|version| format!("{GROUP}/{version}")),
-            kept: Mutex::default(),
+            cache: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
     }
 
-    fn kept(&self) -> MutexGuard<'_, ConvertedObjects> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, ConvertedObjects> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the cached conversion of an object.
-    pub(crate) fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
-        let kept = self.kept();
-        let shown = kept.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
+    pub(crate) fn cached(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
+        let cache = self.cache();
+        let shown = cache.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
         if shown.revision == object.revision {
             Some(shown.clone())
         } else {
@@ -83,14 +85,14 @@ impl Converter {
         }
     }
 
-    pub(crate) fn keep(&self, version: usize, source: &Object, shown: &Arc<Object>) {
-        let mut kept = self.kept();
-        if kept.bytes > KEPT_BYTES {
-            *kept = ConvertedObjects::default();
+    pub(crate) fn insert(&self, version: usize, source: &Object, shown: &Arc<Object>) {
+        let mut cache = self.cache();
+        if cache.bytes > KEPT_BYTES {
+            *cache = ConvertedObjects::default();
         }
-        kept.bytes += source.bytes.len() + shown.bytes.len();
+        cache.bytes += source.bytes.len() + shown.bytes.len();
         let source = (version, source.key.clone(), source.bytes.clone());
-        kept.objects.insert(source, shown.clone());
+        cache.objects.insert(source, shown.clone());
     }
 
     /// Converts objects of the same version to another one.
@@ -114,49 +116,102 @@ impl Converter {
             "uid": uid, "desiredAPIVersion": to.api_version, "objects": objects,
         }});
         let request = serde_json::to_vec(&request).map_err(|e| failed(format!("failed: {e}")))?;
-        let answer = self.webhook.call(request, BOUNDS).await.map_err(|e| e.to_string());
-        let answer = answer.and_then(|answer| {
-            let tree = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&answer);
-            tree.map_err(|e| format!("reading the answer: {e}"))
-        });
-        let converted = answer.and_then(|answer| converted(answer, review, &uid));
-        let converted = converted.map_err(|cause| failed(format!("failed: {cause}")))?;
+        let converted = self.call(request, review, &uid).await;
+        let converted = converted.map_err(|error| failed(format!("failed: {error}")))?;
         if converted.len() != objects.len() {
             let (got, wanted) = (converted.len(), objects.len());
             return Err(failed(format!("returned {got} objects, expected {wanted}")));
         }
         let pairs = objects.iter().zip(converted);
         let checked = pairs.map(|(original, converted)| restore_metadata(original, converted, to));
-        checked.collect::<Result<_, _>>().map_err(failed)
+        checked.collect::<Result<_, _>>().map_err(|error: ObjectError| failed(error.to_string()))
+    }
+
+    async fn call(
+        &self,
+        request: Vec<u8>,
+        review: &str,
+        uid: &str,
+    ) -> Result<Vec<Value>, ReviewError> {
+        let response = self.webhook.call(request, LIMITS).await?;
+        let response = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&response);
+        converted(response.map_err(ReviewError::Decode)?, review, uid)
     }
 }
 
+/// The reason why a review has no converted objects.
+#[derive(Debug, thiserror::Error)]
+enum ReviewError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("reading the answer: {0}")]
+    Decode(api_meta::JsonError),
+    #[error(
+        "expected webhook response of kind \"ConversionReview\" for version {expected:?}, got {kind:?} for version \
+         {version:?}"
+    )]
+    Kind { expected: String, kind: String, version: String },
+    #[error("no response provided")]
+    NoResponse,
+    #[error("expected response.uid={expected:?}, got {got:?}")]
+    Uid { expected: String, got: String },
+    #[error("response.result.status was '{0}', not 'Success'")]
+    Status(String),
+    /// The webhook's own message.
+    #[error("{0}")]
+    Failure(String),
+}
+
+/// The reason why a converted object is rejected.
+#[derive(Debug, thiserror::Error)]
+enum ObjectError {
+    #[error(
+        "returned invalid object at index 0: invalid {field} (expected {expected}, received {got})"
+    )]
+    Kind { field: &'static str, expected: String, got: String },
+    #[error("returned invalid object: must have the same {field}: {expected} != {got}")]
+    Identity { field: &'static str, expected: String, got: String },
+    #[error("returned invalid metadata: {0}")]
+    Metadata(#[from] MetadataError),
+}
+
+/// The reason why the metadata of a converted object is rejected.
+#[derive(Debug, thiserror::Error)]
+enum MetadataError {
+    #[error("missing metadata in converted object")]
+    Missing,
+    #[error("invalid metadata.{field} of type {value} in converted object")]
+    Type { field: &'static str, value: Value },
+    #[error("metadata.{field}[{name}] must be a string, but is {value} in converted object")]
+    NotString { field: &'static str, name: String, value: Value },
+    #[error("{}", api_meta::aggregate(.0))]
+    Invalid(ErrorList),
+}
+
 /// Returns the objects of a response.
-fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
-    let given = (answer.text("apiVersion"), answer.text("kind"));
-    if given.0 != review || given.1 != "ConversionReview" {
-        return Err(format!(
-            "expected webhook response of kind \"ConversionReview\" for version {review:?}, \
-             got {:?} for version {:?}",
-            given.1, given.0
-        ));
+fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, ReviewError> {
+    let (version, kind) = (answer.text("apiVersion"), answer.text("kind"));
+    if version != review || kind != "ConversionReview" {
+        return Err(ReviewError::Kind {
+            expected: review.to_owned(),
+            kind: kind.to_owned(),
+            version: version.to_owned(),
+        });
     }
     let mut response = answer.take_at(&["response"]);
     if !response.is_object() {
-        return Err("no response provided".to_owned());
+        return Err(ReviewError::NoResponse);
     }
-    let given = response.text("uid").to_owned();
-    if given != uid {
-        return Err(format!("expected response.uid={uid:?}, got {given:?}"));
+    let got = response.text("uid");
+    if got != uid {
+        return Err(ReviewError::Uid { expected: uid.to_owned(), got: got.to_owned() });
     }
     let result = &response["result"];
     if result["status"] != "Success" {
-        let (message, status) =
-            (result.text("message").to_owned(), result.text("status").to_owned());
-        if message.is_empty() {
-            return Err(format!("response.result.status was '{status}', not 'Success'"));
-        }
-        return Err(message);
+        return Err(match result.text("message") {
+            "" => ReviewError::Status(result.text("status").to_owned()),
+            message => ReviewError::Failure(message.to_owned()),
+        });
     }
     match response.take_at(&["convertedObjects"]) {
         Value::Array(objects) => Ok(objects),
@@ -169,31 +224,26 @@ fn restore_metadata(
     original: &Value,
     mut converted: Value,
     to: Version<'_>,
-) -> Result<Value, String> {
-    let invalid = |what: &str, wanted: &str, got: &str| {
-        Err(format!(
-            "returned invalid object at index 0: invalid {what} (expected {wanted}, received {got})"
-        ))
-    };
-    let given = (converted.text("apiVersion").to_owned(), converted.text("kind").to_owned());
-    if given.0 != to.api_version {
-        return invalid("groupVersion", to.api_version, &given.0);
+) -> Result<Value, ObjectError> {
+    for (name, field, expected) in
+        [("apiVersion", "groupVersion", to.api_version), ("kind", "kind", to.kind)]
+    {
+        let got = converted.text(name);
+        if got != expected {
+            let (expected, got) = (expected.to_owned(), got.to_owned());
+            return Err(ObjectError::Kind { field, expected, got });
+        }
     }
-    if given.1 != to.kind {
-        return invalid("kind", to.kind, &given.1);
-    }
-    for (field, name) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
-        let wanted = original.text(&["metadata", field]).to_owned();
-        let got = converted.text(&["metadata", field]).to_owned();
-        if wanted != got {
-            return Err(format!(
-                "returned invalid object: must have the same {name}: {wanted} != {got}"
-            ));
+    for (name, field) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let expected = original.text(&["metadata", name]);
+        let got = converted.text(&["metadata", name]);
+        if expected != got {
+            let (expected, got) = (expected.to_owned(), got.to_owned());
+            return Err(ObjectError::Identity { field, expected, got });
         }
     }
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
-    let result = copy_labels_and_annotations(&mut metadata, &converted["metadata"]);
-    result.map_err(|cause| format!("returned invalid metadata: {cause}"))?;
+    copy_labels_and_annotations(&mut metadata, &converted["metadata"])?;
     converted.put(&["metadata"], Value::Object(metadata));
     Ok(converted)
 }
@@ -202,10 +252,8 @@ fn restore_metadata(
 fn copy_labels_and_annotations(
     metadata: &mut Map<String, Value>,
     converted: &Value,
-) -> Result<(), String> {
-    let Some(converted) = converted.as_object() else {
-        return Err("missing metadata in converted object".to_owned());
-    };
+) -> Result<(), MetadataError> {
+    let Some(converted) = converted.as_object() else { return Err(MetadataError::Missing) };
     for field in ["labels", "annotations"] {
         let given = match converted.get(field) {
             None | Some(Value::Null) => {
@@ -213,27 +261,23 @@ fn copy_labels_and_annotations(
                 continue;
             }
             Some(Value::Object(given)) => given,
-            Some(other) => {
-                return Err(format!(
-                    "invalid metadata.{field} of type {other} in converted object"
-                ));
-            }
+            Some(value) => return Err(MetadataError::Type { field, value: value.clone() }),
         };
-        if let Some((name, other)) = given.iter().find(|(_, v)| !v.is_string()) {
-            return Err(format!(
-                "metadata.{field}[{name}] must be a string, but is {other} in converted object"
-            ));
+        if let Some((name, value)) = given.iter().find(|(_, v)| !v.is_string()) {
+            let (name, value) = (name.clone(), value.clone());
+            return Err(MetadataError::NotString { field, name, value });
         }
         let same = metadata.get(field).and_then(Value::as_object) == Some(given);
         if !same {
-            check_words(field, given)?;
+            validate_entries(field, given)?;
         }
         metadata.insert(field.to_owned(), Value::Object(given.clone()));
     }
     Ok(())
 }
 
-fn check_words(field: &str, given: &Map<String, Value>) -> Result<(), String> {
+/// Validates labels or annotations.
+fn validate_entries(field: &str, given: &Map<String, Value>) -> Result<(), MetadataError> {
     let given =
         given.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
     let path = Path::new("metadata").child(field);
@@ -241,5 +285,5 @@ fn check_words(field: &str, given: &Map<String, Value>) -> Result<(), String> {
         "labels" => validation::labels(&given, &path),
         _ => validation::annotations(&given, &path),
     };
-    if errors.is_empty() { Ok(()) } else { Err(api_meta::aggregate(&errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(MetadataError::Invalid(errors)) }
 }

@@ -59,6 +59,7 @@ pub(crate) struct ServedVersion {
     pub(crate) enabled: bool,
 }
 
+/// A subresource of a served version: its kind and verbs.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedSubresource {
     pub(crate) name: Arc<str>,
@@ -78,6 +79,7 @@ pub(crate) struct Conversion {
     pub(crate) stored_rules: bool,
 }
 
+/// A conversion of an object in place.
 pub(crate) type Convert = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 impl Definition {
@@ -90,7 +92,11 @@ impl Definition {
     }
 
     /// Returns an object in the version that the kind's rules apply to.
-    pub(crate) fn judged<'t>(&self, served: &ServedVersion, tree: &'t Value) -> Cow<'t, Value> {
+    pub(crate) fn in_validated_version<'t>(
+        &self,
+        served: &ServedVersion,
+        tree: &'t Value,
+    ) -> Cow<'t, Value> {
         match served.conversion.as_ref().filter(|conversion| conversion.stored_rules) {
             Some(conversion) => {
                 let mut stored = tree.clone();

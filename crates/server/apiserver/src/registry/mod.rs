@@ -10,11 +10,11 @@ pub(crate) mod custom;
 pub(crate) mod definition;
 pub(crate) mod object;
 #[cfg(test)]
-pub(crate) mod parses;
+pub(crate) mod parse_count;
 pub(crate) mod priority;
 pub(crate) mod projection;
-pub(crate) mod shown;
-pub(crate) mod stored;
+pub(crate) mod storage_form;
+pub(crate) mod versions;
 
 pub(crate) use self::{
     conditions::{holds, set_condition},

@@ -40,7 +40,7 @@ impl Object {
     /// Parses the object. The bytes were encoded by this server, so an error means a corrupt store.
     pub(crate) fn tree(&self) -> Result<Value, serde_json::Error> {
         #[cfg(test)]
-        super::parses::count();
+        super::parse_count::count();
         serde_json::from_slice(&self.bytes)
     }
 }

@@ -42,7 +42,7 @@ impl Projection {
     /// Parses an object and returns the projected members only.
     pub(crate) fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
         #[cfg(test)]
-        super::parses::count();
+        super::parse_count::count();
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         let value = self.deserialize(&mut deserializer)?;
         deserializer.end()?;

@@ -5,6 +5,7 @@ use http::{HeaderMap, header};
 
 use super::info::Query;
 
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -12,6 +13,7 @@ pub(crate) enum Encoding {
     Protobuf,
 }
 
+/// The form in which objects are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Whole,
@@ -20,6 +22,7 @@ pub(crate) enum Shape {
     Partial(PartialKind),
 }
 
+/// The kind of partial metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartialKind {
     One,
@@ -36,6 +39,7 @@ pub(crate) enum Include {
     Object,
 }
 
+/// The negotiated format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseFormat {
     pub(crate) encoding: Encoding,

@@ -14,6 +14,7 @@ pub(crate) struct RequestInfo {
     pub(crate) query: Query,
 }
 
+/// The parts of a path that names a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) group: String,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use api_config::{AuthorizationConfiguration, authorization::AuthorizerConfiguration};
-use api_meta::{Attributes, Authorizer, Decision, aggregate};
+use api_meta::{Attributes, Authorizer, Decision};
 use auth::{
     authz::{
         abac::Abac,
@@ -18,8 +18,9 @@ use auth::{
 };
 
 use super::{
-    figures::{Figures, hash},
+    authorization_error::AuthorizationError,
     files::{ConfigFile, ReloadError, SecurityError, text},
+    metrics::{SecurityMetrics, hash},
     webhook_authorizer::WebhookAuthorizer,
 };
 use crate::config::Config;
@@ -32,8 +33,8 @@ pub(crate) struct Authorizers {
     current: RwLock<Arc<Vec<Link>>>,
     /// The authorizer types of the initial chain without webhooks. A new configuration must contain them.
     required: Vec<String>,
-    followed: Option<ConfigFile>,
-    figures: Arc<Figures>,
+    config_file: Option<ConfigFile>,
+    metrics: Arc<SecurityMetrics>,
 }
 
 /// Authorizers that all configurations share.
@@ -58,7 +59,7 @@ impl Authorizer for RbacWithHealthPaths {
 struct Link {
     kind: String,
     name: String,
-    how: LinkAuthorizer,
+    authorizer: LinkAuthorizer,
 }
 
 enum LinkAuthorizer {
@@ -75,8 +76,8 @@ struct Opinions {
 
 impl Opinions {
     /// Records an opinion. Returns it if it is a decision.
-    fn record(&mut self, said: Decision) -> Option<Decision> {
-        let reason = match said {
+    fn record(&mut self, decision: Decision) -> Option<Decision> {
+        let reason = match decision {
             Decision::NoOpinion(reason) => reason,
             Decision::Failed { denied: false, reason, error } => {
                 self.errors.push(error.to_string());
@@ -103,15 +104,20 @@ impl Authorizers {
     /// Builds the chain from the configuration. Errors are in upstream's words.
     pub(super) fn new(
         config: &Config,
-        (node, rbac): (Arc<NodeAuthorizer>, Arc<Rbac>),
-        figures: &Arc<Figures>,
+        node: Arc<NodeAuthorizer>,
+        rbac: Arc<Rbac>,
+        metrics: &Arc<SecurityMetrics>,
     ) -> Result<Self, SecurityError> {
         let given = &config.authorization;
-        let (chain, followed) = configured(config)?;
+        let (chain, config_file) = configured(config)?;
         let abac = match (&given.policies, names(&chain).any(|kind| kind == "ABAC")) {
             (Some(path), true) => {
                 let policies = Abac::parse(&text("authorization policy file", path)?);
-                Some(Arc::new(super::files::used("authorization policy file", path, policies)?))
+                Some(Arc::new(super::files::with_file(
+                    "authorization policy file",
+                    path,
+                    policies,
+                )?))
             }
             (None, true) => {
                 let words = "authorization-mode ABAC's authorization policy file not passed";
@@ -127,24 +133,27 @@ impl Authorizers {
             masters: Privileged::masters(),
             current: RwLock::default(),
             required: own.map(str::to_owned).collect(),
-            followed,
-            figures: figures.clone(),
+            config_file,
+            metrics: metrics.clone(),
         };
-        let links = made.links_of(&chain).map_err(SecurityError::Configuration)?;
+        let links = made.links_of(&chain)?;
         made.take(links);
         Ok(made)
     }
 
-    fn links_of(&self, chain: &AuthorizationConfiguration) -> Result<Vec<Link>, String> {
+    fn links_of(
+        &self,
+        chain: &AuthorizationConfiguration,
+    ) -> Result<Vec<Link>, AuthorizationError> {
         chain.authorizers.iter().map(|link| self.link(link)).collect()
     }
 
-    fn link(&self, given: &AuthorizerConfiguration) -> Result<Link, String> {
+    fn link(&self, given: &AuthorizerConfiguration) -> Result<Link, AuthorizationError> {
         let kind = given.kind.as_str();
-        let how = match (kind, &given.webhook) {
+        let authorizer = match (kind, &given.webhook) {
             ("Webhook", Some(webhook)) => {
-                let asked = WebhookAuthorizer::new(&given.name, webhook, &self.figures)?;
-                LinkAuthorizer::Webhook(Box::new(asked))
+                let webhook = WebhookAuthorizer::new(&given.name, webhook, &self.metrics)?;
+                LinkAuthorizer::Webhook(Box::new(webhook))
             }
             ("AlwaysAllow", _) => LinkAuthorizer::Local(Arc::new(AlwaysAllow)),
             ("AlwaysDeny", _) => LinkAuthorizer::Local(Arc::new(AlwaysDeny)),
@@ -156,15 +165,13 @@ impl Authorizers {
                     _ => None,
                 };
                 let known = part.filter(|_| self.required.iter().any(|required| required == kind));
-                LinkAuthorizer::Local(known.ok_or_else(|| {
-                    format!(
-                        "authorizer type {kind} is not allowed if it was not enabled at initial \
-                         server startup"
-                    )
-                })?)
+                LinkAuthorizer::Local(
+                    known
+                        .ok_or_else(|| AuthorizationError::NotEnabled { kind: kind.to_owned() })?,
+                )
             }
         };
-        Ok(Link { kind: kind.to_owned(), name: given.name.clone(), how })
+        Ok(Link { kind: kind.to_owned(), name: given.name.clone(), authorizer })
     }
 
     fn take(&self, links: Vec<Link>) {
@@ -176,9 +183,9 @@ impl Authorizers {
     }
 
     /// Records the opinion of a link. Returns it if it is a decision, and counts it.
-    fn record(&self, link: &Link, said: Decision, opinions: &mut Opinions) -> Option<Decision> {
-        let decided = opinions.record(said)?;
-        self.figures.record_decision(&link.kind, &link.name, decided.is_allowed());
+    fn record(&self, link: &Link, decision: Decision, opinions: &mut Opinions) -> Option<Decision> {
+        let decided = opinions.record(decision)?;
+        self.metrics.record_decision(&link.kind, &link.name, decided.is_allowed());
         Some(decided)
     }
 
@@ -189,11 +196,11 @@ impl Authorizers {
         }
         let mut opinions = Opinions::default();
         for link in self.links().iter() {
-            let said = match &link.how {
+            let decision = match &link.authorizer {
                 LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
                 LinkAuthorizer::Webhook(webhook) => webhook.decide(request).await,
             };
-            if let Some(decided) = self.record(link, said, &mut opinions) {
+            if let Some(decided) = self.record(link, decision, &mut opinions) {
                 return decided;
             }
         }
@@ -204,22 +211,26 @@ impl Authorizers {
     pub(crate) fn rules_review_scope(&self) -> (bool, Vec<String>) {
         let links = self.links();
         let has = |kind: &str| links.iter().any(|link| link.kind == kind);
-        let untold = [("Webhook", "webhook"), ("ABAC", "ABAC")];
-        let untold = untold.into_iter().filter(|(kind, _)| has(kind));
-        let words = |(_, name): (&str, &str)| {
+        let gaps = [("Webhook", "webhook"), ("ABAC", "ABAC")];
+        let gaps = gaps.into_iter().filter(|(kind, _)| has(kind));
+        let reason = |(_, name): (&str, &str)| {
             format!("{name} authorizer does not support user rule resolution")
         };
-        (has("RBAC"), untold.map(words).collect())
+        (has("RBAC"), gaps.map(reason).collect())
     }
 
     /// Reloads the configuration file when it changes.
     pub(super) async fn follow(self: Arc<Self>) {
-        let Some(followed) = &self.followed else { return std::future::pending().await };
+        let Some(config_file) = &self.config_file else { return std::future::pending().await };
         let reload = |text: String| {
             let links = read(&text, &self.required).and_then(|chain| self.links_of(&chain));
-            std::future::ready(links.map(|links| self.take(links)).map_err(ReloadError::Invalid))
+            std::future::ready(
+                links
+                    .map(|links| self.take(links))
+                    .map_err(|error| ReloadError::Invalid(error.into())),
+            )
         };
-        followed.follow(&self.figures, reload).await;
+        config_file.follow(&self.metrics, reload).await;
     }
 }
 
@@ -231,11 +242,11 @@ impl Authorizer for Authorizers {
         }
         let mut opinions = Opinions::default();
         for link in self.links().iter() {
-            let said = match &link.how {
+            let decision = match &link.authorizer {
                 LinkAuthorizer::Local(authorizer) => authorizer.authorize(request),
                 LinkAuthorizer::Webhook(webhook) => webhook.decide_now(request),
             };
-            if let Some(decided) = self.record(link, said, &mut opinions) {
+            if let Some(decided) = self.record(link, decision, &mut opinions) {
                 return decided;
             }
         }
@@ -250,9 +261,9 @@ pub(super) fn configured(
     let given = &config.authorization;
     let Some(path) = given.file.clone() else { return Ok((given.chain.clone(), None)) };
     let text = text("authorization configuration", &path)?;
-    let chain = read(&text, &[]).map_err(SecurityError::Configuration)?;
+    let chain = read(&text, &[])?;
     let server = hash(&config.identity());
-    Ok((chain, Some(ConfigFile { what: "authorization", path, server, text })))
+    Ok((chain, Some(ConfigFile { purpose: "authorization", path, server, text })))
 }
 
 fn names(chain: &AuthorizationConfiguration) -> impl Iterator<Item = &str> {
@@ -260,9 +271,8 @@ fn names(chain: &AuthorizationConfiguration) -> impl Iterator<Item = &str> {
 }
 
 /// Parses and validates a configuration. `required` are the types that it must contain.
-fn read(text: &str, required: &[String]) -> Result<AuthorizationConfiguration, String> {
-    let chain = AuthorizationConfiguration::parse(text)
-        .map_err(|e| format!("failed to load AuthorizationConfiguration from file: {e}"))?;
+fn read(text: &str, required: &[String]) -> Result<AuthorizationConfiguration, AuthorizationError> {
+    let chain = AuthorizationConfiguration::parse(text)?;
     let mut errors = validation::errors(&chain);
     let webhooks = chain.authorizers.iter().enumerate();
     for (i, link) in webhooks.filter(|(_, link)| link.kind == "Webhook") {
@@ -283,13 +293,11 @@ fn read(text: &str, required: &[String]) -> Result<AuthorizationConfiguration, S
         errors.push(api_meta::FieldError::invalid(&at, file.as_str(), detail));
     }
     if !errors.is_empty() {
-        return Err(aggregate(&errors));
+        return Err(AuthorizationError::Invalid(errors));
     }
     let errors: BTreeSet<String> = validation::chain_errors(&chain, required).into_iter().collect();
-    let errors: Vec<String> = errors.into_iter().collect();
-    match errors.as_slice() {
-        [] => Ok(chain),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
+    if errors.is_empty() {
+        return Ok(chain);
     }
+    Err(AuthorizationError::Chain(errors.into_iter().collect()))
 }

@@ -1,11 +1,12 @@
 //! Reads the files of authentication and authorization, and reloads those that change.
 
 use std::{
+    error::Error,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use super::figures::Figures;
+use super::{authorization_error::AuthorizationError, metrics::SecurityMetrics};
 
 /// The interval at which a configuration file is checked.
 const POLL: Duration = Duration::from_secs(5);
@@ -15,55 +16,58 @@ const AGAIN: u32 = 12;
 /// The error for a file of authentication or authorization that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
-    /// A file cannot be read. `what` is its purpose.
-    #[error("reading {path}, the {what}: {source}")]
-    Read { what: &'static str, path: String, source: std::io::Error },
+    /// A file cannot be read.
+    #[error("reading {path}, the {purpose}: {source}")]
+    Read { purpose: &'static str, path: String, source: std::io::Error },
     /// A file has invalid content.
-    #[error("using {path}, the {what}: {detail}")]
-    Use { what: &'static str, path: String, detail: String },
+    #[error("using {path}, the {purpose}: {source}")]
+    Use { purpose: &'static str, path: String, source: Box<dyn Error + Send + Sync> },
+    #[error(transparent)]
+    Authorization(#[from] AuthorizationError),
     /// An invalid configuration, in upstream's words.
     #[error("{0}")]
     Configuration(String),
 }
 
-pub(super) fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {
+pub(super) fn read(purpose: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {
     std::fs::read(path).map_err(|source| SecurityError::Read {
-        what,
+        purpose,
         path: path.display().to_string(),
         source,
     })
 }
 
-pub(super) fn used<T, E: std::fmt::Display>(
-    what: &'static str,
+/// Names the file and its purpose in an error about its content.
+pub(super) fn with_file<T, E: Into<Box<dyn Error + Send + Sync>>>(
+    purpose: &'static str,
     path: &Path,
     result: Result<T, E>,
 ) -> Result<T, SecurityError> {
-    result.map_err(|e| SecurityError::Use {
-        what,
+    result.map_err(|error| SecurityError::Use {
+        purpose,
         path: path.display().to_string(),
-        detail: e.to_string(),
+        source: error.into(),
     })
 }
 
 /// Reads a file as text.
-pub(super) fn text(what: &'static str, path: &Path) -> Result<String, SecurityError> {
-    used(what, path, String::from_utf8(read(what, path)?))
+pub(super) fn text(purpose: &'static str, path: &Path) -> Result<String, SecurityError> {
+    with_file(purpose, path, String::from_utf8(read(purpose, path)?))
 }
 
 /// The error of a reload.
 #[derive(Debug)]
 pub(super) enum ReloadError {
     /// The configuration is invalid. Do not retry until it changes.
-    Invalid(String),
-    /// A temporary error. Retry later.
+    Invalid(Box<dyn Error + Send + Sync>),
+    /// A temporary problem. Retry later.
     Retry(String),
 }
 
 /// A configuration file that is reloaded when it changes. If the new one cannot be used, the previous one stays in use.
 pub(super) struct ConfigFile {
     /// `authentication` or `authorization`, for logs and metrics.
-    pub(super) what: &'static str,
+    pub(super) purpose: &'static str,
     pub(super) path: PathBuf,
     /// `sha256:` and the hash of this server's name.
     pub(super) server: String,
@@ -75,10 +79,10 @@ impl ConfigFile {
     /// Checks the file periodically and passes changed text to `reload`.
     pub(super) async fn follow<F: Future<Output = Result<(), ReloadError>>>(
         &self,
-        figures: &Figures,
+        metrics: &SecurityMetrics,
         reload: impl Fn(String) -> F,
     ) {
-        figures.config_info(self.what, &self.server, &self.text);
+        metrics.set_config_info(self.purpose, &self.server, &self.text);
         let (mut used, mut pause) = (self.text.clone(), 0);
         loop {
             tokio::time::sleep(POLL).await;
@@ -90,15 +94,15 @@ impl ConfigFile {
                 Ok(text) if text == used => continue,
                 Ok(text) => match reload(text.clone()).await {
                     Ok(()) => {
-                        tracing::info!(path = %self.path.display(), "reloaded {} config", self.what);
-                        figures.config_info(self.what, &self.server, &text);
-                        figures.reloaded(self.what, &self.server, "success");
+                        tracing::info!(path = %self.path.display(), "reloaded {} config", self.purpose);
+                        metrics.set_config_info(self.purpose, &self.server, &text);
+                        metrics.record_reload(self.purpose, &self.server, "success");
                         used = text;
                         continue;
                     }
                     Err(ReloadError::Invalid(error)) => {
                         used = text;
-                        error
+                        error.to_string()
                     }
                     Err(ReloadError::Retry(error)) => {
                         pause = AGAIN;
@@ -114,9 +118,9 @@ impl ConfigFile {
                 path = %self.path.display(),
                 error = failed,
                 "failed to reload the {} config; the previous one stays in use",
-                self.what
+                self.purpose
             );
-            figures.reloaded(self.what, &self.server, "failure");
+            metrics.record_reload(self.purpose, &self.server, "failure");
         }
     }
 }

@@ -17,8 +17,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::figures::Figures;
-use crate::outbound::{backends::Backends, issuer};
+use super::metrics::SecurityMetrics;
+use crate::outbound::{backends::Backends, error::GetError, issuer};
 
 /// The interval of discovery attempts for an issuer that does not respond.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -44,13 +44,13 @@ impl Drop for Issuers {
 struct Issuer {
     jwt: JwtAuthenticator,
     backends: Arc<Backends>,
-    figures: Arc<Figures>,
+    metrics: Arc<SecurityMetrics>,
     /// The name of this server in metrics.
     server: Arc<str>,
-    known: RwLock<KeySource>,
+    source: RwLock<KeySource>,
     /// The time of the last fetch. Locked while keys are being fetched.
-    fetching: Mutex<Option<Instant>>,
-    waiting: Semaphore,
+    last_fetch: Mutex<Option<Instant>>,
+    waiters: Semaphore,
 }
 
 #[derive(Clone)]
@@ -61,6 +61,29 @@ enum KeySource {
         at: Arc<str>,
         keys: Arc<KeySet>,
     },
+}
+
+/// The reason why an issuer's keys are not available.
+#[derive(Debug, thiserror::Error)]
+enum IssuerError {
+    #[error(transparent)]
+    Get(#[from] GetError),
+    #[error("oidc: failed to decode provider discovery object: {0}")]
+    DiscoveryDocument(serde_json::Error),
+    #[error(
+        "oidc: issuer did not match the issuer returned by provider, expected {expected:?} got {got:?}"
+    )]
+    OtherIssuer { expected: String, got: String },
+    #[error("provider did not return JWKS URL")]
+    NoKeyUrl,
+    #[error("oidc: too many tokens wait for the issuer's keys")]
+    TooManyTokens,
+    #[error("{0}")]
+    NotInitialized(Arc<str>),
+    #[error("oidc: failed to decode keys: {0}")]
+    KeyDocument(serde_json::Error),
+    #[error("oidc: get keys failed {0}")]
+    Keys(Box<Self>),
 }
 
 #[derive(Deserialize)]
@@ -75,7 +98,8 @@ impl Issuers {
     pub(super) fn new(
         all: Vec<JwtAuthenticator>,
         algorithms: Vec<String>,
-        (backends, figures): (&Arc<Backends>, &Arc<Figures>),
+        backends: &Arc<Backends>,
+        metrics: &Arc<SecurityMetrics>,
         server: &Arc<str>,
     ) -> Arc<Self> {
         let issuer = |jwt: JwtAuthenticator| {
@@ -84,11 +108,11 @@ impl Issuers {
             Issuer {
                 jwt,
                 backends: backends.clone(),
-                figures: figures.clone(),
+                metrics: metrics.clone(),
                 server: server.clone(),
-                known: RwLock::new(KeySource::Unknown(words.into())),
-                fetching: Mutex::default(),
-                waiting: Semaphore::new(WAITING),
+                source: RwLock::new(KeySource::Unknown(words.into())),
+                last_fetch: Mutex::default(),
+                waiters: Semaphore::new(WAITING),
             }
         };
         let all = all.into_iter().map(issuer).collect();
@@ -96,13 +120,13 @@ impl Issuers {
     }
 
     /// Starts discovery of all issuers, with retries until it succeeds.
-    pub(super) fn find_out(self: &Arc<Self>, tasks: &rt::Tasks) {
+    pub(super) fn start_discovery(self: &Arc<Self>, tasks: &rt::Tasks) {
         if self.all.is_empty() {
             return;
         }
         let (end, weak, count) = (self.end.clone(), Arc::downgrade(self), self.all.len());
         tasks.spawn_until_shutdown("issuers of tokens", async move {
-            let asked = futures_util::future::join_all((0..count).map(|at| {
+            let discoveries = futures_util::future::join_all((0..count).map(|at| {
                 let weak = weak.clone();
                 async move {
                     // The reference is released between attempts, so that the task ends when the issuers are dropped.
@@ -115,17 +139,17 @@ impl Issuers {
                     }
                 }
             }));
-            end.unless_stopping(asked).await;
+            end.unless_stopping(discoveries).await;
         });
     }
 
-    /// Returns the errors of issuers whose tokens are not accepted yet.
-    pub(super) fn health(&self) -> Result<(), String> {
-        let bad: Vec<String> = self.all.iter().filter_map(|issuer| issuer.health().err()).collect();
-        match bad.len() {
-            0 => Ok(()),
-            1 => Err(bad.join("")),
-            _ => Err(format!("[{}]", bad.join(", "))),
+    /// Describes the issuers whose tokens are not accepted yet. Returns `None` if there are none.
+    pub(super) fn problem(&self) -> Option<String> {
+        let problems: Vec<String> = self.all.iter().filter_map(Issuer::problem).collect();
+        match problems.as_slice() {
+            [] => None,
+            [problem] => Some(problem.clone()),
+            problems => Some(format!("[{}]", problems.join(", "))),
         }
     }
 
@@ -138,72 +162,71 @@ impl Issuers {
         let began = Instant::now();
         let found = issuer.verify(token, &self.algorithms).await;
         let result = if found.is_ok() { "success" } else { "failure" };
-        issuer.figures.record_validation(&named, result, began.elapsed());
+        issuer.metrics.record_validation(&named, result, began.elapsed());
         found.map(Some)
     }
 }
 
 impl Issuer {
-    fn known(&self) -> KeySource {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn source(&self) -> KeySource {
+        self.source.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn know(&self, known: KeySource) {
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    fn set_source(&self, source: KeySource) {
+        *self.source.write().unwrap_or_else(PoisonError::into_inner) = source;
     }
 
-    fn health(&self) -> Result<(), String> {
-        match self.known() {
-            KeySource::Keys { .. } => Ok(()),
+    fn problem(&self) -> Option<String> {
+        match self.source() {
+            KeySource::Keys { .. } => None,
             KeySource::Unknown(why) => {
                 let url = &self.jwt.issuer().url;
-                Err(format!("oidc: authenticator for issuer {url:?} is not healthy: {why}"))
+                Some(format!("oidc: authenticator for issuer {url:?} is not healthy: {why}"))
             }
         }
     }
 
-    async fn get(&self, url: &str) -> Result<bytes::Bytes, String> {
+    async fn get(&self, url: &str) -> Result<bytes::Bytes, GetError> {
         issuer::get(&self.backends, url, &self.jwt.issuer().certificate_authority).await
     }
 
     /// Runs discovery. Returns `false` if it must be retried.
     async fn discover(&self) -> bool {
-        match self.discovered().await {
+        match self.key_url().await {
             Ok(at) => {
-                self.know(KeySource::Keys { at: at.into(), keys: Arc::default() });
+                self.set_source(KeySource::Keys { at: at.into(), keys: Arc::default() });
                 true
             }
             Err(error) => {
                 let issuer = self.jwt.issuer().url.as_str();
-                tracing::error!(issuer, error, "oidc authenticator: initializing plugin");
-                self.know(KeySource::Unknown(error.into()));
+                tracing::error!(issuer, %error, "oidc authenticator: initializing plugin");
+                self.set_source(KeySource::Unknown(error.to_string().into()));
                 false
             }
         }
     }
 
-    async fn discovered(&self) -> Result<String, String> {
+    /// Returns the URL of the keys from the discovery document.
+    async fn key_url(&self) -> Result<String, IssuerError> {
         let issuer = self.jwt.issuer();
         let url = match issuer.discovery_url.as_str() {
             "" => format!("{}/.well-known/openid-configuration", issuer.url.trim_end_matches('/')),
             url => url.to_owned(),
         };
-        let found: Discovery = serde_json::from_slice(&self.get(&url).await?)
-            .map_err(|e| format!("oidc: failed to decode provider discovery object: {e}"))?;
-        if found.issuer != issuer.url {
-            return Err(format!(
-                "oidc: issuer did not match the issuer returned by provider, expected {:?} got {:?}",
-                issuer.url, found.issuer
-            ));
+        let document: Discovery = serde_json::from_slice(&self.get(&url).await?)
+            .map_err(IssuerError::DiscoveryDocument)?;
+        if document.issuer != issuer.url {
+            let expected = issuer.url.clone();
+            return Err(IssuerError::OtherIssuer { expected, got: document.issuer });
         }
-        if found.jwks_uri.is_empty() {
-            return Err("provider did not return JWKS URL".to_owned());
+        if document.jwks_uri.is_empty() {
+            return Err(IssuerError::NoKeyUrl);
         }
-        Ok(found.jwks_uri)
+        Ok(document.jwks_uri)
     }
 
     async fn verify(&self, token: &str, algorithms: &[String]) -> Result<UserInfo, TokenError> {
-        let KeySource::Keys { at, keys } = self.known() else {
+        let KeySource::Keys { at, keys } = self.source() else {
             return Err(TokenError("oidc: authenticator not initialized".to_owned()));
         };
         let token = IdToken::parse(token)?;
@@ -224,40 +247,42 @@ impl Issuer {
     }
 
     /// Returns keys that were fetched after this call. Concurrent calls share one fetch.
-    async fn fresh_keys(&self, at: &Arc<str>) -> Result<Arc<KeySet>, String> {
+    async fn fresh_keys(&self, at: &Arc<str>) -> Result<Arc<KeySet>, IssuerError> {
         let came = Instant::now();
-        let Ok(_waiting) = self.waiting.try_acquire() else {
-            return Err("oidc: too many tokens wait for the issuer's keys".to_owned());
+        let Ok(_waiting) = self.waiters.try_acquire() else {
+            return Err(IssuerError::TooManyTokens);
         };
-        let mut fetched = self.fetching.lock().await;
+        let mut fetched = self.last_fetch.lock().await;
         // Another call has fetched the keys meanwhile or a moment ago: neither contains the key of this signature.
         if fetched.is_some_and(|last| came < last || last.elapsed() < BETWEEN) {
-            return match self.known() {
+            return match self.source() {
                 KeySource::Keys { keys, .. } => Ok(keys),
-                KeySource::Unknown(why) => Err(why.to_string()),
+                KeySource::Unknown(why) => Err(IssuerError::NotInitialized(why)),
             };
         }
-        let found = self.get(at).await.and_then(|json| {
-            KeySet::parse(&json).map_err(|e| format!("oidc: failed to decode keys: {e}"))
-        });
+        let found = self.fetch_keys(at).await;
         *fetched = Some(Instant::now());
         let issuer = self.jwt.issuer().url.as_str();
         let result = if found.is_ok() { "success" } else { "failure" };
-        self.figures.fetched(issuer, &self.server, result);
+        self.metrics.record_fetch(issuer, &self.server, result);
         match found {
             Ok(keys) => {
                 let keys = Arc::new(keys);
-                self.know(KeySource::Keys { at: at.clone(), keys: keys.clone() });
+                self.set_source(KeySource::Keys { at: at.clone(), keys: keys.clone() });
                 Ok(keys)
             }
             Err(error) => {
                 tracing::warn!(
                     issuer,
-                    error,
+                    %error,
                     "failed to fetch the keys of an issuer; the previous keys stay in use"
                 );
-                Err(format!("oidc: get keys failed {error}"))
+                Err(IssuerError::Keys(Box::new(error)))
             }
         }
+    }
+
+    async fn fetch_keys(&self, url: &str) -> Result<KeySet, IssuerError> {
+        KeySet::parse(&self.get(url).await?).map_err(IssuerError::KeyDocument)
     }
 }

@@ -2,10 +2,11 @@
 //! this module configures them, reloads their files, feeds them from the caches and calls external issuers and
 //! webhooks.
 
+mod authorization_error;
 mod authorizers;
-mod figures;
 mod files;
 mod issuers;
+mod metrics;
 mod tokens;
 mod webhook_authorizer;
 mod webhook_tokens;
@@ -19,11 +20,11 @@ use auth::{
         TokenAuthenticator, TokenError,
         bootstrap_token::BootstrapTokens,
         certificate::ClientCa,
+        forwarding::forget_identity,
         front_proxy::FrontProxy,
         impersonation,
         keys::{self, SigningKey, VerifyingKey},
         legacy_token::LegacyTokens,
-        onward::forget_identity,
         service_account::{ServiceAccountTokens, TokenIssuer},
         token_file::TokenFile,
     },
@@ -38,8 +39,8 @@ use telemetry::metrics::Metrics;
 pub use self::files::SecurityError;
 use self::{
     authorizers::Authorizers,
-    figures::Figures,
-    files::{read, used},
+    files::{read, with_file},
+    metrics::SecurityMetrics,
     tokens::ExternalTokens,
 };
 use crate::{
@@ -49,6 +50,7 @@ use crate::{
     watch_cache::{Observer, Snapshot, following},
 };
 
+/// The authentication and authorization of requests.
 pub(crate) struct Security {
     pub(crate) authentication: Authentication,
     /// Sources for tokens that the local authenticators do not know.
@@ -73,64 +75,81 @@ pub fn check(config: &Config) -> Result<(), SecurityError> {
     tokens::configured(config).map(drop)
 }
 
+/// Loads the keys that verify service account tokens.
+fn verifying_keys(config: &Config) -> Result<Vec<VerifyingKey>, SecurityError> {
+    let mut keys = Vec::new();
+    for path in &config.service_account_keys {
+        let pem = read("service-account key", path)?;
+        keys.extend(with_file("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
+    }
+    Ok(keys)
+}
+
+/// Loads the key that signs service account tokens.
+fn signing_key(config: &Config) -> Result<SigningKey, SecurityError> {
+    let (purpose, path) = ("service-account signing key", &config.service_account_signing_key);
+    with_file(purpose, path, SigningKey::from_pem(&read(purpose, path)?))
+}
+
+/// Returns the local authenticators of tokens. The Secrets of legacy tokens in requests are added to `used_tokens`.
+fn token_authenticators(
+    config: &Config,
+    verifying: &[VerifyingKey],
+    audiences: &[String],
+    used_tokens: WorkQueue<(String, String)>,
+) -> Result<Vec<Box<dyn TokenAuthenticator>>, SecurityError> {
+    let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
+    if let Some(path) = &config.token_auth_file {
+        let text = files::text("token file", path)?;
+        tokens.push(Box::new(with_file("token file", path, TokenFile::parse(&text))?));
+    }
+    // Authenticators of frequent tokens come first: they cache results, while the others read a token each time.
+    let issuers = config.service_account_issuers.clone();
+    tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.to_vec())));
+    tokens.push(Box::new(LegacyTokens {
+        keys: verifying.to_vec(),
+        api_audiences: audiences.to_vec(),
+        used: Some(Box::new(move |namespace, name| {
+            used_tokens.add((namespace.to_owned(), name.to_owned()));
+        })),
+    }));
+    if config.bootstrap_tokens {
+        tokens.push(Box::new(BootstrapTokens));
+    }
+    Ok(tokens)
+}
+
 impl Security {
     /// Loads keys, CAs and configurations. Adds the indexes that must follow the caches to `observers`.
     pub(crate) fn new(
         config: &Config,
         observers: &mut Vec<Observer>,
-        (objects, backends): (Arc<Snapshot>, &Arc<Backends>),
-        (metrics, tasks): (&Metrics, &rt::Tasks),
+        objects: Arc<Snapshot>,
+        backends: &Arc<Backends>,
+        metrics: &Metrics,
+        tasks: &rt::Tasks,
     ) -> Result<Self, SecurityError> {
         let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
         observers.push(following(rbac.clone()));
         observers.push(following(node.clone()));
-        let figures = Arc::new(Figures::new(metrics));
-        let authorizers = Arc::new(Authorizers::new(config, (node, rbac.clone()), &figures)?);
-        let mut verifying = Vec::new();
-        for path in &config.service_account_keys {
-            let pem = read("service-account key", path)?;
-            verifying.extend(used("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
-        }
-        let signing = &config.service_account_signing_key;
-        let key = used(
-            "service-account signing key",
-            signing,
-            SigningKey::from_pem(&read("service-account signing key", signing)?),
-        )?;
-        let issuers = config.service_account_issuers.clone();
-        let issuer = issuers.first().cloned().unwrap_or_default();
+        let metrics = Arc::new(SecurityMetrics::new(metrics));
+        let authorizers = Arc::new(Authorizers::new(config, node, rbac.clone(), &metrics)?);
+        let verifying = verifying_keys(config)?;
+        let key = signing_key(config)?;
+        let issuer = config.service_account_issuers.first().cloned().unwrap_or_default();
         let audiences = match config.api_audiences.as_slice() {
-            [] => issuers.clone(),
-            given => given.to_vec(),
+            [] => config.service_account_issuers.clone(),
+            audiences => audiences.to_vec(),
         };
-        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
-        if let Some(path) = &config.token_auth_file {
-            let text = files::text("token file", path)?;
-            tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
-        }
-        // Authenticators of frequent tokens come first: they cache results, while the others read a token each time.
-        tokens.push(Box::new(ServiceAccountTokens::new(issuers, verifying.clone())));
         let used_tokens = WorkQueue::<(String, String)>::default();
-        let presented = used_tokens.clone();
-        let legacy = LegacyTokens {
-            keys: verifying.clone(),
-            api_audiences: audiences.clone(),
-            used: Some(Box::new(move |namespace, name| {
-                presented.add((namespace.to_owned(), name.to_owned()));
-            })),
-        };
-        tokens.push(Box::new(legacy));
-        if config.bootstrap_tokens {
-            tokens.push(Box::new(BootstrapTokens));
-        }
-        let client_ca = config
-            .client_ca
-            .as_ref()
-            .map(|path| used("client CA", path, ClientCa::from_pem(&read("client CA", path)?)));
+        let tokens = token_authenticators(config, &verifying, &audiences, used_tokens.clone())?;
+        let client_ca = config.client_ca.as_ref().map(|path| {
+            with_file("client CA", path, ClientCa::from_pem(&read("client CA", path)?))
+        });
         let client_ca = client_ca.transpose()?;
         let client_authorities = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
-        let asked = (backends, &figures);
-        let (external, anonymous) = ExternalTokens::new(config, &audiences, asked, tasks)?;
+        let (external, anonymous) =
+            ExternalTokens::new(config, &audiences, backends, &metrics, tasks)?;
         let external = Arc::new(external);
         let (tokens_followed, chain_followed) = (external.clone(), authorizers.clone());
         tasks.keep("authentication configuration", move || tokens_followed.clone().follow());
@@ -142,7 +161,7 @@ impl Security {
             api_audiences: audiences.clone(),
             anonymous,
         };
-        let issuing = TokenIssuer {
+        let tokens = TokenIssuer {
             key,
             issuer: issuer.clone(),
             api_audiences: audiences,
@@ -155,7 +174,7 @@ impl Security {
             authorizer: authorizers.clone(),
             authorizers,
             rbac,
-            tokens: issuing,
+            tokens,
             verifying,
             issuer,
             objects,
@@ -223,10 +242,10 @@ impl Security {
     /// Returns the impersonated user, or `None` without impersonation.
     pub(crate) fn impersonate(
         &self,
-        asked: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         headers: &HeaderMap,
     ) -> Result<Option<Arc<UserInfo>>, Box<Status>> {
-        let user = impersonation::impersonate(headers, asked, &*self.authorizer);
+        let user = impersonation::impersonate(headers, attributes, &*self.authorizer);
         Ok(user.map_err(Box::new)?.map(Arc::new))
     }
 
@@ -312,7 +331,7 @@ fn standing(user: &UserInfo) -> Standing {
 fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, SecurityError> {
     let pem = read("front-proxy CA", &config.ca)?;
     Ok(FrontProxy {
-        ca: used("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
+        ca: with_file("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
         allowed_names: config.allowed_names.clone(),
         username_headers: config.username_headers.clone(),
         uid_headers: config.uid_headers.clone(),

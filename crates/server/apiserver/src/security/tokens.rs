@@ -14,9 +14,9 @@ use auth::authn::{
 };
 
 use super::{
-    figures::{Figures, hash},
     files::{ConfigFile, ReloadError, SecurityError, text},
     issuers::Issuers,
+    metrics::{SecurityMetrics, hash},
     webhook_tokens::WebhookTokens,
 };
 use crate::{config::Config, outbound::backends::Backends};
@@ -35,10 +35,10 @@ pub(crate) struct ExternalTokens {
     disallowed: Vec<String>,
     /// The file's configuration of anonymous access, which a reload must not change.
     from_file: Option<AnonymousAuth>,
-    followed: Option<ConfigFile>,
+    config_file: Option<ConfigFile>,
     server: Arc<str>,
     backends: Arc<Backends>,
-    figures: Arc<Figures>,
+    metrics: Arc<SecurityMetrics>,
     tasks: rt::Tasks,
 }
 
@@ -52,12 +52,13 @@ impl ExternalTokens {
     pub(super) fn new(
         config: &Config,
         audiences: &[String],
-        (backends, figures): (&Arc<Backends>, &Arc<Figures>),
+        backends: &Arc<Backends>,
+        metrics: &Arc<SecurityMetrics>,
         tasks: &rt::Tasks,
     ) -> Result<(Self, Anonymous), SecurityError> {
         let given = &config.authentication;
         let server: Arc<str> = hash(&config.identity()).into();
-        let IssuerConfig { read, made, followed } = configured(config)?;
+        let IssuerConfig { read, authenticators, config_file } = configured(config)?;
         let anonymous = anonymous(&read, config)?;
         let algorithms = match &given.oidc {
             Some(oidc) => oidc.signing_algorithms.clone(),
@@ -67,8 +68,8 @@ impl ExternalTokens {
             let words = format!("oidc: unsupported signing alg: {unknown:?}");
             return Err(SecurityError::Configuration(words));
         }
-        let issuers = Issuers::new(made, algorithms, (backends, figures), &server);
-        issuers.find_out(tasks);
+        let issuers = Issuers::new(authenticators, algorithms, backends, metrics, &server);
+        issuers.start_discovery(tasks);
         let webhook = given.webhook.as_ref();
         let external = Self {
             issuers: RwLock::new(issuers),
@@ -76,10 +77,10 @@ impl ExternalTokens {
             api_audiences: audiences.to_vec(),
             disallowed: disallowed(config),
             from_file: read.anonymous,
-            followed,
+            config_file,
             server,
             backends: backends.clone(),
-            figures: figures.clone(),
+            metrics: metrics.clone(),
             tasks: tasks.clone(),
         };
         Ok((external, anonymous))
@@ -117,35 +118,37 @@ impl ExternalTokens {
 
     /// Reloads the configuration file when it changes.
     pub(super) async fn follow(self: Arc<Self>) {
-        let Some(followed) = &self.followed else { return std::future::pending().await };
-        followed.follow(&self.figures, |text| self.reload(text)).await;
+        let Some(config_file) = &self.config_file else { return std::future::pending().await };
+        config_file.follow(&self.metrics, |text| self.reload(text)).await;
     }
 
     async fn reload(&self, text: String) -> Result<(), ReloadError> {
-        let made = self.parse_reloaded(&text).map_err(ReloadError::Invalid)?;
+        let authenticators =
+            self.parse_reloaded(&text).map_err(|error| ReloadError::Invalid(error.into()))?;
         let algorithms = ALGORITHMS.iter().map(|name| (*name).to_owned()).collect();
-        let new = Issuers::new(made, algorithms, (&self.backends, &self.figures), &self.server);
-        new.find_out(&self.tasks);
-        let proven = rt::wait_until(PROVEN, LOOK, || new.health().is_ok()).await;
+        let new =
+            Issuers::new(authenticators, algorithms, &self.backends, &self.metrics, &self.server);
+        new.start_discovery(&self.tasks);
+        let proven = rt::wait_until(PROVEN, LOOK, || new.problem().is_none()).await;
         if !proven {
-            return Err(ReloadError::Retry(new.health().err().unwrap_or_default()));
+            return Err(ReloadError::Retry(new.problem().unwrap_or_default()));
         }
         *self.issuers.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    fn parse_reloaded(&self, text: &str) -> Result<Vec<JwtAuthenticator>, String> {
+    fn parse_reloaded(&self, text: &str) -> Result<Vec<JwtAuthenticator>, FileError> {
         let read = parse(text)?;
-        let made = oidc::authenticators(&read, &self.disallowed);
+        let authenticators = oidc::authenticators(&read, &self.disallowed);
         let changed = (read.anonymous != self.from_file).then(|| {
             let detail = "changed from initial configuration file";
             FieldError::forbidden(&Path::new("anonymous"), detail)
         });
-        match (made, changed) {
-            (Ok(made), None) => Ok(made),
-            (made, changed) => {
-                let errors = made.err().into_iter().flatten().chain(changed);
-                Err(aggregate(&errors.collect::<Vec<_>>()))
+        match (authenticators, changed) {
+            (Ok(authenticators), None) => Ok(authenticators),
+            (authenticators, changed) => {
+                let errors = authenticators.err().into_iter().flatten().chain(changed);
+                Err(FileError::Invalid(errors.collect()))
             }
         }
     }
@@ -154,8 +157,8 @@ impl ExternalTokens {
 /// The parsed and compiled configuration of issuers, from the file or the flags.
 pub(super) struct IssuerConfig {
     read: AuthenticationConfiguration,
-    made: Vec<JwtAuthenticator>,
-    followed: Option<ConfigFile>,
+    authenticators: Vec<JwtAuthenticator>,
+    config_file: Option<ConfigFile>,
 }
 
 fn disallowed(config: &Config) -> Vec<String> {
@@ -164,7 +167,7 @@ fn disallowed(config: &Config) -> Vec<String> {
 
 /// Parses and validates the configuration.
 pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError> {
-    let (read, followed) = match config.authentication.file.clone() {
+    let (read, config_file) = match config.authentication.file.clone() {
         None => (of_flags(config)?, None),
         Some(path) => {
             let text = text("authentication configuration", &path)?;
@@ -175,18 +178,29 @@ pub(super) fn configured(config: &Config) -> Result<IssuerConfig, SecurityError>
                 ))
             })?;
             let server = hash(&config.identity());
-            (read, Some(ConfigFile { what: "authentication", path, server, text }))
+            (read, Some(ConfigFile { purpose: "authentication", path, server, text }))
         }
     };
-    let made = oidc::authenticators(&read, &disallowed(config));
-    let made = made.map_err(|errors| invalid(aggregate(&errors)))?;
-    Ok(IssuerConfig { read, made, followed })
+    let authenticators = oidc::authenticators(&read, &disallowed(config));
+    let authenticators = authenticators.map_err(|errors| invalid(aggregate(&errors)))?;
+    Ok(IssuerConfig { read, authenticators, config_file })
 }
 
-fn parse(text: &str) -> Result<AuthenticationConfiguration, String> {
+/// The reason why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("empty config data")]
+    Empty,
+    #[error(transparent)]
+    Parse(#[from] api_config::Error),
+    #[error("{}", aggregate(.0))]
+    Invalid(Vec<FieldError>),
+}
+
+fn parse(text: &str) -> Result<AuthenticationConfiguration, FileError> {
     match text {
-        "" => Err("empty config data".to_owned()),
-        text => AuthenticationConfiguration::parse(text).map_err(|e| e.to_string()),
+        "" => Err(FileError::Empty),
+        text => Ok(AuthenticationConfiguration::parse(text)?),
     }
 }
 

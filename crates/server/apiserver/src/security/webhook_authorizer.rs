@@ -18,15 +18,16 @@ use tokio::{
     time::Instant,
 };
 
-use super::figures::Figures;
+use super::{authorization_error::AuthorizationError, metrics::SecurityMetrics};
 use crate::outbound::reviewer::Reviewer;
 
 /// The number of cached responses. Up to twice as many are kept.
-const REMEMBERED: usize = 8192;
+const CACHE_SIZE: usize = 8192;
 /// The maximum number of threads that wait for the webhook. Each blocks a thread of the runtime, which starts a
 /// replacement.
-const WAITING: usize = 64;
+const MAX_WAITERS: usize = 64;
 
+/// An authorization webhook, with a cache of its responses.
 pub(super) struct WebhookAuthorizer {
     name: String,
     version: String,
@@ -37,9 +38,9 @@ pub(super) struct WebhookAuthorizer {
     denies: bool,
     /// The time that allowing and other responses are cached.
     ttl: (Duration, Duration),
-    remembered: DigestCache<(Instant, Answer)>,
-    waiting: Semaphore,
-    figures: Arc<Figures>,
+    cache: DigestCache<(Instant, Answer)>,
+    waiters: Semaphore,
+    metrics: Arc<SecurityMetrics>,
 }
 
 impl WebhookAuthorizer {
@@ -47,28 +48,28 @@ impl WebhookAuthorizer {
     pub(super) fn new(
         name: &str,
         config: &WebhookConfiguration,
-        figures: &Arc<Figures>,
-    ) -> Result<Self, String> {
+        metrics: &Arc<SecurityMetrics>,
+    ) -> Result<Self, AuthorizationError> {
         let kubeconfig = config.connection_info.kube_config_file.as_deref().unwrap_or_default();
-        let reviewer = Reviewer::new(Path::new(kubeconfig)).map_err(|e| e.to_string())?;
+        let reviewer = Reviewer::new(Path::new(kubeconfig))?;
         let conditions = validation::conditions(config, &"".into());
-        let remembered = |remember, ttl: api_config::GoDuration| {
+        let lifetime = |remember, ttl: api_config::GoDuration| {
             if remember { ttl.to_std() } else { Duration::ZERO }
         };
         Ok(Self {
             name: name.to_owned(),
             version: config.subject_access_review_version.clone(),
-            conditions: conditions.map_err(|errors| api_meta::aggregate(&errors))?,
+            conditions: conditions.map_err(AuthorizationError::Invalid)?,
             reviewer,
             timeout: config.timeout.to_std(),
             denies: config.failure_policy == "Deny",
             ttl: (
-                remembered(config.cache_authorized_requests, config.authorized_ttl),
-                remembered(config.cache_unauthorized_requests, config.unauthorized_ttl),
+                lifetime(config.cache_authorized_requests, config.authorized_ttl),
+                lifetime(config.cache_unauthorized_requests, config.unauthorized_ttl),
             ),
-            remembered: DigestCache::new(REMEMBERED),
-            waiting: Semaphore::new(WAITING),
-            figures: figures.clone(),
+            cache: DigestCache::new(CACHE_SIZE),
+            waiters: Semaphore::new(MAX_WAITERS),
+            metrics: metrics.clone(),
         })
     }
 
@@ -82,16 +83,16 @@ impl WebhookAuthorizer {
         if !self.conditions.is_empty() {
             let began = Instant::now();
             let held = self.conditions.hold(&spec);
-            self.figures.matched(&self.name, &held, began.elapsed());
+            self.metrics.record_conditions(&self.name, &held, began.elapsed());
             match held {
                 Ok(true) => {}
                 Ok(false) => return Ok(Decision::NoOpinion(None)),
-                Err(error) => return Ok(self.failed(error)),
+                Err(error) => return Ok(self.failed(error.to_string())),
             }
         }
-        let known = self.remembered.get(&DigestCache::<()>::key(&spec.to_string()));
-        match known.filter(|known| Instant::now() < known.0) {
-            Some(known) => Ok(known.1.decision()),
+        let cached = self.cache.get(&DigestCache::<()>::key(&spec.to_string()));
+        match cached.filter(|cached| Instant::now() < cached.0) {
+            Some(cached) => Ok(cached.1.decision()),
             None => Err(spec),
         }
     }
@@ -100,7 +101,7 @@ impl WebhookAuthorizer {
     pub(super) async fn decide(&self, request: &Attributes<'_>) -> Decision {
         match self.decide_locally(request) {
             Ok(decision) => decision,
-            Err(spec) => self.ask(request, &spec).await,
+            Err(spec) => self.call(request, &spec).await,
         }
     }
 
@@ -111,26 +112,28 @@ impl WebhookAuthorizer {
             Ok(decision) => return decision,
             Err(spec) => spec,
         };
-        let Ok(_waiting) = self.waiting.try_acquire() else {
+        let Ok(_waiting) = self.waiters.try_acquire() else {
             return self.failed("too many requests wait for the authorization webhook");
         };
         match Handle::try_current() {
             Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => {
-                tokio::task::block_in_place(|| handle.block_on(self.ask(request, &spec)))
+                tokio::task::block_in_place(|| handle.block_on(self.call(request, &spec)))
             }
             _ => self.failed("the authorization webhook cannot be called in this context"),
         }
     }
 
-    async fn ask(&self, request: &Attributes<'_>, spec: &Value) -> Decision {
+    async fn call(&self, request: &Attributes<'_>, spec: &Value) -> Decision {
         let review = webhook::review(&self.version, spec);
         let result = |timed_out| if timed_out { "timeout" } else { "error" };
-        let answer = self.reviewer.ask(&review, self.timeout, |error, took| {
+        let answer = self.reviewer.call(&review, self.timeout, |error, took| {
             let result = error.map_or("success", |error| result(error.timed_out));
-            self.figures.record_webhook_call(&self.name, result, took);
+            self.metrics.record_webhook_call(&self.name, result, took);
         });
         let read = match answer.await {
-            Ok(bytes) => Answer::read(&self.version, &bytes).map_err(|words| (words, false)),
+            Ok(bytes) => {
+                Answer::read(&self.version, &bytes).map_err(|error| (error.to_string(), false))
+            }
             Err(error) => Err((error.words, error.timed_out)),
         };
         let answer = match read {
@@ -142,7 +145,7 @@ impl WebhookAuthorizer {
                     "Failed to make webhook authorizer request"
                 );
                 if !self.denies {
-                    self.figures.failed_open(&self.name, result(timed_out));
+                    self.metrics.record_fail_open(&self.name, result(timed_out));
                 }
                 return self.failed(words);
             }
@@ -151,7 +154,7 @@ impl WebhookAuthorizer {
         let decision = answer.decision();
         if !ttl.is_zero() && webhook::may_remember(request) {
             let key = DigestCache::<()>::key(&spec.to_string());
-            self.remembered.insert(key, Arc::new((Instant::now() + ttl, answer)));
+            self.cache.insert(key, Arc::new((Instant::now() + ttl, answer)));
         }
         decision
     }

@@ -8,24 +8,28 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use super::files::{SecurityError, used};
-use crate::{config::TokenWebhookOptions, outbound::reviewer::Reviewer};
+use super::files::{SecurityError, with_file};
+use crate::{
+    config::TokenWebhookOptions,
+    outbound::reviewer::{ReviewError, Reviewer},
+};
 
 /// Upstream's timeout of a call.
 const TIME: Duration = Duration::from_secs(30);
 /// The number of cached responses. Up to twice as many are kept.
-const REMEMBERED: usize = 16_384;
+const CACHE_SIZE: usize = 16_384;
 /// The maximum number of concurrent calls.
-const ASKED: usize = 512;
+const MAX_CALLS: usize = 512;
 
+/// The authentication webhook, with a cache of its responses.
 pub(super) struct WebhookTokens {
     reviewer: Reviewer,
     version: String,
     /// The audiences of a token if the webhook returns none.
     api_audiences: Vec<String>,
     ttl: Duration,
-    remembered: DigestCache<(Instant, Option<Authenticated>)>,
-    asked: Semaphore,
+    cache: DigestCache<(Instant, Option<Authenticated>)>,
+    calls: Semaphore,
 }
 
 #[derive(Default, Deserialize)]
@@ -46,6 +50,17 @@ struct Status {
     error: String,
 }
 
+/// The failure of a review.
+#[derive(Debug, thiserror::Error)]
+enum TokenReviewError {
+    #[error(transparent)]
+    Call(#[from] ReviewError),
+    #[error("couldn't read the answer as a TokenReview: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("expected a TokenReview of {expected}, got {kind} of {version}")]
+    Kind { expected: String, kind: String, version: String },
+}
+
 impl WebhookTokens {
     pub(super) fn new(
         options: &TokenWebhookOptions,
@@ -53,12 +68,12 @@ impl WebhookTokens {
     ) -> Result<Self, SecurityError> {
         let path = &options.kubeconfig;
         Ok(Self {
-            reviewer: used("token webhook's kubeconfig", path, Reviewer::new(path))?,
+            reviewer: with_file("token webhook's kubeconfig", path, Reviewer::new(path))?,
             version: options.version.clone(),
             api_audiences: api_audiences.to_vec(),
             ttl: options.ttl,
-            remembered: DigestCache::new(REMEMBERED),
-            asked: Semaphore::new(ASKED),
+            cache: DigestCache::new(CACHE_SIZE),
+            calls: Semaphore::new(MAX_CALLS),
         })
     }
 
@@ -70,11 +85,11 @@ impl WebhookTokens {
     ) -> Result<Option<Authenticated>, TokenError> {
         // Encoded as JSON, so that different parts cannot form the same key.
         let key = DigestCache::<()>::key(&json!([token, audiences]).to_string());
-        let known = self.remembered.get(&key).filter(|known| Instant::now() < known.0);
-        if let Some(known) = known {
-            return Ok(known.1.clone());
+        let cached = self.cache.get(&key).filter(|cached| Instant::now() < cached.0);
+        if let Some(cached) = cached {
+            return Ok(cached.1.clone());
         }
-        let Ok(_asked) = self.asked.try_acquire() else {
+        let Ok(_asked) = self.calls.try_acquire() else {
             return Err(TokenError(
                 "too many tokens wait for the authentication webhook".to_owned(),
             ));
@@ -83,34 +98,29 @@ impl WebhookTokens {
             "kind": "TokenReview", "apiVersion": format!("authentication.k8s.io/{}", self.version),
             "metadata": {}, "spec": {"token": token, "audiences": audiences}, "status": {"user": {}},
         });
-        let answer = self.reviewer.ask(&review, TIME, |_, _| {}).await;
-        let answer = answer.map_err(|error| error.words).and_then(|json| self.read(&json));
-        let status = answer.map_err(|error| {
-            tracing::error!(error, "Failed to make webhook authenticator request");
-            TokenError(error)
+        let status = self.send(&review).await.map_err(|error| {
+            tracing::error!(%error, "Failed to make webhook authenticator request");
+            TokenError(error.to_string())
         })?;
         let found = self.evaluate(status, audiences)?;
         if !self.ttl.is_zero() {
-            self.remembered.insert(key, Arc::new((Instant::now() + self.ttl, found.clone())));
+            self.cache.insert(key, Arc::new((Instant::now() + self.ttl, found.clone())));
         }
         Ok(found)
     }
 
-    fn read(&self, json: &[u8]) -> Result<Status, String> {
-        let tree: Map<String, Value> = serde_json::from_slice(json)
-            .map_err(|e| format!("couldn't read the answer as a TokenReview: {e}"))?;
-        let review = Review::deserialize(api_config::without_nulls(Value::Object(tree)))
-            .map_err(|e| format!("couldn't read the answer as a TokenReview: {e}"))?;
-        let wanted = format!("authentication.k8s.io/{}", self.version);
-        let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
-        if is(&review.kind, "TokenReview") && is(&review.api_version, &wanted) {
-            Ok(review.status)
-        } else {
-            Err(format!(
-                "expected a TokenReview of {wanted}, got {} of {}",
-                review.kind, review.api_version
-            ))
+    /// Sends a review and returns the status of the returned one.
+    async fn send(&self, review: &Value) -> Result<Status, TokenReviewError> {
+        let json = self.reviewer.call(review, TIME, |_, _| {}).await?;
+        let tree: Map<String, Value> = serde_json::from_slice(&json)?;
+        let review = Review::deserialize(api_config::without_nulls(Value::Object(tree)))?;
+        let expected = format!("authentication.k8s.io/{}", self.version);
+        let is = |value: &str, expected: &str| value.is_empty() || value == expected;
+        if is(&review.kind, "TokenReview") && is(&review.api_version, &expected) {
+            return Ok(review.status);
         }
+        let Review { kind, api_version: version, .. } = review;
+        Err(TokenReviewError::Kind { expected, kind, version })
     }
 
     /// Evaluates a response for the requested audiences.

@@ -19,7 +19,6 @@ use tokio::time::Instant;
 
 use super::meter::{AbandonOnDrop, Meter, RunningCalls, metered};
 use crate::{
-    answer,
     config::Config,
     handlers::{
         body::read_body,
@@ -28,6 +27,7 @@ use crate::{
         state::State,
     },
     request::{RequestInfo, ResponseFormat, Shape},
+    response,
     security::Selectors,
 };
 
@@ -148,7 +148,7 @@ pub(crate) fn refusal(
     if status.code >= 500 {
         tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
     }
-    answer::status(ResponseFormat { shape: Shape::Whole, ..accepted }, status)
+    response::status(ResponseFormat { shape: Shape::Whole, ..accepted }, status)
 }
 
 /// Returns the Status for a request that the shutdown of the server interrupts.

@@ -18,11 +18,11 @@ use super::{
     slis::Slis,
 };
 use crate::{
-    answer,
     auditing::Auditor,
     documents::version,
     handlers::state::State,
     request::{Query, ResponseFormat},
+    response,
 };
 
 /// Audit, metrics and health state of the server.
@@ -41,39 +41,45 @@ pub(crate) struct Instruments {
 /// Answers a non-resource path. Returns `None` if the path is not one of this module's.
 pub(crate) fn document(
     state: &State,
-    own: &Instruments,
+    instruments: &Instruments,
     path: &str,
     query: &Query,
     accepted: ResponseFormat,
 ) -> Option<Response<Body>> {
     let mut parts = path.trim_matches('/').split('/');
     match parts.next()? {
-        "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": paths(state, own)}))),
-        "version" => Some(answer::value(accepted, StatusCode::OK, &version::version())),
+        "" => Some(response::value(
+            accepted,
+            StatusCode::OK,
+            &json!({"paths": paths(state, instruments)}),
+        )),
+        "version" => Some(response::value(accepted, StatusCode::OK, &version::version())),
         "metrics" => match parts.next() {
-            None => Some(metrics_page(state, own)),
-            Some("slis") => {
-                Some(answer::bytes(StatusCode::OK, metrics::CONTENT_TYPE, own.slis.text()))
-            }
+            None => Some(metrics_page(state, instruments)),
+            Some("slis") => Some(response::bytes(
+                StatusCode::OK,
+                metrics::CONTENT_TYPE,
+                instruments.slis.text(),
+            )),
             Some(_) => None,
         },
         page if PAGES.contains(&page) => {
             let one = path.trim_matches('/').split_once('/').map(|(_, one)| one);
-            health(&checks::of(page, state, &own.readiness), own, page, one, query)
+            health(&checks::of(page, state, &instruments.readiness), instruments, page, one, query)
         }
-        ".well-known" if parts.next() == Some("openid-configuration") => Some(answer::bytes(
+        ".well-known" if parts.next() == Some("openid-configuration") => Some(response::bytes(
             StatusCode::OK,
             "application/json",
             state.security.openid_configuration(),
         )),
         "openid" => {
-            Some(answer::bytes(StatusCode::OK, "application/jwk-set+json", state.security.jwks()))
+            Some(response::bytes(StatusCode::OK, "application/jwk-set+json", state.security.jwks()))
         }
         _ => None,
     }
 }
 
-fn paths(state: &State, own: &Instruments) -> Vec<String> {
+fn paths(state: &State, instruments: &Instruments) -> Vec<String> {
     let kinds = state.cache.kinds();
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -92,7 +98,7 @@ fn paths(state: &State, own: &Instruments) -> Vec<String> {
     .to_vec();
     for page in PAGES {
         paths.push(format!("/{page}"));
-        let checks = checks::of(page, state, &own.readiness);
+        let checks = checks::of(page, state, &instruments.readiness);
         paths.extend(checks.iter().map(|check| format!("/{page}/{}", check.name)));
     }
     for resource in kinds.all.values() {
@@ -106,13 +112,13 @@ fn paths(state: &State, own: &Instruments) -> Vec<String> {
     paths
 }
 
-fn metrics_page(state: &State, own: &Instruments) -> Response<Body> {
-    own.observed.refresh(state);
-    answer::bytes(StatusCode::OK, metrics::CONTENT_TYPE, own.metrics.text())
+fn metrics_page(state: &State, instruments: &Instruments) -> Response<Body> {
+    instruments.observed.refresh(state);
+    response::bytes(StatusCode::OK, metrics::CONTENT_TYPE, instruments.metrics.text())
 }
 
 /// Checks the KMS plugins if the request is for a health endpoint. Each plugin caches its result for some seconds.
-pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str) {
+pub(super) async fn check_plugins(state: &State, readiness: &Readiness, path: &str) {
     let first = path.trim_matches('/').split('/').next();
     let about = first.is_some_and(|page| PAGES.contains(&page));
     let Some(encryption) = state.config.encryption.as_ref().filter(|_| about) else { return };
@@ -126,14 +132,14 @@ pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str
 /// Answers a health endpoint, or a single check below it.
 fn health(
     checks: &[Check],
-    own: &Instruments,
+    instruments: &Instruments,
     page: &str,
     one: Option<&str>,
     query: &Query,
 ) -> Option<Response<Body>> {
     if let Some(one) = one.filter(|one| !one.is_empty()) {
         let check = checks.iter().find(|check| *check.name == *one)?;
-        own.slis.record(page, one, check.passed);
+        instruments.slis.record(page, one, check.passed);
         if check.passed {
             return Some(ok_text("ok"));
         }
@@ -147,7 +153,7 @@ fn health(
             let _ = writeln!(text, "[+]{name} excluded: ok");
             continue;
         }
-        own.slis.record(page, name, *ok);
+        instruments.slis.record(page, name, *ok);
         if *ok {
             let _ = writeln!(text, "[+]{name} ok");
         } else {
@@ -163,9 +169,9 @@ fn health(
 }
 
 fn ok_text(text: impl Into<Bytes>) -> Response<Body> {
-    answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text)
+    response::bytes(StatusCode::OK, "text/plain; charset=utf-8", text)
 }
 
 fn failed(text: String) -> Response<Body> {
-    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)
+    response::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)
 }

@@ -23,6 +23,7 @@ const BUCKETS: [f64; 23] = [
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
+/// The metrics of requests, with upstream's names.
 pub(crate) struct RequestMetrics {
     requests: IntCounterVec,
     durations: HistogramVec,
@@ -116,17 +117,17 @@ pub(crate) struct Labels {
 
 impl Labels {
     pub(crate) fn of(info: &Arc<RequestInfo>, headers: &HeaderMap, kinds: &Kinds) -> Self {
-        let is_served = info.resource.as_ref().is_some_and(|asked| {
-            let found = kinds.find(&asked.group, &asked.version, &asked.resource);
+        let is_served = info.resource.as_ref().is_some_and(|path| {
+            let found = kinds.find(&path.group, &path.version, &path.resource);
             found.is_some_and(|(resource, version)| {
                 let served = &resource.definition.served[version];
-                asked.subresource.is_empty() || served.subresource(&asked.subresource).is_some()
+                path.subresource.is_empty() || served.subresource(&path.subresource).is_some()
             })
         });
-        let asked = info.resource.as_ref().filter(|_| is_served);
-        let scope = match asked {
-            Some(asked) if !asked.name.is_empty() || info.verb == "create" => "resource",
-            Some(asked) if !asked.namespace.is_empty() => "namespace",
+        let path = info.resource.as_ref().filter(|_| is_served);
+        let scope = match path {
+            Some(path) if !path.name.is_empty() || info.verb == "create" => "resource",
+            Some(path) if !path.namespace.is_empty() => "namespace",
             Some(_) => "cluster",
             None => "",
         };
@@ -135,9 +136,9 @@ impl Labels {
     }
 
     fn values(&self) -> [&str; 8] {
-        let asked = self.info.resource.as_ref().filter(|_| self.is_served);
-        let [group, version, resource, subresource] = asked.map_or([""; 4], |asked| {
-            [&asked.group, &asked.version, &asked.resource, &asked.subresource].map(String::as_str)
+        let path = self.info.resource.as_ref().filter(|_| self.is_served);
+        let [group, version, resource, subresource] = path.map_or([""; 4], |path| {
+            [&path.group, &path.version, &path.resource, &path.subresource].map(String::as_str)
         });
         let Self { verb, dry_run, scope, .. } = self;
         [verb, dry_run, group, version, resource, subresource, scope, "apiserver"]
@@ -150,7 +151,7 @@ fn verb(info: &RequestInfo, headers: &HeaderMap) -> &'static str {
         let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         given.is_some_and(|given| given.starts_with("application/apply-patch+"))
     };
-    let subresource = info.resource.as_ref().map_or("", |asked| asked.subresource.as_str());
+    let subresource = info.resource.as_ref().map_or("", |path| path.subresource.as_str());
     match (info.verb, subresource) {
         (_, "attach" | "exec" | "portforward" | "proxy") => "CONNECT",
         ("get", _) => "GET",
@@ -177,7 +178,7 @@ pub(crate) struct InFlight<'a> {
 
 impl InFlight<'_> {
     /// Counts a response in `apiserver_longrunning_requests` until it ends or its client disconnects.
-    pub(crate) fn lasting(&self, response: Response<Body>) -> Response<Body> {
+    pub(crate) fn track_stream(&self, response: Response<Body>) -> Response<Body> {
         let [verb, _, group, version, resource, subresource, scope, component] =
             self.labels.values();
         let of = [verb, group, version, resource, subresource, scope, component];
@@ -186,7 +187,7 @@ impl InFlight<'_> {
         response.map(|body| BodyWithGuard::new(body, OpenRequest(open)).boxed_unsync())
     }
 
-    pub(crate) fn answered(self, code: StatusCode) {
+    pub(crate) fn finish(self, code: StatusCode) {
         self.record(code);
     }
 

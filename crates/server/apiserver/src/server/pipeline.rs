@@ -21,22 +21,24 @@ use super::{
 };
 use crate::{
     aggregation::{Aggregation, ApiServices, Remote},
-    answer::{self, compress},
     auditing::{self, RequestAudit},
     documents::{discovery, openapi::Documents, statusz},
     handlers::{
         call::{Call, WaitTime},
         state::State,
     },
+    registry::Definition,
     request::{RequestInfo, ResourcePath, ResponseFormat, body::RequestBody},
+    response::{self, compress},
     security::{Security, Selectors},
     watch_cache::Kinds,
 };
 
+/// The parts of the server that answer requests.
 pub(crate) struct Server {
     pub(crate) state: Arc<State>,
     pub(crate) gate: Arc<flow::Gate>,
-    pub(crate) own: Instruments,
+    pub(crate) instruments: Instruments,
     pub(crate) compute: Compute,
     pub(crate) openapi: Arc<Documents>,
     pub(crate) aggregation: Arc<Aggregation>,
@@ -46,8 +48,33 @@ pub(crate) struct Server {
 #[derive(Clone)]
 pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
 
-/// The user of a request, its flow-control permit, its audit record and its time spent waiting.
-type Caller = (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<RequestAudit>>, WaitTime);
+/// The parts of a request that are known before authentication.
+struct RequestContext<'a> {
+    info: &'a Arc<RequestInfo>,
+    /// The negotiated format of the response.
+    format: ResponseFormat,
+    /// The aggregated server of the path.
+    remote: Option<Remote>,
+    waited: &'a WaitTime,
+}
+
+/// An authorized caller of a request.
+struct Caller {
+    user: Arc<UserInfo>,
+    /// The permit of flow control; `None` for a connection.
+    permit: Option<flow::Permit>,
+    audit: Option<Arc<RequestAudit>>,
+    waited: WaitTime,
+}
+
+/// The target of a request for a resource, and the limits of its answer.
+struct ResourceTarget {
+    info: Arc<RequestInfo>,
+    path: ResourcePath,
+    format: ResponseFormat,
+    /// The timeout; `None` for a connection.
+    timeout: Option<Duration>,
+}
 
 /// The audit record of a request until it is answered. If the client disconnects or the handler panics, dropping it
 /// completes the record, so that every request is audited.
@@ -70,7 +97,7 @@ impl serve::Handler for Server {
     /// Upstream's text. It is plain text because nothing else of the request can be trusted after a panic.
     fn panicked(&self) -> Response<Body> {
         let words = "This request caused apiserver to panic. Look in the logs for details.\n";
-        answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
+        response::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
     }
 }
 
@@ -82,7 +109,7 @@ impl Server {
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let labels = Labels::of(&info, request.headers(), &self.state.cache.kinds());
-        let in_flight = self.own.requests.begin(labels);
+        let in_flight = self.instruments.requests.begin(labels);
         let remote = self.aggregation.route(&info.path);
         // OpenAPI documents, aggregated discovery and responses of aggregated servers negotiate their content types
         // themselves.
@@ -99,17 +126,18 @@ impl Server {
         let zip =
             remote.is_none() && method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
-            Ok(accepted) => {
+            Ok(format) => {
                 let mut record = Record::default();
-                let asked = (&info, accepted, remote, &in_flight.waited);
-                let done = self.proceed(request, asked, &record.0).await;
-                let response = done.unwrap_or_else(|status| refusal(&info, accepted, &status));
+                let waited = &in_flight.waited;
+                let context = RequestContext { info: &info, format, remote, waited };
+                let done = self.proceed(request, context, &record.0).await;
+                let response = done.unwrap_or_else(|status| refusal(&info, format, &status));
                 match record.0.take() {
                     Some(audited) => audited.answered(response).await,
                     None => response,
                 }
             }
-            Err(status) => answer::status(ResponseFormat::JSON, &status),
+            Err(status) => response::status(ResponseFormat::JSON, &status),
         };
         response.headers_mut().entry(auditing::HEADER).or_insert(name);
         if zip {
@@ -120,23 +148,19 @@ impl Server {
         }
         let lasts = info.verb == "watch" || info.is_connection();
         if lasts && response.status().is_success() {
-            response = in_flight.lasting(response);
+            response = in_flight.track_stream(response);
         }
-        in_flight.answered(response.status());
+        in_flight.finish(response.status());
         response
     }
 
     async fn proceed(
         &self,
         mut request: Request<Body>,
-        (info, accepted, remote, waited): (
-            &Arc<RequestInfo>,
-            ResponseFormat,
-            Option<Remote>,
-            &WaitTime,
-        ),
+        context: RequestContext<'_>,
         audited: &OnceLock<Arc<RequestAudit>>,
     ) -> Result<Response<Body>, Box<Status>> {
+        let RequestContext { info, format, remote, waited } = context;
         let selectors = Selectors::of(info);
         let found = self.authenticate(&request, &info.path).await;
         let audited = self.audit(&selectors, &request, info, &found, audited);
@@ -146,10 +170,10 @@ impl Server {
         }
         let timeout = self.timeout(info)?;
         auth::authn::web_socket::remove_token(request.headers_mut());
-        let asked = selectors.attributes(&user, info);
-        let impersonated = self.state.security.impersonate(&asked, request.headers())?;
+        let attributes = selectors.attributes(&user, info);
+        let impersonated = self.state.security.impersonate(&attributes, request.headers())?;
         if let (Some(audited), Some(user)) = (audited, &impersonated) {
-            audited.impersonated(user);
+            audited.record_impersonation(user);
         }
         let user = impersonated.unwrap_or(user);
         self.state.security.forget_identity(request.headers_mut());
@@ -173,7 +197,7 @@ impl Server {
             waited.add(came.elapsed());
             Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
         };
-        let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
+        let (arrival, permit) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match (remote, info.resource.clone()) {
             (Some(remote), _) => {
                 let tasks = &self.state.cache.tasks;
@@ -181,18 +205,20 @@ impl Server {
             }
             (None, Some(path)) if !path.is_canonical => Err(Box::new(Status::no_such_resource())),
             (None, Some(path)) => {
-                let caller = (user.clone(), seat, audited.cloned(), waited.clone());
+                let (audit, waited) = (audited.cloned(), waited.clone());
+                let caller = Caller { user: user.clone(), permit, audit, waited };
                 // A watch limits its own duration.
                 let longest = self.state.config.request_timeout;
-                let time = (!info.is_connection()).then_some(timeout.unwrap_or(longest));
-                self.resource_request(request, info.clone(), path, caller, (accepted, time)).await
+                let timeout = (!info.is_connection()).then_some(timeout.unwrap_or(longest));
+                let target = ResourceTarget { info: info.clone(), path, format, timeout };
+                self.resource_request(request, target, caller).await
             }
             (None, None) => {
-                health::ask_plugins(&self.state, &self.own.readiness, &info.path).await;
-                self.plain_request(request, info, accepted, timeout).await
+                health::check_plugins(&self.state, &self.instruments.readiness, &info.path).await;
+                self.plain_request(request, info, format, timeout).await
             }
         };
-        let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
+        let mut response = done.unwrap_or_else(|status| refusal(info, format, &status));
         if let Some(arrival) = arrival {
             add_flow(&arrival, &mut response);
         }
@@ -209,7 +235,7 @@ impl Server {
         found: &Result<Arc<UserInfo>, Box<Status>>,
         place: &'a OnceLock<Arc<RequestAudit>>,
     ) -> Option<&'a Arc<RequestAudit>> {
-        let auditor = self.own.auditor.as_ref()?;
+        let auditor = self.instruments.auditor.as_ref()?;
         let long = info.verb == "watch" || info.is_connection();
         let Ok(user) = found else {
             let nobody = UserInfo::default();
@@ -263,37 +289,23 @@ impl Server {
     async fn resource_request(
         &self,
         request: Request<Body>,
-        info: Arc<RequestInfo>,
-        path: ResourcePath,
-        (user, seat, audited, waited): Caller,
-        (accepted, time): (ResponseFormat, Option<Duration>),
+        target: ResourceTarget,
+        caller: Caller,
     ) -> Result<Response<Body>, Box<Status>> {
+        let ResourceTarget { info, mut path, format, timeout } = target;
         let kinds = self.state.cache.kinds();
         let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
         else {
             return Err(Box::new(Status::no_such_resource()));
         };
         let definition = &resource.definition;
-        let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
-        // A collection of a namespaced kind may span all namespaces for list and watch only. The URL of a Namespace
-        // names it twice, as namespace and as name.
-        let spans = definition.namespaced && matches!(info.verb, "list" | "watch");
-        if scope_is_wrong && !spans && !definition.strategy.scope {
-            let is_read = definition.namespaced && path.name.is_empty();
-            let status = if is_read && definition.custom.is_none() {
-                Status::method_not_allowed()
-            } else {
-                Status::no_such_resource()
-            };
-            return Err(Box::new(status));
-        }
-        let mut path = path;
+        validate_scope(definition, &info, &path)?;
         if !definition.namespaced {
             path.namespace.clear();
         }
         let accepted = match definition.custom {
             Some(_) => ResponseFormat::negotiate_custom(request.headers(), &info.query)?,
-            None => accepted,
+            None => format,
         };
         let resource = resource.clone();
         let user_agent = request
@@ -304,12 +316,12 @@ impl Server {
             .to_owned();
         let (parts, body) = request.into_parts();
         let call = Arc::new(Call {
-            deadline: time.map(|time| Instant::now() + time),
+            deadline: timeout.map(|time| Instant::now() + time),
             info,
             path,
             method: parts.method.clone(),
             headers: parts.headers.clone(),
-            user,
+            user: caller.user,
             user_agent,
             resource,
             version,
@@ -318,9 +330,9 @@ impl Server {
             parts: Mutex::new(Some(parts)),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
-            seat: Mutex::new(seat),
-            audited,
-            waited,
+            seat: Mutex::new(caller.permit),
+            audited: caller.audit,
+            waited: caller.waited,
         });
         let mut response = match self.compute.answer(&self.state, &call).await {
             Ok(response) => response,
@@ -339,15 +351,15 @@ impl Server {
             return Ok(None);
         }
         let longest = self.state.config.request_timeout;
-        let own = match info.query.get("timeout").unwrap_or_default() {
+        let requested = match info.query.get("timeout").unwrap_or_default() {
             "" => return Ok(Some(longest)),
             text => text.parse::<GoDuration>().map_err(|error| {
                 let text = format!("invalid timeout specified in the request URL - {error}");
                 Box::new(Status::bad_request(text))
             })?,
         };
-        let own = Some(own.to_std()).filter(|time| !time.is_zero());
-        Ok(Some(own.map_or(longest, |own| own.min(longest))))
+        let requested = Some(requested.to_std()).filter(|time| !time.is_zero());
+        Ok(Some(requested.map_or(longest, |requested| requested.min(longest))))
     }
 
     async fn plain_request(
@@ -369,15 +381,17 @@ impl Server {
             let tasks = &self.state.cache.tasks;
             return Ok(self.aggregation.document(tasks, &remote, request, timeout).await);
         }
-        let (known, headers) = (self.aggregation.known(), request.headers());
+        let (known, headers) = (self.aggregation.snapshot(), request.headers());
         if path == statusz::PATH {
-            return statusz::answer(headers, self.own.started, rt::now().into());
+            return statusz::answer(headers, self.instruments.started, rt::now().into());
         }
         if path.starts_with("/openapi/") {
             return self.document(kinds, known, info, headers).await;
         }
-        discovery::answer((&kinds, &known), path, headers, accepted)
-            .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
+        discovery::answer(&kinds, &known, path, headers, accepted)
+            .or_else(|| {
+                health::document(&self.state, &self.instruments, path, &info.query, accepted)
+            })
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 }
@@ -399,12 +413,32 @@ impl Server {
     }
 }
 
+/// Rejects a path that does not fit the scope of its kind. A collection of a namespaced kind may span all namespaces
+/// for list and watch only. The URL of a Namespace names it twice, as namespace and as name.
+fn validate_scope(
+    definition: &Definition,
+    info: &RequestInfo,
+    path: &ResourcePath,
+) -> Result<(), Box<Status>> {
+    let fits = path.namespace.is_empty() != definition.namespaced;
+    let spans = definition.namespaced && matches!(info.verb, "list" | "watch");
+    if fits || spans || definition.strategy.scope {
+        return Ok(());
+    }
+    let is_read = definition.namespaced && path.name.is_empty();
+    Err(Box::new(if is_read && definition.custom.is_none() {
+        Status::method_not_allowed()
+    } else {
+        Status::no_such_resource()
+    }))
+}
+
 /// Returns the response for a failed authorization. As upstream, it is text with HTML characters escaped.
 fn authorization_failed(uri: &http::Uri, error: &str) -> Response<Body> {
     let uri = uri.path_and_query().map_or("/", |p| p.as_str());
     let words = format!("Internal Server Error: {}: {error}\n", go_quote(uri));
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
+    response::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
 }
 
 /// Adds the UIDs of the flow schema and priority level to the response, as upstream does.

@@ -22,7 +22,7 @@ use store::{
     WatchStream, Write,
 };
 
-use crate::registry::{Definition, builtin::builtin, stored};
+use crate::registry::{Definition, builtin::builtin, storage_form};
 
 mod beta;
 pub(crate) mod encrypted;
@@ -42,11 +42,11 @@ struct Form {
 
 #[derive(Debug, thiserror::Error)]
 enum FormError {
-    #[error("{0}")]
+    #[error(transparent)]
     Json(#[from] serde_json::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Protobuf(#[from] protobuf::ProtobufError),
-    #[error("{0}")]
+    #[error(transparent)]
     Schema(#[from] api_schema::DecodeError),
     #[error("{0} is not a kind that is stored here")]
     Kind(String),
@@ -57,7 +57,7 @@ enum FormError {
 pub const KEYSPACE: store::Keyspace = store::Keyspace {
     first: CUSTOM_DEFINITIONS,
     expiring: &[("/registry/events/", 3600)],
-    left: &[MASTER_LEASES],
+    excluded: &[MASTER_LEASES],
 };
 
 /// The prefix of the API servers' leases.
@@ -91,7 +91,7 @@ impl Form {
         if !value.starts_with(api_codec::STORED_PREFIX) {
             return Ok(value.clone());
         }
-        let (bytes, marked) = stored::split(value);
+        let (bytes, marked) = storage_form::split(value);
         let mut tree: Value = serde_json::from_slice(&bytes)?;
         let Some(definition) = self.definition(key) else {
             if let Some((kind, api_version)) = self.custom(key) {
@@ -130,7 +130,7 @@ impl Form {
         let bytes = api_codec::encode_stored(&tree);
         // Custom objects keep the version in which they were written.
         Ok(match tree["apiVersion"].as_str().filter(|_| self.definition(key).is_none()) {
-            Some(version) => stored::mark(bytes, version),
+            Some(version) => storage_form::mark(bytes, version),
             None => bytes.into(),
         })
     }

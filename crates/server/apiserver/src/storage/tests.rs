@@ -96,7 +96,7 @@ async fn stores_custom_kinds_as_json_with_kind() {
     let widget = json!({"metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 3}});
     // In the current storage version, and in a former one.
     for version in ["example.com/v2", "example.com/v1"] {
-        let value = stored::mark(api_codec::encode_stored(&widget), version);
+        let value = storage_form::mark(api_codec::encode_stored(&widget), version);
         let key = format!("/registry/example.com/widgets/n/{}", version.replace('/', "-"));
         let (below, _) = stores.value_through(&key, value).await;
         let below: Value = serde_json::from_slice(&below).unwrap();

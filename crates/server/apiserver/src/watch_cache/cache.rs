@@ -33,6 +33,7 @@ pub(crate) struct Watcher {
     pub(crate) revision: Revision,
 }
 
+/// The cached objects of one resource.
 pub(crate) struct Cache {
     pub(crate) definition: Arc<Definition>,
     inner: Mutex<Inner>,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::registry::Object;
 
+/// The kind of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Added,
@@ -23,6 +24,7 @@ impl EventKind {
     }
 }
 
+/// A change of an object, as watchers receive it.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,

@@ -19,7 +19,7 @@ use super::{
     event::{Event, EventKind},
     kinds::{Kinds, Resource},
 };
-use crate::registry::{Definition, stored};
+use crate::registry::{Definition, storage_form};
 
 const ROOT: &str = "/registry/";
 
@@ -73,6 +73,7 @@ pub(crate) struct ObservedChange<'a> {
     pub(crate) object: Option<&'a Value>,
 }
 
+/// The caches of all resources. One watch of the store feeds them.
 pub(crate) struct WatchCache {
     pub(crate) store: Arc<dyn Store>,
     /// The tasks that outlive the request that spawned them.
@@ -265,7 +266,7 @@ impl Follower {
         let mut objects = Vec::with_capacity(range.items.len());
         // Load in parts, because the projections of all objects together would need several times the memory of the
         // cache.
-        for part in range.items.chunks(stored::load_batch_size()) {
+        for part in range.items.chunks(storage_form::load_batch_size()) {
             for (object, read) in definition.load_all(part) {
                 let event = Event { kind: EventKind::Added, object, previous: None };
                 self.notify_observers(&definition, &event, Some(&read));

@@ -26,6 +26,7 @@ struct Registration {
     sender: queue::Sender,
 }
 
+/// The watchers of one resource.
 pub(crate) struct Watchers {
     by_scope: HashMap<Box<str>, Vec<Registration>>,
     count: usize,

@@ -76,7 +76,7 @@ pub fn impersonate(
     }
     let verb = "impersonate".to_owned();
     let check = Check { authorizer, user: request.user, verb, constrained: false, any_node: false };
-    match check.wanted(&wanted) {
+    match check.authorize_user(&wanted) {
         Ok(()) => Ok(Some(with_implied_groups(wanted))),
         Err(status) => Err(first.unwrap_or(status)),
     }
@@ -99,7 +99,7 @@ fn impersonate_in_mode(
     let verb = format!("impersonate-on:{}:{}", mode.name, request.verb);
     require_permission(authorizer, &Attributes { user, verb: &verb, ..*request })?;
     let verb = format!("impersonate:{}", mode.name);
-    Check { authorizer, user, verb, constrained: true, any_node }.wanted(wanted)?;
+    Check { authorizer, user, verb, constrained: true, any_node }.authorize_user(wanted)?;
     let mut wanted = wanted.clone();
     if node_of(&wanted).is_some() {
         wanted.groups = vec![GROUP_NODES.to_owned()];
@@ -139,14 +139,14 @@ impl Check<'_> {
         if self.constrained { AUTHENTICATION } else { "" }
     }
 
-    fn ask(&self, question: &Attributes<'_>) -> Result<(), Status> {
+    fn authorize(&self, question: &Attributes<'_>) -> Result<(), Status> {
         require_permission(self.authorizer, question)
     }
 
-    fn wanted(&self, wanted: &UserInfo) -> Result<(), Status> {
+    fn authorize_user(&self, wanted: &UserInfo) -> Result<(), Status> {
         self.name(wanted)?;
         if !wanted.uid.is_empty() {
-            self.ask(&self.on(AUTHENTICATION, "uids").named(&wanted.uid))?;
+            self.authorize(&self.on(AUTHENTICATION, "uids").named(&wanted.uid))?;
         }
         self.groups(&wanted.groups)?;
         self.extra(wanted)
@@ -155,14 +155,14 @@ impl Check<'_> {
     fn name(&self, wanted: &UserInfo) -> Result<(), Status> {
         if let Some((namespace, name)) = wanted.as_service_account() {
             let question = self.on(self.group(), "serviceaccounts");
-            return self.ask(&question.in_namespace(namespace).named(name));
+            return self.authorize(&question.in_namespace(namespace).named(name));
         }
         match node_of(wanted).filter(|_| self.constrained) {
             Some(node) => {
                 let name = if self.any_node { "*" } else { node };
-                self.ask(&self.on(AUTHENTICATION, "nodes").named(name))
+                self.authorize(&self.on(AUTHENTICATION, "nodes").named(name))
             }
-            None => self.ask(&self.on(self.group(), "users").named(&wanted.name)),
+            None => self.authorize(&self.on(self.group(), "users").named(&wanted.name)),
         }
     }
 
@@ -177,11 +177,11 @@ impl Check<'_> {
                 let cause = "impersonating the system:masters group is not allowed";
                 return Err(forbidden(&question().named(GROUP_MASTERS), cause));
             }
-            if groups.len() >= MANY && self.ask(&question().named("*")).is_ok() {
+            if groups.len() >= MANY && self.authorize(&question().named("*")).is_ok() {
                 return Ok(());
             }
         }
-        groups.iter().try_for_each(|group| self.ask(&question().named(group)))
+        groups.iter().try_for_each(|group| self.authorize(&question().named(group)))
     }
 
     fn extra(&self, wanted: &UserInfo) -> Result<(), Status> {
@@ -189,40 +189,52 @@ impl Check<'_> {
         let extra = &wanted.extra;
         if self.constrained {
             for (key, values) in extra {
-                check_extra(key, values).map_err(|cause| forbidden(&question(), &cause))?;
+                validate_extra(key, values)
+                    .map_err(|error| forbidden(&question(), &error.to_string()))?;
             }
             let many = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
-            if many && self.ask(&question().with_subresource("*").named("*")).is_ok() {
+            if many && self.authorize(&question().with_subresource("*").named("*")).is_ok() {
                 return Ok(());
             }
         }
         for (key, values) in extra {
             for value in values {
-                self.ask(&question().with_subresource(key).named(value))?;
+                self.authorize(&question().with_subresource(key).named(value))?;
             }
         }
         Ok(())
     }
 }
 
-fn check_extra(key: &str, values: &[String]) -> Result<(), String> {
+/// The reason why an extra field cannot be impersonated, with upstream's messages.
+#[derive(Debug, thiserror::Error)]
+enum ExtraError {
+    #[error("impersonating the empty string key in extra is not allowed")]
+    EmptyKey,
+    #[error("impersonating an invalid key in extra is not allowed: {}", aggregate(.0))]
+    InvalidKey(Vec<FieldError>),
+    #[error("impersonating a non-lowercase key in extra is not allowed: {}", go_quote(.0))]
+    UppercaseKey(String),
+    #[error("impersonating the empty string value in extra is not allowed")]
+    EmptyValue,
+}
+
+fn validate_extra(key: &str, values: &[String]) -> Result<(), ExtraError> {
     if key.is_empty() {
-        return Err("impersonating the empty string key in extra is not allowed".into());
+        return Err(ExtraError::EmptyKey);
     }
     let path = Path::new("extra").child("key");
-    let wrong = validation::domain_prefixed_path(key);
-    let wrong: Vec<FieldError> =
-        wrong.into_iter().map(|detail| FieldError::invalid(&path, key, detail)).collect();
-    if !wrong.is_empty() {
-        let wrong = aggregate(&wrong);
-        return Err(format!("impersonating an invalid key in extra is not allowed: {wrong}"));
+    let problems = validation::domain_prefixed_path(key);
+    let problems: Vec<FieldError> =
+        problems.into_iter().map(|detail| FieldError::invalid(&path, key, detail)).collect();
+    if !problems.is_empty() {
+        return Err(ExtraError::InvalidKey(problems));
     }
     if key.chars().any(char::is_uppercase) {
-        let key = go_quote(key);
-        return Err(format!("impersonating a non-lowercase key in extra is not allowed: {key}"));
+        return Err(ExtraError::UppercaseKey(key.to_owned()));
     }
     if values.iter().any(String::is_empty) {
-        return Err("impersonating the empty string value in extra is not allowed".into());
+        return Err(ExtraError::EmptyValue);
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::authn::keys::tests::key;
+    use crate::testing::signing_key as key;
 
     #[test]
     fn accepts_only_signatures_of_given_keys() {

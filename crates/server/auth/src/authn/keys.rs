@@ -282,13 +282,9 @@ pub fn openid_configuration(issuer: &str, jwks_uri: &str, keys: &[VerifyingKey])
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) fn key(kind: &'static rcgen::SignatureAlgorithm) -> SigningKey {
-        SigningKey::from_pem(rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem().as_bytes())
-            .unwrap()
-    }
+    use crate::testing::signing_key;
 
     #[test]
     fn signs_and_verifies_with_every_kind_of_key() {
@@ -297,7 +293,7 @@ pub(crate) mod tests {
             &rcgen::PKCS_ECDSA_P384_SHA384,
             &rcgen::PKCS_RSA_SHA256,
         ] {
-            let (ours, other) = (key(kind), key(kind));
+            let (ours, other) = (signing_key(kind), signing_key(kind));
             let mut signature = ours.sign(b"message").unwrap();
             assert!(ours.public().verifies(b"message", &signature));
             assert!(!ours.public().verifies(b"other", &signature));

@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{authn::keys::tests::key, testing::Cluster};
+    use crate::testing::{Cluster, signing_key as key};
 
     #[test]
     fn accepts_token_while_its_secret_has_it() {

@@ -6,13 +6,14 @@
 
 pub mod bootstrap_token;
 pub mod certificate;
+mod error;
+pub mod forwarding;
 pub mod front_proxy;
 pub mod impersonation;
 mod jwt;
 pub mod keys;
 pub mod legacy_token;
 pub mod oidc;
-pub mod onward;
 pub mod review;
 pub mod service_account;
 pub mod token_file;
@@ -25,6 +26,7 @@ use api_meta::{
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED},
 };
 use certificate::{CertificateError, ClientCa, VerifiedCertificate};
+pub use error::{TokenError, Unauthenticated};
 use front_proxy::FrontProxy;
 use http::{HeaderMap, header};
 pub use jwt::{DigestCache, Hash};
@@ -38,11 +40,6 @@ pub struct Authenticated {
     /// The audiences of the request for which the credential is valid.
     pub audiences: Vec<String>,
 }
-
-/// The reason why a token was rejected. Clients get a plain 401; the reason is logged, and returned in TokenReviews.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TokenError(pub String);
 
 /// The result of authentication without calls to other servers.
 #[derive(Debug)]
@@ -77,19 +74,6 @@ impl UnknownToken {
         };
         Err(self.refused.unwrap_or(error))
     }
-}
-
-/// The reason why a request has no authenticated user.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unauthenticated {
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    #[error("invalid bearer token: {0}")]
-    Token(#[from] TokenError),
-    #[error("invalid bearer token: no authenticator recognizes it")]
-    UnknownToken,
-    #[error("the request carries no credentials, and anonymous requests are off")]
-    NoCredentials,
 }
 
 /// An authentication method for bearer tokens.

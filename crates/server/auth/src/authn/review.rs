@@ -27,14 +27,14 @@ impl TokenReviewRequest {
 /// Sets the `status`.
 pub fn answer(
     review: &mut Value,
-    asked: &TokenReviewRequest,
+    request: &TokenReviewRequest,
     found: Result<Option<Authenticated>, TokenError>,
 ) {
     let status = match found {
         Ok(Some(found)) => {
             json!({"authenticated": true, "user": found.user, "audiences": found.audiences})
         }
-        Ok(None) if asked.token.is_empty() => json!({"user": {}, "error": "[no token given]"}),
+        Ok(None) if request.token.is_empty() => json!({"user": {}, "error": "[no token given]"}),
         Ok(None) => json!({"user": {}, "error": "invalid bearer token"}),
         Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
     };

@@ -278,8 +278,8 @@ impl TokenIssuer {
         let spec = Spec::deserialize(&request["spec"]).map_err(|e| {
             Status::bad_request(format!("cannot read the TokenRequest's spec: {e}"))
         })?;
-        let asked = spec.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION);
-        validate_expiration(asked)?;
+        let requested = spec.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION);
+        validate_expiration(requested)?;
         let audiences =
             spec.audiences.filter(|a| !a.is_empty()).unwrap_or_else(|| self.api_audiences.clone());
         let account = objects
@@ -293,9 +293,9 @@ impl TokenIssuer {
         if let Some(object) = &spec.bound_object_ref {
             bind(&mut bound, object, objects)?;
         }
-        let mut lifetime = asked.min(self.max_expiration.unwrap_or(i64::MAX));
+        let mut lifetime = requested.min(self.max_expiration.unwrap_or(i64::MAX));
         let for_api = audiences.iter().all(|a| self.api_audiences.contains(a));
-        if self.extend && bound.pod.is_some() && asked == AUTOMATIC_EXPIRATION && for_api {
+        if self.extend && bound.pod.is_some() && requested == AUTOMATIC_EXPIRATION && for_api {
             bound.warnafter = Some(now.unix() + lifetime);
             lifetime = EXTENDED_EXPIRATION.min(self.max_expiration.unwrap_or(i64::MAX));
         }
@@ -314,7 +314,7 @@ impl TokenIssuer {
         request.put(&["spec", "audiences"], json!(audiences));
         request.put(
             &["spec", "expirationSeconds"],
-            asked.min(self.max_expiration.unwrap_or(i64::MAX)),
+            requested.min(self.max_expiration.unwrap_or(i64::MAX)),
         );
         // The client gets the short lifetime, so that it refreshes the token.
         let told = claims.bound.warnafter.unwrap_or(claims.exp);

@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use http::{HeaderMap, HeaderValue, header};
 
-use super::TokenError;
+use super::error::TokenError;
 
 /// The prefix of the protocol with the token.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";

@@ -8,12 +8,23 @@ use serde_json::Value;
 const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";
 
 /// An invalid line, counted from 1.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error reading policy file, line {line}: {text}: {cause}")]
+#[derive(Debug, thiserror::Error)]
+#[error("error reading policy file, line {line}: {text}: {source}")]
 pub struct PolicyError {
     line: usize,
     text: String,
-    cause: String,
+    source: LineError,
+}
+
+/// The reason why a line is not a policy.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("a policy must be a JSON object")]
+    NotObject,
+    #[error("no kind \"{kind}\" is registered for version \"{version}\"")]
+    UnknownKind { kind: String, version: String },
 }
 
 /// The policies of a file. A request is allowed if any policy allows it.
@@ -40,25 +51,30 @@ impl Abac {
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
         let lines = lines.filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
         let policies = lines.map(|(line, text)| {
-            Policy::parse(text).map_err(|cause| PolicyError { line, text: text.to_owned(), cause })
+            Policy::parse(text).map_err(|source| PolicyError {
+                line,
+                text: text.to_owned(),
+                source,
+            })
         });
         Ok(Self(policies.collect::<Result<_, _>>()?))
     }
 }
 
 impl Policy {
-    fn parse(text: &str) -> Result<Self, String> {
-        let tree: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    fn parse(text: &str) -> Result<Self, LineError> {
+        let tree: Value = serde_json::from_str(text)?;
         let read = |tree: &Value| match tree {
-            Value::Object(_) => Self::deserialize(tree).map_err(|e| e.to_string()),
-            _ => Err("a policy must be a JSON object".to_owned()),
+            Value::Object(_) => Ok(Self::deserialize(tree)?),
+            _ => Err(LineError::NotObject),
         };
         let policy = match api_config::gvk(&tree) {
             (VERSION, "Policy") => read(&tree["spec"])?,
             // The original format has no version, and an empty field matches everything.
             ("", _) | (_, "") => read(&tree)?.first_form(),
             (version, kind) => {
-                return Err(format!("no kind \"{kind}\" is registered for version \"{version}\""));
+                let (kind, version) = (kind.to_owned(), version.to_owned());
+                return Err(LineError::UnknownKind { kind, version });
             }
         };
         let everybody = policy.user == "*" || policy.group == "*";

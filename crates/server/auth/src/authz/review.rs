@@ -175,17 +175,17 @@ fn check(spec: &Spec, named: &UserInfo, subject: Subject<'_>) -> Result<(), Stat
         errors.push(FieldError::invalid(&path.child("user"), "", detail));
     }
     if let Some(attributes) = &spec.resource_attributes {
-        check_selectors(attributes, &resource, &mut errors);
+        validate_selectors(attributes, &resource, &mut errors);
     }
     if let Subject::NamedIn(namespace) = subject {
-        let asked = spec.resource_attributes.as_ref().map(|r| r.namespace.as_str());
-        if let Some(asked) = asked.filter(|asked| *asked != namespace) {
+        let requested = spec.resource_attributes.as_ref().map(|r| r.namespace.as_str());
+        if let Some(requested) = requested.filter(|requested| *requested != namespace) {
             let detail = "must match metadata.namespace";
-            errors.push(FieldError::invalid(&resource.child("namespace"), asked, detail));
+            errors.push(FieldError::invalid(&resource.child("namespace"), requested, detail));
         }
-        if let Some(asked) = &spec.non_resource_attributes {
+        if let Some(attributes) = &spec.non_resource_attributes {
             let detail = "disallowed on this kind of request";
-            errors.push(FieldError::invalid(&other, shown(asked), detail));
+            errors.push(FieldError::invalid(&other, shown(attributes), detail));
         }
     }
     if errors.is_empty() {
@@ -195,7 +195,7 @@ fn check(spec: &Spec, named: &UserInfo, subject: Subject<'_>) -> Result<(), Stat
     }
 }
 
-fn check_selectors(resource: &Resource, path: &Path, errors: &mut ErrorList) {
+fn validate_selectors(resource: &Resource, path: &Path, errors: &mut ErrorList) {
     let selectors =
         [("fieldSelector", &resource.field_selector), ("labelSelector", &resource.label_selector)];
     for (name, selector) in selectors {
@@ -216,12 +216,12 @@ fn check_selectors(resource: &Resource, path: &Path, errors: &mut ErrorList) {
             errors.push(FieldError::required(&requirements, detail));
         }
         for (i, term) in terms.iter().enumerate() {
-            check_term(term, &requirements.index(i), errors);
+            validate_term(term, &requirements.index(i), errors);
         }
     }
 }
 
-fn check_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
+fn validate_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
     let values = term.values.as_deref().unwrap_or_default();
     if term.key.is_empty() {
         errors.push(FieldError::required(&path.child("key"), "must be specified"));
@@ -266,7 +266,7 @@ pub fn rules_review(
     review: &mut Value,
     user: &UserInfo,
     rbac: Option<&Rbac>,
-    untold: Vec<String>,
+    gaps: Vec<String>,
 ) -> Result<(), Status> {
     let namespace = review.text("spec.namespace").to_owned();
     if namespace.is_empty() {
@@ -277,7 +277,7 @@ pub fn rules_review(
         rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
     // The Node authorizer cannot list its rules.
     let mut errors = missing;
-    errors.extend(untold);
+    errors.extend(gaps);
     if user.as_node().is_some() {
         errors.push("node authorizer does not support user rule resolution".into());
     }

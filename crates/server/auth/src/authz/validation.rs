@@ -58,7 +58,7 @@ pub fn errors(config: &AuthorizationConfiguration) -> ErrorList {
                 errors.push(FieldError::required(&at_webhook, "required when type=Webhook"));
             }
             // Upstream omits the webhook from the path of its fields.
-            (Some(webhook), "Webhook") => check_webhook(webhook, &at, &mut errors),
+            (Some(webhook), "Webhook") => validate_webhook(webhook, &at, &mut errors),
             (Some(_), _) => {
                 let detail = "may only be specified when type=Webhook";
                 errors.push(FieldError::invalid(&at_webhook, "non-null", detail));
@@ -89,7 +89,7 @@ pub fn chain_errors(config: &AuthorizationConfiguration, required: &[String]) ->
     errors
 }
 
-fn check_webhook(webhook: &WebhookConfiguration, at: &Path, errors: &mut ErrorList) {
+fn validate_webhook(webhook: &WebhookConfiguration, at: &Path, errors: &mut ErrorList) {
     let duration = |field: &str, value: GoDuration, most: Option<GoDuration>, detail: &str| {
         let at = at.child(field);
         if value.is_zero() {
@@ -125,11 +125,11 @@ fn check_webhook(webhook: &WebhookConfiguration, at: &Path, errors: &mut ErrorLi
         errors.push(FieldError::required(&at.child(field), detail));
     }
     errors.extend(chosen("failurePolicy", &webhook.failure_policy, &["NoOpinion", "Deny"]));
-    check_connection(&webhook.connection_info, &at.child("connectionInfo"), errors);
+    validate_connection(&webhook.connection_info, &at.child("connectionInfo"), errors);
     errors.extend(conditions(webhook, at).err().into_iter().flatten());
 }
 
-fn check_connection(connection: &ConnectionInfo, at: &Path, errors: &mut ErrorList) {
+fn validate_connection(connection: &ConnectionInfo, at: &Path, errors: &mut ErrorList) {
     const KINDS: [&str; 2] = ["InClusterConfig", "KubeConfigFile"];
     let (at_file, file) = (at.child("kubeConfigFile"), connection.kube_config_file.as_deref());
     let at_kind = at.child("type");
@@ -169,8 +169,8 @@ pub fn conditions(webhook: &WebhookConfiguration, at: &Path) -> Result<Condition
             errors.push(FieldError::required(&at, ""));
         } else if !seen.insert(text) {
             errors.push(FieldError::duplicate(&at, text));
-        } else if let Err(detail) = conditions.add(condition) {
-            errors.push(FieldError::invalid(&at, text, detail));
+        } else if let Err(error) = conditions.add(condition) {
+            errors.push(FieldError::invalid(&at, text, error.to_string()));
         }
     }
     if errors.is_empty() { Ok(conditions) } else { Err(errors) }

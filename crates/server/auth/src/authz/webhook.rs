@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api_config::authorization::MatchCondition;
 use api_meta::{Attributes, Decision, Operator, Reason, Tree as _};
 use api_rules::expressions::ACCESS_REVIEW;
-use cel::{Env, Limits, Program, Value as Cel};
+use cel::{Env, EvalError, Issues, Limits, Program, Value as Cel};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -125,9 +125,18 @@ pub struct Answer {
     reason: String,
 }
 
+/// The reason why a webhook's answer is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error("couldn't read the answer as a SubjectAccessReview: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("expected a SubjectAccessReview of {expected}, got {kind} of {version}")]
+    Kind { expected: String, kind: String, version: String },
+}
+
 impl Answer {
     /// Parses the returned review.
-    pub fn read(version: &str, json: &[u8]) -> Result<Self, String> {
+    pub fn read(version: &str, json: &[u8]) -> Result<Self, AnswerError> {
         #[derive(Deserialize)]
         struct Review {
             #[serde(default, rename = "apiVersion")]
@@ -141,17 +150,14 @@ impl Answer {
             let tree: Map<String, Value> = serde_json::from_slice(json)?;
             Review::deserialize(Value::Object(tree))
         };
-        let review = read(json)
-            .map_err(|e| format!("couldn't read the answer as a SubjectAccessReview: {e}"))?;
-        let wanted = format!("authorization.k8s.io/{version}");
-        let is = |given: &str, wanted: &str| given.is_empty() || given == wanted;
-        if is(&review.kind, "SubjectAccessReview") && is(&review.api_version, &wanted) {
+        let review = read(json)?;
+        let expected = format!("authorization.k8s.io/{version}");
+        let is = |value: &str, expected: &str| value.is_empty() || value == expected;
+        if is(&review.kind, "SubjectAccessReview") && is(&review.api_version, &expected) {
             Ok(review.status)
         } else {
-            Err(format!(
-                "expected a SubjectAccessReview of {wanted}, got {} of {}",
-                review.kind, review.api_version
-            ))
+            let Review { kind, api_version: version, .. } = review;
+            Err(AnswerError::Kind { expected, kind, version })
         }
     }
 
@@ -171,20 +177,34 @@ impl Answer {
     }
 }
 
+/// The reason why match conditions have no result, with upstream's messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    #[error("compilation failed: {0}")]
+    Compilation(#[from] Issues),
+    #[error("must evaluate to bool but got {0}")]
+    ResultType(String),
+    #[error(transparent)]
+    Request(#[from] EvalError),
+    #[error("cel evaluation error: expression '{expression}' resulted in error: {source}")]
+    Evaluation { expression: String, source: EvalError },
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<Self>),
+}
+
 /// The match conditions of a webhook, which must all be true.
 #[derive(Debug, Default)]
 pub struct Conditions(Vec<(String, Program)>);
 
 impl Conditions {
-    /// Compiles a condition. The error is in upstream's words.
-    pub fn add(&mut self, condition: &MatchCondition) -> Result<(), String> {
+    /// Compiles and adds a condition.
+    pub fn add(&mut self, condition: &MatchCondition) -> Result<(), ConditionError> {
         let text = &condition.expression;
         let env = Env::default().variable("request", ACCESS_REVIEW.clone());
-        let program = Program::compile(&env, text)
-            .map_err(|issues| format!("compilation failed: {issues}"))?;
-        let got = program.result().declared();
-        if *got != *"bool" {
-            return Err(format!("must evaluate to bool but got {got}"));
+        let program = Program::compile(&env, text)?;
+        let result = program.result().declared();
+        if *result != *"bool" {
+            return Err(ConditionError::ResultType(result.to_string()));
         }
         self.0.push((text.clone(), program));
         Ok(())
@@ -196,25 +216,25 @@ impl Conditions {
     }
 
     /// Reports whether all conditions are true. A false condition wins over an error in another one.
-    pub fn hold(&self, spec: &Value) -> Result<bool, String> {
+    pub fn hold(&self, spec: &Value) -> Result<bool, ConditionError> {
         let shown = with_all_strings(spec);
-        let shown = Cel::from_json(&shown, &ACCESS_REVIEW).map_err(|e| e.to_string())?;
+        let shown = Cel::from_json(&shown, &ACCESS_REVIEW)?;
         let mut errors = Vec::new();
         for (text, program) in &self.0 {
-            let failed = |error: &dyn std::fmt::Display| {
-                format!("cel evaluation error: expression '{text}' resulted in error: {error}")
-            };
+            let failed = |source| ConditionError::Evaluation { expression: text.clone(), source };
             match program.evaluate(&[Some(shown.clone())], Limits::default()).value {
                 Ok(Cel::Bool(true)) => {}
                 Ok(Cel::Bool(false)) => return Ok(false),
-                Ok(_) => errors.push(failed(&"the result is not a boolean")),
-                Err(error) => errors.push(failed(&error)),
+                Ok(_) => {
+                    errors.push(failed(EvalError::Failed("the result is not a boolean".to_owned())))
+                }
+                Err(error) => errors.push(failed(error)),
             }
         }
         match errors.len() {
             0 => Ok(true),
             1 => Err(errors.swap_remove(0)),
-            _ => Err(format!("[{}]", errors.join(", "))),
+            _ => Err(ConditionError::Several(errors)),
         }
     }
 }
@@ -250,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    fn condition(text: &str) -> Result<Conditions, String> {
+    fn condition(text: &str) -> Result<Conditions, ConditionError> {
         let mut conditions = Conditions::default();
         conditions.add(&MatchCondition { expression: text.to_owned() }).map(|()| conditions)
     }
@@ -308,13 +328,17 @@ mod tests {
         let mut both = condition("request.nonResourceAttributes.path == '/'").unwrap();
         both.add(&MatchCondition { expression: "false".into() }).unwrap();
         assert_eq!(both.hold(&pods), Ok(false));
-        assert_eq!(condition("request.user").unwrap_err(), "must evaluate to bool but got string");
-        assert!(condition("request.foo == ''").unwrap_err().contains("undefined field 'foo'"));
+        let error = |text: &str| condition(text).unwrap_err().to_string();
+        assert_eq!(error("request.user"), "must evaluate to bool but got string");
+        assert!(error("request.foo == ''").contains("undefined field 'foo'"));
     }
 
     #[test]
     fn rejects_invalid_answers() {
-        let read = |json: &str| Answer::read("v1", json.as_bytes()).map(|a| a.decision());
+        let read = |json: &str| {
+            let answer = Answer::read("v1", json.as_bytes());
+            answer.map(|answer| answer.decision()).map_err(|error| error.to_string())
+        };
         let kind = r#""kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1""#;
         let says = |status: &str| read(&format!("{{{kind},\"status\":{{{status}}}}}"));
         assert_eq!(says(r#""allowed":true,"reason":"r""#), Ok(Decision::Allow(Some("r".into()))));

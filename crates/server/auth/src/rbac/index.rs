@@ -1,30 +1,32 @@
+//! The roles and the bindings by subject.
+
 use std::{collections::HashMap, sync::Arc};
 
 use api_meta::{Changed, UserInfo, go_quote};
 use serde::Deserialize;
 
-use super::PolicyRule;
+use super::rules::PolicyRule;
 
 /// A reference to the role of a binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RoleRef {
+pub(crate) struct RoleRef {
     /// The role's namespace; empty for a ClusterRole.
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl RoleRef {
-    pub(super) fn is_cluster_role(&self) -> bool {
+    pub(crate) fn is_cluster_role(&self) -> bool {
         self.namespace.is_empty()
     }
 
     /// Resolves the `roleRef` of a binding in `namespace`.
-    pub(super) fn of_binding(kind: &str, name: &str, namespace: &str) -> Self {
+    pub(crate) fn of_binding(kind: &str, name: &str, namespace: &str) -> Self {
         let namespace = if kind == "Role" { namespace } else { "" };
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    pub(super) fn not_found(&self) -> String {
+    pub(crate) fn not_found(&self) -> String {
         let kind = if self.is_cluster_role() { "clusterrole" } else { "role" };
         format!("{kind}.rbac.authorization.k8s.io {} not found", go_quote(&self.name))
     }

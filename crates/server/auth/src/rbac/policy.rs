@@ -1,9 +1,11 @@
+//! The bootstrap policy: its roles and bindings, and the writes that put them in place.
+
 use std::sync::{Arc, LazyLock};
 
 use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Map, Value, json};
 
-use super::PolicyRule;
+use super::rules::PolicyRule;
 
 const FACTS: &str = include_str!("policy.facts");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -102,7 +104,7 @@ fn with_missing_rules(rules: &Value, wanted: &Value) -> Option<Value> {
     let read = |value: &Value| -> Vec<PolicyRule> {
         serde_json::from_value(value.clone()).unwrap_or_default()
     };
-    let missing = super::uncovered(&read(rules), &read(wanted));
+    let missing = super::rules::uncovered(&read(rules), &read(wanted));
     let mut all = rules.as_array().cloned().unwrap_or_default();
     all.extend(missing.iter().map(|rule| json!(rule)));
     (!missing.is_empty()).then_some(Value::Array(all))

@@ -1,3 +1,5 @@
+//! The rules of roles: the requests that they allow, and the coverage of one rule by others.
+
 use std::collections::BTreeMap;
 
 use api_meta::{Attributes, go_quote, null_default};

@@ -166,7 +166,7 @@ async fn unhealthy_plugin_blocks_writes_but_not_reads() {
     put(&store, SECRET, "plain").await.unwrap();
     plugin.0.hangs.store(true, SeqCst);
     bench.clock.advance(LATER);
-    let error = encryption.health().await.unwrap_err();
+    let error = encryption.health().await.unwrap_err().to_string();
     assert!(error.starts_with("kms-provider-0: failed to perform status section of the healthz check for KMS Provider plugin, error: "), "{error}");
     put(&store, SECRET, "still").await.unwrap();
     bench.clock.advance(Duration::from_secs(181));
@@ -216,7 +216,7 @@ async fn rejects_invalid_answers_of_a_plugin() {
         let _served = plugin.serve(&bench, "plugin");
         bench.configure(&secrets(&bench.kms("plugin")));
         let encryption = bench.load().await.unwrap();
-        let error = encryption.health().await.unwrap_err();
+        let error = encryption.health().await.unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     }
 }

@@ -12,24 +12,30 @@ use super::{
     index::{Index, cost, successor, tombstone},
     record::{self, Step},
 };
-use crate::{Change, ChangeKind, Error, Expected, KeyValue, Op, Outcome, Result, Revision, Write};
+use crate::{
+    error::{Error, Result},
+    key_value::{KeyValue, Revision},
+    watch::{Change, ChangeKind},
+    write::{Expected, Op, Outcome, Write},
+};
 
 const FULL_BYTES: usize = 4 << 20;
 const FULL_CHANGES: usize = 4096;
 
 /// A change whose frame is not yet durable.
-pub(super) struct Staged {
+pub(super) struct StagedChange {
     pub(super) change: Change,
     pub(super) expires: u64,
 }
 
+/// A batch that collects writes.
 pub(super) struct Batch<'a> {
     index: &'a Index,
     clock: &'a dyn Clock,
     quota: u64,
     frame: Vec<u8>,
     first: Revision,
-    staged: Vec<Staged>,
+    staged: Vec<StagedChange>,
     /// The keys written in this batch, with their new values.
     overlay: HashMap<Arc<str>, Option<KeyValue>>,
     bytes: u64,
@@ -37,10 +43,10 @@ pub(super) struct Batch<'a> {
 }
 
 /// A complete batch, ready to be appended to the log.
-pub(super) struct Sealed {
+pub(super) struct SealedBatch {
     pub(super) frame: Vec<u8>,
     pub(super) first: Revision,
-    pub(super) staged: Vec<Staged>,
+    pub(super) staged: Vec<StagedChange>,
     /// `true` if the frame must be made durable.
     pub(super) writes: bool,
 }
@@ -73,8 +79,8 @@ impl<'a> Batch<'a> {
         self.frame.len() >= FULL_BYTES || self.records >= FULL_CHANGES
     }
 
-    pub(super) fn seal(self) -> Sealed {
-        Sealed {
+    pub(super) fn seal(self) -> SealedBatch {
+        SealedBatch {
             frame: self.frame,
             first: self.first,
             staged: self.staged,
@@ -156,7 +162,7 @@ impl<'a> Batch<'a> {
         let next = (kind == ChangeKind::Put).then(|| kv.clone());
         self.overlay.insert(kv.key.clone(), next);
         let revision = kv.mod_revision;
-        self.staged.push(Staged { change: Change { kind, kv }, expires });
+        self.staged.push(StagedChange { change: Change { kind, kv }, expires });
         Outcome::Done { revision }
     }
 

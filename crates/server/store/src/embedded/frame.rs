@@ -39,7 +39,8 @@ fn checksum(id: u64, offset: u64, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-pub(super) enum Next<'a> {
+/// The next frame of a file.
+pub(super) enum NextFrame<'a> {
     Frame {
         offset: u64,
         payload: &'a [u8],
@@ -77,12 +78,12 @@ impl<'a> FrameReader<'a> {
         self.id = id;
     }
 
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<NextFrame<'_>> {
         let offset = self.offset;
         if offset == self.end {
-            return Ok(Next::End);
+            return Ok(NextFrame::End);
         }
-        let bad = |detail| Ok(Next::Bad { offset, detail });
+        let bad = |detail| Ok(NextFrame::Bad { offset, detail });
         if !self.load(HEADER)? {
             return bad("the file ends within a frame's header");
         }
@@ -103,7 +104,7 @@ impl<'a> FrameReader<'a> {
             return bad("the frame's checksum does not match");
         }
         self.offset += (HEADER + length) as u64;
-        Ok(Next::Frame { offset, payload: &self.window[start..start + length] })
+        Ok(NextFrame::Frame { offset, payload: &self.window[start..start + length] })
     }
 
     fn position(&self) -> usize {

@@ -11,8 +11,12 @@ use std::{
 use tokio::sync::Notify;
 
 use super::index::cost;
-use crate::{Change, KeyRange, Revision, WatchMessage};
+use crate::{
+    key_value::{KeyRange, Revision},
+    watch::{Change, WatchMessage},
+};
 
+/// The running watches of a store.
 #[derive(Default)]
 pub(super) struct Hub {
     watchers: BTreeMap<u64, Arc<Watcher>>,

@@ -13,8 +13,14 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Change, ChangeKind, Error, KeyRange, KeyValue, RangeResult, Result, Revision};
+use crate::{
+    error::{Error, Result},
+    key_value::{KeyRange, KeyValue, RangeResult, Revision},
+    watch::{Change, ChangeKind},
+};
 
+/// The revision of an empty store, as in etcd: 0 has a meaning of its own in the API.
+pub(super) const FIRST_REVISION: Revision = 1;
 /// The approximate memory of a version besides its key and value, in bytes.
 const OVERHEAD: u64 = 128;
 
@@ -65,6 +71,7 @@ impl Entry {
     }
 }
 
+/// The memory index of a store.
 pub(crate) struct Index {
     keys: BTreeMap<Arc<str>, Entry>,
     /// `history[i]` is the key written at revision `floor + 1 + i`.
@@ -270,7 +277,7 @@ impl Index {
             if self.floor >= revision.min(self.revision) {
                 return true;
             }
-            self.forget_one();
+            self.raise_floor();
         }
         false
     }
@@ -282,13 +289,13 @@ impl Index {
             if self.superseded <= limit || self.floor >= self.revision {
                 return true;
             }
-            self.forget_one();
+            self.raise_floor();
         }
         false
     }
 
     /// Raises the floor by one revision. The key written at that revision loses all earlier versions.
-    fn forget_one(&mut self) {
+    fn raise_floor(&mut self) {
         self.floor += 1;
         let Some(key) = self.history.pop_front() else { return };
         let Some(entry) = self.keys.get_mut(&key) else { return };

@@ -8,8 +8,9 @@ use std::{io, sync::Arc};
 
 use super::{frame, record::SegmentHeader};
 use crate::{
-    Error, Revision,
     disk::{Disk, DiskFile},
+    error::Error,
+    key_value::Revision,
 };
 
 const PREFIX: &str = "log-";
@@ -65,6 +66,7 @@ enum Damage {
     Unsynced,
 }
 
+/// The log of a store.
 pub(super) struct Log {
     disk: Arc<dyn Disk>,
     current: Segment,

@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The cost of an item besides its own bytes, so that the number of items is bounded too.
 const ITEM: usize = 1024;
 
+/// A queue that is bounded by bytes.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
@@ -18,26 +19,26 @@ pub(super) struct Queue<T> {
 }
 
 struct State<T> {
-    items: Vec<Queued<T>>,
+    items: Vec<QueuedItem<T>>,
     closed: bool,
 }
 
 /// An item with its share of the capacity, released on drop.
-pub(super) struct Queued<T> {
+pub(super) struct QueuedItem<T> {
     item: T,
     room: OwnedSemaphorePermit,
 }
 
-impl<T> Queued<T> {
+impl<T> QueuedItem<T> {
     /// Separates the item from its share of the capacity.
-    pub(super) fn split(self) -> (T, Queued<()>) {
-        (self.item, Queued { item: (), room: self.room })
+    pub(super) fn split(self) -> (T, QueuedItem<()>) {
+        (self.item, QueuedItem { item: (), room: self.room })
     }
 }
 
 /// The error of a queue whose other end has closed it.
 #[derive(Debug)]
-pub(super) struct Closed;
+pub(super) struct QueueClosed;
 
 impl<T> Queue<T> {
     pub(super) fn new(capacity: usize) -> Self {
@@ -50,14 +51,14 @@ impl<T> Queue<T> {
     }
 
     /// Waits until there is capacity for an item of this size, and queues it.
-    pub(super) async fn push(&self, item: T, bytes: usize) -> Result<(), Closed> {
+    pub(super) async fn push(&self, item: T, bytes: usize) -> Result<(), QueueClosed> {
         let wanted = (bytes + ITEM).min(self.capacity) as u32;
-        let room = self.room.clone().acquire_many_owned(wanted).await.map_err(|_| Closed)?;
+        let room = self.room.clone().acquire_many_owned(wanted).await.map_err(|_| QueueClosed)?;
         let mut state = self.lock();
         if state.closed {
-            return Err(Closed);
+            return Err(QueueClosed);
         }
-        state.items.push(Queued { item, room });
+        state.items.push(QueuedItem { item, room });
         if state.items.len() == 1 {
             self.filled.notify_one();
         }
@@ -65,7 +66,7 @@ impl<T> Queue<T> {
     }
 
     /// Returns all queued items, waiting at most `patience` for the first; `None` once the queue is closed and empty.
-    pub(super) fn drain(&self, patience: Duration) -> Option<Vec<Queued<T>>> {
+    pub(super) fn drain(&self, patience: Duration) -> Option<Vec<QueuedItem<T>>> {
         let mut state = self.lock();
         if state.items.is_empty() && !state.closed {
             state =

@@ -6,13 +6,13 @@
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
 use super::index::Version;
-use crate::Revision;
+use crate::key_value::Revision;
 
 const FORMAT: u32 = 1;
 
 /// The reason why a payload does not decode.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum RecordError {
     #[error("a record ends early")]
     Short,
     #[error("a record holds an unknown tag or trailing bytes")]
@@ -25,7 +25,7 @@ pub(super) enum Malformed {
     Revision { found: Revision, expected: Revision },
 }
 
-impl From<TryGetError> for Malformed {
+impl From<TryGetError> for RecordError {
     fn from(_: TryGetError) -> Self {
         Self::Short
     }
@@ -50,7 +50,7 @@ impl SegmentHeader {
         out.put_u64_le(self.previous_length);
     }
 
-    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, RecordError> {
         format(&mut payload)?;
         let header = Self {
             id: payload.try_get_u64_le()?,
@@ -80,7 +80,7 @@ impl SnapshotHeader {
         out.put_u64_le(self.versions);
     }
 
-    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, RecordError> {
         format(&mut payload)?;
         let header = Self {
             id: payload.try_get_u64_le()?,
@@ -109,7 +109,7 @@ pub(super) fn put_first_revision(out: &mut Vec<u8>, revision: Revision) {
     out.put_u64_le(revision);
 }
 
-pub(super) fn take_first_revision(payload: &mut &[u8]) -> Result<Revision, Malformed> {
+pub(super) fn take_first_revision(payload: &mut &[u8]) -> Result<Revision, RecordError> {
     Ok(payload.try_get_u64_le()?)
 }
 
@@ -133,7 +133,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    pub(super) fn decode(payload: &mut &'a [u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(payload: &mut &'a [u8]) -> Result<Self, RecordError> {
         Ok(match payload.try_get_u8()? {
             PUT => {
                 let key = take_key(payload)?;
@@ -142,7 +142,7 @@ impl<'a> Step<'a> {
             }
             DELETE => Step::Delete { key: take_key(payload)? },
             COMPACT => Step::Compact { revision: payload.try_get_u64_le()? },
-            _ => return Err(Malformed::Unknown),
+            _ => return Err(RecordError::Unknown),
         })
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn put_version(out: &mut Vec<u8>, key: &str, version: &Version) {
     put_bytes(out, version.value.as_deref().unwrap_or_default());
 }
 
-pub(super) fn take_version<'a>(payload: &mut &'a [u8]) -> Result<(&'a str, Version), Malformed> {
+pub(super) fn take_version<'a>(payload: &mut &'a [u8]) -> Result<(&'a str, Version), RecordError> {
     let key = take_key(payload)?;
     let mod_revision = payload.try_get_u64_le()?;
     let create_revision = payload.try_get_u64_le()?;
@@ -176,24 +176,24 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn take_bytes<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+fn take_bytes<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], RecordError> {
     let length = payload.try_get_u32_le()? as usize;
-    let (bytes, rest) = payload.split_at_checked(length).ok_or(Malformed::Short)?;
+    let (bytes, rest) = payload.split_at_checked(length).ok_or(RecordError::Short)?;
     *payload = rest;
     Ok(bytes)
 }
 
-fn take_key<'a>(payload: &mut &'a [u8]) -> Result<&'a str, Malformed> {
-    std::str::from_utf8(take_bytes(payload)?).map_err(|_| Malformed::Key)
+fn take_key<'a>(payload: &mut &'a [u8]) -> Result<&'a str, RecordError> {
+    std::str::from_utf8(take_bytes(payload)?).map_err(|_| RecordError::Key)
 }
 
-fn format(payload: &mut &[u8]) -> Result<(), Malformed> {
+fn format(payload: &mut &[u8]) -> Result<(), RecordError> {
     match payload.try_get_u32_le()? {
         FORMAT => Ok(()),
-        other => Err(Malformed::Format(other)),
+        other => Err(RecordError::Format(other)),
     }
 }
 
-fn end<T>(payload: &[u8], value: T) -> Result<T, Malformed> {
-    if payload.has_remaining() { Err(Malformed::Unknown) } else { Ok(value) }
+fn end<T>(payload: &[u8], value: T) -> Result<T, RecordError> {
+    if payload.has_remaining() { Err(RecordError::Unknown) } else { Ok(value) }
 }

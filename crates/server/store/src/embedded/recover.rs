@@ -5,19 +5,21 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    FIRST_REVISION,
-    frame::{self, FrameReader, Next},
-    index::{Index, successor, tombstone},
+    frame::{self, FrameReader, NextFrame},
+    index::{FIRST_REVISION, Index, successor, tombstone},
     log::{self, Log, Segment, TEMPORARY, create_segment, segment_name, segment_sequence},
-    record::{self, Malformed, SegmentHeader, Step},
+    record::{self, RecordError, SegmentHeader, Step},
     snapshot_file,
 };
 use crate::{
-    Change, ChangeKind, Error, Result, Revision,
     disk::{Disk, DiskFile},
+    error::{Error, Result},
+    key_value::Revision,
+    watch::{Change, ChangeKind},
 };
 
-pub(super) struct Recovered {
+/// The recovered state of a store.
+pub(super) struct RecoveredStore {
     pub(super) index: Index,
     pub(super) log: Log,
     /// The name and length of the snapshot that was read.
@@ -34,7 +36,7 @@ struct SegmentFile {
     length: u64,
 }
 
-pub(super) fn recover(disk: Arc<dyn Disk>, history_bytes: u64) -> Result<Recovered> {
+pub(super) fn recover(disk: Arc<dyn Disk>, history_bytes: u64) -> Result<RecoveredStore> {
     let names = disk.list().map_err(|source| io(&*disk, "list", "", source))?;
     for name in names.iter().filter(|name| name.ends_with(TEMPORARY)) {
         remove(&*disk, name)?;
@@ -51,17 +53,21 @@ pub(super) fn recover(disk: Arc<dyn Disk>, history_bytes: u64) -> Result<Recover
         sealed.push((segment.sequence, next.header.previous_length));
     }
     let current = reopen(&*disk, last, &mut index, history_bytes)?;
-    Ok(Recovered { index, log: Log::new(disk, current, sealed), snapshot })
+    Ok(RecoveredStore { index, log: Log::new(disk, current, sealed), snapshot })
 }
 
-fn fresh(disk: Arc<dyn Disk>, index: Index, snapshot: Option<(String, u64)>) -> Result<Recovered> {
+fn fresh(
+    disk: Arc<dyn Disk>,
+    index: Index,
+    snapshot: Option<(String, u64)>,
+) -> Result<RecoveredStore> {
     if let Some((name, _)) = snapshot {
         let detail = "the log that belongs to this snapshot is missing".to_owned();
         return Err(Error::Corrupt { file: disk.path(&name), offset: 0, detail });
     }
     let first =
         create_segment(&*disk, 1, index.revision() + 1, 0).map_err(|failure| failure.to_error())?;
-    Ok(Recovered { index, log: Log::new(disk, first, Vec::new()), snapshot: None })
+    Ok(RecoveredStore { index, log: Log::new(disk, first, Vec::new()), snapshot: None })
 }
 
 fn newest_snapshot(disk: &dyn Disk, names: &[String]) -> Result<(Index, Option<(String, u64)>)> {
@@ -129,10 +135,10 @@ fn open_segment(disk: &dyn Disk, sequence: u64) -> Result<SegmentFile> {
     let length = file.length().map_err(open)?;
     let mut frames = FrameReader::new(&*file, 0, 0, length);
     let header = match frames.next().map_err(open)? {
-        Next::Frame { payload, .. } => SegmentHeader::decode(payload)
+        NextFrame::Frame { payload, .. } => SegmentHeader::decode(payload)
             .map_err(|error| corrupt(disk, sequence, 0, error.to_string()))?,
-        Next::End => return Err(corrupt(disk, sequence, 0, "the file is empty".to_owned())),
-        Next::Bad { offset, detail } => {
+        NextFrame::End => return Err(corrupt(disk, sequence, 0, "the file is empty".to_owned())),
+        NextFrame::Bad { offset, detail } => {
             return Err(corrupt(disk, sequence, offset, detail.to_owned()));
         }
     };
@@ -230,10 +236,10 @@ fn replay_until(
     let mut expected = segment.header.first_revision;
     loop {
         match frames.next().map_err(|source| io(disk, "read log segment", &name, source))? {
-            Next::End => {
+            NextFrame::End => {
                 return Ok(ReplayEnd { good: length, last_frame, next: expected, bad: None });
             }
-            Next::Bad { offset, detail } => {
+            NextFrame::Bad { offset, detail } => {
                 return Ok(ReplayEnd {
                     good: offset,
                     last_frame,
@@ -241,9 +247,9 @@ fn replay_until(
                     bad: Some(detail),
                 });
             }
-            Next::Frame { offset, payload } => {
+            NextFrame::Frame { offset, payload } => {
                 let bad =
-                    |error: Malformed| corrupt(disk, segment.sequence, offset, error.to_string());
+                    |error: RecordError| corrupt(disk, segment.sequence, offset, error.to_string());
                 expected = replay_frame(payload, expected, index).map_err(bad)?;
                 index.compact_to_bytes(history_bytes, usize::MAX);
                 last_frame = offset;
@@ -257,10 +263,10 @@ fn replay_frame(
     mut payload: &[u8],
     expected: Revision,
     index: &mut Index,
-) -> Result<Revision, Malformed> {
+) -> Result<Revision, RecordError> {
     let mut revision = record::take_first_revision(&mut payload)?;
     if revision != expected {
-        return Err(Malformed::Revision { found: revision, expected });
+        return Err(RecordError::Revision { found: revision, expected });
     }
     while !payload.is_empty() {
         let step = Step::decode(&mut payload)?;

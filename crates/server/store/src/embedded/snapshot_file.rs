@@ -9,14 +9,15 @@ use std::{
 };
 
 use super::{
-    frame::{self, FrameReader, Next},
+    frame::{self, FrameReader, NextFrame},
     index::{Dump, Index, Version},
     log::TEMPORARY,
     record::{self, SnapshotHeader},
 };
 use crate::{
-    Error, Result, Revision,
     disk::{Disk, DiskFile},
+    error::{Error, Result},
+    key_value::Revision,
 };
 
 const PREFIX: &str = "snapshot-";
@@ -90,11 +91,11 @@ pub(crate) fn read(file: &dyn DiskFile, path: &str) -> Result<Index> {
     let length = file.length().map_err(io)?;
     let mut frames = FrameReader::new(file, 0, 0, length);
     let header = match frames.next().map_err(io)? {
-        Next::Frame { payload, .. } => {
+        NextFrame::Frame { payload, .. } => {
             SnapshotHeader::decode(payload).map_err(|error| corrupt(0, error.to_string()))?
         }
-        Next::End => return Err(corrupt(0, "the file is empty".to_owned())),
-        Next::Bad { offset, detail } => return Err(corrupt(offset, detail.to_owned())),
+        NextFrame::End => return Err(corrupt(0, "the file is empty".to_owned())),
+        NextFrame::Bad { offset, detail } => return Err(corrupt(offset, detail.to_owned())),
     };
     frames.set_id(header.id);
     let mut versions = Versions { frames, pending: Vec::new().into_iter(), found: 0, path };
@@ -125,9 +126,9 @@ impl Versions<'_> {
             source,
         })?;
         let (offset, mut payload) = match next {
-            Next::End => return Ok(()),
-            Next::Bad { offset, detail } => return Err(corrupt(offset, detail.to_owned())),
-            Next::Frame { offset, payload } => (offset, payload),
+            NextFrame::End => return Ok(()),
+            NextFrame::Bad { offset, detail } => return Err(corrupt(offset, detail.to_owned())),
+            NextFrame::Frame { offset, payload } => (offset, payload),
         };
         let mut versions = Vec::new();
         while !payload.is_empty() {

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{Shared, hub::Watcher};
-use crate::{Change, Error, KeyRange, Result, Revision, WatchMessage, WatchStream};
+use super::{hub::Watcher, shared::Shared};
+use crate::{
+    error::{Error, Result},
+    key_value::{KeyRange, Revision},
+    watch::{Change, WatchMessage, WatchStream},
+};
 
 /// The number of revisions replayed under the hub's lock. A longer history is replayed in steps without the lock, so
 /// that a late watcher does not block the writer.

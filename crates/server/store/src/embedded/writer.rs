@@ -12,18 +12,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Shared,
-    batch::{Batch, Sealed, Staged, unix_millis},
+    batch::{Batch, SealedBatch, StagedChange, unix_millis},
     log::{Failure, Log},
-    queue::Queued,
+    queue::QueuedItem,
+    shared::{Request, Shared},
     snapshot_file,
 };
-use crate::{Change, Outcome, Result, Revision, Write, disk::Disk};
+use crate::{disk::Disk, error::Result, key_value::Revision, watch::Change, write::Outcome};
 
 /// The number of revisions discarded per lock, so that readers are not blocked for long.
 const COMPACT_STEPS: usize = 4096;
@@ -32,17 +30,13 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// The largest frame buffer that is reused for the next batch.
 const KEEP_BUFFER: usize = 1 << 20;
 
-pub(super) enum Request {
-    Write { write: Write, reply: oneshot::Sender<Result<Outcome>> },
-    Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
-}
-
 /// A reply that waits for the frame it depends on.
-enum Answer {
+enum Reply {
     Write(oneshot::Sender<Result<Outcome>>, Outcome),
     Compact(oneshot::Sender<Result<()>>, Revision),
 }
 
+/// The only writer of a store.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     disk: Arc<dyn Disk>,
@@ -90,7 +84,7 @@ impl Writer {
 
     /// Runs until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        let _exit = Exit(self.shared.clone());
+        let _exit = WriterExit(self.shared.clone());
         while let Some(requests) = self.shared.queue.drain(self.shared.options.tick) {
             self.turn(requests);
         }
@@ -101,7 +95,7 @@ impl Writer {
     }
 
     /// Commits the requests and runs the periodic work.
-    pub(super) fn turn(&mut self, requests: Vec<Queued<Request>>) {
+    pub(super) fn turn(&mut self, requests: Vec<QueuedItem<Request>>) {
         self.expire();
         self.commit_all(requests);
         self.trim_history();
@@ -113,30 +107,30 @@ impl Writer {
         }
     }
 
-    fn commit_all(&mut self, requests: Vec<Queued<Request>>) {
+    fn commit_all(&mut self, requests: Vec<QueuedItem<Request>>) {
         let mut requests = requests.into_iter().peekable();
         while requests.peek().is_some() {
-            let mut answers = Vec::new();
+            let mut replies = Vec::new();
             let sealed = {
                 let index = self.shared.index();
                 let mut batch = self.shared.batch(&index, std::mem::take(&mut self.buffer));
                 while !batch.is_full()
                     && let Some(queued) = requests.next()
                 {
-                    stage(&mut batch, queued, &mut answers);
+                    stage(&mut batch, queued, &mut replies);
                 }
                 batch.seal()
             };
             match self.commit(sealed) {
-                Ok(()) => self.answer(answers),
-                Err(failure) => refuse(answers, &failure),
+                Ok(()) => self.send_replies(replies),
+                Err(failure) => send_failures(replies, &failure),
             }
         }
     }
 
     /// Makes a batch durable, then visible.
-    fn commit(&mut self, sealed: Sealed) -> Result<(), Failure> {
-        let Sealed { mut frame, first, staged, writes } = sealed;
+    fn commit(&mut self, sealed: SealedBatch) -> Result<(), Failure> {
+        let SealedBatch { mut frame, first, staged, writes } = sealed;
         let result = if writes { self.log.append(&mut frame, first) } else { Ok(()) };
         if frame.capacity() <= KEEP_BUFFER {
             self.buffer = frame;
@@ -162,13 +156,13 @@ impl Writer {
         self.failing = result.is_err() || (self.failing && !writes);
     }
 
-    fn publish(&mut self, staged: Vec<Staged>) {
+    fn publish(&mut self, staged: Vec<StagedChange>) {
         // Watches register under the hub's lock, so each sees these changes exactly once: in its replay or in its
         // queue.
         let mut hub = self.shared.hub();
         let mut index = self.shared.index_mut();
         let mut changes: Vec<Change> = Vec::with_capacity(staged.len());
-        for Staged { change, expires } in staged {
+        for StagedChange { change, expires } in staged {
             index.apply(&change, expires);
             if expires != 0 {
                 self.expiries.insert((expires, change.kv.mod_revision, change.kv.key.clone()));
@@ -179,11 +173,11 @@ impl Writer {
         hub.publish(&changes);
     }
 
-    fn answer(&mut self, answers: Vec<(Answer, Queued<()>)>) {
-        for (answer, _room) in answers {
+    fn send_replies(&mut self, replies: Vec<(Reply, QueuedItem<()>)>) {
+        for (answer, _room) in replies {
             match answer {
-                Answer::Write(reply, outcome) => drop(reply.send(Ok(outcome))),
-                Answer::Compact(reply, revision) => {
+                Reply::Write(reply, outcome) => drop(reply.send(Ok(outcome))),
+                Reply::Compact(reply, revision) => {
                     while !self.shared.index_mut().compact(revision, COMPACT_STEPS) {}
                     let _ = reply.send(Ok(()));
                 }
@@ -291,35 +285,39 @@ impl Writer {
 }
 
 /// Stages one request. A request that needs no log entry is answered at once.
-fn stage(batch: &mut Batch<'_>, queued: Queued<Request>, answers: &mut Vec<(Answer, Queued<()>)>) {
+fn stage(
+    batch: &mut Batch<'_>,
+    queued: QueuedItem<Request>,
+    replies: &mut Vec<(Reply, QueuedItem<()>)>,
+) {
     let (request, room) = queued.split();
     let answer = match request {
         Request::Write { write, reply } => match batch.write(write) {
-            Ok(outcome) => Answer::Write(reply, outcome),
+            Ok(outcome) => Reply::Write(reply, outcome),
             Err(error) => return drop(reply.send(Err(error))),
         },
         Request::Compact { revision, reply } => match batch.compact(revision) {
-            Ok(true) => Answer::Compact(reply, revision),
+            Ok(true) => Reply::Compact(reply, revision),
             Ok(false) => return drop(reply.send(Ok(()))),
             Err(error) => return drop(reply.send(Err(error))),
         },
     };
-    answers.push((answer, room));
+    replies.push((answer, room));
 }
 
-fn refuse(answers: Vec<(Answer, Queued<()>)>, failure: &Failure) {
-    for (answer, _room) in answers {
+fn send_failures(replies: Vec<(Reply, QueuedItem<()>)>, failure: &Failure) {
+    for (answer, _room) in replies {
         match answer {
-            Answer::Write(reply, _) => drop(reply.send(Err(failure.to_error()))),
-            Answer::Compact(reply, _) => drop(reply.send(Err(failure.to_error()))),
+            Reply::Write(reply, _) => drop(reply.send(Err(failure.to_error()))),
+            Reply::Compact(reply, _) => drop(reply.send(Err(failure.to_error()))),
         }
     }
 }
 
 /// Closes the queue and the watches however the writer ends, so that no caller keeps waiting.
-struct Exit(Arc<Shared>);
+struct WriterExit(Arc<Shared>);
 
-impl Drop for Exit {
+impl Drop for WriterExit {
     fn drop(&mut self) {
         self.0.queue.abandon();
         self.0.hub().close();

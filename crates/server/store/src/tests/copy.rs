@@ -12,7 +12,7 @@ use crate::{
 const KEYSPACE: Keyspace = Keyspace {
     first: "/registry/kinds/",
     expiring: &[("/registry/events/", 3600)],
-    left: &["/registry/leases-of-servers/"],
+    excluded: &["/registry/leases-of-servers/"],
 };
 
 fn open(directory: &tempfile::TempDir) -> Embedded {

@@ -3,8 +3,8 @@ use std::collections::BTreeSet;
 use api_meta::{Tree as _, go_quote};
 use serde_json::Value;
 
-use super::Refusal;
-use crate::Request;
+use super::refusal::Refusal;
+use crate::request::Request;
 
 /// The labels of Kubernetes that a kubelet may set on its Node.
 const KUBELET_LABELS: [&str; 11] = [

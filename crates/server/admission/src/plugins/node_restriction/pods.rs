@@ -1,10 +1,10 @@
 use api_meta::{GroupResource, Status, Tree as _, go_quote};
 use serde_json::Value;
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::{
-    Operation, Request,
     plugins::service_account::{MIRROR, secret_references},
+    request::{Operation, Request},
 };
 
 pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::checks::{BASELINE, Check, RESTRICTED, Violation};
 
+/// A level of the Pod Security Standards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Privileged,

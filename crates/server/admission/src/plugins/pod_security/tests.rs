@@ -234,7 +234,7 @@ fn reads_defaults_and_exemptions_from_configuration() {
     let mut system = bad(json!({}));
     system["metadata"]["namespace"] = "kube-system".into();
     exempt("namespace", create().admit(&plugin, &mut system).unwrap());
-    let told = |more: Value| PodSecurity::configured(&with(more)).err().unwrap_or_default();
+    let told = |more: Value| PodSecurity::configured(&with(more)).err().unwrap().to_string();
     assert_eq!(
         told(json!({"defaults": {"warn": "strict", "audit-version": "1.2"}})),
         "[defaults.audit-version: Invalid value: \"1.2\": must be \"latest\" or \"v1.x\", defaults.warn: Invalid value: \"strict\": must be one of privileged, baseline, restricted]"

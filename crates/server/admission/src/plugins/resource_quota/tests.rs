@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-fn limiting(limited: Value) -> Result<ResourceQuota, String> {
+fn limiting(limited: Value) -> Result<ResourceQuota, ConfigurationError> {
     ResourceQuota::configured(&json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": limited,
     }))
@@ -294,7 +294,7 @@ fn requires_quota_for_limited_resources() {
 
 #[test]
 fn rejects_limit_without_resource() {
-    let told = limiting(json!([{"matchContains": ["cpu"]}])).err().unwrap();
+    let told = limiting(json!([{"matchContains": ["cpu"]}])).err().unwrap().to_string();
     assert_eq!(told, "limitedResources[0].resource: Required value");
     assert!(limiting(json!([{"resources": "pods"}])).is_err(), "a field that is unknown");
     assert!(ResourceQuota::configured(&json!({"kind": "Pod"})).is_err());

@@ -5,7 +5,7 @@
 //! Policies are compiled when they change, not per request. A request that matches no policy only evaluates their
 //! rules; without policies it only checks an empty list.
 
-mod figures;
+mod metrics;
 mod mutate;
 mod params;
 
@@ -24,7 +24,7 @@ use serde_json::Value;
 use telemetry::metrics::Metrics;
 use tokio::time::Instant;
 
-use self::figures::Figures;
+use self::metrics::PolicyMetrics;
 use super::{
     call::Call,
     webhooks::{equivalents, set_type, shown_as},
@@ -45,7 +45,7 @@ pub(crate) struct Policies {
     resources: [GroupResource; 4],
     mutating: Side,
     validating: Side,
-    figures: Figures,
+    metrics: PolicyMetrics,
 }
 
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Registrations {
     fn set_policy(&mut self, name: &str, policy: Option<&Value>) {
         let Some(policy) = policy else { return drop(self.policies.remove(name)) };
         // Keep the compiled policy if only its status or metadata has changed.
-        if !self.policies.get(name).is_some_and(|known| known.says(policy)) {
+        if !self.policies.get(name).is_some_and(|known| known.is_unchanged(policy)) {
             self.policies.insert(name.to_owned(), Arc::new(Policy::of(policy)));
         }
     }
@@ -122,7 +122,7 @@ impl Policies {
             resources: resources.map(|plural| GroupResource::new(GROUP, plural)),
             mutating: Side::default(),
             validating: Side::default(),
-            figures: Figures::new(metrics),
+            metrics: PolicyMetrics::new(metrics),
         }
     }
 }
@@ -144,9 +144,9 @@ impl Observer for Policies {
 
 /// The new and old object of a request in each requested version, converted once.
 #[derive(Default)]
-struct Forms(Vec<(GroupVersionKind, Value, Value)>);
+struct ConvertedObjects(Vec<(GroupVersionKind, Value, Value)>);
 
-impl Forms {
+impl ConvertedObjects {
     async fn of(
         &mut self,
         call: &Call,
@@ -199,18 +199,18 @@ impl Policies {
     ) -> Result<(), Box<Status>> {
         let Some(hooks) = self.validating.of(request) else { return Ok(()) };
         let others = || equivalents(call, request.subresource);
-        let (mut denials, mut forms) = (Denials::default(), Forms::default());
+        let (mut denials, mut forms) = (Denials::default(), ConvertedObjects::default());
         for hook in hooks.iter() {
             let shown = match hook.policy.concerns(request, object, &others) {
                 Ok(Some(shown)) => shown,
                 Ok(None) => continue,
                 Err(status) => {
-                    denials.misconfigured(&hook.policy, None, &status.message);
+                    denials.record_misconfiguration(&hook.policy, None, &status.message);
                     continue;
                 }
             };
-            let figures = &self.figures;
-            let evaluation = Evaluation { cache, call, request, object, shown: &shown, figures };
+            let metrics = &self.metrics;
+            let evaluation = Evaluation { cache, call, request, object, shown: &shown, metrics };
             evaluation.run(hook, &mut forms, &mut denials, outcome).await?;
         }
         denials.settle(request, object)
@@ -224,7 +224,7 @@ struct Evaluation<'a> {
     request: &'a Request<'a>,
     object: &'a Value,
     shown: &'a MatchedResource,
-    figures: &'a Figures,
+    metrics: &'a PolicyMetrics,
 }
 
 impl Evaluation<'_> {
@@ -232,16 +232,16 @@ impl Evaluation<'_> {
     async fn run(
         &self,
         hook: &Hook,
-        forms: &mut Forms,
+        forms: &mut ConvertedObjects,
         denials: &mut Denials,
         outcome: &mut Outcome,
     ) -> Result<(), Box<Status>> {
-        let Self { cache, call, request, object, shown, figures } = *self;
+        let Self { cache, call, request, object, shown, metrics } = *self;
         let policy = &*hook.policy;
         let kind = match params::kind(cache, policy) {
             Ok(kind) => kind,
             Err(error) => {
-                denials.misconfigured(policy, None, &error);
+                denials.record_misconfiguration(policy, None, error);
                 return Ok(());
             }
         };
@@ -252,14 +252,14 @@ impl Evaluation<'_> {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(status) => {
-                    denials.misconfigured(policy, Some(binding), &status.message);
+                    denials.record_misconfiguration(policy, Some(binding), &status.message);
                     continue;
                 }
             }
             let params = match params::of(kind.as_ref(), binding, request).await {
                 Ok(params) => params,
                 Err(error) => {
-                    denials.misconfigured(policy, Some(binding), &error);
+                    denials.record_misconfiguration(policy, Some(binding), error);
                     continue;
                 }
             };
@@ -267,7 +267,7 @@ impl Evaluation<'_> {
                 Ok(objects) => objects,
                 Err(status) => {
                     let why = format!("failed to convert object version: {}", status.message);
-                    denials.misconfigured(policy, Some(binding), &why);
+                    denials.record_misconfiguration(policy, Some(binding), why);
                     continue;
                 }
             };
@@ -276,8 +276,8 @@ impl Evaluation<'_> {
                 let question = Question { request, shown, objects, namespace: &namespace, params };
                 let began = Instant::now();
                 let judged = policy.judge(&question, &|| began.elapsed());
-                figures.record_validation(policy, binding, &judged);
-                denials.take((policy, &**binding), judged, outcome, &mut kept);
+                metrics.record_validation(policy, binding, &judged);
+                denials.take(policy, binding, judged, outcome, &mut kept);
             }
         }
         kept.publish(policy, outcome);

@@ -3,20 +3,20 @@
 use admission::{
     MutatorKind, Request, Rounds,
     matching::MatchedResource,
-    policy::{Binding, Change, Mutation, Policy, Question, Refusals},
+    policy::{Binding, Change, Mutation, MutationError, Policy, Question, Refusals},
 };
 use api_meta::{GroupVersionKind, Status, Tree as _};
-use api_patch::PatchError;
+use api_patch::{ConfigurationError, PatchError};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Hook, Policies, figures::Figures, params, shown};
+use super::{Hook, Policies, metrics::PolicyMetrics, params, shown};
 use crate::{
     handlers::{
         call::Call,
         webhooks::{
             equivalents,
-            patched::{keep_owners, read_with_findings, schema_of},
+            patch::{keep_owners, read_with_findings, schema_of},
             set_type,
         },
     },
@@ -42,8 +42,19 @@ impl Invocation<'_> {
 /// The error of a mutation.
 enum Failure {
     /// Handled according to the policy's failure policy.
-    Policy(String),
+    Policy(PolicyError),
     Server(Box<Status>),
+}
+
+/// The reason why a policy's mutation cannot be applied.
+#[derive(Debug, thiserror::Error)]
+enum PolicyError {
+    #[error(transparent)]
+    Mutation(#[from] MutationError),
+    #[error("JSON Patch: {0}")]
+    Patch(PatchError),
+    #[error("error applying patch: {0}")]
+    Configuration(ConfigurationError),
 }
 
 impl Policies {
@@ -60,14 +71,14 @@ impl Policies {
         let mut refusals = Refusals::default();
         let mut invocations = Vec::new();
         for hook in hooks.iter() {
-            let found = invocations_of(hook, (cache, call), request, object, &mut refusals);
+            let found = invocations_of(hook, cache, call, request, object, &mut refusals);
             invocations.extend(found.await);
         }
         let mut changed = false;
         if !invocations.is_empty() {
             rounds.begin(MutatorKind::Policies, object);
-            let (refusals, figures) = (&mut refusals, &self.figures);
-            let mut round = Round { call, request, rounds, refusals, figures };
+            let (refusals, metrics) = (&mut refusals, &self.metrics);
+            let mut round = Round { call, request, rounds, refusals, metrics };
             changed = round.invoke(&invocations, object).await?;
             rounds.end(MutatorKind::Policies, object);
         }
@@ -78,7 +89,8 @@ impl Policies {
 
 async fn invocations_of<'h>(
     hook: &'h Hook,
-    (cache, call): (&WatchCache, &Call),
+    cache: &WatchCache,
+    call: &Call,
     request: &Request<'_>,
     object: &Value,
     refusals: &mut Refusals,
@@ -89,32 +101,34 @@ async fn invocations_of<'h>(
         Ok(Some(shown)) => shown,
         Ok(None) => return made,
         Err(status) => {
-            refusals.misconfigured(policy, None, &status.message);
+            refusals.record_misconfiguration(policy, None, &status.message);
             return made;
         }
     };
     let kind = match params::kind(cache, policy) {
         Ok(kind) => kind,
         Err(error) => {
-            refusals.misconfigured(policy, None, &error);
+            refusals.record_misconfiguration(policy, None, error);
             return made;
         }
     };
     for binding in &hook.bindings {
-        let concerned = binding.concerns(request, object, &others);
-        let found = match concerned {
-            Ok(true) => params::of(kind.as_ref(), binding, request).await,
+        match binding.concerns(request, object, &others) {
+            Ok(true) => {}
             Ok(false) => continue,
-            Err(status) => Err(status.message),
-        };
-        match found {
-            Ok(found) => made.extend(found.into_iter().map(|params| Invocation {
+            Err(status) => {
+                refusals.record_misconfiguration(policy, Some(binding), &status.message);
+                continue;
+            }
+        }
+        match params::of(kind.as_ref(), binding, request).await {
+            Ok(params) => made.extend(params.into_iter().map(|params| Invocation {
                 policy,
                 binding,
                 shown: shown.clone(),
                 params,
             })),
-            Err(error) => refusals.misconfigured(policy, Some(binding), &error),
+            Err(error) => refusals.record_misconfiguration(policy, Some(binding), error),
         }
     }
     made
@@ -125,7 +139,7 @@ struct Round<'r> {
     request: &'r Request<'r>,
     rounds: &'r mut Rounds,
     refusals: &'r mut Refusals,
-    figures: &'r Figures,
+    metrics: &'r PolicyMetrics,
 }
 
 impl Round<'_> {
@@ -142,7 +156,7 @@ impl Round<'_> {
         }
         if done {
             // As upstream: the called policies run again, whether they changed the object or not.
-            self.rounds.touched(MutatorKind::Policies);
+            self.rounds.record_change(MutatorKind::Policies);
         }
         Ok(done && *object != before)
     }
@@ -169,7 +183,7 @@ impl Round<'_> {
         let mutations = match policy.mutations(&Question { objects: (&new, &old), ..about }) {
             Ok(mutations) => mutations,
             Err(error) => {
-                self.refusals.failed(policy, binding, &error);
+                self.refusals.record_failure(policy, binding, error);
                 return Ok(false);
             }
         };
@@ -183,10 +197,10 @@ impl Round<'_> {
             let question = Question { objects: (&new, &old), ..about };
             let began = Instant::now();
             let made = apply_mutation(self.call, policy, mutation, &question, wanted);
-            self.figures.mutated(policy, binding, made.is_err(), began.elapsed());
+            self.metrics.record_mutation(policy, binding, made.is_err(), began.elapsed());
             match made {
                 Ok(made) => (new, done) = (made, true),
-                Err(Failure::Policy(error)) => self.refusals.failed(policy, binding, &error),
+                Err(Failure::Policy(error)) => self.refusals.record_failure(policy, binding, error),
                 Err(Failure::Server(status)) => return Err(status),
             }
         }
@@ -196,7 +210,7 @@ impl Round<'_> {
             keep_owners(self.call, object, &mut new);
             *object = new;
         }
-        self.rounds.asked(MutatorKind::Policies, &id, policy.reinvocable, changed);
+        self.rounds.record_call(MutatorKind::Policies, &id, policy.reinvocable, changed);
         Ok(done)
     }
 }
@@ -211,13 +225,14 @@ fn apply_mutation(
 ) -> Result<Value, Failure> {
     let object = question.objects.0;
     let internal = |cause: String| Failure::Server(Box::new(Status::internal(cause)));
-    let change = policy.change(mutation, question).map_err(Failure::Policy)?;
+    let change = policy.change(mutation, question);
+    let change = change.map_err(|error| Failure::Policy(error.into()))?;
     let patched = matches!(change, Change::Patch(_));
     let made = match change {
         Change::Patch(patch) => match api_patch::json_patch(object, &patch) {
             Ok(made) => made,
             Err(PatchError::TestFailed) => return Ok(object.clone()),
-            Err(error) => return Err(Failure::Policy(format!("JSON Patch: {error}"))),
+            Err(error) => return Err(Failure::Policy(PolicyError::Patch(error))),
         },
         Change::Configuration(configuration) => {
             let Some((schema, node)) = schema_of(call, kind) else {
@@ -229,7 +244,7 @@ fn apply_mutation(
                 return Err(Failure::Server(Box::new(Status::service_unavailable(unknown))));
             };
             api_patch::merge_configuration(schema, node, object.clone(), &configuration)
-                .map_err(|error| Failure::Policy(format!("error applying patch: {error}")))?
+                .map_err(|error| Failure::Policy(PolicyError::Configuration(error)))?
         }
     };
     // Fields added by a patch must be known. Custom kinds prune unknown fields instead, as they do for clients.

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    answer, clock,
+    clock,
     handlers::{
         admission,
         attributes::Attributes,
@@ -13,12 +13,13 @@ use crate::{
         change, decode,
         state::State,
     },
+    response,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let expected = decode::ExpectedType::builtin("", "v1", "v1", "Binding")?;
     let attributes = Attributes::create(call);
-    let binding = super::posted::posted(state, call, expected, &attributes).await?;
+    let binding = super::body::decode_and_admit(state, call, expected, &attributes).await?;
     let name = binding.name().to_owned();
     if !call.path.name.is_empty() && call.path.name != name {
         let message = "name in URL does not match name in Binding object";
@@ -53,7 +54,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         "status": "Success",
         "code": 201,
     });
-    Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+    Ok(response::value(call.accepted, StatusCode::CREATED, &status))
 }
 
 fn bound(

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    answer, clock,
+    clock,
     handlers::{
         admission,
         attributes::Attributes,
@@ -20,13 +20,14 @@ use crate::{
         state::State,
     },
     request::ResourcePath,
+    response,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let mut expected = decode::ExpectedType::builtin("policy", "v1", "policy/v1", "Eviction")?;
     expected.former = "policy/v1beta1";
     let attributes = Attributes::create(call);
-    let eviction = super::posted::posted(state, call, expected, &attributes).await?;
+    let eviction = super::body::decode_and_admit(state, call, expected, &attributes).await?;
     if eviction["metadata"]["name"] != *call.path.name {
         let message = "name in URL does not match name in Eviction object";
         return Err(Box::new(Status::bad_request(message)));
@@ -59,7 +60,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         "status": "Success",
         "code": 201,
     });
-    Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+    Ok(response::value(call.accepted, StatusCode::CREATED, &status))
 }
 
 /// Sets the Pod's condition `DisruptionTarget`, so that the Pod's owner can see the reason.

@@ -4,7 +4,7 @@
 //! pages.
 
 use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _, query_decode};
-use auth::second::Moment;
+use auth::secondary::Moment;
 use client::Transport as _;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
@@ -20,7 +20,7 @@ use crate::{
         websocket::{self, Framing},
     },
     outbound::{
-        onward,
+        forwarding,
         target::{self, Target},
     },
     request::{Query, body::RequestBody},
@@ -73,7 +73,7 @@ pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let mut request = Request::new(body);
     *request.method_mut() = onward_method(call, upgrade);
     *request.uri_mut() = uri;
-    *request.headers_mut() = onward::headers(&parts.headers, upgrade);
+    *request.headers_mut() = forwarding::headers(&parts.headers, upgrade);
     if proxied.is_some() {
         // Pages are rewritten, so they must not be compressed.
         request.headers_mut().remove(header::ACCEPT_ENCODING);
@@ -97,7 +97,7 @@ pub(super) async fn proxy(state: &State, call: &Call) -> Answer {
     let Some(upgraded) = upgraded else {
         return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
     };
-    Ok(onward::joined(&state.cache.tasks, response, upgraded))
+    Ok(forwarding::joined(&state.cache.tasks, response, upgraded))
 }
 
 /// Returns the Status for a failed connection. For a proxy it is a 503, because the backend may still be starting and

@@ -2,10 +2,10 @@
 //! their object, such as `status`, use the handlers of updates.
 
 mod binding;
+mod body;
 mod connect;
 mod eviction;
 pub(crate) mod kubelet;
-mod posted;
 mod reviews;
 mod rewrite;
 mod scale;

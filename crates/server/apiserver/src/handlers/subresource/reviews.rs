@@ -9,7 +9,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    answer,
     handlers::{
         admission,
         attributes::Attributes,
@@ -19,6 +18,7 @@ use crate::{
         state::State,
     },
     request::ResponseFormat,
+    response,
     watch_cache::store_status,
 };
 
@@ -45,9 +45,10 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
             // The service account of a token that was just issued must be in the cache.
             let fresh = state.cache.consistent().await;
             fresh.map_err(store_status)?;
-            let asked = review::TokenReviewRequest::of(&review, &security.authentication);
-            let found = security.by_token(&asked.token, &asked.audiences).await;
-            review::answer(&mut review, &asked, found);
+            let token_request = review::TokenReviewRequest::of(&review, &security.authentication);
+            let authenticated =
+                security.by_token(&token_request.token, &token_request.audiences).await;
+            review::answer(&mut review, &token_request, authenticated);
         }
         "selfsubjectreviews" => review.put(&["status"], json!({"userInfo": *call.user})),
         "subjectaccessreviews" => access(&mut review, Subject::Named).await?,
@@ -56,12 +57,12 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         }
         "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user)).await?,
         _ => {
-            let (told, untold) = security.authorizers.rules_review_scope();
-            let rbac = told.then_some(&*security.rbac);
-            rules_review(&mut review, &call.user, rbac, untold).map_err(Box::new)?;
+            let (has_rbac, gaps) = security.authorizers.rules_review_scope();
+            let rbac = has_rbac.then_some(&*security.rbac);
+            rules_review(&mut review, &call.user, rbac, gaps).map_err(Box::new)?;
         }
     }
-    Ok(answer::value(accepted, StatusCode::CREATED, &review))
+    Ok(response::value(accepted, StatusCode::CREATED, &review))
 }
 
 /// Answers the deprecated ComponentStatus from the state of this process and its store.
@@ -89,5 +90,5 @@ pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
         }
     };
     let (definition, served) = (&call.resource.definition, call.served());
-    Ok(answer::made(definition, served, call.accepted, trees, list))
+    Ok(response::made(definition, served, call.accepted, trees, list))
 }

@@ -158,15 +158,15 @@ impl Page {
             return out.extend_from_slice(tag);
         };
         out.extend_from_slice(&tag[..name_end]);
-        while let Some((before, attribute, quote, value, after)) = next_attribute(rest) {
-            out.extend_from_slice(before.as_bytes());
-            let wanted = names.contains(&attribute.to_ascii_lowercase().as_str());
-            match self.proxied.link(value).filter(|_| wanted) {
-                Some(value) => out.extend_from_slice(value.as_bytes()),
-                None => out.extend_from_slice(value.as_bytes()),
+        while let Some(attribute) = Attribute::next(rest) {
+            out.extend_from_slice(attribute.before.as_bytes());
+            let is_link = names.contains(&attribute.name.to_ascii_lowercase().as_str());
+            match self.proxied.link(attribute.value).filter(|_| is_link) {
+                Some(link) => out.extend_from_slice(link.as_bytes()),
+                None => out.extend_from_slice(attribute.value.as_bytes()),
             }
-            out.extend_from_slice(quote.as_bytes());
-            rest = after;
+            out.extend_from_slice(attribute.quote.as_bytes());
+            rest = attribute.after;
         }
         out.extend_from_slice(rest.as_bytes());
     }
@@ -189,24 +189,37 @@ fn tag_end(tag: &[u8]) -> Option<usize> {
     None
 }
 
-/// Finds the next attribute with a quoted value. Returns the text before the value, the name, the closing quote, the
-/// value, and the text after the closing quote.
-fn next_attribute(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
-    let mut from = 0;
-    loop {
-        let equals = from + text[from..].find('=')?;
-        let behind = &text[equals + 1..];
-        let value = behind.trim_start();
-        let quote = value.get(..1).filter(|q| *q == "\"" || *q == "'");
-        let Some(quote) = quote else {
-            from = equals + 1;
-            continue;
-        };
-        let start = text.len() - value.len() + 1;
-        let end = start + text[start..].find(quote)?;
-        let name = text[..equals].trim_end();
-        let name = name.rsplit(|c: char| c.is_ascii_whitespace() || c == '/').next()?;
-        return Some((&text[..start], name, quote, &text[start..end], &text[end + 1..]));
+/// An attribute with a quoted value.
+struct Attribute<'a> {
+    name: &'a str,
+    value: &'a str,
+    quote: &'a str,
+    /// The text up to the value.
+    before: &'a str,
+    /// The text after the closing quote.
+    after: &'a str,
+}
+
+impl<'a> Attribute<'a> {
+    /// Finds the next attribute with a quoted value.
+    fn next(text: &'a str) -> Option<Self> {
+        let mut from = 0;
+        loop {
+            let equals = from + text[from..].find('=')?;
+            let behind = &text[equals + 1..];
+            let value = behind.trim_start();
+            let quote = value.get(..1).filter(|q| *q == "\"" || *q == "'");
+            let Some(quote) = quote else {
+                from = equals + 1;
+                continue;
+            };
+            let start = text.len() - value.len() + 1;
+            let end = start + text[start..].find(quote)?;
+            let name = text[..equals].trim_end();
+            let name = name.rsplit(|c: char| c.is_ascii_whitespace() || c == '/').next()?;
+            let (before, value, after) = (&text[..start], &text[start..end], &text[end + 1..]);
+            return Some(Self { name, value, quote, before, after });
+        }
     }
 }
 

@@ -6,7 +6,6 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    answer,
     handlers::{
         body::read_body,
         call::{Answer, Call},
@@ -16,6 +15,7 @@ use crate::{
         read::current,
         state::State,
     },
+    response,
 };
 
 /// The paths of the fields that Scale shows, with a dot before each name.
@@ -33,7 +33,7 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
     let shown = async |object| {
         let object = call.resource.definition.shown_one(call.version, object).await?;
         let scale = scale(&call.served().tree(&object), &paths)?;
-        Ok(answer::value(call.accepted, StatusCode::OK, &scale))
+        Ok(response::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
         let object = current(state, call, call.info.query.get("resourceVersion")).await?;
@@ -44,7 +44,7 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
             let cause = format!("the spec replicas field \"{field}\" does not exist");
             return Err(Box::new(Status::internal(cause)));
         }
-        return Ok(answer::value(call.accepted, StatusCode::OK, &scale));
+        return Ok(response::value(call.accepted, StatusCode::OK, &scale));
     }
     let body = read_body(state, call).await?;
     let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    answer, clock,
+    clock,
     handlers::{
         admission,
         attributes::Attributes,
@@ -15,6 +15,7 @@ use crate::{
         read::current,
         state::State,
     },
+    response,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
@@ -39,17 +40,17 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
         .tokens
         .answer(&mut request, owner, objects, clock::now(), id)
         .map_err(|status: Status| Box::new(status))?;
-    Ok(answer::value(call.accepted, StatusCode::CREATED, &request))
+    Ok(response::value(call.accepted, StatusCode::CREATED, &request))
 }
 
 /// Rejects a name or namespace in the body that differs from the URL.
 fn check_names(call: &Call, request: &Value) -> Result<(), Box<Status>> {
     let (name, namespace) = (&call.path.name, &call.path.namespace);
-    for (field, is) in [("name", name), ("namespace", namespace)] {
-        let said = request["metadata"][field].as_str().unwrap_or_default();
-        if !said.is_empty() && said != is {
+    for (field, actual) in [("name", name), ("namespace", namespace)] {
+        let requested = request["metadata"][field].as_str().unwrap_or_default();
+        if !requested.is_empty() && requested != actual {
             let detail = format!("must match the service account {field} if specified");
-            let error = FieldError::invalid(&Path::new("metadata").child(field), said, detail);
+            let error = FieldError::invalid(&Path::new("metadata").child(field), requested, detail);
             let kind = GroupKind::new("authentication.k8s.io", "TokenRequest");
             return Err(Box::new(Status::invalid(&kind, name, &[error])));
         }
@@ -62,13 +63,16 @@ fn check_uid(state: &State, call: &Call, request: &Value) -> Result<(), Box<Stat
     let path = &call.path;
     let objects = &*state.security.objects;
     let account = objects.get(&GroupResource::SERVICE_ACCOUNTS, &path.namespace, &path.name);
-    let is = account.as_ref().and_then(|a| a["metadata"]["uid"].as_str()).unwrap_or_default();
-    match request["metadata"]["uid"].as_str().filter(|said| !said.is_empty() && *said != is) {
+    let actual = account.as_ref().and_then(|a| a["metadata"]["uid"].as_str()).unwrap_or_default();
+    match request["metadata"]["uid"]
+        .as_str()
+        .filter(|requested| !requested.is_empty() && *requested != actual)
+    {
         None => Ok(()),
-        Some(said) => {
+        Some(requested) => {
             let kind = GroupResource::new("authentication.k8s.io", "TokenRequest");
             let cause = format!(
-                "the UID in the token request ({said}) does not match the UID of the service account ({is})"
+                "the UID in the token request ({requested}) does not match the UID of the service account ({actual})"
             );
             Err(Box::new(Status::conflict(&kind, &path.name, cause)))
         }

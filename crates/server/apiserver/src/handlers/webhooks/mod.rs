@@ -4,8 +4,8 @@
 //! Configurations are parsed when they change, not per request. A request that matches no webhook only evaluates their
 //! rules; without webhooks it only checks an empty list.
 
-mod figures;
-pub(super) mod patched;
+mod metrics;
+pub(super) mod patch;
 mod validate;
 
 use std::{
@@ -26,13 +26,13 @@ use api_meta::{
 use serde_json::{Value, json};
 use telemetry::metrics::Metrics;
 
-use self::figures::Figures;
+use self::metrics::WebhookMetrics;
 use super::call::Call;
 use crate::{
     outbound::{
         backends::Backends,
         users::WebhookUsers,
-        webhook::{Bounds, Webhook},
+        webhook::{CallLimits, Webhook},
     },
     registry::definition::{ServedVersion, api_version},
 };
@@ -59,7 +59,7 @@ pub(crate) struct Webhooks {
     backends: Arc<Backends>,
     /// The credentials for mutating and for validating webhooks.
     users: [Option<Arc<WebhookUsers>>; 2],
-    figures: Figures,
+    metrics: WebhookMetrics,
 }
 
 #[derive(Default)]
@@ -99,7 +99,7 @@ impl Webhooks {
             validating: Side::default(),
             backends,
             users,
-            figures: Figures::new(metrics),
+            metrics: WebhookMetrics::new(metrics),
         }
     }
 
@@ -146,20 +146,20 @@ struct WebhookCall<'a> {
 }
 
 impl WebhookCall<'_> {
-    async fn ask(&self, objects: (&Value, &Value), mutating: bool) -> Result<Verdict, Failure> {
+    async fn send(&self, objects: (&Value, &Value), mutating: bool) -> Result<Verdict, Failure> {
         let webhook = &self.hook.webhook;
         let uid = rt::id();
-        let mut asked = webhook.question(self.request, &self.shown, objects, uid)?;
+        let mut review = webhook.review(self.request, &self.shown, objects, uid)?;
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let time = webhook.timeout.into_iter().chain(left).min().unwrap_or(LONGEST);
-        let bounds = Bounds { time, answer: ANSWER_LIMIT };
+        let limits = CallLimits { timeout: time, response_bytes: ANSWER_LIMIT };
         let failed = |cause: &dyn std::fmt::Display, code: Option<u16>| {
             Failure::call(format!("failed to call webhook: {cause}"), code.unwrap_or(503))
         };
-        let answer = self.hook.backend.call(std::mem::take(&mut asked.body), bounds).await;
+        let answer = self.hook.backend.call(std::mem::take(&mut review.body), limits).await;
         let answer = answer.map_err(|e| failed(&e, e.code))?;
         let answer = Answer::read(&answer).map_err(|e| failed(&e, None))?;
-        webhook.verdict(&asked, answer, mutating)
+        webhook.verdict(&review, answer, mutating)
     }
 
     fn is_late(&self) -> bool {
@@ -243,18 +243,18 @@ impl Webhooks {
             }
             let question = WebhookCall { hook, shown, request, deadline: call.deadline };
             let place = format!("round_{}_index_{index}", rounds.number());
-            let done = self.ask_to_change(call, &question, object, outcome, &place);
+            let done = self.mutate_by(call, &question, object, outcome, &place);
             let touched = done.await?;
             changed |= touched;
             let (id, reinvocable) = (&hook.webhook.id, hook.webhook.reinvocable);
-            rounds.asked(MutatorKind::Webhooks, id, reinvocable, touched);
+            rounds.record_call(MutatorKind::Webhooks, id, reinvocable, touched);
         }
         rounds.end(MutatorKind::Webhooks, object);
         Ok(changed)
     }
 
     /// Calls one webhook. Returns `true` if it has changed the object.
-    async fn ask_to_change(
+    async fn mutate_by(
         &self,
         call: &Call,
         question: &WebhookCall<'_>,
@@ -269,23 +269,23 @@ impl Webhooks {
         let old = question.request.old.unwrap_or(&Value::Null);
         let old = shown_as(call, old, own, shown).await?;
         let began = Instant::now();
-        let answered = question.ask((&seen, &old), true).await;
+        let answered = question.send((&seen, &old), true).await;
         let made = answered.and_then(|verdict| {
             outcome.warnings.extend(verdict.warnings);
             outcome.audit.extend(verdict.audit);
             match (verdict.refusal, verdict.patch) {
                 (Some(status), _) => Err(Failure::Rejection(status)),
-                (None, Some(patch)) => patched::apply(call, webhook, shown, &seen, &patch),
+                (None, Some(patch)) => patch::apply(call, webhook, shown, &seen, &patch),
                 (None, None) => Ok(None),
             }
         });
         let (took, failure) = (began.elapsed(), made.as_ref().err());
         call.waited.add(took);
-        self.figures.record(webhook, "admit", question.request, took, failure);
+        self.metrics.record(webhook, "admit", question.request, took, failure);
         let changed = match made {
             Ok(Some(new)) => {
                 let mut new = shown_as(call, &new, shown, own).await?;
-                patched::keep_owners(call, object, &mut new);
+                patch::keep_owners(call, object, &mut new);
                 *object = new;
                 true
             }
@@ -301,12 +301,12 @@ impl Webhooks {
                 false
             }
         };
-        let said = json!({
+        let annotation = json!({
             "configuration": webhook.configuration,
             "webhook": webhook.name,
             "mutated": changed,
         });
-        outcome.audit.insert(format!("{MUTATION}/{place}"), said.to_string());
+        outcome.audit.insert(format!("{MUTATION}/{place}"), annotation.to_string());
         Ok(changed)
     }
 }

@@ -16,7 +16,7 @@ use crate::handlers::call::Call;
 const VALIDATION: &str = "validating.webhook.admission.k8s.io";
 
 /// The new and old object of a request, in the version of a kind.
-struct Form<'a> {
+struct ConvertedObjects<'a> {
     kind: &'a GroupVersionKind,
     object: Value,
     old: Value,
@@ -42,7 +42,7 @@ impl Webhooks {
             return Err(timed_out());
         }
         let forms = forms(call, &questions, request, object).await?;
-        let (mut answers, asked) = (FuturesUnordered::new(), Instant::now());
+        let (mut answers, began) = (FuturesUnordered::new(), Instant::now());
         for (index, question) in questions.iter().enumerate() {
             let form = forms.iter().find(|form| *form.kind == question.shown.kind);
             let as_made = (object, request.old.unwrap_or(&Value::Null));
@@ -50,9 +50,9 @@ impl Webhooks {
             answers.push(async move { (index, self.evaluate(question, objects).await) });
         }
         let mut refused = None;
-        while let Some((index, (said, judged))) = answers.next().await {
-            outcome.warnings.extend(said.warnings);
-            outcome.audit.extend(said.audit);
+        while let Some((index, (verdict, judged))) = answers.next().await {
+            outcome.warnings.extend(verdict.warnings);
+            outcome.audit.extend(verdict.audit);
             let Err(failure) = judged else { continue };
             let webhook = &questions[index].hook.webhook;
             match webhook.settle(failure) {
@@ -64,7 +64,7 @@ impl Webhooks {
                 }
             }
         }
-        call.waited.add(asked.elapsed());
+        call.waited.add(began.elapsed());
         refused.map_or(Ok(()), Err)
     }
 
@@ -75,17 +75,17 @@ impl Webhooks {
         objects: (&Value, &Value),
     ) -> (Verdict, Result<(), Failure>) {
         let began = Instant::now();
-        let (mut said, mut judged) = match question.ask(objects, false).await {
+        let (mut verdict, mut judged) = match question.send(objects, false).await {
             Ok(verdict) => (verdict, Ok(())),
             Err(failure) => (Verdict::default(), Err(failure)),
         };
-        if let Some(status) = said.refusal.take() {
+        if let Some(status) = verdict.refusal.take() {
             judged = Err(Failure::Rejection(status));
         }
         let webhook = &question.hook.webhook;
         let failure = judged.as_ref().err();
-        self.figures.record(webhook, "validating", question.request, began.elapsed(), failure);
-        (said, judged)
+        self.metrics.record(webhook, "validating", question.request, began.elapsed(), failure);
+        (verdict, judged)
     }
 }
 
@@ -96,14 +96,14 @@ async fn forms<'q>(
     questions: &'q [WebhookCall<'_>],
     request: &Request<'_>,
     object: &Value,
-) -> Result<Vec<Form<'q>>, Box<Status>> {
-    let mut forms: Vec<Form<'_>> = Vec::new();
+) -> Result<Vec<ConvertedObjects<'q>>, Box<Status>> {
+    let mut forms: Vec<ConvertedObjects<'_>> = Vec::new();
     for kind in questions.iter().map(|question| &question.shown.kind) {
         if kind != request.kind && !forms.iter().any(|form| form.kind == kind) {
             let old = request.old.unwrap_or(&Value::Null);
             let object = shown_as(call, object, request.kind, kind).await?;
             let old = shown_as(call, old, request.kind, kind).await?;
-            forms.push(Form { kind, object, old });
+            forms.push(ConvertedObjects { kind, object, old });
         }
     }
     Ok(forms)

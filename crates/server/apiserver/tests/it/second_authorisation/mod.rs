@@ -1,4 +1,4 @@
-//! Tests every additional authorization check of `auth::second` by a user without and a user with the permission, in
+//! Tests every additional authorization check of `auth::secondary` by a user without and a user with the permission, in
 //! every kind of write.
 //!
 //! Both users have the permission that the request pipeline checks, so that a rejection is due to the additional check.
@@ -7,7 +7,7 @@ mod rows;
 
 use std::collections::BTreeSet;
 
-use auth::second::SECOND;
+use auth::secondary::SECONDARY_CHECKS;
 use serde_json::{Value, json};
 
 use self::rows::*;
@@ -181,7 +181,7 @@ async fn checks_each_additional_permission_for_every_write() {
     tried.insert(impersonation(&mut trial).await);
     tried.insert(audiences(&mut trial).await);
     tried.extend(NOT_SERVED);
-    let listed: BTreeSet<&str> = SECOND.iter().map(|row| row.name).collect();
+    let listed: BTreeSet<&str> = SECONDARY_CHECKS.iter().map(|row| row.name).collect();
     assert_eq!(tried, listed, "each row of the list is tried here");
     server.tasks.shutdown().stop();
 }

@@ -25,13 +25,22 @@ fn failed(words: impl Into<String>) -> TokenError {
     TokenError(format!("oidc: {}", words.into()))
 }
 
+/// The reason why a claim has no string.
+#[derive(Debug, thiserror::Error)]
+enum ClaimError {
+    #[error("claim not present")]
+    Absent,
+    #[error("it is not a string")]
+    NotString,
+}
+
 /// Returns a string claim. As in Go, null is an empty string.
-fn text(claims: &Map<String, Value>, name: &str) -> Result<String, String> {
+fn text(claims: &Map<String, Value>, name: &str) -> Result<String, ClaimError> {
     match claims.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Null) => Ok(String::new()),
-        Some(_) => Err("it is not a string".to_owned()),
-        None => Err("claim not present".to_owned()),
+        Some(_) => Err(ClaimError::NotString),
+        None => Err(ClaimError::Absent),
     }
 }
 
@@ -55,7 +64,7 @@ impl JwtAuthenticator {
             required(claims, rule)?;
         }
         for (rule, message) in &self.claim_rules {
-            rule.holds(&seen, ExpressionInput::Claims, message).map_err(|e| {
+            rule.require(&seen, ExpressionInput::Claims, message).map_err(|e| {
                 failed(format!("error evaluating claim validation expression: {e}"))
             })?;
         }
@@ -64,7 +73,7 @@ impl JwtAuthenticator {
                 "username": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
             });
             for (rule, message) in &self.user_rules {
-                rule.holds(&shown, ExpressionInput::User, message).map_err(|e| {
+                rule.require(&shown, ExpressionInput::User, message).map_err(|e| {
                     failed(format!("error evaluating user info validation rule: {e}"))
                 })?;
             }
@@ -86,7 +95,7 @@ impl JwtAuthenticator {
 
     fn name(&self, claims: &Map<String, Value>, seen: &Value) -> Result<String, TokenError> {
         if let Some(expression) = &self.username {
-            let name = expression.one(seen, "username");
+            let name = expression.string(seen, "username");
             let name = name
                 .map_err(|e| failed(format!("error evaluating username claim expression: {e}")))?;
             return if name.is_empty() {
@@ -117,7 +126,7 @@ impl JwtAuthenticator {
     fn groups(&self, claims: &Map<String, Value>, seen: &Value) -> Result<Vec<String>, TokenError> {
         if let Some(expression) = &self.groups {
             return expression
-                .many(seen)
+                .strings(seen)
                 .map_err(|e| failed(format!("error evaluating group claim expression: {e}")));
         }
         let mapping = &self.config.claim_mappings.groups;
@@ -143,7 +152,7 @@ impl JwtAuthenticator {
         let claim = &self.config.claim_mappings.uid.claim;
         match &self.uid {
             Some(expression) => expression
-                .one(seen, "uid")
+                .string(seen, "uid")
                 .map_err(|e| failed(format!("error evaluating uid claim expression: {e}"))),
             None if claim.is_empty() => Ok(String::new()),
             None => {
@@ -161,7 +170,7 @@ impl JwtAuthenticator {
         let id = id.map(|id| (CREDENTIAL_ID.to_owned(), vec![format!("JTI={id}")]));
         let mut extra: std::collections::BTreeMap<_, _> = id.into_iter().collect();
         for (key, expression) in &self.extra {
-            let values = expression.many(seen).map_err(|e| {
+            let values = expression.strings(seen).map_err(|e| {
                 let text = &expression.text;
                 failed(format!("error evaluating extra claim expression: {text}: {e}"))
             })?;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use api_rules::expressions::USER_INFO;
-use cel::{Env, Limits, Program, Type, Value as Cel};
+use cel::{Env, EvalError, Issues, Limits, Program, Type, Value as Cel};
 use serde_json::Value;
 
 /// The variable of an expression.
@@ -11,6 +11,27 @@ use serde_json::Value;
 pub(super) enum ExpressionInput {
     Claims,
     User,
+}
+
+/// The reason why an expression has no result that can be used, with upstream's messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ExpressionError {
+    #[error("compilation failed: {0}")]
+    Compilation(#[from] Issues),
+    #[error("must evaluate to bool")]
+    NotCondition,
+    #[error(transparent)]
+    Value(#[from] EvalError),
+    #[error("expression '{expression}' resulted in error: {source}")]
+    Evaluation { expression: String, source: EvalError },
+    #[error("{field} claim expression must return a string")]
+    NotString { field: &'static str },
+    #[error("expression must return a string or a list of strings")]
+    NotStrings,
+    #[error("validation expression must return a boolean")]
+    NotBool,
+    #[error("validation expression '{expression}' failed: {message}")]
+    Violation { expression: String, message: String },
 }
 
 /// A compiled expression and its source text for messages.
@@ -21,17 +42,20 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Compiles an expression. The error is in upstream's words. If `bool` is set, the result must be a boolean.
-    pub(super) fn compile(text: &str, of: ExpressionInput, bool: bool) -> Result<Self, String> {
+    /// Compiles an expression. If `bool` is set, the result must be a boolean.
+    pub(super) fn compile(
+        text: &str,
+        of: ExpressionInput,
+        bool: bool,
+    ) -> Result<Self, ExpressionError> {
         static CLAIMS: LazyLock<Env> =
             LazyLock::new(|| Env::default().typed("claims", Type::map(Type::String, Type::Dyn)));
         static USER: LazyLock<Env> =
             LazyLock::new(|| Env::default().variable("user", USER_INFO.clone()));
         let env: &Env = if of == ExpressionInput::Claims { &CLAIMS } else { &USER };
-        let program = Program::compile(env, text)
-            .map_err(|issues| format!("compilation failed: {issues}"))?;
+        let program = Program::compile(env, text)?;
         if bool && *program.result().declared() != *"bool" {
-            return Err("must evaluate to bool".to_owned());
+            return Err(ExpressionError::NotCondition);
         }
         Ok(Self { text: text.to_owned(), program })
     }
@@ -42,55 +66,63 @@ impl Expression {
     }
 
     /// Evaluates the expression within upstream's cost limit for one expression.
-    fn evaluate<'a>(&'a self, tree: &'a Value, of: ExpressionInput) -> Result<Cel<'a>, String> {
+    fn evaluate<'a>(
+        &'a self,
+        tree: &'a Value,
+        of: ExpressionInput,
+    ) -> Result<Cel<'a>, ExpressionError> {
         let value = match of {
             ExpressionInput::Claims => Cel::dynamic(tree),
-            ExpressionInput::User => Cel::from_json(tree, &USER_INFO).map_err(|e| e.to_string())?,
+            ExpressionInput::User => Cel::from_json(tree, &USER_INFO)?,
         };
         let outcome = self.program.evaluate(&[Some(value)], Limits::default());
         outcome
             .value
-            .map_err(|error| format!("expression '{}' resulted in error: {error}", self.text))
+            .map_err(|source| ExpressionError::Evaluation { expression: self.text.clone(), source })
     }
 
-    /// Evaluates to a string. `what` is the field's name in messages.
-    pub(super) fn one(&self, claims: &Value, what: &str) -> Result<String, String> {
+    /// Evaluates to a string. `field` is the name of the user's field in messages.
+    pub(super) fn string(
+        &self,
+        claims: &Value,
+        field: &'static str,
+    ) -> Result<String, ExpressionError> {
         match self.evaluate(claims, ExpressionInput::Claims)? {
             Cel::String(text) => Ok(text.to_string()),
-            _ => Err(format!("{what} claim expression must return a string")),
+            _ => Err(ExpressionError::NotString { field }),
         }
     }
 
     /// Evaluates to a list of strings, from a list, a string or null. Empty strings are dropped.
-    pub(super) fn many(&self, claims: &Value) -> Result<Vec<String>, String> {
-        const WANTED: &str = "expression must return a string or a list of strings";
+    pub(super) fn strings(&self, claims: &Value) -> Result<Vec<String>, ExpressionError> {
         let items = match self.evaluate(claims, ExpressionInput::Claims)? {
             Cel::Null => Vec::new(),
             text @ Cel::String(_) => vec![text],
-            list @ Cel::List(_) => list.items().map_err(|e| e.to_string())?,
-            _ => return Err(WANTED.to_owned()),
+            list @ Cel::List(_) => list.items()?,
+            _ => return Err(ExpressionError::NotStrings),
         };
         let texts = items.iter().map(|item| match item {
             Cel::String(text) => Ok(text.to_string()),
-            _ => Err(WANTED.to_owned()),
+            _ => Err(ExpressionError::NotStrings),
         });
         let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
         Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    /// Evaluates a condition. `message` is the configured message of a failure.
-    pub(super) fn holds(
+    /// Evaluates a condition, and returns an error if it is false. `message` is the configured message.
+    pub(super) fn require(
         &self,
         tree: &Value,
         of: ExpressionInput,
         message: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), ExpressionError> {
         match self.evaluate(tree, of)? {
             Cel::Bool(true) => Ok(()),
-            Cel::Bool(false) => {
-                Err(format!("validation expression '{}' failed: {message}", self.text))
-            }
-            _ => Err("validation expression must return a boolean".to_owned()),
+            Cel::Bool(false) => Err(ExpressionError::Violation {
+                expression: self.text.clone(),
+                message: message.to_owned(),
+            }),
+            _ => Err(ExpressionError::NotBool),
         }
     }
 }

@@ -49,8 +49,8 @@ struct Document {
 
 impl KeySet {
     /// Parses a JWKS document. Keys other than RSA and ECDSA are ignored, because their algorithms are not supported.
-    pub fn parse(json: &[u8]) -> Result<Self, String> {
-        let document: Document = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+    pub fn parse(json: &[u8]) -> serde_json::Result<Self> {
+        let document: Document = serde_json::from_slice(json)?;
         let keys = document.keys.into_iter().take(MAX_KEYS);
         let keys = keys.filter_map(|key| serde_json::from_value::<Jwk>(key).ok()?.key());
         Ok(Self(keys.collect()))

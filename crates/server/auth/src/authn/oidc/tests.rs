@@ -4,9 +4,9 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::authn::{
-    TokenError, jwt,
-    keys::{SigningKey, tests::key},
+use crate::{
+    authn::{TokenError, jwt, keys::SigningKey},
+    testing::signing_key as key,
 };
 
 const URL: &str = "https://issuer.example";

@@ -62,7 +62,7 @@ fn authenticator(
     disallowed: &[String],
     errors: &mut ErrorList,
 ) -> JwtAuthenticator {
-    check_issuer(&config.issuer, disallowed, &at.child("issuer"), errors);
+    validate_issuer(&config.issuer, disallowed, &at.child("issuer"), errors);
     let rules = &config.claim_validation_rules;
     let claim_rules = claim_rules(rules, &at.child("claimValidationRules"), errors);
     let mut made = JwtAuthenticator {
@@ -79,7 +79,7 @@ fn authenticator(
     made.groups = prefixed(&mappings.groups, &path.child("groups"), false, errors);
     made.uid = uid(mappings, &path.child("uid"), errors);
     made.extra = extra(mappings, &path.child("extra"), errors);
-    made.check_email(mappings, &path, errors);
+    made.validate_email(mappings, &path, errors);
     let rules = &config.user_validation_rules;
     made.user_rules = user_rules(rules, &at.child("userValidationRules"), errors);
     made
@@ -87,13 +87,13 @@ fn authenticator(
 
 impl JwtAuthenticator {
     /// Requires that an expression that maps `email` to the user name also checks `email_verified`.
-    fn check_email(&self, mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) {
+    fn validate_email(&self, mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) {
         let takes = |expression: &&Expression| expression.selects("email");
-        let asks = |expression: &Expression| expression.selects("email_verified");
-        let asked = self.username.iter().any(asks)
-            || self.extra.iter().any(|(_, expression)| asks(expression))
-            || self.claim_rules.iter().any(|(expression, _)| asks(expression));
-        if self.username.as_ref().filter(takes).is_some() && !asked {
+        let verifies = |expression: &Expression| expression.selects("email_verified");
+        let is_verified = self.username.iter().any(verifies)
+            || self.extra.iter().any(|(_, expression)| verifies(expression))
+            || self.claim_rules.iter().any(|(expression, _)| verifies(expression));
+        if self.username.as_ref().filter(takes).is_some() && !is_verified {
             let detail = "claims.email_verified must be used in claimMappings.username.expression \
                 or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression \
                 when claims.email is used in claimMappings.username.expression";
@@ -103,12 +103,12 @@ impl JwtAuthenticator {
     }
 }
 
-fn check_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut ErrorList) {
+fn validate_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut ErrorList) {
     let (url, document) = (&issuer.url, &issuer.discovery_url);
     if url.is_empty() {
         errors.push(FieldError::required(&at.child("url"), ""));
     } else {
-        check_url(url, disallowed, &at.child("url"), errors);
+        validate_url(url, disallowed, &at.child("url"), errors);
     }
     if !document.is_empty() {
         let at = at.child("discoveryURL");
@@ -116,9 +116,9 @@ fn check_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut 
             let detail = "discoveryURL must be different from URL";
             errors.push(FieldError::invalid(&at, &**document, detail));
         }
-        check_url(document, &[], &at, errors);
+        validate_url(document, &[], &at, errors);
     }
-    check_audiences(issuer, at, errors);
+    validate_audiences(issuer, at, errors);
     let authorities = &issuer.certificate_authority;
     if !authorities.is_empty()
         && !CertificateDer::pem_slice_iter(authorities.as_bytes()).any(|found| found.is_ok())
@@ -138,7 +138,7 @@ fn check_issuer(issuer: &Issuer, disallowed: &[String], at: &Path, errors: &mut 
     errors.push(FieldError::invalid(&at, egress, detail));
 }
 
-fn check_url(url: &str, disallowed: &[String], at: &Path, errors: &mut ErrorList) {
+fn validate_url(url: &str, disallowed: &[String], at: &Path, errors: &mut ErrorList) {
     let mut invalid = |detail: String| errors.push(FieldError::invalid(at, url, detail));
     if disallowed.iter().any(|issuer| issuer == url) {
         let shown = disallowed.join(" ");
@@ -169,7 +169,7 @@ fn check_url(url: &str, disallowed: &[String], at: &Path, errors: &mut ErrorList
     }
 }
 
-fn check_audiences(issuer: &Issuer, at: &Path, errors: &mut ErrorList) {
+fn validate_audiences(issuer: &Issuer, at: &Path, errors: &mut ErrorList) {
     let (audiences, at_policy) = (&issuer.audiences, at.child("audienceMatchPolicy"));
     let at = at.child("audiences");
     if audiences.is_empty() {
@@ -196,12 +196,13 @@ fn check_audiences(issuer: &Issuer, at: &Path, errors: &mut ErrorList) {
 
 fn compiled(
     text: &str,
-    (of, bool): (ExpressionInput, bool),
+    input: ExpressionInput,
+    bool: bool,
     at: &Path,
     errors: &mut ErrorList,
 ) -> Option<Expression> {
-    let compiled = Expression::compile(text, of, bool);
-    compiled.map_err(|detail| errors.push(FieldError::invalid(at, text, detail))).ok()
+    let compiled = Expression::compile(text, input, bool);
+    compiled.map_err(|error| errors.push(FieldError::invalid(at, text, error.to_string()))).ok()
 }
 
 fn claim_rules(
@@ -226,7 +227,7 @@ fn claim_rules(
                 if !expressions.insert(text) {
                     errors.push(FieldError::duplicate(&at, text));
                 } else if let Some(made) =
-                    compiled(text, (ExpressionInput::Claims, true), &at, errors)
+                    compiled(text, ExpressionInput::Claims, true, &at, errors)
                 {
                     out.push((made, rule.message.clone()));
                 }
@@ -261,12 +262,7 @@ fn prefixed(
                 let detail = "may not be specified when expression is set";
                 FieldError::invalid(&at_prefix, prefix, detail)
             }));
-            return compiled(
-                text,
-                (ExpressionInput::Claims, false),
-                &at.child("expression"),
-                errors,
-            );
+            return compiled(text, ExpressionInput::Claims, false, &at.child("expression"), errors);
         }
         (_, "") if mapping.prefix.is_none() => {
             let detail = "prefix is required when claim is set. It can be set to an empty string to disable prefixing";
@@ -282,7 +278,7 @@ fn uid(mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) -> Option<Ex
     match (mappings.uid.claim.as_str(), mappings.uid.expression.as_str()) {
         (_, "") => None,
         ("", text) => {
-            compiled(text, (ExpressionInput::Claims, false), &at.child("expression"), errors)
+            compiled(text, ExpressionInput::Claims, false, &at.child("expression"), errors)
         }
         _ => {
             errors.push(FieldError::invalid(at, "", BOTH));
@@ -323,7 +319,7 @@ fn extra(mappings: &ClaimMappings, at: &Path, errors: &mut ErrorList) -> Vec<(St
         let (text, at) = (mapping.value_expression.as_str(), at.child("valueExpression"));
         if text.is_empty() {
             errors.push(FieldError::required(&at, ""));
-        } else if let Some(made) = compiled(text, (ExpressionInput::Claims, false), &at, errors) {
+        } else if let Some(made) = compiled(text, ExpressionInput::Claims, false, &at, errors) {
             out.push((key.to_owned(), made));
         }
     }
@@ -342,7 +338,7 @@ fn user_rules(
             errors.push(FieldError::required(&at, ""));
         } else if !seen.insert(text) {
             errors.push(FieldError::duplicate(&at, text));
-        } else if let Some(made) = compiled(text, (ExpressionInput::User, true), &at, errors) {
+        } else if let Some(made) = compiled(text, ExpressionInput::User, true, &at, errors) {
             out.push((made, rule.message.clone()));
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{authn::keys::tests::key, testing::Cluster};
+use crate::testing::{Cluster, signing_key as key};
 
 const API: &str = "https://kubernetes.default.svc.cluster.local";
 

@@ -1,11 +1,15 @@
+//! The checks of the restricted level.
+
 use std::collections::BTreeSet;
 
 use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
-    Check, Violation, containers, forbidden_values, name, name_containers, name_setters, plural,
-    quoted, violation,
+    check::{Check, Violation, violation},
+    containers::{
+        containers, forbidden_values, name, name_containers, name_setters, plural, quoted,
+    },
 };
 
 /// The checks of the restricted level, in the order in which they are reported.
