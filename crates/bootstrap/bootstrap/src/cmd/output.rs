@@ -123,14 +123,15 @@ impl Output {
             Format::JsonPath(source) => {
                 let template = jsonpath::Template::parse(&source.text()?);
                 each(&|object| {
-                    let template = template.as_ref().map_err(String::clone)?;
-                    template.print(object, self.allow_missing_template_keys)
+                    let template = template.as_ref().map_err(ToString::to_string)?;
+                    let printed = template.print(object, self.allow_missing_template_keys);
+                    printed.map_err(|e| e.to_string())
                 })
             }
             Format::JsonPathAsJson(text) => {
                 let template = jsonpath::Template::parse(text);
                 each(&|object| {
-                    let template = template.as_ref().map_err(String::clone)?;
+                    let template = template.as_ref().map_err(ToString::to_string)?;
                     Ok(pretty(&json!(template.values(object))))
                 })
             }
