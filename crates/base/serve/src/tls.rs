@@ -202,7 +202,7 @@ impl ResolvesServerCert for ExpiringCertificate {
         let (issued, ends) = self.0.as_ref()?;
         if rt::now() > *ends {
             tracing::warn!(
-                ended = %pki::written(*ends),
+                ended = %pki::format_time(*ends),
                 "the serving certificate has expired; none is served"
             );
             return None;

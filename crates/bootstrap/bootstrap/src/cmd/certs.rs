@@ -246,7 +246,7 @@ fn object([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Value
     let one = |row: &Row| {
         let mut one = json!({"name": row.name, "externallyManaged": row.external, "missing": row.end.is_none()});
         if let Some(end) = row.end {
-            one["expirationDate"] = json!(pki::written(end));
+            one["expirationDate"] = json!(pki::format_time(end));
             let left = end.duration_since(now).map_or(0, |left| left.as_secs());
             one["residualTime"] = json!(left);
         }
