@@ -9,7 +9,7 @@ use std::{
 
 use net_core::Family;
 use netlink::Net;
-use sys::kept;
+use sys::supervision;
 
 use crate::{Cluster, Error, context, mark, nodes, process::Role};
 
@@ -49,7 +49,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
     let members = cluster.members()?;
     if let Some(pid) = Role::Supervisor.running(&cluster) {
-        kept::stop(pid, GRACE).await;
+        supervision::stop(pid, GRACE).await;
     }
     // A further node's mounts and networks end with its namespaces, and these end with its processes.
     for node in &members {
@@ -57,15 +57,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
-            kept::stop(pid, GRACE).await;
+            supervision::stop(pid, GRACE).await;
         }
     }
     remove_containers(&cluster).await;
     if let Some(pid) = Role::Containerd.running(&cluster) {
-        kept::stop(pid, GRACE).await;
+        supervision::stop(pid, GRACE).await;
     }
     for pid in processes_under(&cluster) {
-        kept::stop(pid, Duration::from_secs(2)).await;
+        supervision::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
     cni::forget_results(&cluster.root);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use sys::kept::{self, SupervisedProcess};
+use sys::supervision::{self, SupervisedProcess};
 use telemetry::Recorder;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -48,7 +48,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     for node in cluster.members()?.iter().chain([&cluster]) {
         for role in node.roles().iter().rev().filter(|role| **role != Role::Holder) {
             if let Some(pid) = role.running(node) {
-                kept::stop(pid, GRACE).await;
+                supervision::stop(pid, GRACE).await;
             }
         }
     }
@@ -158,7 +158,7 @@ pub(crate) async fn watch_supervisor(cluster: Cluster) {
     loop {
         match Role::Supervisor.running(&cluster) {
             Some(pid) => {
-                kept::exited(pid).await;
+                supervision::exited(pid).await;
                 started.take().map(|mut child| child.wait());
             }
             // If two processes do this at once, the second supervisor finds the first one's PID file and exits.

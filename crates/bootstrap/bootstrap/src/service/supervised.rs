@@ -12,7 +12,7 @@ use std::{
 use bootstrap_core::Layout;
 use rt::Tasks;
 use sys::{
-    kept::{self, SupervisedProcess},
+    supervision::{self, SupervisedProcess},
     liveness,
     process::{self, PidFile},
 };
@@ -72,7 +72,7 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
 pub(super) async fn stop(host: &Host) -> Result<(), Error> {
     for (file, what) in [(supervisor(host), "the supervisor"), (kubelet(host), "the kubelet")] {
         let Some(pid) = file.running() else { continue };
-        if !kept::stop(pid, GRACE).await {
+        if !supervision::stop(pid, GRACE).await {
             let cause = format!("{what} (pid {pid}) does not end; kill it (kill -9 {pid})");
             return Err(Error::Service { operation: "stop", cause });
         }
@@ -127,7 +127,7 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     };
     let _: Option<()> = tasks.shutdown().unless_stopping(keep).await;
     match kubelet(host).running() {
-        Some(pid) if !kept::stop(pid, GRACE).await => {
+        Some(pid) if !supervision::stop(pid, GRACE).await => {
             let cause = format!("the kubelet (pid {pid}) does not end");
             Err(Error::Service { operation: "stop", cause })
         }
