@@ -3,7 +3,7 @@
 use bootstrap_core::{addons, endpoint};
 use client::Resource;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     cluster::get,
     phase::{Outcome, Phase},

@@ -2,7 +2,7 @@
 
 use bootstrap_core::objects;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::phase::{Outcome, Phase};
 
 pub(super) const PHASES: [Phase<Ctx>; 2] = [

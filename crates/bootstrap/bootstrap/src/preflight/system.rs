@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bootstrap_core::constants::{KUBERNETES_VERSION, RELEASED};
 
-use super::{Check, Problem};
+use super::check::{Check, Problem};
 use crate::host::Host;
 
 const CPUS: usize = 2;
