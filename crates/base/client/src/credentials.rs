@@ -6,7 +6,10 @@ use api_config::kubeconfig::User;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::{http::TokenSource, plugin::Plugin, tls::Configs};
+use crate::{plugin::Plugin, tls::Configs};
+
+/// Returns the bearer token of the next request.
+pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The credentials of a transport.
 #[derive(Clone, Default)]

@@ -1,3 +1,5 @@
+//! The error of a request and the `Status` that a server returns.
+
 use serde::{Deserialize, Serialize};
 
 /// The fields of an error response's `Status` that callers act on.

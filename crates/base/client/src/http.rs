@@ -1,5 +1,7 @@
+//! The transport over sockets, in HTTP/1.1 and HTTP/2.
+
 mod connection;
-mod kept;
+mod pool;
 mod proxy;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -12,18 +14,17 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::connection::spawn_driver;
 pub use self::connection::{Stream, connect, encrypt, exchange};
-use self::kept::{Http1Connection, IdleConnections};
+use self::pool::{Http1Connection, IdleConnections};
 pub(crate) use self::proxy::Proxy;
+pub use self::proxy::ProxyUrlError;
 use crate::{
-    Error,
-    credentials::Credentials,
+    credentials::{Credentials, TokenSource},
+    error::Error,
     request::{Body, Transport},
     tls::{ClientTls, Configs},
 };
-
-/// Returns the bearer token of the next request.
-pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The transport to a server behind a socket.
 ///
@@ -125,7 +126,7 @@ impl HttpTransport {
 
     /// Creates a transport like [`Self::http1`] that reuses connections, for a server that receives many requests in
     /// sequence. Requests must not upgrade.
-    pub fn kept_http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
+    pub fn reused_http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
         let protocol = |scheme: Option<&str>| {
             Some(Protocol::ReusedHttp1 { encrypted: scheme != Some("http") })
         };
@@ -221,7 +222,7 @@ impl HttpTransport {
         self.host.as_deref().unwrap_or(&self.authority)
     }
 
-    fn failed(
+    fn transport_error(
         &self,
         operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -243,9 +244,12 @@ impl HttpTransport {
             }
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
-            Ok(connected) => connected.map_err(|error| self.failed("connecting to", error)),
+            Ok(connected) => {
+                connected.map_err(|error| self.transport_error("connecting to", error))
+            }
             Err(_) => {
-                Err(self.failed("connecting to", format!("no answer in {CONNECT_TIMEOUT:?}")))
+                Err(self
+                    .transport_error("connecting to", format!("no answer in {CONNECT_TIMEOUT:?}")))
             }
         }
     }
@@ -281,8 +285,8 @@ impl HttpTransport {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|e| self.failed("starting HTTP/2 with", e))?;
-        let driver = driven(driver);
+            .map_err(|e| self.transport_error("starting HTTP/2 with", e))?;
+        let driver = spawn_driver(driver);
         let fresh = Connection { sender: sender.clone(), tls, driver };
         connections._retired = connections.open.replace(fresh).map(|old| old.driver);
         Ok(Channel::Shared(sender))
@@ -290,14 +294,15 @@ impl HttpTransport {
 
     async fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
         let authorized = self.credentials.authorize(request.headers_mut()).await;
-        authorized.map_err(|error| self.failed("authenticating to", error))
+        authorized.map_err(|error| self.transport_error("authenticating to", error))
     }
 
     /// Returns the TLS settings of the next connection, from a credential plugin or from the transport.
     async fn tls(&self) -> Result<Arc<Configs>, Error> {
-        let given = self.credentials.tls().await;
-        let given = given.map_err(|error| self.failed("authenticating to", error))?;
-        Ok(given.unwrap_or_else(|| self.tls.current()))
+        let plugin_tls = self.credentials.tls().await;
+        let plugin_tls =
+            plugin_tls.map_err(|error| self.transport_error("authenticating to", error))?;
+        Ok(plugin_tls.unwrap_or_else(|| self.tls.current()))
     }
 
     async fn dispatch(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
@@ -323,7 +328,8 @@ impl HttpTransport {
 
     fn address_http1(&self, request: &mut Request<Body>) -> Result<(), Error> {
         let host = self.host().parse();
-        let host = host.map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
+        let host =
+            host.map_err(|e: header::InvalidHeaderValue| self.transport_error("addressing", e))?;
         request.headers_mut().entry(header::HOST).or_insert(host);
         Ok(())
     }
@@ -335,7 +341,7 @@ impl HttpTransport {
     ) -> Result<Response<Body>, Error> {
         self.address_http1(&mut request)?;
         let sent = exchange(stream, request).await;
-        sent.map_err(|e| self.failed("sending a request to", e))
+        sent.map_err(|e| self.transport_error("sending a request to", e))
     }
 
     /// Sends a request on an idle connection, or on a new one if the server has closed the idle ones.
@@ -349,14 +355,16 @@ impl HttpTransport {
             match connection.send(request, &self.idle).await {
                 Ok(response) => return Ok(response),
                 Err((_, Some(unsent))) => request = unsent,
-                Err((error, None)) => return Err(self.failed("sending a request to", error)),
+                Err((error, None)) => {
+                    return Err(self.transport_error("sending a request to", error));
+                }
             }
             let tls = self.tls().await?;
             connection = match self.idle.take(&tls).await {
                 Some(connection) => connection,
                 None => Http1Connection::open(self.connect(&tls.http1).await?, tls)
                     .await
-                    .map_err(|e| self.failed("starting HTTP/1.1 with", e))?,
+                    .map_err(|e| self.transport_error("starting HTTP/1.1 with", e))?,
             };
         }
     }
@@ -372,7 +380,7 @@ impl HttpTransport {
             Channel::Dedicated(stream) => {
                 let connection = Http1Connection::open(stream, tls).await;
                 let connection =
-                    connection.map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
+                    connection.map_err(|e| self.transport_error("starting HTTP/1.1 with", e))?;
                 return self.send_reusing(connection, request).await;
             }
         };
@@ -380,22 +388,17 @@ impl HttpTransport {
         let scheme = if self.protocol.is_encrypted() { "https" } else { "http" };
         *request.uri_mut() = format!("{scheme}://{}{path}", self.host())
             .parse()
-            .map_err(|e: http::uri::InvalidUri| self.failed("addressing", e))?;
-        sender.ready().await.map_err(|e| self.failed("sending a request to", e))?;
+            .map_err(|e: http::uri::InvalidUri| self.transport_error("addressing", e))?;
+        sender.ready().await.map_err(|e| self.transport_error("sending a request to", e))?;
         let response = sender
             .send_request(request)
             .await
-            .map_err(|e| self.failed("sending a request to", e))?;
-        Ok(response.map(boxed))
+            .map_err(|e| self.transport_error("sending a request to", e))?;
+        Ok(response.map(box_body))
     }
 }
 
-/// Runs a connection's driver until the returned handle is dropped.
-fn driven<T>(driver: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }))
-}
-
-fn boxed(body: hyper::body::Incoming) -> Body {
+fn box_body(body: hyper::body::Incoming) -> Body {
     body.map_err(Into::into).boxed_unsync()
 }
 

@@ -1,3 +1,5 @@
+//! Informers: caches of one resource that list and watch keep current.
+
 use std::{
     collections::BTreeMap,
     ops::Bound,
@@ -10,83 +12,21 @@ use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
+mod change;
+mod dispatcher;
 mod objects;
-mod told;
 
+pub use change::Change;
+use dispatcher::Dispatcher;
 use objects::Cache;
 pub use objects::Index;
-use told::Dispatcher;
 
 use crate::{
-    Client, Error, Resource,
-    request::{WatchEvent, escape},
+    error::Error,
+    options::ListOptions,
+    request::{Client, WatchEvent},
+    resource::Resource,
 };
-
-/// The options of a list or watch.
-#[derive(Clone, Debug, Default)]
-pub struct ListOptions {
-    /// The namespace, used by informers only; empty for all namespaces.
-    pub namespace: String,
-    /// The label selector; empty for all objects.
-    pub label_selector: String,
-    /// The field selector; empty for all objects.
-    pub field_selector: String,
-    /// The maximum number of objects on a page; `None` for all on one page.
-    pub limit: Option<u64>,
-    /// The continue token of the previous page; empty for the first page.
-    pub continue_token: String,
-    /// The resourceVersion: empty for the newest, `0` for any that the server has cached.
-    pub resource_version: String,
-}
-
-impl ListOptions {
-    /// Returns options with a label selector, for all namespaces.
-    pub fn labels(selector: &str) -> Self {
-        Self { label_selector: selector.to_owned(), ..Self::default() }
-    }
-
-    /// Returns options with a field selector, for all namespaces.
-    pub fn fields(selector: &str) -> Self {
-        Self { field_selector: selector.to_owned(), ..Self::default() }
-    }
-
-    pub(crate) fn query(&self, more: &[(&str, &str)]) -> String {
-        let limit = self.limit.map(|l| l.to_string()).unwrap_or_default();
-        let parameters = [
-            ("labelSelector", self.label_selector.as_str()),
-            ("fieldSelector", &self.field_selector),
-            ("limit", &limit),
-            ("continue", &self.continue_token),
-            ("resourceVersion", &self.resource_version),
-        ];
-        let mut query = String::new();
-        for (name, value) in parameters.iter().chain(more).filter(|(_, value)| !value.is_empty()) {
-            query.push(if query.is_empty() { '?' } else { '&' });
-            query.push_str(name);
-            query.push('=');
-            query.push_str(&escape(value));
-        }
-        query
-    }
-}
-
-/// A change of an informer's cache.
-pub struct Change<'a, P> {
-    /// `namespace/name`, or `name` for a cluster-scoped object.
-    pub key: &'a str,
-    /// The previous object; `None` if it is new.
-    pub old: Option<&'a Arc<P>>,
-    /// The current object; `None` if it was deleted.
-    pub new: Option<&'a Arc<P>>,
-}
-
-impl<P> Clone for Change<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Change<'_, P> {}
 
 /// The metadata that the informer itself reads from every object.
 #[derive(Deserialize)]

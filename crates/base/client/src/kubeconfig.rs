@@ -1,3 +1,5 @@
+//! Clients, transports and TLS settings from a kubeconfig.
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,10 +13,11 @@ use api_config::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
-    Client, Error, HttpTransport,
-    credentials::Credentials,
-    http::{Proxy, TokenSource},
+    credentials::{Credentials, TokenSource},
+    error::Error,
+    http::{HttpTransport, Proxy, ProxyUrlError},
     plugin::Plugin,
+    request::Client,
     tls::{ClientTls, TlsError, TlsMaterial},
 };
 
@@ -32,8 +35,8 @@ pub enum KubeconfigError {
     Credentials,
     #[error("using the kubeconfig's user {user:?}: {reason}")]
     User { user: String, reason: String },
-    #[error("invalid 'proxy-url' {url:?} for cluster {cluster:?}: {reason}")]
-    Proxy { cluster: String, url: String, reason: String },
+    #[error("invalid 'proxy-url' {url:?} for cluster {cluster:?}: {source}")]
+    Proxy { cluster: String, url: String, source: ProxyUrlError },
     #[error("using the kubeconfig's server {server}: {source}")]
     Server { server: String, source: Error },
 }
@@ -43,8 +46,8 @@ impl HttpTransport {
     /// the URL of a webhook. Renewed certificates are reloaded as by [`Client::from_kubeconfig_file`].
     pub fn from_kubeconfig_file(path: &Path) -> Result<(Self, String), KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = usable(&config)?;
-        let transport = transport(&current, followed(path, &current))?;
+        let current = current_context(&config)?;
+        let transport = transport(&current, reloading_tls(path, &current))?;
         Ok((transport, current.cluster.server.clone()))
     }
 
@@ -63,13 +66,13 @@ impl Client {
     /// it names, changes.
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = usable(&config)?;
-        Self::with_tls(&current, followed(path, &current), user_agent)
+        let current = current_context(&config)?;
+        Self::with_tls(&current, reloading_tls(path, &current), user_agent)
     }
 
     /// Creates a client for the kubeconfig's current context.
     pub fn from_kubeconfig(config: &Kubeconfig, user_agent: &str) -> Result<Self, KubeconfigError> {
-        let current = usable(config)?;
+        let current = current_context(config)?;
         let tls = material(&current).and_then(|m| m.client_config()).map(ClientTls::from);
         Self::with_tls(&current, tls, user_agent)
     }
@@ -87,18 +90,18 @@ impl ClientTls {
     /// Returns the TLS settings of a kubeconfig file's current context, for servers other than the one that it names.
     pub fn from_kubeconfig_file(path: &Path) -> Result<Self, KubeconfigError> {
         let config = Kubeconfig::load(path)?;
-        let current = usable(&config)?;
+        let current = current_context(&config)?;
         if current.user.exec.is_some() {
             return Err(KubeconfigError::Credentials);
         }
         let server = &current.cluster.server;
-        followed(path, &current)
+        reloading_tls(path, &current)
             .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })
     }
 }
 
 /// Returns the current context and validates it.
-fn usable(config: &Kubeconfig) -> Result<ResolvedContext<'_>, api_config::Error> {
+fn current_context(config: &Kubeconfig) -> Result<ResolvedContext<'_>, api_config::Error> {
     let current = config.current()?;
     current.check()?;
     Ok(current)
@@ -106,7 +109,7 @@ fn usable(config: &Kubeconfig) -> Result<ResolvedContext<'_>, api_config::Error>
 
 /// Returns the TLS settings of a kubeconfig's context, which are reloaded when the file or a file that it names
 /// changes.
-fn followed(path: &Path, current: &ResolvedContext<'_>) -> Result<ClientTls, TlsError> {
+fn reloading_tls(path: &Path, current: &ResolvedContext<'_>) -> Result<ClientTls, TlsError> {
     let named = [
         &current.cluster.certificate_authority,
         &current.user.client_certificate,
@@ -128,10 +131,10 @@ fn transport(
         .with_credentials(credentials(current)?);
     let url = current.cluster.proxy_url.as_str();
     if !url.is_empty() {
-        let proxy = Proxy::parse(url).map_err(|reason| KubeconfigError::Proxy {
+        let proxy = Proxy::parse(url).map_err(|source| KubeconfigError::Proxy {
             cluster: current.cluster_name.to_owned(),
             url: url.to_owned(),
-            reason,
+            source,
         })?;
         transport = transport.by_proxy(proxy);
     }

@@ -1,10 +1,12 @@
+//! Leader election by a Lease, as client-go does it.
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{Client, Error, Resource};
+use crate::{error::Error, request::Client, resource::Resource};
 
 /// The configuration of leader election by a Lease.
 #[derive(Clone, Debug)]
@@ -143,7 +145,7 @@ impl LeaderElection {
             let left = self.config.renew_deadline.saturating_sub(self.renewed.elapsed());
             match self.attempt(left.min(self.config.attempt_timeout())).await {
                 Ok(Holder::Us) => {}
-                Ok(Holder::Another) => return self.failed("another holder has it"),
+                Ok(Holder::Another) => return self.lease_error("another holder has it"),
                 // Retry conflicts too: a writer may have changed the lease without taking it.
                 Err(error) if self.renewed.elapsed() >= self.config.renew_deadline => return error,
                 Err(error) => {
@@ -158,15 +160,15 @@ impl LeaderElection {
     async fn attempt(&mut self, timeout: Duration) -> Result<Holder, Error> {
         let began = Instant::now();
         let result = tokio::time::timeout(timeout, self.try_acquire()).await;
-        let holder =
-            result.unwrap_or_else(|_| Err(self.failed(format!("no answer within {timeout:?}"))))?;
+        let holder = result
+            .unwrap_or_else(|_| Err(self.lease_error(format!("no answer within {timeout:?}"))))?;
         if matches!(holder, Holder::Us) {
             self.renewed = began;
         }
         Ok(holder)
     }
 
-    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    fn lease_error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::Transport {
             operation: "getting or renewing the lease",
             target: format!("{}/{}", self.config.namespace, self.config.name),
@@ -250,7 +252,8 @@ impl LeaderElection {
     async fn release(&mut self) {
         let timeout = self.config.attempt_timeout();
         let released = tokio::time::timeout(timeout, self.try_release()).await;
-        if let Err(error) = released.unwrap_or_else(|_| Err(self.failed("no answer in time"))) {
+        if let Err(error) = released.unwrap_or_else(|_| Err(self.lease_error("no answer in time")))
+        {
             tracing::warn!(lease = %self.config.name, %error, "releasing the lease failed; it expires by itself");
         }
     }

@@ -13,21 +13,20 @@ mod http;
 mod informer;
 mod kubeconfig;
 mod lease;
+mod options;
 mod plugin;
 mod queue;
 mod request;
 mod resource;
 mod tls;
 
-pub use self::http::{HttpTransport, Stream, connect, encrypt, exchange};
+pub use self::http::{HttpTransport, ProxyUrlError, Stream, connect, encrypt, exchange};
 pub use error::{Error, NotFoundExt, Status, StatusCause, StatusDetails};
-pub use informer::{Change, Index, Informer, ListOptions, ObjectId};
+pub use informer::{Change, Index, Informer, ObjectId};
 pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};
+pub use options::{DeleteOptions, ListOptions, PatchKind, PatchTarget, Preconditions, escape};
 pub use queue::WorkQueue;
-pub use request::{
-    Body, Client, DeleteOptions, List, PatchKind, PatchTarget, Preconditions, Transport, Watch,
-    WatchEvent, empty, escape, full, read,
-};
+pub use request::{Body, Client, List, Transport, Watch, WatchEvent, empty, full, read};
 pub use resource::Resource;
 pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

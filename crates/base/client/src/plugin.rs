@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::{io::AsyncReadExt as _, process::Command, sync::Mutex};
 
-use crate::tls::{Configs, TlsMaterial};
+use crate::tls::{Configs, TlsError, TlsMaterial};
 
 /// The timeouts of a plugin: without and with interaction with the user.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,6 +58,45 @@ struct Status {
     client_key_data: String,
 }
 
+/// The error of a plugin's run, with client-go's message where client-go has one.
+#[derive(Debug, thiserror::Error)]
+enum PluginError {
+    #[error("exec plugin cannot support interactive mode: standard input is not a terminal")]
+    NoTerminal,
+    #[error("exec: {program}: {source}")]
+    Start { program: String, source: io::Error },
+    #[error("exec: executable {program} not found{}{hint}", if hint.is_empty() { "" } else { "\n\n" })]
+    NotFound { program: String, hint: String },
+    #[error("exec: the plugin has no standard output")]
+    NoStdout,
+    #[error("exec: reading from {program}: {source}")]
+    Read { program: String, source: io::Error },
+    #[error("exec: {program} printed more than {MAX_OUTPUT} bytes")]
+    TooLarge { program: String },
+    #[error("exec: executable {program} failed with exit code {code}")]
+    ExitCode { program: String, code: i32 },
+    #[error("exec: executable {program} was ended by a signal")]
+    Signal { program: String },
+    #[error("exec: {program} did not end in {timeout:?}")]
+    Timeout { program: String, timeout: Duration },
+    #[error("decoding stdout of {program}: {source}")]
+    Decode { program: String, source: serde_json::Error },
+    #[error(
+        "exec plugin is configured to use API version {expected}, plugin returned version {version}, kind {kind}"
+    )]
+    Version { expected: String, version: String, kind: String },
+    #[error("exec plugin didn't return a status field")]
+    NoStatus,
+    #[error("exec plugin returned only certificate or key, not both")]
+    HalfPair,
+    #[error("exec plugin didn't return a token or cert/key pair")]
+    NoCredential,
+    #[error("the expirationTimestamp {0:?} is not an RFC 3339 time")]
+    Expiration(String),
+    #[error("failed parsing client key/certificate: {0}")]
+    Tls(#[from] TlsError),
+}
+
 impl Plugin {
     /// Creates a plugin that has not run yet. `info` is its `KUBERNETES_EXEC_INFO` without a terminal and with one.
     pub(crate) fn new(
@@ -92,36 +131,33 @@ impl Plugin {
         let fresh = Arc::new(
             self.run()
                 .await
-                .map_err(|why| io::Error::other(format!("getting credentials: {why}")))?,
+                .map_err(|error| io::Error::other(format!("getting credentials: {error}")))?,
         );
         Ok(current.insert(fresh).clone())
     }
 
-    async fn run(&self) -> Result<Credential, String> {
+    async fn run(&self) -> Result<Credential, PluginError> {
         let terminal = io::stdin().is_terminal();
         let interactive = match self.interactive {
             Interactive::Never => false,
             Interactive::IfAvailable => terminal,
             Interactive::Always if terminal => true,
-            Interactive::Always => {
-                return Err(
-                    "exec plugin cannot support interactive mode: standard input is not a terminal"
-                        .to_owned(),
-                );
-            }
+            Interactive::Always => return Err(PluginError::NoTerminal),
         };
-        let program = &self.exec.command;
         let output = self.output(interactive).await?;
         let output: Output = serde_json::from_slice(&output)
-            .map_err(|error| format!("decoding stdout of {program}: {error}"))?;
+            .map_err(|source| PluginError::Decode { program: self.program(), source })?;
         self.read(output)
     }
 
+    fn program(&self) -> String {
+        self.exec.command.clone()
+    }
+
     /// Runs the program and returns its standard output.
-    async fn output(&self, interactive: bool) -> Result<Vec<u8>, String> {
-        let program = &self.exec.command;
+    async fn output(&self, interactive: bool) -> Result<Vec<u8>, PluginError> {
         let input = if interactive { Stdio::inherit() } else { Stdio::null() };
-        let mut child = Command::new(program)
+        let mut child = Command::new(&self.exec.command)
             .args(&self.exec.args)
             .envs(self.exec.env.iter().map(|variable| (&variable.name, &variable.value)))
             .env("KUBERNETES_EXEC_INFO", self.info[usize::from(interactive)].to_string())
@@ -129,54 +165,52 @@ impl Plugin {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| self.not_started(&error))?;
-        let failed = |error: io::Error| format!("exec: reading from {program}: {error}");
-        let stdout = child.stdout.take().ok_or("exec: the plugin has no standard output")?;
+            .map_err(|error| self.start_error(error))?;
+        let failed = |source| PluginError::Read { program: self.program(), source };
+        let stdout = child.stdout.take().ok_or(PluginError::NoStdout)?;
         let work = async {
             let mut printed = Vec::new();
             stdout.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(failed)?;
             if printed.len() as u64 > MAX_OUTPUT {
-                return Err(format!("exec: {program} printed more than {MAX_OUTPUT} bytes"));
+                return Err(PluginError::TooLarge { program: self.program() });
             }
             let status = child.wait().await.map_err(failed)?;
             match status.code() {
                 Some(0) => Ok(printed),
-                Some(code) => {
-                    Err(format!("exec: executable {program} failed with exit code {code}"))
-                }
-                None => Err(format!("exec: executable {program} was ended by a signal")),
+                Some(code) => Err(PluginError::ExitCode { program: self.program(), code }),
+                None => Err(PluginError::Signal { program: self.program() }),
             }
         };
-        let usual = if interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
-        let timeout = self.timeout.unwrap_or(usual);
-        let late = |_| format!("exec: {program} did not end in {timeout:?}");
-        tokio::time::timeout(timeout, work).await.map_err(late)?
+        let default = if interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
+        let timeout = self.timeout.unwrap_or(default);
+        let expired = |_| PluginError::Timeout { program: self.program(), timeout };
+        tokio::time::timeout(timeout, work).await.map_err(expired)?
     }
 
-    fn not_started(&self, error: &io::Error) -> String {
-        let (program, hint) = (&self.exec.command, &self.exec.install_hint);
-        if error.kind() != io::ErrorKind::NotFound {
-            return format!("exec: {program}: {error}");
+    fn start_error(&self, source: io::Error) -> PluginError {
+        let program = self.program();
+        if source.kind() != io::ErrorKind::NotFound {
+            return PluginError::Start { program, source };
         }
-        let hint = if hint.is_empty() { String::new() } else { format!("\n\n{hint}") };
-        format!("exec: executable {program} not found{hint}")
+        PluginError::NotFound { program, hint: self.exec.install_hint.clone() }
     }
 
-    fn read(&self, output: Output) -> Result<Credential, String> {
+    fn read(&self, output: Output) -> Result<Credential, PluginError> {
         let expected = &self.exec.api_version;
         if output.api_version != *expected || output.kind != "ExecCredential" {
-            let returned = format!("{}, kind {}", output.api_version, output.kind);
-            return Err(format!(
-                "exec plugin is configured to use API version {expected}, plugin returned version {returned}"
-            ));
+            return Err(PluginError::Version {
+                expected: expected.clone(),
+                version: output.api_version,
+                kind: output.kind,
+            });
         }
-        let status = output.status.ok_or("exec plugin didn't return a status field")?;
+        let status = output.status.ok_or(PluginError::NoStatus)?;
         let (certificate, key) = (status.client_certificate_data, status.client_key_data);
         if certificate.is_empty() != key.is_empty() {
-            return Err("exec plugin returned only certificate or key, not both".to_owned());
+            return Err(PluginError::HalfPair);
         }
         if status.token.is_empty() && certificate.is_empty() {
-            return Err("exec plugin didn't return a token or cert/key pair".to_owned());
+            return Err(PluginError::NoCredential);
         }
         let tls = (!certificate.is_empty()).then(|| {
             let material = TlsMaterial {
@@ -186,15 +220,13 @@ impl Plugin {
             };
             material.client_config().map(|config| Arc::new(Configs::new(config)))
         });
-        let tls = tls.transpose();
         let expires = status.expiration_timestamp.map(|text| {
             let time = text.parse::<api_meta::Timestamp>();
-            time.map(SystemTime::from)
-                .map_err(|_| format!("the expirationTimestamp {text:?} is not an RFC 3339 time"))
+            time.map(SystemTime::from).map_err(|_| PluginError::Expiration(text))
         });
         Ok(Credential {
             token: Some(status.token).filter(|token| !token.is_empty()),
-            tls: tls.map_err(|error| format!("failed parsing client key/certificate: {error}"))?,
+            tls: tls.transpose()?,
             expires: expires.transpose()?,
         })
     }

@@ -1,3 +1,5 @@
+//! The client: requests for objects, their responses, and watches.
+
 use std::{fmt::Write as _, sync::Arc};
 
 use api_meta::{ListMeta, null_default};
@@ -8,7 +10,11 @@ use http_body_util::{BodyExt, Full};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{Error, ListOptions, Resource, error::Status};
+use crate::{
+    error::{Error, Status},
+    options::{DeleteOptions, ListOptions, PatchKind, PatchTarget, escape},
+    resource::Resource,
+};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -40,57 +46,6 @@ pub trait Transport: Send + Sync + 'static {
 pub struct Client {
     transport: Arc<dyn Transport>,
     user_agent: Arc<str>,
-}
-
-/// The kinds of patches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchKind<'a> {
-    Json,
-    Merge,
-    Strategic,
-    /// Server-side apply. `force` takes over fields of other managers.
-    Apply {
-        manager: &'a str,
-        force: bool,
-    },
-}
-
-/// The target of a patch: an object or one of its subresources.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PatchTarget<'a> {
-    /// The namespace; empty for a cluster-scoped object.
-    pub namespace: &'a str,
-    /// The name of the object.
-    pub name: &'a str,
-    /// The subresource; empty for the object itself.
-    pub subresource: &'a str,
-}
-
-/// The preconditions of a delete. The server answers with a conflict if one does not hold.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Preconditions {
-    /// The UID that the object must have; `None` for any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// The resourceVersion that the object must have; `None` for any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource_version: Option<String>,
-}
-
-/// The options of a delete request.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DeleteOptions {
-    /// The grace period; `None` for the object's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grace_period_seconds: Option<i64>,
-    /// The propagation policy: `Background`, `Foreground` or `Orphan`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub propagation_policy: Option<&'static str>,
-    /// The preconditions of the delete.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preconditions: Option<Preconditions>,
 }
 
 /// A list of objects or of projections, as the API server sends it.
@@ -405,11 +360,6 @@ pub async fn read(path: &str, mut body: Body, limit: usize) -> Result<Bytes, Err
         }
     }
     Ok(first.unwrap_or_else(|| whole.freeze()))
-}
-
-/// Percent-encodes a query value or a path segment.
-pub fn escape(value: &str) -> String {
-    api_meta::percent_encode(value, b"-._~")
 }
 
 impl Watch {

@@ -1,3 +1,5 @@
+//! The group, version and paths of resources.
+
 use std::borrow::Cow;
 
 /// The REST mapping of a kind.

@@ -197,7 +197,7 @@ fn client_key(
 
 /// Explains a handshake error. Errors about dates mention the clock, because a wrong clock invalidates every
 /// certificate. Certificates without alternative names get the message of Go's clients.
-pub(crate) fn explained(error: &std::io::Error) -> Option<std::io::Error> {
+pub(crate) fn explain(error: &std::io::Error) -> Option<std::io::Error> {
     let Some(rustls::Error::InvalidCertificate(reason)) = error.get_ref()?.downcast_ref() else {
         return None;
     };
@@ -209,14 +209,14 @@ pub(crate) fn explained(error: &std::io::Error) -> Option<std::io::Error> {
     }
     let (time, bound) = match reason {
         CertificateError::NotValidYetContext { time, not_before } => {
-            (time, format!("is not valid before {}", written(*not_before)))
+            (time, format!("is not valid before {}", format_time(*not_before)))
         }
         CertificateError::ExpiredContext { time, not_after } => {
-            (time, format!("was valid until {}", written(*not_after)))
+            (time, format!("was valid until {}", format_time(*not_after)))
         }
         _ => return None,
     };
-    let now = written(*time);
+    let now = format_time(*time);
     Some(std::io::Error::other(format!(
         "the server's certificate {bound}, and this machine's clock says {now}: set the clock if it is wrong; \
          otherwise renew the server's certificate"
@@ -232,7 +232,7 @@ fn is_without_names(reason: &CertificateError) -> bool {
     }
 }
 
-fn written(at: UnixTime) -> String {
+fn format_time(at: UnixTime) -> String {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
     api_meta::Timestamp::from_unix(seconds, 0).to_string()
 }

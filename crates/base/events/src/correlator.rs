@@ -1,9 +1,11 @@
+//! Combines repeated and similar occurrences, and limits the rate for each object.
+
 use std::{collections::HashMap, hash::Hash};
 
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{EventKind, ObjectRef, Occurrence};
+use crate::occurrence::{EventKind, ObjectRef, Occurrence};
 
 /// The action for an occurrence.
 #[derive(Debug, PartialEq)]
@@ -36,6 +38,7 @@ struct Similar {
     last: i64,
 }
 
+#[derive(Clone)]
 struct SentEvent {
     name: String,
     first: Timestamp,
@@ -47,9 +50,10 @@ pub struct Correlator {
     component: String,
     host: String,
     groups: Recent<Group, Similar>,
-    known: Recent<(Group, String), SentEvent>,
+    sent: Recent<(Group, String), SentEvent>,
     budgets: Recent<ObjectRef, (f64, i64)>,
-    made: u64,
+    /// The number of occurrences so far, which makes names unique.
+    sequence: u64,
 }
 
 impl Correlator {
@@ -59,9 +63,9 @@ impl Correlator {
             component: component.to_owned(),
             host: host.to_owned(),
             groups: Recent::default(),
-            known: Recent::default(),
+            sent: Recent::default(),
             budgets: Recent::default(),
-            made: 0,
+            sequence: 0,
         }
     }
 
@@ -79,46 +83,49 @@ impl Correlator {
             Some(_) => format!("(combined from similar events): {}", occurrence.message),
             None => occurrence.message.clone(),
         };
-        self.made += 1;
-        let fresh =
-            SentEvent { name: name(&occurrence.regarding, now, self.made), first: now, count: 0 };
-        let known = self.known.entry(key, fresh);
-        known.count += 1;
-        let (name, count, first) = (known.name.clone(), known.count, known.first);
+        self.sequence += 1;
+        let fresh = SentEvent {
+            name: name(&occurrence.regarding, now, self.sequence),
+            first: now,
+            count: 0,
+        };
+        let sent = self.sent.entry(key, fresh);
+        sent.count += 1;
+        let sent = sent.clone();
         let namespace = match occurrence.regarding.namespace.as_str() {
             "" => "default".to_owned(),
             namespace => namespace.to_owned(),
         };
-        let event = self.event(occurrence, &name, &namespace, &text, (first, now, count));
-        if count == 1 {
+        let event = self.event(occurrence, &sent, &namespace, &text, now);
+        if sent.count == 1 {
             return Decision::Create { namespace, event };
         }
-        let patch = json!({"count": count, "lastTimestamp": now, "message": text});
-        Decision::Count { namespace, name, patch, event }
+        let patch = json!({"count": sent.count, "lastTimestamp": now, "message": text});
+        Decision::Count { namespace, name: sent.name, patch, event }
     }
 
     fn event(
         &self,
         occurrence: &Occurrence,
-        name: &str,
+        sent: &SentEvent,
         namespace: &str,
         message: &str,
-        (first, last, count): (Timestamp, Timestamp, u64),
+        now: Timestamp,
     ) -> Value {
         let mut source = json!({"component": self.component});
         if !self.host.is_empty() {
             source.put(&["host"], json!(self.host));
         }
         json!({
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": sent.name, "namespace": namespace},
             "involvedObject": occurrence.regarding,
             "type": occurrence.kind.as_str(),
             "reason": occurrence.reason,
             "message": message,
             "source": source,
-            "firstTimestamp": first,
-            "lastTimestamp": last,
-            "count": count,
+            "firstTimestamp": sent.first,
+            "lastTimestamp": now,
+            "count": sent.count,
             "reportingComponent": self.component,
             "reportingInstance": self.host,
         })
@@ -154,8 +161,8 @@ impl Correlator {
 
 /// Returns the name of an Event. As upstream, it consists of the object's name and the time; the counter separates
 /// Events of the same nanosecond.
-fn name(regarding: &ObjectRef, now: Timestamp, made: u64) -> String {
-    let nanos = now.unix() as u64 * 1_000_000_000 + u64::from(now.nanos()) + made % 1000;
+fn name(regarding: &ObjectRef, now: Timestamp, sequence: u64) -> String {
+    let nanos = now.unix() as u64 * 1_000_000_000 + u64::from(now.nanos()) + sequence % 1000;
     let base: String = regarding.name.chars().take(230).collect();
     format!("{base}.{nanos:x}")
 }

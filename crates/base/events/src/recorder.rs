@@ -1,8 +1,13 @@
+//! Sends Events to the API in the background.
+
 use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::{Correlator, Decision, EventKind, ObjectRef, Occurrence};
+use crate::{
+    correlator::{Correlator, Decision},
+    occurrence::{EventKind, ObjectRef, Occurrence},
+};
 
 /// The number of occurrences that wait to be sent. Further ones are dropped, because Events are not state.
 const QUEUE: usize = 1000;

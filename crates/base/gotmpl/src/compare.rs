@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::value::Val;
+use crate::{error::Message, value::Val};
 
 const BAD_TYPE: &str = "invalid type for comparison";
 
@@ -11,7 +11,7 @@ fn incompatible(a: &Val<'_>, b: &Val<'_>) -> String {
 }
 
 /// Returns `true` if the first value is equal to any of the others.
-pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, String> {
+pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, Message> {
     let Some((first, others)) = args.split_first().filter(|(_, others)| !others.is_empty()) else {
         return Err("missing argument for comparison".into());
     };
@@ -23,7 +23,7 @@ pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, String> {
     Ok(false)
 }
 
-fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, String> {
+fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, Message> {
     match (a, b) {
         (Val::Bool(a), Val::Bool(b)) => Ok(a == b),
         (Val::Int(a), Val::Int(b)) => Ok(a == b),
@@ -38,23 +38,24 @@ fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, String> {
                     a.type_name(),
                     b.type_name(),
                     crate::format::plain(b)
-                ));
+                )
+                .into());
             }
-            Err(format!("non-comparable type {}: {}", crate::format::text(b), b.type_name()))
+            Err(format!("non-comparable type {}: {}", crate::format::text(b), b.type_name()).into())
         }
-        _ => Err(incompatible(a, b)),
+        _ => Err(incompatible(a, b).into()),
     }
 }
 
 /// Compares two values. Returns `None` if one is NaN.
-pub(crate) fn order(a: &Val<'_>, b: &Val<'_>) -> Result<Option<Ordering>, String> {
+pub(crate) fn order(a: &Val<'_>, b: &Val<'_>) -> Result<Option<Ordering>, Message> {
     let basic = |v: &Val<'_>| !matches!(v, Val::Missing | Val::Nil | Val::List(_) | Val::Map(_));
     match (a, b) {
         (Val::Int(a), Val::Int(b)) => Ok(Some(a.cmp(b))),
         (Val::Float(a), Val::Float(b)) => Ok(a.partial_cmp(b)),
         (Val::Text(a), Val::Text(b)) => Ok(Some(a.cmp(b))),
         (Val::Bool(_), Val::Bool(_)) => Err(BAD_TYPE.into()),
-        (a, b) if basic(a) && basic(b) => Err(incompatible(a, b)),
+        (a, b) if basic(a) && basic(b) => Err(incompatible(a, b).into()),
         _ => Err(BAD_TYPE.into()),
     }
 }

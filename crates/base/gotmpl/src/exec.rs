@@ -5,15 +5,24 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use crate::{
-    Error, ErrorKind, MissingKey, Template,
     ast::{Arg, ArgKind, Branch, Call, Command, Node, Pipe},
+    error::{Error, ErrorKind, Message},
     format, funcs,
+    options::MissingKey,
+    template::Template,
     value::Val,
 };
 
 type Result<T> = std::result::Result<T, Error>;
 
-pub(crate) fn execute(template: &Template, name: &str, data: &Value) -> Result<String> {
+impl Template {
+    /// Executes the template. The output of a failed execution is dropped.
+    pub fn execute(&self, data: &Value) -> Result<String> {
+        execute(self, &self.name, data)
+    }
+}
+
+fn execute(template: &Template, name: &str, data: &Value) -> Result<String> {
     let mut state = State {
         template,
         name,
@@ -467,8 +476,9 @@ impl<'t, 'd> State<'t, 'd> {
         let outcome = match template.functions.get(name) {
             Some(function) => {
                 let args: Vec<Value> = args.iter().map(Val::to_json).collect();
-                function(&args).and_then(|value| {
-                    Val::scalar(value).ok_or_else(|| "result is not a scalar".to_owned())
+                let value = function(&args).map_err(Message::from);
+                value.and_then(|value| {
+                    Val::scalar(value).ok_or_else(|| "result is not a scalar".into())
                 })
             }
             None => funcs::call(name, &args, template.limits.output, first),

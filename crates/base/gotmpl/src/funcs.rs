@@ -2,9 +2,9 @@
 
 use std::{borrow::Cow, cmp::Ordering};
 
-use crate::{compare, escape, format, value::Val};
+use crate::{compare, error::Message, escape, format, value::Val};
 
-type Outcome<'a> = Result<Val<'a>, String>;
+type Outcome<'a> = Result<Val<'a>, Message>;
 
 /// The number of a function's arguments.
 pub(crate) struct Arity {
@@ -60,24 +60,25 @@ pub(crate) fn call<'a>(name: &str, args: &[Val<'a>], limit: usize, first: &str) 
                 Ok(Val::text(format::sprintf(text, &args[1..], limit)))
             }
             other => {
-                Err(format!("wrong type for value; expected string; got {}", other.type_name()))
+                Err(format!("wrong type for value; expected string; got {}", other.type_name())
+                    .into())
             }
         },
-        "html" => Ok(Val::text(escape::html(&joined(args, limit)?))),
-        "js" => Ok(Val::text(escape::js(&joined(args, limit)?))),
-        "urlquery" => Ok(Val::text(escape::urlquery(&joined(args, limit)?))),
+        "html" => Ok(Val::text(escape::html(&escapable_text(args, limit)?))),
+        "js" => Ok(Val::text(escape::js(&escapable_text(args, limit)?))),
+        "urlquery" => Ok(Val::text(escape::urlquery(&escapable_text(args, limit)?))),
         "call" => match &args[0] {
             value if value.is_nothing() => Err("call of nil".into()),
-            value => Err(format!("non-function {first} of type {}", value.type_name())),
+            value => Err(format!("non-function {first} of type {}", value.type_name()).into()),
         },
-        _ => Err(format!("{name} is not a function")),
+        _ => Err(format!("{name} is not a function").into()),
     }
 }
 
 /// Rejects arguments whose total length exceeds the limit of a text.
-fn check(args: &[Val<'_>], limit: usize) -> Result<(), String> {
+fn check(args: &[Val<'_>], limit: usize) -> Result<(), Message> {
     let bytes: usize = args.iter().map(|a| if let Val::Text(t) = a { t.len() } else { 0 }).sum();
-    if bytes > limit { Err(format!("text longer than {limit} bytes")) } else { Ok(()) }
+    if bytes > limit { Err(format!("text longer than {limit} bytes").into()) } else { Ok(()) }
 }
 
 fn bounded<'a>(args: &[Val<'a>], limit: usize, make: fn(&[Val<'_>]) -> String) -> Outcome<'a> {
@@ -86,7 +87,7 @@ fn bounded<'a>(args: &[Val<'a>], limit: usize, make: fn(&[Val<'_>]) -> String) -
 }
 
 /// Returns the text to escape: a single string unchanged, other arguments as by `print`.
-fn joined<'v>(args: &'v [Val<'_>], limit: usize) -> Result<Cow<'v, str>, String> {
+fn escapable_text<'v>(args: &'v [Val<'_>], limit: usize) -> Result<Cow<'v, str>, Message> {
     check(args, limit)?;
     if let [Val::Text(text)] = args {
         return Ok(Cow::Borrowed(text));
@@ -109,22 +110,22 @@ fn len<'a>(value: &Val<'a>) -> Outcome<'a> {
         Val::Map(map) => Ok(count(map.len())),
         Val::Nil => Err("len of nil pointer".into()),
         Val::Missing => Err("reflect: call of reflect.Value.Type on zero Value".into()),
-        other => Err(format!("len of type {}", other.type_name())),
+        other => Err(format!("len of type {}", other.type_name()).into()),
     }
 }
 
 /// Parses an index into a list of length `len`, or the position after its last item.
-fn position(index: &Val<'_>, len: usize) -> Result<usize, String> {
+fn position(index: &Val<'_>, len: usize) -> Result<usize, Message> {
     let number = match index {
         Val::Int(number) => *number,
         value if value.is_nothing() => return Err("cannot index slice/array with nil".into()),
         other => {
-            return Err(format!("cannot index slice/array with type {}", other.type_name()));
+            return Err(format!("cannot index slice/array with type {}", other.type_name()).into());
         }
     };
     match usize::try_from(number) {
         Ok(at) if at <= len => Ok(at),
-        _ => Err(format!("index out of range: {number}")),
+        _ => Err(format!("index out of range: {number}").into()),
     }
 }
 
@@ -150,11 +151,13 @@ fn index<'a>(args: &[Val<'a>]) -> Outcome<'a> {
                     return Err("value is nil; should be of type string".into());
                 }
                 key => {
-                    return Err(format!("value has type {}; should be string", key.type_name()));
+                    return Err(
+                        format!("value has type {}; should be string", key.type_name()).into()
+                    );
                 }
             },
             Val::Missing | Val::Nil => return Err("index of nil pointer".into()),
-            other => return Err(format!("can't index item of type {}", other.type_name())),
+            other => return Err(format!("can't index item of type {}", other.type_name()).into()),
         };
     }
     Ok(item)
@@ -166,13 +169,13 @@ fn slice<'a>(args: &[Val<'a>]) -> Outcome<'a> {
         return Err("slice of untyped nil".into());
     }
     if indexes.len() > 3 {
-        return Err(format!("too many slice indexes: {}", indexes.len()));
+        return Err(format!("too many slice indexes: {}", indexes.len()).into());
     }
     let len = match item {
         Val::Text(_) if indexes.len() == 3 => return Err("cannot 3-index slice a string".into()),
         Val::Text(text) => text.len(),
         Val::List(items) => items.len(),
-        other => return Err(format!("can't slice item of type {}", other.type_name())),
+        other => return Err(format!("can't slice item of type {}", other.type_name()).into()),
     };
     let mut bounds = [0, len, len];
     for (i, index) in indexes.iter().enumerate() {
@@ -180,10 +183,10 @@ fn slice<'a>(args: &[Val<'a>]) -> Outcome<'a> {
     }
     let [from, to, most] = bounds;
     if from > to {
-        return Err(format!("invalid slice index: {from} > {to}"));
+        return Err(format!("invalid slice index: {from} > {to}").into());
     }
     if to > most {
-        return Err(format!("invalid slice index: {to} > {most}"));
+        return Err(format!("invalid slice index: {to} > {most}").into());
     }
     Ok(match item {
         Val::List(items) => Val::List(&items[from..to]),

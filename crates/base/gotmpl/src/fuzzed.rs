@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::{Limits, MissingKey, Template};
+use crate::{
+    options::{Limits, MissingKey},
+    template::Template,
+};
 
 #[test]
 fn executes_templates_within_limits() {

@@ -2,6 +2,21 @@
 
 use serde_json::Value;
 
+/// The error of a JSONPath template.
+#[derive(Debug, thiserror::Error)]
+pub enum JsonPathError {
+    #[error("unclosed action")]
+    Unclosed,
+    #[error("not in range, nothing to end")]
+    NoRange,
+    #[error("a range has no end")]
+    NoEnd,
+    #[error("{action} is not a string: {source}")]
+    Text { action: String, source: serde_json::Error },
+    #[error("{0} is not found")]
+    NotFound(String),
+}
+
 /// A template such as `{range .items[*]}{.name}{"\n"}{end}`.
 pub struct Template(Vec<Node>);
 
@@ -12,15 +27,15 @@ enum Node {
 }
 
 impl Template {
-    /// Parses a template. The error is a message.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a template.
+    pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let mut rest = text;
         let nodes = nodes(&mut rest, false)?;
         Ok(Self(nodes))
     }
 
     /// Evaluates the template. A path without results is an error, unless `allow_missing` is set.
-    pub fn print(&self, value: &Value, allow_missing: bool) -> Result<String, String> {
+    pub fn print(&self, value: &Value, allow_missing: bool) -> Result<String, JsonPathError> {
         let mut out = String::new();
         print(&self.0, value, allow_missing, &mut out)?;
         Ok(out)
@@ -36,34 +51,31 @@ impl Template {
     }
 }
 
-fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, String> {
+fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, JsonPathError> {
     let mut nodes = Vec::new();
     while let Some(start) = rest.find('{') {
         if start > 0 {
             nodes.push(Node::Text(rest[..start].to_owned()));
         }
         let inner = &rest[start + 1..];
-        let end = closing(inner, '{', '}').ok_or("unclosed action")?;
+        let end = closing(inner, '{', '}').ok_or(JsonPathError::Unclosed)?;
         let action = inner[..end].trim();
         *rest = &inner[end + 1..];
         if action == "end" {
-            return if in_range {
-                Ok(nodes)
-            } else {
-                Err("not in range, nothing to end".to_owned())
-            };
+            return if in_range { Ok(nodes) } else { Err(JsonPathError::NoRange) };
         }
         nodes.push(match action.strip_prefix("range ") {
             Some(path) => Node::Range(path.trim().to_owned(), self::nodes(rest, true)?),
             None if action.starts_with('"') => {
                 let text = serde_json::from_str(action);
-                Node::Text(text.map_err(|e| format!("{action} is not a string: {e}"))?)
+                let action = || action.to_owned();
+                Node::Text(text.map_err(|source| JsonPathError::Text { action: action(), source })?)
             }
             None => Node::Path(action.to_owned()),
         });
     }
     if in_range {
-        return Err("a range has no end".to_owned());
+        return Err(JsonPathError::NoEnd);
     }
     if !rest.is_empty() {
         nodes.push(Node::Text((*rest).to_owned()));
@@ -76,7 +88,7 @@ fn print(
     value: &Value,
     allow_missing: bool,
     out: &mut String,
-) -> Result<(), String> {
+) -> Result<(), JsonPathError> {
     for node in nodes {
         match node {
             Node::Text(text) => out.push_str(text),
@@ -88,7 +100,7 @@ fn print(
             Node::Path(path) => {
                 let found = find(value, path);
                 if found.is_empty() && !allow_missing {
-                    return Err(format!("{} is not found", path.trim_start_matches('.')));
+                    return Err(JsonPathError::NotFound(path.trim_start_matches('.').to_owned()));
                 }
                 let words = found.iter().map(|found| match found {
                     Value::String(text) => text.clone(),

@@ -1,5 +1,7 @@
 //! Splits a template into tokens.
 
+use crate::error::Message;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -58,7 +60,7 @@ pub(crate) fn lex(input: &str) -> Vec<Token> {
     let mut lexer = Lexer { input, pos: 0, line: 1, parens: 0, tokens: Vec::new() };
     if let Err(message) = lexer.text() {
         let (pos, line) = (lexer.pos, lexer.line);
-        lexer.tokens.push(Token { kind: Kind::Error, pos, line, text: message });
+        lexer.tokens.push(Token { kind: Kind::Error, pos, line, text: message.to_string() });
     }
     lexer.tokens
 }
@@ -101,7 +103,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Scans plain text and actions, alternating, to the end of the input.
-    fn text(&mut self) -> Result<(), String> {
+    fn text(&mut self) -> Result<(), Message> {
         loop {
             let Some(found) = self.rest().find("{{") else {
                 if !self.rest().is_empty() {
@@ -139,7 +141,7 @@ impl<'a> Lexer<'a> {
         chars.next() == Some('-') && chars.next().is_some_and(is_space)
     }
 
-    fn comment(&mut self, body: usize) -> Result<(), String> {
+    fn comment(&mut self, body: usize) -> Result<(), Message> {
         self.skip(body);
         let Some(end) = self.rest()[2..].find("*/").map(|end| end + 2) else {
             return Err("unclosed comment".into());
@@ -172,7 +174,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Scans the tokens up to the right delimiter.
-    fn action(&mut self) -> Result<(), String> {
+    fn action(&mut self) -> Result<(), Message> {
         loop {
             if let Some((len, trims)) = self.right_delimiter() {
                 if self.parens > 0 {
@@ -190,7 +192,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn token(&mut self, c: char) -> Result<(), String> {
+    fn token(&mut self, c: char) -> Result<(), Message> {
         let next = self.rest()[c.len_utf8()..].chars().next();
         let after = self.pos + c.len_utf8();
         match c {
@@ -218,7 +220,7 @@ impl<'a> Lexer<'a> {
             }
             c if is_word(c) => self.word(Kind::Identifier, self.pos)?,
             c if c.is_ascii() && !c.is_ascii_control() => self.emit(Kind::Char, after),
-            c => return Err(format!("unrecognized character in action: {}", unicode(c))),
+            c => return Err(format!("unrecognized character in action: {}", unicode(c)).into()),
         }
         Ok(())
     }
@@ -237,7 +239,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn quoted(&mut self, quote: char, kind: Kind, unterminated: &str) -> Result<(), String> {
+    fn quoted(&mut self, quote: char, kind: Kind, unterminated: &str) -> Result<(), Message> {
         let mut escaped = false;
         for (i, c) in self.rest().char_indices().skip(1) {
             match c {
@@ -255,7 +257,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Scans an identifier, a field or a variable, whose letters begin at `from`.
-    fn word(&mut self, kind: Kind, from: usize) -> Result<(), String> {
+    fn word(&mut self, kind: Kind, from: usize) -> Result<(), Message> {
         let rest = &self.input[from..];
         let end = from + rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         if let Some(c) = self.input[end..].chars().next()
@@ -265,7 +267,7 @@ impl<'a> Lexer<'a> {
         {
             // Go ends a word at `=` only after a variable, where `$x=1` is an assignment.
             if !(c == '=' && kind == Kind::Variable) {
-                return Err(format!("bad character {}", unicode(c)));
+                return Err(format!("bad character {}", unicode(c)).into());
             }
         }
         let kind = match (kind, &self.input[self.pos..end]) {
@@ -280,7 +282,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Scans a number. The parser validates it.
-    fn number(&mut self) -> Result<(), String> {
+    fn number(&mut self) -> Result<(), Message> {
         let rest = self.rest();
         let end = scan_number(rest);
         let wrong = match rest[end..].chars().next() {
@@ -291,7 +293,7 @@ impl<'a> Lexer<'a> {
                 return Ok(());
             }
         };
-        Err(format!("bad number syntax: {}", crate::format::quote(&rest[..wrong])))
+        Err(format!("bad number syntax: {}", crate::format::quote(&rest[..wrong])).into())
     }
 }
 

@@ -5,10 +5,12 @@ mod pipeline;
 use std::collections::BTreeMap;
 
 use crate::{
-    Error, ErrorKind, Functions,
     ast::{Branch, Call, Node},
+    error::{Error, ErrorKind},
     lex::{Kind, Token, lex},
     number,
+    options::{Functions, Limits, MissingKey},
+    template::Template,
 };
 
 /// The maximum nesting of actions and parentheses; real templates need much less.
@@ -17,7 +19,27 @@ const MAX_NESTING: usize = 100;
 type Trees = BTreeMap<String, Vec<Node>>;
 type Result<T> = std::result::Result<T, Error>;
 
-pub(crate) fn parse(name: &str, text: &str, functions: &Functions) -> Result<Trees> {
+impl Template {
+    /// Parses a template with Go's built-in functions.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        Self::parse_with(name, text, Functions::new())
+    }
+
+    /// Parses a template that may also call these functions. An unknown function is a parse error, as in Go.
+    pub fn parse_with(name: &str, text: &str, functions: Functions) -> Result<Self> {
+        let trees = parse(name, text, &functions)?;
+        Ok(Self {
+            name: name.to_owned(),
+            text: text.into(),
+            trees,
+            functions,
+            missing_key: MissingKey::default(),
+            limits: Limits::default(),
+        })
+    }
+}
+
+fn parse(name: &str, text: &str, functions: &Functions) -> Result<Trees> {
     let mut parser = Parser {
         name,
         functions,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use net_core::conntrack::Flow;
 
 use crate::{
-    Error,
+    error::Error,
     socket::{Operation, Socket, change, dump},
     wire::{address, attribute},
 };

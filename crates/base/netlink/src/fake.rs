@@ -8,7 +8,10 @@ use std::{
 
 use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable};
 
-use crate::{Address, Error, Link, LinkChange, Neighbour, Net, NewKind, NewLink, NftError, Route};
+use crate::{
+    error::{Error, NftError},
+    net::{Address, Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route},
+};
 
 /// An in-memory network that records every change, for tests of components.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use net_core::Family;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::nft::{self, NftError};
+use crate::{error::NftError, nft};
 
 /// The tables with the chains of proxies.
 pub(crate) const TABLES: [&str; 3] = ["nat", "filter", "mangle"];

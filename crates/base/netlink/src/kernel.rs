@@ -6,8 +6,13 @@ use net_core::{Cidr, Family, api::Protocol, conntrack::Flow, nft::InstalledTable
 use rustix::net::netlink;
 
 use crate::{
-    Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, iptables, link,
-    listeners, nft, route, socket::Socket, xtables,
+    conntrack,
+    error::Error,
+    iptables, link, listeners,
+    net::{Address, Link, LinkChange, Neighbour, Net, NewLink, Route},
+    nft, route,
+    socket::Socket,
+    xtables,
 };
 
 /// The kernel's network configuration in one namespace.

@@ -3,7 +3,8 @@
 use std::os::fd::AsRawFd;
 
 use crate::{
-    Error, Link, LinkChange, NewKind, NewLink,
+    error::Error,
+    net::{Link, LinkChange, NewKind, NewLink},
     socket::{Operation, Socket, change, dump},
     wire::{ACK, CREATE, EXCLUSIVE, Message, attribute, octets, text, u16_at, u32_at},
 };

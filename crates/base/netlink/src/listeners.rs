@@ -9,7 +9,7 @@ use std::{
 
 use net_core::api::Protocol;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The tables and the state of a listening socket in each: `TCP_LISTEN`, and for UDP `TCP_CLOSE`, an unconnected
 /// socket.

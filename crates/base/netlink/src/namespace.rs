@@ -5,7 +5,11 @@ use std::{fs::File, os::fd::AsFd, path::Path};
 use nix::sched::{CloneFlags, unshare};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{Error, Kernel, LinkChange, Net};
+use crate::{
+    error::Error,
+    kernel::Kernel,
+    net::{LinkChange, Net},
+};
 
 /// A network namespace, kept alive by an open file. It ends with the file, its threads and its processes.
 #[derive(Debug)]

@@ -13,25 +13,18 @@ use net_core::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
-    Error,
+    error::{Error, NftError},
     socket::{Operation, Socket},
     wire::{ACK, Message, attribute},
 };
 
-/// The error of running nft. A transaction is applied as a whole or not at all.
-#[derive(Debug, thiserror::Error)]
-pub enum NftError {
-    #[error("running nft: {0}; install the package nftables")]
-    Start(std::io::Error),
-    /// nft rejected the transaction. `line` is the line that its first message refers to.
-    #[error("nft refused: {message} (in: {line})")]
-    Refused { message: String, line: String },
-    #[error("listing nftables table {table}: {message}")]
-    List { table: String, message: String },
-}
-
 pub(crate) fn program() -> PathBuf {
     find("nft")
+}
+
+/// Reports whether the program `nft` is installed.
+pub fn has_nft() -> bool {
+    program().is_absolute()
 }
 
 /// Finds a program in `PATH` or in the usual directories, which are not in every service's `PATH`.

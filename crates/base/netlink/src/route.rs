@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use net_core::Cidr;
 
 use crate::{
-    Address, Error, Neighbour, Route,
+    error::Error,
     link::{family, flags_of, is_ip},
+    net::{Address, Neighbour, Route},
     socket::{Operation, Socket, change, dump},
     wire::{CREATE, Message, REPLACE, address, attribute, octets, u32_at},
 };

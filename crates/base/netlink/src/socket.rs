@@ -11,7 +11,7 @@ use rustix::net::{
 };
 
 use crate::{
-    Error,
+    error::Error,
     wire::{ACK, DUMP, Message, messages, verdict},
 };
 
@@ -123,11 +123,11 @@ impl Socket {
             });
             let (length, _) = received.map_err(failed("receiving"))?;
             // Skip answers to an earlier conversation that timed out.
-            for answer in messages(&buffer[..length]).filter(|answer| answer.sequence == sequence) {
-                interrupted |= answer.flags & INTERRUPTED != 0;
-                match answer.kind {
+            for reply in messages(&buffer[..length]).filter(|reply| reply.sequence == sequence) {
+                interrupted |= reply.flags & INTERRUPTED != 0;
+                match reply.kind {
                     ERROR | DONE => {
-                        return match verdict(answer.body) {
+                        return match verdict(reply.body) {
                             Some(0) | None if interrupted => {
                                 Err(about.refused(rustix::io::Errno::INTR.raw_os_error()))
                             }
@@ -136,7 +136,7 @@ impl Socket {
                             None => Err(about.malformed()),
                         };
                     }
-                    _ => each(answer.body),
+                    _ => each(reply.body),
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::Error;
+use crate::error::Error;
 
 const ROOT: &str = "/proc/sys/net";
 

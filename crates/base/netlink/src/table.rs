@@ -2,7 +2,7 @@
 
 use net_core::nft::{self, Table, Transaction};
 
-use crate::{Error, Net};
+use crate::{error::Error, net::Net};
 
 /// Keeps one nftables table up to date with minimal transactions.
 ///

@@ -10,16 +10,11 @@ use net_core::{
     xtables::{self, Chains, InstalledTable, STATE_CHAIN},
 };
 
-use crate::{Error, WriteStats, iptables, nft};
-
-/// The error of running an iptables program.
-#[derive(Debug, thiserror::Error)]
-pub enum XtablesError {
-    #[error("running {program}: {source}; install the package iptables")]
-    Start { program: String, source: std::io::Error },
-    #[error("{program} refused: {message}")]
-    Refused { program: String, message: String },
-}
+use crate::{
+    error::{Error, XtablesError},
+    iptables, nft,
+    table::WriteStats,
+};
 
 /// The source of iptables chains: the programs, or a fake.
 pub trait Xtables: Send + Sync {

@@ -7,8 +7,12 @@ use aws_lc_rs::{
 use time::OffsetDateTime;
 
 use crate::{
-    AltName, Cert, Error, Key, KeyAlgorithm, SigningRequest, Subject, Usage,
+    cert::Cert,
+    csr::SigningRequest,
     der::{self, CERT_SIGN, DIGITAL_SIGNATURE, Extensions, KEY_ENCIPHERMENT, ToBeSigned},
+    error::Error,
+    key::{Key, KeyAlgorithm},
+    names::{AltName, Subject, Usage},
 };
 
 /// The validity period of a certificate.

@@ -7,7 +7,14 @@ use aws_lc_rs::digest;
 use data_encoding::HEXLOWER;
 use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
 
-use crate::{AltName, Error, Identity, Key, Subject, Usage, pem, subject::Name};
+use crate::{
+    error::Error,
+    identity::Identity,
+    key::Key,
+    names::{AltName, Subject, Usage},
+    pem,
+    subject::Name,
+};
 
 /// A certificate that is known to parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +57,7 @@ impl Cert {
     /// Parses a certificate in DER.
     pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
         let cert = Self { der };
-        cert.parsed()?;
+        cert.parse()?;
         Ok(cert)
     }
 
@@ -84,7 +91,7 @@ impl Cert {
 
     /// Returns the contents of the certificate, without verifying them.
     pub fn info(&self) -> Result<CertInfo, Error> {
-        let cert = self.parsed()?;
+        let cert = self.parse()?;
         let usage = cert.key_usage().ok().flatten().map(|u| u.value);
         let extended = cert.extended_key_usage().ok().flatten().map(|u| u.value);
         let names = cert.subject_alternative_name().ok().flatten().map(|n| &n.value.general_names);
@@ -117,7 +124,7 @@ impl Cert {
     /// cluster issues such a certificate, and another authority may have checked the first name. A common name,
     /// organization or UID that cannot be parsed is also an error, because a dropped group could be one with a denial.
     pub fn identity(&self) -> Result<Option<Identity>, Error> {
-        let cert = self.parsed()?;
+        let cert = self.parse()?;
         let name = Name::read(cert.subject().as_raw()).map_err(Error::MalformedCertificate)?;
         let subject = name.subject().map_err(Error::MalformedCertificate)?;
         if subject.common_name.is_empty() {
@@ -133,19 +140,19 @@ impl Cert {
     }
 
     /// Returns the subject for messages. It must not be used for decisions.
-    pub(crate) fn described(&self) -> String {
-        self.parsed().map(|cert| cert.subject().to_string()).unwrap_or_default()
+    pub(crate) fn subject_text(&self) -> String {
+        self.parse().map(|cert| cert.subject().to_string()).unwrap_or_default()
     }
 
     /// Returns kubeadm's pin of a CA: `sha256:` and the hash of its public key info, in hexadecimal.
     pub fn pin(&self) -> Result<String, Error> {
-        let hash = digest::digest(&digest::SHA256, self.parsed()?.public_key().raw);
+        let hash = digest::digest(&digest::SHA256, self.parse()?.public_key().raw);
         Ok(format!("sha256:{}", HEXLOWER.encode(hash.as_ref())))
     }
 
     /// Returns the SubjectPublicKeyInfo of the holder.
     pub fn public_der(&self) -> Result<Vec<u8>, Error> {
-        Ok(self.parsed()?.public_key().raw.to_vec())
+        Ok(self.parse()?.public_key().raw.to_vec())
     }
 
     /// Returns an error unless the certificate belongs to the key.
@@ -153,17 +160,17 @@ impl Cert {
         if self.public_der()? == key.public_der()? {
             return Ok(());
         }
-        Err(Error::KeyMismatch { subject: self.described() })
+        Err(Error::KeyMismatch { subject: self.subject_text() })
     }
 
     /// Returns an error unless the authority is the issuer and made the signature. Chain and validity are not checked.
     pub fn check_signed_by(&self, authority: &Cert) -> Result<(), Error> {
-        let (leaf, issuer) = (self.parsed()?, authority.parsed()?);
+        let (leaf, issuer) = (self.parse()?, authority.parse()?);
         let same_name = leaf.issuer().as_raw() == issuer.subject().as_raw();
         if same_name && leaf.verify_signature(Some(issuer.public_key())).is_ok() {
             return Ok(());
         }
-        Err(Error::NotSignedBy { subject: self.described(), issuer: authority.described() })
+        Err(Error::NotSignedBy { subject: self.subject_text(), issuer: authority.subject_text() })
     }
 
     /// Returns an error unless every name in `wanted` is covered, directly or by a wildcard.
@@ -201,19 +208,19 @@ impl Cert {
         let info = self.info()?;
         let subject = info.subject.to_string();
         if now > info.not_after {
-            return Err(Error::Expired { subject, until: written(info.not_after) });
+            return Err(Error::Expired { subject, until: format_time(info.not_after) });
         }
         if now < info.not_before {
-            return Err(Error::NotYetValid { subject, from: written(info.not_before) });
+            return Err(Error::NotYetValid { subject, from: format_time(info.not_before) });
         }
         Ok(())
     }
 
     pub(crate) fn raw_subject(&self) -> Result<Vec<u8>, Error> {
-        Ok(self.parsed()?.subject().as_raw().to_vec())
+        Ok(self.parse()?.subject().as_raw().to_vec())
     }
 
-    pub(crate) fn parsed(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
+    pub(crate) fn parse(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
         let (rest, cert) = x509_parser::certificate::X509Certificate::from_der(&self.der)
             .map_err(|e| Error::MalformedCertificate(e.to_string()))?;
         if !rest.is_empty() {
@@ -272,7 +279,7 @@ pub(crate) fn moment(seconds: i64) -> SystemTime {
 }
 
 /// Formats a time for messages.
-pub fn written(at: SystemTime) -> String {
+pub fn format_time(at: SystemTime) -> String {
     let date = time::OffsetDateTime::from(at);
     date.format(&time::format_description::well_known::Rfc3339).unwrap_or_else(|_| date.to_string())
 }

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 pub(crate) use certificate::Certificate;
 
-use crate::{cert::written, element::Fault, signature};
+use crate::{cert::format_time, element::Fault, signature};
 
 /// The limit of signature checks in one verification, as in Go.
 const MAX_SIGNATURES: u32 = 100;
@@ -153,15 +153,18 @@ impl Certificate {
         if self.unhandled {
             return Err("x509: unhandled critical extension".to_owned());
         }
-        let (at, what) = (written(now), "x509: certificate has expired or is not yet valid");
+        let (at, what) = (format_time(now), "x509: certificate has expired or is not yet valid");
         if now < self.not_before {
             return Err(format!(
                 "{what}: current time {at} is before {}",
-                written(self.not_before)
+                format_time(self.not_before)
             ));
         }
         if now > self.not_after {
-            return Err(format!("{what}: current time {at} is after {}", written(self.not_after)));
+            return Err(format!(
+                "{what}: current time {at} is after {}",
+                format_time(self.not_after)
+            ));
         }
         Ok(())
     }

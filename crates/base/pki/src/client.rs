@@ -7,21 +7,9 @@ use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use crate::{
     chain::{Certificate, Search},
     element::{BIT_STRING, Element, Fault, SEQUENCE},
+    identity::Identity,
     pem, signature,
 };
-
-/// The identity that a client certificate asserts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The user name: the common name.
-    pub name: String,
-    /// The groups: the organizations.
-    pub groups: Vec<String>,
-    /// The UID from Kubernetes' own attribute 1.3.6.1.4.1.57683.2; empty without the attribute.
-    pub uid: String,
-    /// The identifier of the certificate in audit logs: `X509SHA256=` and the hash of the certificate.
-    pub credential_id: String,
-}
 
 /// The error of a client certificate, or of a CA bundle for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +86,7 @@ impl ClientCa {
         let intermediates = intermediates.map_err(unreadable)?;
         Search::new(&self.roots, &intermediates, now)
             .verify(leaf)
-            .map_err(|cause| ClientError::Refused { subject: leaf.cert().described(), cause })
+            .map_err(|cause| ClientError::Refused { subject: leaf.cert().subject_text(), cause })
     }
 
     /// Returns the names of the authorities in DER. A server sends them to clients, which choose their certificate by
@@ -150,10 +138,10 @@ fn readable_leaf(der: &CertificateDer<'_>) -> Result<Certificate, ClientError> {
     let key = leaf.public_key();
     signature::check_key(key)
         .and_then(|()| HandshakeKey::read(key))
-        .map_err(|cause| ClientError::Refused { subject: leaf.cert().described(), cause })?;
+        .map_err(|cause| ClientError::Refused { subject: leaf.cert().subject_text(), cause })?;
     Ok(leaf)
 }
 
-fn unreadable(error: crate::Error) -> ClientError {
+fn unreadable(error: crate::error::Error) -> ClientError {
     ClientError::Unreadable(error.to_string())
 }

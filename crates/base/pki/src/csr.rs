@@ -3,11 +3,13 @@ use std::{collections::BTreeSet, net::IpAddr};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
-    AltName, Error, Key, Subject,
     der::{self, Extensions},
     element::{
         BIT_STRING, BOOLEAN, Element, Fault, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, SET,
     },
+    error::Error,
+    key::Key,
+    names::{AltName, Subject},
     pem, signature,
     subject::{ExtraAttribute, Name, dotted},
 };
@@ -138,11 +140,11 @@ impl SigningRequest {
 
     fn read(&self) -> Result<RequestInfo, Fault> {
         let parts = Parts::read(&self.der)?;
-        let (subject, further) = Name::read(parts.subject.whole)?.requested()?;
+        let (subject, further) = Name::read(parts.subject.encoding)?.requested()?;
         Ok(RequestInfo {
             subject,
             alt_names: requested_names(parts.attributes)?,
-            public_key: parts.key.whole.to_vec(),
+            public_key: parts.key.encoding.to_vec(),
             is_rsa: parts.key_kind.content == RSA,
             further,
         })
@@ -184,7 +186,7 @@ impl<'a> Parts<'a> {
     fn check_signature(&self) -> Result<(), Error> {
         let kind = self.algorithm.elements().expect(OBJECT_ID, "the signature's algorithm");
         let kind = kind.map_err(Error::MalformedRequest)?.content;
-        match signature::verify(kind, self.key.whole, self.signed.whole, self.signature) {
+        match signature::verify(kind, self.key.encoding, self.signed.encoding, self.signature) {
             Some(true) => Ok(()),
             Some(false) => Err(Error::RequestSignature),
             None => Err(Error::MalformedRequest(format!(
@@ -209,7 +211,7 @@ fn requested_names(attributes: Element<'_>) -> Result<Vec<AltName>, Fault> {
     let mut names = None;
     let mut seen = BTreeSet::new();
     for attribute in attributes.elements() {
-        let mut parts = Element::only(attribute?.whole, SEQUENCE, what)?.elements();
+        let mut parts = Element::only(attribute?.encoding, SEQUENCE, what)?.elements();
         let kind = parts.expect(OBJECT_ID, what)?.content;
         let values = parts.expect(SET, what)?;
         parts.end(what)?;
@@ -231,7 +233,7 @@ fn names_of(extensions: Element<'_>) -> Result<Option<Vec<AltName>>, Fault> {
     let mut names = None;
     let mut seen = BTreeSet::new();
     for extension in extensions.elements() {
-        let mut parts = Element::only(extension?.whole, SEQUENCE, what)?.elements();
+        let mut parts = Element::only(extension?.encoding, SEQUENCE, what)?.elements();
         let kind = parts.expect(OBJECT_ID, what)?.content;
         if parts.clone().next().is_some_and(|part| part.is_ok_and(|part| part.tag == BOOLEAN)) {
             parts.expect(BOOLEAN, what)?;

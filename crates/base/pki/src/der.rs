@@ -10,8 +10,8 @@ use yasna::{
 };
 
 use crate::{
-    AltName, Subject,
     key::{Curve, Key},
+    names::{AltName, Subject},
     subject::{ExtraAttribute, WRITTEN},
 };
 
@@ -56,7 +56,10 @@ pub(crate) struct ToBeSigned<'a> {
     pub(crate) extensions: Extensions<'a>,
 }
 
-pub(crate) fn certificate(tbs: &ToBeSigned<'_>, signer: &Key) -> Result<Vec<u8>, crate::Error> {
+pub(crate) fn certificate(
+    tbs: &ToBeSigned<'_>,
+    signer: &Key,
+) -> Result<Vec<u8>, crate::error::Error> {
     let body = yasna::construct_der(|w| {
         w.write_sequence(|w| {
             w.next().write_tagged(Tag::context(0), |w| w.write_u8(2));
@@ -79,7 +82,7 @@ pub(crate) fn request(
     subject: &Subject,
     extensions: &Extensions<'_>,
     key: &Key,
-) -> Result<Vec<u8>, crate::Error> {
+) -> Result<Vec<u8>, crate::error::Error> {
     let name = name(subject);
     let public_key = key.public_der()?;
     let body = yasna::construct_der(|w| {
@@ -103,7 +106,7 @@ pub(crate) fn request(
     signed(&body, key)
 }
 
-pub(crate) fn signed(body: &[u8], signer: &Key) -> Result<Vec<u8>, crate::Error> {
+pub(crate) fn signed(body: &[u8], signer: &Key) -> Result<Vec<u8>, crate::error::Error> {
     let signature = signer.sign(body)?;
     Ok(yasna::construct_der(|w| {
         w.write_sequence(|w| {

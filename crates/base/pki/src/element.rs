@@ -18,7 +18,7 @@ pub(crate) struct Element<'a> {
     pub(crate) tag: u8,
     pub(crate) content: &'a [u8],
     /// The tag, length and content.
-    pub(crate) whole: &'a [u8],
+    pub(crate) encoding: &'a [u8],
 }
 
 impl<'a> Element<'a> {
@@ -91,6 +91,6 @@ fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
-    let whole = bytes.get(..bytes.len() - rest.len())?;
-    (tag & 0x1f != 0x1f).then_some((Element { tag, content, whole }, rest))
+    let encoding = bytes.get(..bytes.len() - rest.len())?;
+    (tag & 0x1f != 0x1f).then_some((Element { tag, content, encoding }, rest))
 }

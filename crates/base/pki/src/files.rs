@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use crate::{Cert, Error, Key};
+use crate::{cert::Cert, error::Error, key::Key};
 
 /// The mode of private keys, service account keys and kubeconfig files.
 pub const KEY_MODE: u32 = 0o600;

@@ -5,8 +5,12 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 
 use crate::{
-    Authority, Cert, ClientCa, Key, KeyAlgorithm, LeafSpec, SigningRequest, Subject, Usage,
-    Validity, handshake_key,
+    authority::{Authority, LeafSpec, Validity},
+    cert::Cert,
+    client::{ClientCa, handshake_key},
+    csr::SigningRequest,
+    key::{Key, KeyAlgorithm},
+    names::{Subject, Usage},
 };
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -18,7 +22,7 @@ fn parses_certificates_and_keys_without_panic() {
     let subject = Subject::new("system:node:a").in_group("system:nodes");
     let spec = LeafSpec {
         subject,
-        alt_names: vec![crate::AltName::Ip([127, 0, 0, 1].into())],
+        alt_names: vec![crate::names::AltName::Ip([127, 0, 0, 1].into())],
         usage: Usage::Client,
     };
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
@@ -39,7 +43,7 @@ fn parses_certificates_and_keys_without_panic() {
         }
         let shown = CertificateDer::from(input.to_vec());
         let _ = handshake_key(&shown);
-        let root = crate::encode("CERTIFICATE", input);
+        let root = crate::pem::encode("CERTIFICATE", input);
         if let Ok(ca) = ClientCa::from_pem(root.as_bytes()) {
             let _ = ca.verify(&[shown.clone(), shown], SystemTime::UNIX_EPOCH);
         }
@@ -50,7 +54,7 @@ fn parses_certificates_and_keys_without_panic() {
 fn signs_parsed_requests_with_their_own_subject() {
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let subject = Subject::new("system:node:a").in_group("system:nodes").in_group("dev");
-    let names = [crate::AltName::dns("a"), crate::AltName::Ip([127, 0, 0, 1].into())];
+    let names = [crate::names::AltName::dns("a"), crate::names::AltName::Ip([127, 0, 0, 1].into())];
     let request = SigningRequest::create(&subject, &names, &key).unwrap();
     let rsa = Key::generate(KeyAlgorithm::Rsa2048).unwrap();
     let other = SigningRequest::create(&Subject::new("a"), &[], &rsa).unwrap();

@@ -5,11 +5,17 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use crate::{
-    Authority, Cert, ClientCa, ClientError, Error, Identity, Key, KeyAlgorithm, SigningRequest,
-    Usage, Validity,
+    authority::{Authority, Validity},
+    cert::Cert,
+    client::{ClientCa, ClientError},
+    csr::SigningRequest,
     der::{self, Extensions, ToBeSigned},
     element::{OBJECT_ID, OCTET_STRING, SEQUENCE, SET},
-    encode,
+    error::Error,
+    identity::Identity,
+    key::{Key, KeyAlgorithm},
+    names::Usage,
+    pem::encode,
 };
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
@@ -299,7 +305,7 @@ fn signs_requests_of_common_tools() {
     assert_eq!(names, ["j@example.org", "*.example.org", "spiffe://a/b", "10.0.0.1", "::"]);
     // Unit and country stay, as in upstream. The e-mail address is dropped, and the request cannot ask for an
     // authority.
-    assert_eq!(cert.described(), "C=DE, O=dev + O=ops, OU=unit, CN=jane");
+    assert_eq!(cert.subject_text(), "C=DE, O=dev + O=ops, OU=unit, CN=jane");
     assert!(!cert.info().unwrap().is_ca);
 }
 

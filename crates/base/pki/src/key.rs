@@ -11,7 +11,7 @@ use aws_lc_rs::{
     },
 };
 
-use crate::{Error, pem};
+use crate::{error::Error, pem};
 
 /// The key algorithms of a cluster (kubeadm's `encryptionAlgorithm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Key {
             KeyAlgorithm::EcdsaP256 => ecdsa(Curve::P256),
             KeyAlgorithm::EcdsaP384 => ecdsa(Curve::P384),
         };
-        pair.map(Self).map_err(failed("generate"))
+        pair.map(Self).map_err(key_error("generate"))
     }
 
     /// Parses the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
@@ -139,7 +139,7 @@ impl Key {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
                 let der: EcPrivateKeyRfc5915Der<'_> =
-                    pair.private_key().as_der().map_err(failed("encode"))?;
+                    pair.private_key().as_der().map_err(key_error("encode"))?;
                 Ok(pem::encode("EC PRIVATE KEY", der.as_ref()))
             }
             Pair::Rsa(_) => Ok(pem::encode("RSA PRIVATE KEY", &inner_of_pkcs8(&self.to_pkcs8()?)?)),
@@ -150,10 +150,10 @@ impl Key {
     pub(crate) fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
         match &self.0 {
             Pair::Ecdsa(pair, _) => {
-                Ok(pair.to_pkcs8v1().map_err(failed("encode"))?.as_ref().to_vec())
+                Ok(pair.to_pkcs8v1().map_err(key_error("encode"))?.as_ref().to_vec())
             }
             Pair::Rsa(pair) => {
-                let der: Pkcs8V1Der<'_> = pair.as_der().map_err(failed("encode"))?;
+                let der: Pkcs8V1Der<'_> = pair.as_der().map_err(key_error("encode"))?;
                 Ok(der.as_ref().to_vec())
             }
         }
@@ -165,7 +165,7 @@ impl Key {
             Pair::Ecdsa(pair, _) => pair.public_key().as_der(),
             Pair::Rsa(pair) => pair.public_key().as_der(),
         }
-        .map_err(failed("encode the public half of"))?;
+        .map_err(key_error("encode the public half of"))?;
         Ok(der.as_ref().to_vec())
     }
 
@@ -208,18 +208,18 @@ impl Key {
             Pair::Ecdsa(pair, _) => pair
                 .sign(&random, message)
                 .map(|s| s.as_ref().to_vec())
-                .map_err(failed("sign with")),
+                .map_err(key_error("sign with")),
             Pair::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)
-                    .map_err(failed("sign with"))?;
+                    .map_err(key_error("sign with"))?;
                 Ok(signature)
             }
         }
     }
 }
 
-fn failed<E: fmt::Display>(operation: &'static str) -> impl Fn(E) -> Error {
+fn key_error<E: fmt::Display>(operation: &'static str) -> impl Fn(E) -> Error {
     move |e| Error::Key { operation, reason: e.to_string() }
 }
 

@@ -27,6 +27,7 @@ mod files;
 mod fuzzed;
 #[cfg(test)]
 mod hostile;
+mod identity;
 mod key;
 mod names;
 mod pem;
@@ -35,14 +36,15 @@ mod signature;
 mod subject;
 
 pub use authority::{Authority, LeafSpec, Validity};
-pub use cert::{Cert, CertInfo, written};
-pub use client::{ClientCa, ClientError, HandshakeKey, Identity, VerifiedClient, handshake_key};
+pub use cert::{Cert, CertInfo, format_time};
+pub use client::{ClientCa, ClientError, HandshakeKey, VerifiedClient, handshake_key};
 pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
 pub use files::{
     KEY_MODE, PUBLIC_MODE, read_cert, read_certs, read_key, write_cert, write_file, write_key,
     write_public_key,
 };
+pub use identity::Identity;
 pub use key::{Key, KeyAlgorithm};
 pub use names::{AltName, Subject, Usage};
 pub use pem::{decode_all, encode};

@@ -1,6 +1,6 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The subject of a certificate: user name and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

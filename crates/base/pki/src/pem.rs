@@ -1,6 +1,6 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::Error;
+use crate::error::Error;
 
 const LINE: usize = 64;
 

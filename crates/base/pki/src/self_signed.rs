@@ -7,8 +7,12 @@ use std::{
 };
 
 use crate::{
-    AltName, Authority, Cert, Error, KEY_MODE, KeyAlgorithm, LeafSpec, PUBLIC_MODE, Subject, Usage,
-    Validity, write_file,
+    authority::{Authority, LeafSpec, Validity},
+    cert::Cert,
+    error::Error,
+    files::{KEY_MODE, PUBLIC_MODE, write_file},
+    key::KeyAlgorithm,
+    names::{AltName, Subject, Usage},
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -48,7 +52,7 @@ pub fn keep_self_signed(
 }
 
 fn is_usable(cert: &Cert, key: &str, now: SystemTime) -> bool {
-    let fits = crate::Key::from_pem(key).and_then(|key| cert.check_key(&key));
+    let fits = crate::key::Key::from_pem(key).and_then(|key| cert.check_key(&key));
     fits.is_ok() && cert.check_valid_at(now).is_ok()
 }
 

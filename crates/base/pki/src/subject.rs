@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use x509_parser::asn1_rs::Oid;
 
 use crate::{
-    Subject,
     element::{Element, Fault, OBJECT_ID, SEQUENCE, SET},
+    names::Subject,
 };
 
 const COMMON_NAME: u8 = 3;
@@ -51,7 +51,7 @@ impl<'a> Name<'a> {
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, Fault> {
         let what = "its subject";
         let set = |set: Result<Element<'a>, Fault>| {
-            let set = Element::only(set?.whole, SET, what)?;
+            let set = Element::only(set?.encoding, SET, what)?;
             if set.content.is_empty() {
                 return Err(format!("{what} has an empty set of attributes"));
             }
@@ -126,7 +126,7 @@ impl<'a> Name<'a> {
 impl<'a> Attribute<'a> {
     fn read(element: Element<'a>) -> Result<Self, Fault> {
         let what = "its subject's attribute";
-        let mut parts = Element::only(element.whole, SEQUENCE, what)?.elements();
+        let mut parts = Element::only(element.encoding, SEQUENCE, what)?.elements();
         let kind = parts.expect(OBJECT_ID, what)?.content;
         let value = parts.next().transpose()?.ok_or_else(|| format!("{what} has no value"))?;
         parts.end(what)?;

@@ -7,7 +7,7 @@ use std::{
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio_util::{context::TokioContext, task::AbortOnDropHandle};
 
-use crate::{Tasks, panics::forward};
+use crate::{panics::forward, tasks::Tasks};
 
 /// The nice value that the pool's threads add to that of the process.
 const NICER: i32 = 5;

@@ -19,11 +19,18 @@ pub struct FromFiles<T> {
 struct State<T> {
     value: Arc<T>,
     /// The files' stamps at the last read, whether that read gave a value or not.
-    seen: Vec<Option<Stamp>>,
+    stamps: Vec<Option<Stamp>>,
 }
 
-/// Device, inode, ctime (seconds, nanoseconds) and length. Replacing or writing a file changes its stamp.
-type Stamp = (u64, u64, i64, i64, u64);
+/// The metadata of a file that changes when the file is replaced or written.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    ctime: i64,
+    ctime_nsec: i64,
+    length: u64,
+}
 
 impl<T> FromFiles<T> {
     /// Builds the value. `make` is called again when one of `files` has changed.
@@ -32,10 +39,10 @@ impl<T> FromFiles<T> {
         make: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
         // Take the stamps before reading, so that the next call notices a change in between.
-        let seen = stamps(&files);
+        let stamps = stamps(&files);
         let value = Arc::new(make()?);
         let make = Box::new(move || make().map_err(|error| error.to_string()));
-        Ok(Self { files, make, state: Mutex::new(State { value, seen }) })
+        Ok(Self { files, make, state: Mutex::new(State { value, stamps }) })
     }
 
     /// Returns the value for the current files. If the changed files are unusable, such as a certificate whose key is
@@ -43,7 +50,7 @@ impl<T> FromFiles<T> {
     pub fn current(&self) -> Arc<T> {
         let stamps = stamps(&self.files);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.seen != stamps {
+        if state.stamps != stamps {
             match (self.make)() {
                 Ok(value) => {
                     tracing::info!(files = ?self.files, "reloaded changed files");
@@ -57,7 +64,7 @@ impl<T> FromFiles<T> {
                     );
                 }
             }
-            state.seen = stamps;
+            state.stamps = stamps;
         }
         state.value.clone()
     }
@@ -66,7 +73,13 @@ impl<T> FromFiles<T> {
 fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
     let stamp = |path: &PathBuf| {
         let meta = fs::metadata(path).ok()?;
-        Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec(), meta.len()))
+        Some(Stamp {
+            device: meta.dev(),
+            inode: meta.ino(),
+            ctime: meta.ctime(),
+            ctime_nsec: meta.ctime_nsec(),
+            length: meta.len(),
+        })
     };
     files.iter().map(stamp).collect()
 }

@@ -19,7 +19,7 @@ use std::{
 
 use pin_project_lite::pin_project;
 
-use crate::Backoff;
+use crate::backoff::Backoff;
 
 thread_local! {
     /// The number of nested catches around the code that this thread runs now.
@@ -63,7 +63,7 @@ impl<S: Display, F: Future> Future for Catch<S, F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        match caught(|| this.work.poll(context)) {
+        match catch_panic(|| this.work.poll(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
             Err(payload) => Poll::Ready(Err(report(this.worker, this.subject, &*payload))),
@@ -77,7 +77,7 @@ pub fn catch_sync<T>(
     subject: impl Display,
     work: impl FnOnce() -> T,
 ) -> Result<T, CaughtPanic> {
-    caught(work).map_err(|payload| report(worker, &subject, &*payload))
+    catch_panic(work).map_err(|payload| report(worker, &subject, &*payload))
 }
 
 /// The first and the longest delay before work that panicked is started again.
@@ -162,14 +162,14 @@ impl Forwarded {
 /// Polls `work` and returns a panic as an error.
 pub(crate) async fn forward<F: Future>(work: F) -> Result<F::Output, Forwarded> {
     let mut work = std::pin::pin!(work);
-    std::future::poll_fn(|context| match caught(|| work.as_mut().poll(context)) {
+    std::future::poll_fn(|context| match catch_panic(|| work.as_mut().poll(context)) {
         Ok(poll) => poll.map(Ok),
         Err(payload) => Poll::Ready(Err(Forwarded { payload, location: LOCATION.take() })),
     })
     .await
 }
 
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     CATCHES.set(CATCHES.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(work));
     CATCHES.set(CATCHES.get() - 1);

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{BoxError, accept};
+use crate::{body::BoxError, server::accept};
 
 /// The timeout of reading a query and of writing its answer.
 const IDLE: Duration = Duration::from_secs(10);
@@ -25,12 +25,12 @@ pub async fn serve<F>(
     let shutdown = tasks.shutdown().clone();
     accept(listener, connections, tasks, move |stream, _| {
         let (answer, shutdown) = (answer.clone(), shutdown.clone());
-        async move { shutdown.unless_stopping(converse(stream, answer)).await.unwrap_or(Ok(())) }
+        async move { shutdown.unless_stopping(serve_queries(stream, answer)).await.unwrap_or(Ok(())) }
     })
     .await;
 }
 
-async fn converse<F: Future<Output = Option<Vec<u8>>>>(
+async fn serve_queries<F: Future<Output = Option<Vec<u8>>>>(
     mut stream: TcpStream,
     answer: impl Fn(Vec<u8>) -> F,
 ) -> Result<(), BoxError> {

@@ -84,8 +84,8 @@ impl TlsPolicy {
             let there: Vec<String> = all.iter().map(name).collect();
             return Err(PolicyError::NoSuite(suites.join(","), there.join(",")));
         }
-        let kept = all.iter().filter(|suite| suite.tls13().is_some() || is_wanted(suite));
-        let cipher_suites: Vec<_> = kept.copied().collect();
+        let enabled = all.iter().filter(|suite| suite.tls13().is_some() || is_wanted(suite));
+        let cipher_suites: Vec<_> = enabled.copied().collect();
         if cipher_suites.iter().all(|suite| suite.tls13().is_some()) {
             policy.versions = LATEST;
         }

@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::Limits;
+use crate::limits::Limits;
 
 /// A longer request is a watch, or its response is not being read.
 const LONG: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ impl Drop for ActiveRequest {
 
 impl ConnectionActivity {
     /// Records the standing. It never decreases.
-    pub(crate) fn stand(&self, standing: Standing) {
+    pub(crate) fn raise_standing(&self, standing: Standing) {
         self.standing.fetch_max(standing as u8, Relaxed);
     }
 
@@ -154,9 +154,9 @@ impl Source {
 
 /// The connection slots of one listener.
 pub(crate) struct Slots {
-    most: usize,
-    most_of_a_source: usize,
-    held: Mutex<ConnectionTable>,
+    limit: usize,
+    limit_of_a_source: usize,
+    table: Mutex<ConnectionTable>,
     freed: Notify,
 }
 
@@ -173,22 +173,22 @@ struct ConnectionTable {
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     id: u64,
-    pub(crate) life: Arc<ConnectionActivity>,
+    pub(crate) activity: Arc<ConnectionActivity>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut held = self.slots.lock();
-        if let Some((source, life)) = held.connections.remove(&self.id) {
-            held.closing -= usize::from(life.closing.load(Relaxed));
-            if let Some(count) = held.sources.get_mut(&source) {
+        let mut table = self.slots.lock();
+        if let Some((source, activity)) = table.connections.remove(&self.id) {
+            table.closing -= usize::from(activity.closing.load(Relaxed));
+            if let Some(count) = table.sources.get_mut(&source) {
                 *count -= 1;
                 if *count == 0 {
-                    held.sources.remove(&source);
+                    table.sources.remove(&source);
                 }
             }
         }
-        drop(held);
+        drop(table);
         self.slots.freed.notify_one();
     }
 }
@@ -203,36 +203,40 @@ pub(crate) enum Admission {
 }
 
 impl Slots {
-    pub(crate) fn new(most: usize, most_of_a_source: usize) -> Arc<Self> {
-        let most = most.min(files());
-        Arc::new(Self { most, most_of_a_source, held: Mutex::default(), freed: Notify::new() })
+    pub(crate) fn new(limit: usize, limit_of_a_source: usize) -> Arc<Self> {
+        let limit = limit.min(files());
+        Arc::new(Self { limit, limit_of_a_source, table: Mutex::default(), freed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn admit(self: &Arc<Self>, peer: SocketAddr) -> Admission {
         let (source, now) = (Source::of(peer), Instant::now());
-        let mut held = self.lock();
-        if held.sources.get(&source).is_some_and(|count| *count >= self.most_of_a_source) {
-            let unknown = |life: &ConnectionActivity| {
-                life.standing() == Standing::Unknown && !life.closing.load(Relaxed)
+        let mut table = self.lock();
+        if table.sources.get(&source).is_some_and(|count| *count >= self.limit_of_a_source) {
+            let unknown = |activity: &ConnectionActivity| {
+                activity.standing() == Standing::Unknown && !activity.closing.load(Relaxed)
             };
-            let own =
-                held.connections.values().filter(|(from, life)| *from == source && unknown(life));
-            if own.count() >= self.most_of_a_source && !held.close_one(Some(source), now, self) {
+            let own = table
+                .connections
+                .values()
+                .filter(|(from, activity)| *from == source && unknown(activity));
+            if own.count() >= self.limit_of_a_source && !table.close_one(Some(source), now, self) {
                 return Admission::Refused;
             }
         }
-        if held.connections.len() - held.closing >= self.most && !held.close_one(None, now, self) {
+        if table.connections.len() - table.closing >= self.limit
+            && !table.close_one(None, now, self)
+        {
             return Admission::Wait;
         }
-        let (id, life) = (held.next, Arc::<ConnectionActivity>::default());
-        held.next += 1;
-        held.connections.insert(id, (source, life.clone()));
-        *held.sources.entry(source).or_default() += 1;
-        Admission::Admitted(Slot { slots: self.clone(), id, life })
+        let (id, activity) = (table.next, Arc::<ConnectionActivity>::default());
+        table.next += 1;
+        table.connections.insert(id, (source, activity.clone()));
+        *table.sources.entry(source).or_default() += 1;
+        Admission::Admitted(Slot { slots: self.clone(), id, activity })
     }
 
     /// Closes the least needed connection when the process is out of file descriptors.
@@ -254,30 +258,33 @@ impl Slots {
 impl ConnectionTable {
     /// Closes the least needed connection, of one source or of all. Returns `false` if all are needed.
     fn close_one(&mut self, of: Option<Source>, now: Instant, slots: &Slots) -> bool {
-        let candidates = self.connections.values().filter_map(|(source, life)| {
+        let candidates = self.connections.values().filter_map(|(source, activity)| {
             if of.is_some_and(|of| of != *source) {
                 return None;
             }
             let crowd = self.sources.get(source).copied().unwrap_or_default();
-            let rank = rank(life, crowd > slots.most_of_a_source, now)?;
-            Some(((rank, crowd, now.duration_since(life.since())), life))
+            let rank = rank(activity, crowd > slots.limit_of_a_source, now)?;
+            Some(((rank, crowd, now.duration_since(activity.since())), activity))
         });
-        let Some((_, life)) = candidates.max_by_key(|(need, _)| *need) else { return false };
-        life.closing.store(true, Relaxed);
-        life.close.notify_one();
+        let Some((_, activity)) = candidates.max_by_key(|(need, _)| *need) else { return false };
+        activity.closing.store(true, Relaxed);
+        activity.close.notify_one();
         self.closing += 1;
         true
     }
 }
 
 /// Returns how dispensable a connection is, or `None` if it must stay.
-fn rank(life: &ConnectionActivity, of_many: bool, now: Instant) -> Option<u8> {
-    let standing = life.standing();
-    if standing == Standing::Essential || life.pinned.load(Relaxed) || life.closing.load(Relaxed) {
+fn rank(activity: &ConnectionActivity, of_many: bool, now: Instant) -> Option<u8> {
+    let standing = activity.standing();
+    if standing == Standing::Essential
+        || activity.pinned.load(Relaxed)
+        || activity.closing.load(Relaxed)
+    {
         return None;
     }
-    let long = now.duration_since(life.since()) >= LONG;
-    match (standing, life.is_busy()) {
+    let long = now.duration_since(activity.since()) >= LONG;
+    match (standing, activity.is_busy()) {
         (Standing::Unknown, false) => Some(3),
         (_, false) => Some(2),
         (Standing::Unknown, true) if long && of_many => Some(1),

@@ -13,7 +13,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-use crate::{TlsPolicy, client_certificate::RequestCertificate};
+use crate::{client_certificate::RequestCertificate, policy::TlsPolicy};
 
 /// The error of a serving certificate, its key, or the client authorities.
 #[derive(Debug, thiserror::Error)]
@@ -92,10 +92,10 @@ impl ServerTls {
     ) -> Result<Self, TlsError> {
         let files = vec![certificate.to_owned(), key.to_owned()];
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        let made = rt::FromFiles::new(files, move || {
+        let reloaded = rt::FromFiles::new(files, move || {
             config(&policy, &read(&certificate)?, &read(&key)?, client_authorities.clone())
         })?;
-        Ok(Self(Source::Files(Arc::new(made))))
+        Ok(Self(Source::Files(Arc::new(reloaded))))
     }
 
     /// Loads the identity from the first existing pair of certificate and key files, and reloads it when they change.
@@ -104,17 +104,17 @@ impl ServerTls {
     /// administrator.
     pub fn from_first(policy: TlsPolicy, pairs: Vec<(PathBuf, PathBuf)>) -> Result<Self, TlsError> {
         let files = pairs.iter().flat_map(|(certificate, key)| [certificate, key]).cloned();
-        let made = rt::FromFiles::new(files.collect(), move || {
+        let reloaded = rt::FromFiles::new(files.collect(), move || {
             let pair = pairs.iter().find(|(certificate, _)| certificate.exists());
             let issued = pair.map(|(certificate, key)| -> Result<_, TlsError> {
-                let (chain, key) = parsed(&read(certificate)?, &read(key)?)?;
+                let (chain, key) = parse_pair(&read(certificate)?, &read(key)?)?;
                 Ok(CertifiedKey::from_der(chain, key, &policy.provider)?)
             });
             let issued = Arc::new(ExpiringCertificate::new(issued.transpose()?)?);
             let builder = builder(&policy, asking(&policy, Vec::new()))?;
             Ok::<_, TlsError>(with_protocols(builder.with_cert_resolver(issued)))
         })?;
-        Ok(Self(Source::Files(Arc::new(made))))
+        Ok(Self(Source::Files(Arc::new(reloaded))))
     }
 
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
@@ -159,13 +159,13 @@ fn config_with(
     key: &[u8],
     verifier: Arc<dyn ClientCertVerifier>,
 ) -> Result<ServerConfig, TlsError> {
-    let (chain, key) = parsed(certificate, key)?;
+    let (chain, key) = parse_pair(certificate, key)?;
     Ok(with_protocols(builder(policy, verifier)?.with_single_cert(chain, key)?))
 }
 
 type Chain = Vec<CertificateDer<'static>>;
 
-fn parsed(certificate: &[u8], key: &[u8]) -> Result<(Chain, PrivateKeyDer<'static>), TlsError> {
+fn parse_pair(certificate: &[u8], key: &[u8]) -> Result<(Chain, PrivateKeyDer<'static>), TlsError> {
     let wrong =
         |part| move |e: rustls_pki_types::pem::Error| TlsError::Pem { part, detail: e.to_string() };
     let chain: Result<Chain, _> = CertificateDer::pem_slice_iter(certificate).collect();
@@ -202,7 +202,7 @@ impl ResolvesServerCert for ExpiringCertificate {
         let (issued, ends) = self.0.as_ref()?;
         if rt::now() > *ends {
             tracing::warn!(
-                ended = %pki::written(*ends),
+                ended = %pki::format_time(*ends),
                 "the serving certificate has expired; none is served"
             );
             return None;

@@ -32,13 +32,13 @@ pub fn accept(
         offered: owned(&offered),
         known: known.to_vec(),
     })?;
-    Ok((chosen, answer(headers, chosen)?))
+    Ok((chosen, response_headers(headers, chosen)?))
 }
 
 /// Accepts the only protocol that the client offers, whatever its name, and builds the response headers.
 pub fn accept_any(headers: &HeaderMap) -> Result<HeaderMap, HandshakeError> {
     match *offered(headers) {
-        [chosen] => answer(headers, chosen),
+        [chosen] => response_headers(headers, chosen),
         ref several => Err(HandshakeError::Several { offered: owned(several) }),
     }
 }
@@ -61,20 +61,20 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn answer(headers: &HeaderMap, chosen: &str) -> Result<HeaderMap, HandshakeError> {
+fn response_headers(headers: &HeaderMap, chosen: &str) -> Result<HeaderMap, HandshakeError> {
     let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::NoKey)?;
     let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
         .map_err(|_| HandshakeError::NoKey)?;
-    let mut answer = HeaderMap::new();
-    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
+    let mut response = HeaderMap::new();
+    response.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    response.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
     if let Ok(name) = HeaderValue::from_str(chosen)
         && !chosen.is_empty()
     {
-        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, name);
+        response.insert(header::SEC_WEBSOCKET_PROTOCOL, name);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use crate::Error;
+use crate::error::Error;
 
 /// An open file or directory. Later changes of its path do not affect it.
 #[derive(Debug)]
@@ -94,14 +94,14 @@ fn make_below(parent: BorrowedFd<'_>, name: &Path, mode: u32) -> io::Result<Owne
     match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
         // A container that starts at the same time may have created the directory; its mode stays.
         Err(nix::Error::EEXIST) => return Ok(walk(parent, name, OFlag::O_PATH)?),
-        made => made?,
+        directory => directory?,
     }
-    let made = walk(parent, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
-    let made = fs::File::from(made);
+    let directory = walk(parent, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let directory = fs::File::from(directory);
     // The process's umask must not restrict the mode.
-    let inherited = made.metadata()?.permissions().mode() & 0o2000;
-    made.set_permissions(fs::Permissions::from_mode(mode | inherited))?;
-    Ok(made.into())
+    let inherited = directory.metadata()?.permissions().mode() & 0o2000;
+    directory.set_permissions(fs::Permissions::from_mode(mode | inherited))?;
+    Ok(directory.into())
 }
 
 fn open_beneath(root: &Path, below: &Path, flags: OFlag) -> Result<OwnedFd, Error> {

@@ -9,7 +9,7 @@ use std::{
     sync::Mutex,
 };
 
-use crate::{Error, huge_page_unit};
+use crate::{error::Error, huge_pages::huge_page_unit};
 
 pub use usage::{CgroupLimits, Cpu, Disk, Memory, Pressure, Stall, Usage};
 

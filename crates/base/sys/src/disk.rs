@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The usage of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

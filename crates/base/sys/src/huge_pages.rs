@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The kernel's directory with the huge pages of the machine. Each NUMA node has its own.
 pub const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";

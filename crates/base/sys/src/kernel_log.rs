@@ -6,7 +6,7 @@ use std::{fs, io, io::Read, os::unix::fs::OpenOptionsExt, path::Path};
 
 use nix::fcntl::OFlag;
 
-use crate::Error;
+use crate::error::Error;
 
 const LOG: &str = "/dev/kmsg";
 /// The maximum size of a record, in bytes.

@@ -11,43 +11,23 @@ mod beneath;
 pub mod cgroup;
 mod directory;
 mod disk;
+mod error;
 mod huge_pages;
-pub mod kept;
 mod kernel_log;
 pub mod liveness;
 pub mod mount;
 mod pause;
 pub mod process;
 mod program;
+pub mod supervision;
 mod tree;
 
 pub use beneath::{OpenPath, hold_beneath, make_beneath, read_beneath};
 pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
+pub use error::Error;
 pub use huge_pages::{HUGE_PAGES, huge_page_unit, huge_pages};
 pub use kernel_log::was_killed_for_memory;
 pub use pause::{attend, pause};
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 pub use tree::{give_tree, remove_beneath};
-
-/// The error of an operation on a path.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation} {}: {source}", path.display())]
-pub struct Error {
-    /// The operation, as a verb phrase before the path.
-    pub operation: &'static str,
-    /// The path.
-    pub path: std::path::PathBuf,
-    /// The error from the kernel.
-    pub source: std::io::Error,
-}
-
-impl Error {
-    pub(crate) fn at(
-        operation: &'static str,
-        path: &std::path::Path,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| Self { operation, path, source }
-    }
-}

@@ -1,6 +1,11 @@
 //! Detects processes that run but do not respond, and describes their threads.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::{Display, Write as _},
+    fs,
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -15,7 +20,7 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Returns the last reason after [`FAILURES`] consecutive failures of `probe`, and never returns otherwise. Failures
 /// before the first success do not count, because a start may take long, for example with a large store.
-pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
+pub async fn unresponsive<E: Display, F: Future<Output = Result<(), E>>>(
     process: &str,
     mut probe: impl FnMut() -> F,
 ) -> String {
@@ -23,10 +28,13 @@ pub async fn unresponsive<F: Future<Output = Result<(), String>>>(
     loop {
         sleep_until(asked + if answered { PERIOD } else { FIRST_PERIOD }).await;
         asked = Instant::now();
-        let late = |_| Err(format!("no answer within {} seconds", PERIOD.as_secs()));
-        let Err(reason) = timeout(PERIOD, probe()).await.unwrap_or_else(late) else {
-            (answered, failures) = (true, 0);
-            continue;
+        let reason = match timeout(PERIOD, probe()).await {
+            Ok(Ok(())) => {
+                (answered, failures) = (true, 0);
+                continue;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} seconds", PERIOD.as_secs()),
         };
         if !answered {
             continue;

@@ -9,7 +9,7 @@ use std::{
 
 use nix::mount::{MntFlags, MsFlags};
 
-use crate::{Error, OpenPath};
+use crate::{beneath::OpenPath, error::Error};
 
 /// The mounts of this process's namespace. Tests record them instead.
 pub trait Mounts: Send + Sync {

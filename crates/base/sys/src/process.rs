@@ -9,7 +9,7 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A PID file. It also contains the start time of the process, so that a later process with the same PID is not
 /// mistaken for it.

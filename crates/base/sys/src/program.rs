@@ -87,13 +87,13 @@ type OutputFn = Box<dyn Fn(&str) -> ProgramOutput + Send + Sync>;
 /// A fake that records the commands and answers them with a function.
 pub struct RecordedPrograms {
     calls: Mutex<Vec<String>>,
-    answer: OutputFn,
+    output_of: OutputFn,
 }
 
 impl RecordedPrograms {
-    /// Creates a fake. `answer` returns the output for a command line.
-    pub fn new(answer: impl Fn(&str) -> ProgramOutput + Send + Sync + 'static) -> Self {
-        Self { calls: Mutex::default(), answer: Box::new(answer) }
+    /// Creates a fake. `output_of` returns the output for a command line.
+    pub fn new(output_of: impl Fn(&str) -> ProgramOutput + Send + Sync + 'static) -> Self {
+        Self { calls: Mutex::default(), output_of: Box::new(output_of) }
     }
 
     /// Returns the commands so far.
@@ -105,7 +105,7 @@ impl RecordedPrograms {
 impl Programs for RecordedPrograms {
     fn run(&self, command: &[&str], _stdin: &[u8]) -> Result<ProgramOutput, ProgramError> {
         let command = command.join(" ");
-        let output = (self.answer)(&command);
+        let output = (self.output_of)(&command);
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(command);
         Ok(output)
     }

@@ -15,7 +15,10 @@ use nix::{
     unistd::{Gid, fchownat},
 };
 
-use crate::{Error, OpenPath, beneath::walk};
+use crate::{
+    beneath::{OpenPath, walk},
+    error::Error,
+};
 
 /// Gives a directory tree to a group, which may then read and write it. New files in the tree inherit the group.
 pub fn give_tree(held: &OpenPath, group: u32, path: &Path) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::timeline::{Recorder, RunningStep, spoken};
+use crate::timeline::{Recorder, RunningStep, duration_text};
 
 /// Shows the steps of a command while they run, and records them in the timeline.
 ///
@@ -81,7 +81,7 @@ impl Progress {
     /// Writes the line of a step that has ended. `how` is `Err` for a failure, or the reason for skipping it, if any.
     fn ended(&self, name: &str, micros: u64, how: Result<Option<&str>, ()>) {
         let (mark, colour) = if how.is_ok() { ("✓", "32") } else { ("✗", "31") };
-        let took = spoken(micros);
+        let took = duration_text(micros);
         let note = how.ok().flatten().map(|why| format!("  ({why})")).unwrap_or_default();
         if self.interactive {
             self.write(format_args!(

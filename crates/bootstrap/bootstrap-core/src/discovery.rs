@@ -11,24 +11,38 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use pki::Cert;
 use serde_json::{Value, json};
 
-use crate::{Error, tokens::Token};
+use crate::{
+    error::{DiscoveryError, Error},
+    tokens::Token,
+};
 
 /// The public ConfigMap in `kube-public`.
 pub const CLUSTER_INFO: &str = "cluster-info";
 /// The prefix of the key for a token's signature; the token's id follows.
 pub const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
 
+/// The error of a pin that has no known form.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PinError {
+    #[error("the hash must be 64 hexadecimal digits")]
+    Hash,
+    #[error("unknown hash type {0:?}; only sha256 is supported")]
+    HashType(String),
+    #[error("the hash must have the form sha256:<hex>")]
+    Form,
+}
+
 /// Validates the form `sha256:<64 hexadecimal digits>` of a pin.
-pub(crate) fn check_pin(pin: &str) -> Result<(), String> {
+pub(crate) fn check_pin(pin: &str) -> Result<(), PinError> {
     match pin.split_once(':') {
         Some(("sha256", hash))
             if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) =>
         {
             Ok(())
         }
-        Some(("sha256", _)) => Err("the hash must be 64 hexadecimal digits".to_owned()),
-        Some((kind, _)) => Err(format!("unknown hash type {kind:?}; only sha256 is supported")),
-        None => Err("the hash must have the form sha256:<hex>".to_owned()),
+        Some(("sha256", _)) => Err(PinError::Hash),
+        Some((kind, _)) => Err(PinError::HashType(kind.to_owned())),
+        None => Err(PinError::Form),
     }
 }
 
@@ -41,10 +55,7 @@ pub(crate) fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error>
     if found.iter().any(|pin| pins.iter().any(|wanted| wanted.eq_ignore_ascii_case(pin))) {
         return Ok(());
     }
-    Err(Error::Discovery(format!(
-        "none of the public keys {found:?} are pinned; the pin belongs to another cluster, or it was \
-         copied incorrectly"
-    )))
+    Err(DiscoveryError::Unpinned(found).into())
 }
 
 /// Returns the kubeconfig in cluster-info: a server and its CA without a user.
@@ -104,34 +115,17 @@ pub fn verify(
     pins: &[String],
 ) -> Result<VerifiedCluster, Error> {
     let data = |name: &str| config_map.opt_text(&["data", name]);
-    let content = data("kubeconfig").ok_or_else(|| {
-        Error::Discovery("there is no kubeconfig in the cluster-info ConfigMap".to_owned())
-    })?;
-    let jws = data(&format!("{SIGNATURE_PREFIX}{}", token.id)).ok_or_else(|| {
-        Error::Discovery(format!(
-            "there is no JWS signed token in the cluster-info ConfigMap for token {:?}. This token id is invalid for \
-             this cluster or it has expired. Use \"kubeadm token create\" on the control-plane node to create a new \
-             valid token",
-            token.id
-        ))
-    })?;
+    let content = data("kubeconfig").ok_or(DiscoveryError::NoKubeconfig)?;
+    let jws = data(&format!("{SIGNATURE_PREFIX}{}", token.id))
+        .ok_or_else(|| DiscoveryError::NoSignature(token.id.clone()))?;
     if !is_signed_by(jws, content, token) {
-        return Err(Error::Discovery(format!(
-            "failed to verify JWS signature of received cluster info object, can't trust this API Server: the secret \
-             of token {:?} differs from the cluster's",
-            token.id
-        )));
+        return Err(DiscoveryError::WrongSignature(token.id.clone()).into());
     }
     let config = Kubeconfig::parse(content)?;
     let [NamedCluster { cluster, .. }] = config.clusters.as_slice() else {
-        return Err(Error::Discovery(format!(
-            "its kubeconfig has {} clusters instead of one",
-            config.clusters.len()
-        )));
+        return Err(DiscoveryError::Clusters(config.clusters.len()).into());
     };
-    let pem = cluster
-        .ca_pem()?
-        .ok_or_else(|| Error::Discovery("its cluster names no certificate authority".to_owned()))?;
+    let pem = cluster.ca_pem()?.ok_or(DiscoveryError::NoAuthority)?;
     let ca = Cert::all_from_pem(&pem)?;
     check_pinned(&ca, pins)?;
     Ok(VerifiedCluster { cluster: cluster.clone(), ca })

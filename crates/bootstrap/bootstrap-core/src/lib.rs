@@ -25,5 +25,5 @@ pub mod objects;
 pub mod tokens;
 pub mod units;
 
-pub use error::Error;
+pub use error::{DiscoveryError, Error};
 pub use layout::Layout;

@@ -1,10 +1,6 @@
 //! Objects that bootstrapping stores in the cluster: its configuration and the RBAC rules around it.
 
-use api_config::{
-    KubeletConfiguration,
-    kubeadm::{ClusterConfiguration, V1BETA4},
-    yaml,
-};
+use api_config::{KubeletConfiguration, kubeadm::ClusterConfiguration, yaml};
 use serde_json::{Value, json};
 
 use crate::{
@@ -140,16 +136,8 @@ pub fn certificates_access() -> [Value; 2] {
 
 /// Parses the ConfigMap kubeadm-config of any version.
 pub fn read_kubeadm_config(config_map: &Value) -> Result<ClusterConfiguration, Error> {
-    let text = config_map["data"]["ClusterConfiguration"].as_str().ok_or_else(|| {
-        Error::Invalid(format!(
-            "the ConfigMap kubeadm-config has no ClusterConfiguration ({V1BETA4}); kubeadm or Windlass did not create \
-             this cluster"
-        ))
-    })?;
-    crate::config::read(text)?
-        .documents
-        .cluster
-        .ok_or_else(|| Error::Invalid("kubeadm-config holds no ClusterConfiguration".to_owned()))
+    let text = config_map["data"]["ClusterConfiguration"].as_str().ok_or(Error::NoKubeadmConfig)?;
+    crate::config::read(text)?.documents.cluster.ok_or(Error::NoClusterConfiguration)
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ pub struct TokenInfo {
 /// Parses a token's Secret; the error describes what is invalid.
 pub fn listed(secret: &Value) -> Result<TokenInfo, Error> {
     let name = secret.name();
-    let bad = |why: &str| Error::Discovery(format!("bootstrap token Secret {name:?}: {why}"));
+    let bad = |reason| Error::TokenSecret { secret: name.to_owned(), reason };
     let get = |field: &str| -> Option<String> {
         String::from_utf8(STANDARD.decode(secret["data"][field].as_str()?).ok()?).ok()
     };

@@ -1,10 +1,9 @@
 //! Creates and checks the PKI of a plan, keeping existing files. Read [`ensure`] first.
 
 mod authority;
-mod due;
-mod external;
 mod leaf;
 mod renew;
+mod schedule;
 mod service_account;
 
 use std::{
@@ -16,13 +15,12 @@ use api_config::kubeadm::ExternalEtcd;
 use bootstrap_core::certs::Plan;
 
 pub use authority::{AuthorityKey, ensure_authority, load_authority};
-pub use due::{
-    EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_with_same_parameters,
-};
-pub(crate) use due::{renew_all_with_same_parameters, renew_kubelet};
-pub use external::check_external;
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
+pub use schedule::{
+    EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_with_same_parameters,
+};
+pub(crate) use schedule::{renew_all_with_same_parameters, renew_kubelet};
 pub use service_account::ensure_service_account;
 
 use crate::{Error, FileChange};
@@ -49,11 +47,7 @@ pub(crate) fn require_shared(
     wanted.extend(etcd.filter(|path| !path.is_empty()).map(PathBuf::from));
     match wanted.into_iter().find(|path| !path.exists()) {
         None => Ok(()),
-        Some(missing) => Err(Error::Usage(format!(
-            "{} is missing, which the control planes share: give --certificate-key (init phase upload-certs \
-             --upload-certs prints it), or copy the files here",
-            missing.display()
-        ))),
+        Some(missing) => Err(Error::NotShared(missing)),
     }
 }
 

@@ -1,7 +1,6 @@
-//! Access to a running cluster: clients, apply, health checks and shared certificates. Read [`admin`] first.
+//! Access to a running cluster: clients, apply and shared certificates. Read [`admin`] first.
 
 mod apply;
-mod health;
 mod upload_certs;
 
 use std::{path::Path, time::Duration};
@@ -12,7 +11,6 @@ use client::Client;
 use tokio::time::Instant;
 
 pub use apply::{apply, apply_all, get, resource_of};
-pub use health::{Target, ask_kubelet, wait_for, wait_for_kubelet};
 pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
 
 use crate::Error;

@@ -1,55 +1,28 @@
 //! The command line: kubeadm's commands, flags and output. Read [`Command`] and [`run`] first.
 
-mod allowed;
 mod certs;
+mod command_flags;
 mod config;
 mod flags;
+mod global;
 mod init;
 mod join;
 mod kubeconfig;
 mod output;
+mod program;
 mod reset;
 mod token;
 mod version;
 mod workflow;
 
-use std::path::{Path, PathBuf};
-
-use bootstrap_core::constants::DEFAULT_REPOSITORY;
 pub use bootstrap_core::constants::OWN_REPOSITORY;
 use clap::Subcommand;
 
-pub use allowed::{check, shape};
+pub use command_flags::{check, shape};
+use global::GlobalFlags;
+pub use program::Program;
 
 use crate::{Error, node::TakeAddress, reset::CleanUp};
-
-/// The root below which machines that these commands set up keep their timeline.
-pub(crate) const TIMELINE_ROOT: &str = "/var/lib/windlass";
-
-/// The name by which the program was called. It selects the default image repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    Windlass,
-    Kubeadm,
-}
-
-impl Program {
-    /// Returns the program name for messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Windlass => "windlass",
-            Self::Kubeadm => "kubeadm",
-        }
-    }
-
-    /// Returns the default image repository: images that are built locally, or upstream's.
-    pub fn image_repository(self) -> &'static str {
-        match self {
-            Self::Windlass => OWN_REPOSITORY,
-            Self::Kubeadm => DEFAULT_REPOSITORY,
-        }
-    }
-}
 
 /// kubeadm's commands, with kubeadm's help texts.
 #[derive(Debug, Subcommand)]
@@ -72,48 +45,8 @@ pub enum Command {
     Version(version::Args),
 }
 
-/// The flags of every command: klog's verbosity flags and the root of the machine's files.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Global {
-    /// Number for the log level verbosity
-    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 0)]
-    level: u8,
-    /// Comma-separated list of pattern=N settings for file-filtered logging; upstream's files do not exist here
-    #[arg(long, global = true, value_name = "PATTERN=N,...", value_delimiter = ',', value_parser = module)]
-    vmodule: Vec<String>,
-    /// The path to the 'real' host root filesystem; files are read and written below it
-    #[arg(long, global = true)]
-    rootfs: Option<PathBuf>,
-}
-
-/// Parses one setting of `--vmodule`.
-fn module(text: &str) -> Result<String, String> {
-    match text.split_once('=') {
-        Some((pattern, level)) if !pattern.is_empty() && level.parse::<u8>().is_ok() => {
-            Ok(text.to_owned())
-        }
-        _ => Err("syntax error: expect comma-separated list of filename=N".to_owned()),
-    }
-}
-
-impl Global {
-    /// Adds these flags to a command's cluster flags.
-    fn of(&self, mut flags: flags::ClusterFlags) -> flags::ClusterFlags {
-        flags.rootfs.clone_from(&self.rootfs);
-        flags
-    }
-
-    /// Returns a path below the root of the machine.
-    fn path(&self, path: &Path) -> PathBuf {
-        match &self.rootfs {
-            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
-            None => path.to_owned(),
-        }
-    }
-}
-
 impl Command {
-    fn global(&self) -> &Global {
+    fn global(&self) -> &GlobalFlags {
         match self {
             Self::Init(args) => &args.global,
             Self::Join(args) => &args.global,

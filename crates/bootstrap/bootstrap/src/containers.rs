@@ -1,50 +1,17 @@
 //! The container runtime as far as bootstrapping needs it. Read [`Containers`] first.
 
+mod interface;
 mod runtime;
 
 use futures_util::future::BoxFuture;
 
+pub use interface::{Container, Containers};
 pub use runtime::Runtime;
 
 use crate::Error;
 
 /// The number of log lines that an error shows.
 const LAST_LINES: usize = 5;
-
-/// A container in the runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
-    /// The runtime's id.
-    pub id: String,
-    /// The name in the Pod.
-    pub name: String,
-    /// `true` if the container runs.
-    pub running: bool,
-    /// The exit code of an ended container.
-    pub exit_code: Option<i32>,
-    /// The reason for its end, as the runtime reports it.
-    pub reason: String,
-    /// The number of earlier runs.
-    pub attempt: u32,
-    /// The path of its log.
-    pub log_path: String,
-}
-
-/// A container runtime with its images: a real one over CRI, or a fake in tests.
-pub trait Containers: Send + Sync {
-    /// Returns the runtime's name and version.
-    fn version(&self) -> BoxFuture<'_, Result<String, Error>>;
-    fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
-    fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>>;
-    /// Builds our own images and imports them into the runtime.
-    fn build<'a>(&'a self, images: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
-    /// Returns the configured sandbox image, if the runtime reports it.
-    fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>>;
-    /// Returns all containers of Kubernetes Pods, ended ones too, newest first.
-    fn containers(&self) -> BoxFuture<'_, Result<Vec<Container>, Error>>;
-    /// Stops and removes every Pod and returns their number.
-    fn remove_pods(&self) -> BoxFuture<'_, Result<usize, Error>>;
-}
 
 /// A runtime that is not available: every call returns an error.
 pub struct NoRuntime(pub String);
@@ -116,12 +83,12 @@ fn describe_container(all: &[Container], name: &str) -> String {
         None => format!("its container is not running ({})", newest.reason),
     };
     // A container that has just restarted has no output yet, so the previous attempt's log is shown.
-    let said = all
+    let log = all
         .iter()
         .filter(|c| c.name == name)
         .take(2)
         .find_map(|c| log_tail(&c.log_path).map(|text| (c.attempt, text)));
-    match said {
+    match log {
         Some((attempt, text)) if attempt != newest.attempt => {
             format!("{state}; attempt {attempt} said last:\n{text}")
         }

@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{Error, cluster::USER_AGENT, error::io};
+use crate::{Error, SnapshotError, cluster::USER_AGENT, error::io};
 
 const POLL: Duration = Duration::from_millis(500);
 /// The deadline for an answer of one endpoint.
@@ -94,7 +94,7 @@ impl Etcd {
         path: &str,
         body: &Value,
     ) -> Result<Value, Error> {
-        let mut last = Error::Usage(format!("cannot {operation}: there is no etcd endpoint"));
+        let mut last = Error::NoEtcdEndpoint { operation };
         for (endpoint, client) in &self.clients {
             let call =
                 client.call(http::Method::POST, path, "application/json", body.to_string().into());
@@ -105,10 +105,9 @@ impl Etcd {
             };
             match answer {
                 Ok(answer) => {
-                    return serde_json::from_slice(&answer).map_err(|e| {
-                        Error::Usage(format!(
-                            "{endpoint}{path} answers no JSON: {e}; is it etcd 3.4 or newer?"
-                        ))
+                    return serde_json::from_slice(&answer).map_err(|source| Error::EtcdResponse {
+                        url: format!("{endpoint}{path}"),
+                        source,
                     });
                 }
                 Err(source) => {
@@ -130,11 +129,11 @@ impl Etcd {
                 source,
             };
             let call = client.call(http::Method::GET, "/version", "", Default::default());
-            let answer = timeout(ANSWER, call)
+            let response = timeout(ANSWER, call)
                 .await
                 .map_err(|_| no_answer(endpoint, "report its version"))?;
-            let answer = answer.map_err(failed)?;
-            let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            let response = response.map_err(failed)?;
+            let value: Value = serde_json::from_slice(&response).unwrap_or_default();
             versions.push(value.text("etcdserver").to_owned());
         }
         Ok(versions)
@@ -147,11 +146,11 @@ impl Etcd {
 
     /// Returns the status of the first endpoint that answers.
     pub async fn status(&self) -> Result<Status, Error> {
-        let answer = self.call("ask the status", "/v3/maintenance/status", &json!({})).await?;
+        let response = self.call("ask the status", "/v3/maintenance/status", &json!({})).await?;
         Ok(Status {
-            version: answer.text("version").to_owned(),
-            member: answer.text("header.member_id").to_owned(),
-            leader: answer.text("leader").to_owned(),
+            version: response.text("version").to_owned(),
+            member: response.text("header.member_id").to_owned(),
+            leader: response.text("leader").to_owned(),
         })
     }
 
@@ -165,27 +164,27 @@ impl Etcd {
     /// Writes a snapshot of the first endpoint's database and returns its size in bytes.
     pub async fn snapshot(&self, to: &mut (dyn std::io::Write + Send)) -> Result<u64, Error> {
         let Some((endpoint, client)) = self.clients.first() else {
-            return Err(Error::Usage("cannot take a snapshot: there is no etcd endpoint".into()));
+            return Err(Error::NoEtcdEndpoint { operation: "take a snapshot" });
         };
-        let failed = |cause: String| Error::Snapshot { endpoint: endpoint.clone(), cause };
+        let failed = |source| Error::Snapshot { endpoint: endpoint.clone(), source };
         let request = http::Request::post("/v3/maintenance/snapshot")
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(client::full("{}"))
-            .map_err(|e| failed(e.to_string()))?;
-        let answer = client.request(request);
-        let answer =
-            timeout(ANSWER, answer).await.map_err(|_| no_answer(endpoint, "send a snapshot"))?;
-        let answer = answer.map_err(|e| failed(e.to_string()))?;
-        if !answer.status().is_success() {
-            return Err(failed(format!("it answers {}", answer.status())));
+            .map_err(|e| failed(SnapshotError::Body(e.into())))?;
+        let response = timeout(ANSWER, client.request(request))
+            .await
+            .map_err(|_| no_answer(endpoint, "send a snapshot"))?
+            .map_err(|e| failed(e.into()))?;
+        if !response.status().is_success() {
+            return Err(failed(SnapshotError::Status(response.status())));
         }
         let mut parts = SnapshotReader::default();
-        let mut body = answer.into_body();
+        let mut body = response.into_body();
         loop {
             let frame = timeout(ANSWER, body.frame()).await;
             let frame = frame.map_err(|_| no_answer(endpoint, "continue a snapshot"))?;
             let Some(frame) = frame else { break };
-            let frame = frame.map_err(|e| failed(e.to_string()))?;
+            let frame = frame.map_err(|e| failed(SnapshotError::Body(e)))?;
             if let Ok(data) = frame.into_data() {
                 parts.take(&data, to).map_err(failed)?;
             }
@@ -231,9 +230,7 @@ impl Etcd {
         });
         match promoted.await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Usage(format!(
-                "etcd has no member at {peer_url}: it was removed in the meantime; join again"
-            ))),
+            Ok(false) => Err(Error::NoEtcdMember(peer_url.to_owned())),
             Err(e) => Err(Error::NotUp {
                 what: format!("the etcd member at {peer_url}"),
                 waited: format!("{}s", patience.as_secs()),
@@ -298,18 +295,18 @@ impl Status {
 #[derive(Default)]
 struct SnapshotReader {
     line: Vec<u8>,
-    taken: u64,
-    left: u64,
+    received: u64,
+    remaining: u64,
 }
 
 impl SnapshotReader {
     /// The maximum length of a line in bytes. etcd's parts have 32 KiB.
     const LONGEST: usize = 4 << 20;
 
-    fn take(&mut self, data: &[u8], to: &mut dyn std::io::Write) -> Result<(), String> {
+    fn take(&mut self, data: &[u8], to: &mut dyn std::io::Write) -> Result<(), SnapshotError> {
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
             if self.line.len() + piece.len() > Self::LONGEST {
-                return Err("a part of the snapshot is longer than 4 MiB".to_owned());
+                return Err(SnapshotError::TooLong);
             }
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
@@ -319,27 +316,24 @@ impl SnapshotReader {
         Ok(())
     }
 
-    fn part(&mut self, to: &mut dyn std::io::Write) -> Result<(), String> {
+    fn part(&mut self, to: &mut dyn std::io::Write) -> Result<(), SnapshotError> {
         let line = std::mem::take(&mut self.line);
-        let tree: Value = serde_json::from_slice(&line).map_err(|e| e.to_string())?;
+        let tree: Value = serde_json::from_slice(&line)?;
         if tree.get("error").is_some() {
-            return Err(format!("it ended the snapshot: {}", tree.text("error.message")));
+            return Err(SnapshotError::Ended(tree.text("error.message").to_owned()));
         }
         let text = |field| tree.text(&["result", field]);
-        let part = STANDARD.decode(text("blob")).map_err(|e| e.to_string())?;
-        self.left = text("remaining_bytes").parse().unwrap_or(0);
-        self.taken += part.len() as u64;
-        to.write_all(&part).map_err(|e| format!("writing it: {e}"))
+        let part = STANDARD.decode(text("blob"))?;
+        self.remaining = text("remaining_bytes").parse().unwrap_or(0);
+        self.received += part.len() as u64;
+        to.write_all(&part).map_err(SnapshotError::Write)
     }
 
-    fn end(self) -> Result<u64, String> {
-        if self.line.is_empty() && self.left == 0 && self.taken > 0 {
-            Ok(self.taken)
+    fn end(self) -> Result<u64, SnapshotError> {
+        if self.line.is_empty() && self.remaining == 0 && self.received > 0 {
+            Ok(self.received)
         } else {
-            Err(format!(
-                "the snapshot ends after {} bytes, and {} are missing",
-                self.taken, self.left
-            ))
+            Err(SnapshotError::Truncated { received: self.received, remaining: self.remaining })
         }
     }
 }
@@ -361,14 +355,14 @@ fn no_answer(endpoint: &str, operation: &str) -> Error {
     }
 }
 
-fn members_of(answer: &Value) -> Vec<Member> {
+fn members_of(response: &Value) -> Vec<Member> {
     let member = |m: &Value| Member {
         id: m.text("ID").to_owned(),
         name: m.text("name").to_owned(),
         peer_urls: m.texts("peerURLs").map(str::to_owned).collect(),
         is_learner: m.flag("isLearner"),
     };
-    answer.items("members").iter().map(member).collect()
+    response.items("members").iter().map(member).collect()
 }
 
 /// Returns the peer URL of an address, in the form of `--initial-advertise-peer-urls`.
@@ -399,8 +393,9 @@ mod tests {
         };
         let read = |text: &str, size: usize| {
             let (mut parts, mut out) = (SnapshotReader::default(), Vec::new());
-            text.as_bytes().chunks(size).try_for_each(|data| parts.take(data, &mut out))?;
-            parts.end().map(|length| (length, out))
+            let read = text.as_bytes().chunks(size).try_for_each(|data| parts.take(data, &mut out));
+            let length = read.and_then(|()| parts.end()).map_err(|error| error.to_string())?;
+            Ok::<_, String>((length, out))
         };
         let whole = line("3", "YWJj") + &line("0", "ZGVm") + "{\"result\":{\"blob\":\"Zw==\"}}\n";
         for size in [1, 7, 1000] {

@@ -9,6 +9,9 @@ use std::{
 
 use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
 
+/// The root below which machines that bootstrap commands set up keep their timeline.
+pub(crate) const TIMELINE_ROOT: &str = "/var/lib/windlass";
+
 /// The sockets of containerd, CRI-O and cri-dockerd.
 const CRI_SOCKETS: [&str; 3] =
     ["/var/run/containerd/containerd.sock", "/var/run/crio/crio.sock", "/var/run/cri-dockerd.sock"];

@@ -80,7 +80,7 @@ impl Sources {
         }
         let Some((_, entrypoint)) = COMPONENTS.iter().find(|(known, _)| *known == component) else {
             let known: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
-            return Err(failed(
+            return Err(image_error(
                 name,
                 format!("images can be built of {} and etcd", known.join(", ")),
             ));
@@ -102,7 +102,7 @@ impl Sources {
     fn etcd(&self, name: &str) -> Result<Image, Error> {
         let cause = "etcd is not installed here; install it (Debian: apt-get install etcd-server), name it with \
                      `windlass images build etcd --binary PATH`, or bring its image here (windlass images import)";
-        let etcd = self.etcd.as_ref().ok_or_else(|| failed(name, cause.to_owned()))?;
+        let etcd = self.etcd.as_ref().ok_or_else(|| image_error(name, cause.to_owned()))?;
         let found = etcd_version(etcd)?;
         let tag = name.rsplit_once(':').map_or("", |(_, tag)| tag);
         if EtcdRelease::of(tag).is_some() && EtcdRelease::of(tag) != EtcdRelease::of(&found) {
@@ -111,7 +111,7 @@ impl Sources {
                  here from another control plane (ctr -n k8s.io images export, windlass images import)",
                 etcd.display()
             );
-            return Err(failed(name, cause));
+            return Err(image_error(name, cause));
         }
         let mut image = Image {
             name: name.to_owned(),
@@ -127,7 +127,7 @@ impl Sources {
 }
 
 fn program(image: &str, path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Error> {
-    oci::program(path, at).map_err(|e| failed(image, e.to_string()))
+    oci::program(path, at).map_err(|e| image_error(image, e.to_string()))
 }
 
 /// Returns the files of iptables: one program with many names, and a plugin for each kind of match and target.
@@ -145,12 +145,12 @@ fn iptables(image: &str, path: &Path) -> Result<BTreeMap<String, Entry>, Error> 
     let real = library.and_then(|library| std::fs::canonicalize(library).ok());
     if let Some(directory) = real.as_deref().and_then(Path::parent) {
         let plugins = oci::plugins(path, &directory.join("xtables"));
-        entries.extend(plugins.map_err(|e| failed(image, e.to_string()))?);
+        entries.extend(plugins.map_err(|e| image_error(image, e.to_string()))?);
     }
     Ok(entries)
 }
 
-fn failed(image: &str, cause: String) -> Error {
+fn image_error(image: &str, cause: String) -> Error {
     Error::Runtime { operation: "pack image", subject: image.to_owned(), cause }
 }
 
@@ -236,7 +236,7 @@ pub fn write(sources: &Sources, names: &[String], archive: &Path) -> Result<(), 
         names.iter().map(|name| sources.image(name)).collect::<Result<_, _>>()?;
     let file = File::create(archive).map_err(io("write", archive))?;
     oci::write_archive(&images, BufWriter::new(file))
-        .map_err(|e| failed(&names.join(", "), e.to_string()))
+        .map_err(|e| image_error(&names.join(", "), e.to_string()))
 }
 
 /// Returns the images that every node of a cluster runs, without those of the control plane.

@@ -13,6 +13,8 @@ pub mod cmd;
 pub mod containers;
 mod error;
 pub mod etcd;
+pub mod external_ca;
+pub mod health;
 pub mod host;
 pub mod images;
 pub mod init;
@@ -28,7 +30,7 @@ pub mod reset;
 pub mod rotate;
 pub mod service;
 
-pub use error::Error;
+pub use error::{Error, FlagError, JoinError, RotationError, SnapshotError};
 
 /// The result of a step for one file.
 #[derive(Clone, Debug, PartialEq, Eq)]

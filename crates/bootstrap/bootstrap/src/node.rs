@@ -15,11 +15,10 @@ use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, FileChange,
-    certs::check_external,
-    cluster,
+    Error, FileChange, cluster,
     containers::Containers,
     error::io,
+    external_ca::check_external,
     host::Host,
     kubeconfigs as files,
     manifests::{write, write_pod},
@@ -59,7 +58,8 @@ pub struct Node {
 }
 
 /// Assigns a virtual IP address for an API server with its own address. Returns the cause of a failure.
-pub type TakeAddress = fn(&VirtualAddress, &ApiEndpoint) -> Result<(), String>;
+pub type TakeAddress =
+    fn(&VirtualAddress, &ApiEndpoint) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl Node {
     /// Creates a machine with the defaults of a user's command. Tests and dry runs change the fields.
@@ -131,7 +131,7 @@ impl Node {
         let plan = plans
             .iter()
             .find(|p| p.phase == phase)
-            .ok_or_else(|| Error::Usage(format!("there is no kubeconfig {phase:?}")))?;
+            .ok_or_else(|| Error::NoKubeconfig(phase.to_owned()))?;
         files::ensure_one(
             &self.layout.kubernetes,
             &self.layout.certificates,
@@ -232,7 +232,7 @@ impl Node {
     }
 
     /// Returns the client set by [`Self::use_client`] or a previous call, if any.
-    pub(crate) fn given_client(&self) -> Option<Client> {
+    pub(crate) fn existing_client(&self) -> Option<Client> {
         self.client.clone()
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn is_named<C>(phases: &[Phase<C>], selectors: &[String], name: &str)
 }
 
 /// Returns which phases `selectors` name. A selector without a phase is an error.
-fn named<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
+fn select<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
     let mut chosen = vec![false; phases.len()];
     for selector in selectors {
         let mut found = false;
@@ -86,8 +86,8 @@ pub async fn run<C>(
     progress: &Progress,
     context: &mut C,
 ) -> Result<(), Error> {
-    let only = if only.is_empty() { vec![true; phases.len()] } else { named(phases, only)? };
-    let skip = named(phases, skip)?;
+    let only = if only.is_empty() { vec![true; phases.len()] } else { select(phases, only)? };
+    let skip = select(phases, skip)?;
     for ((phase, wanted), skipped) in phases.iter().zip(only).zip(skip) {
         if wanted && !skipped {
             run_one(phase, progress, context).await?;

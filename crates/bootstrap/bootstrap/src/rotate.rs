@@ -8,15 +8,15 @@
 //! again.
 
 mod authorities;
+mod bundle;
 mod cluster;
 mod machine;
 
 use std::time::Duration;
 
 use clap::ValueEnum;
-use pki::Cert;
 
-use crate::{Error, FileChange, cluster as api, node::Node};
+use crate::{Error, FileChange, RotationError, cluster as api, node::Node};
 
 /// The maximum time in which the kubelet replaces the tokens of Pods.
 const TOKENS_REPLACED: Duration = Duration::from_secs(3600);
@@ -95,25 +95,18 @@ async fn trust(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, Er
     let mut touched = Vec::new();
     if let Some(key) = &options.certificate_key {
         touched.extend(
-            api::download_certs(&node.client().await?, (&dir, &node.config.cluster.etcd), key)
+            api::download_certs(&node.client().await?, &dir, &node.config.cluster.etcd, key)
                 .await?,
         );
     } else if !authorities::is_begun(&dir) {
         let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
         if held.len() > 1 {
-            return Err(Error::Usage(format!(
-                "a rotation has issued certificates: complete it with `{} certs rotate-ca finish` first",
-                node.program
-            )));
+            return Err(RotationError::Unfinished { program: node.program }.into());
         }
         let published = cluster::published(&node.layout).await?;
         if let Some(other) = published.iter().find(|cert| !held.contains(cert)) {
-            return Err(Error::Usage(format!(
-                "another control plane has created the new authority {}: there, `{} init phase upload-certs \
-                 --upload-certs` shares it and prints the key for --certificate-key here",
-                other.pin()?,
-                node.program
-            )));
+            let (pin, program) = (other.pin()?, node.program);
+            return Err(RotationError::OtherAuthority { pin, program }.into());
         }
         touched.extend(authorities::prepare(&dir, &node.pki()?, node.now())?);
     }
@@ -127,8 +120,9 @@ async fn issue(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, Er
     if !options.force {
         let pin = next.pin()?;
         let client = node.client().await?;
-        let lacking = cluster::lacking(&client, |s| s.is_some_and(|s| s.trusts.contains(&pin)));
-        refuse("issue", "does not trust the new authority yet (trust)", lacking.await?)?;
+        let lacking =
+            cluster::nodes_without(&client, |s| s.is_some_and(|s| s.trusts.contains(&pin)));
+        require_none("issue", "does not trust the new authority yet (trust)", lacking.await?)?;
         cluster::wait_for_root_ca(&client, &next).await?;
     }
     let mut touched = authorities::issue(&dir)?;
@@ -142,14 +136,14 @@ async fn finish(node: &mut Node, options: &Options) -> Result<Vec<FileChange>, E
     if !options.force {
         let (pin, now) = (signer.pin()?, node.now());
         let client = node.client().await?;
-        let lacking = cluster::lacking(&client, |s| s.is_some_and(|s| s.uses == pin)).await?;
-        refuse("finish", "still uses the old authority (issue)", lacking)?;
+        let lacking = cluster::nodes_without(&client, |s| s.is_some_and(|s| s.uses == pin)).await?;
+        require_none("finish", "still uses the old authority (issue)", lacking)?;
         let settled = |s: Option<&cluster::RotationState>| {
             s.is_some_and(|s| s.since().is_none_or(|at| at + TOKENS_REPLACED <= now))
         };
-        let lacking = cluster::lacking(&client, settled).await?;
+        let lacking = cluster::nodes_without(&client, settled).await?;
         let why = "may have Pods with tokens of the old key, which are replaced within an hour";
-        refuse("finish", why, lacking)?;
+        require_none("finish", why, lacking)?;
     }
     authorities::finish(&dir)
 }
@@ -165,38 +159,25 @@ async fn follow(node: &Node, step: Step) -> Result<Vec<FileChange>, Error> {
         _ => None,
     };
     if let Some(step) = missing {
-        return Err(Error::Usage(format!(
-            "the control planes have not completed this step: run `{} certs rotate-ca {step}` on each of them first",
-            node.program
-        )));
+        return Err(RotationError::ControlPlanes { step, program: node.program }.into());
     }
     let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
     if step == Step::Issue && !held.contains(&published[0]) {
-        return Err(Error::Usage(format!(
-            "this machine does not trust {} yet: run `{} certs rotate-ca trust` first",
-            published[0].pin()?,
-            node.program
-        )));
+        let (pin, program) = (published[0].pin()?, node.program);
+        return Err(RotationError::NotTrusted { pin, program }.into());
     }
     let path = node.layout.pki("ca", "crt");
     authorities::write_bundle(&path, &published)?;
     Ok(vec![FileChange::written(path)])
 }
 
-fn refuse(step: &str, why: &str, nodes: Vec<String>) -> Result<(), Error> {
-    if nodes.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Usage(format!(
-        "cannot {step} yet: {} {why}. Run that step there, delete the Nodes of removed machines, or continue with \
-         --force",
-        nodes.join(", ")
-    )))
-}
-
-/// Returns the certificates as one PEM text.
-fn pem(bundle: &[Cert]) -> String {
-    bundle.iter().map(Cert::to_pem).collect()
+/// Returns an error if nodes have not completed the previous step.
+fn require_none(
+    step: &'static str,
+    reason: &'static str,
+    nodes: Vec<String>,
+) -> Result<(), RotationError> {
+    if nodes.is_empty() { Ok(()) } else { Err(RotationError::Nodes { step, reason, nodes }) }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The kubelet as a service of the machine. Read [`KubeletService`] first.
 
-mod supervised;
+mod supervisor;
 mod systemd;
 
 use futures_util::future::BoxFuture;
 
-pub use supervised::keep_kubelet;
+pub use supervisor::keep_kubelet;
 pub(crate) use systemd::kubelet_is_enabled;
 
 use crate::{Error, FileChange, host::Host};
@@ -42,7 +42,7 @@ impl KubeletService for HostService {
             if self.0.has_systemd() {
                 systemd::start().await
             } else {
-                supervised::start(&self.0).await
+                supervisor::start(&self.0).await
             }
         })
     }
@@ -52,7 +52,7 @@ impl KubeletService for HostService {
             if self.0.has_systemd() {
                 systemd::stop(&self.0).await
             } else {
-                supervised::stop(&self.0).await
+                supervisor::stop(&self.0).await
             }
         })
     }
@@ -60,7 +60,7 @@ impl KubeletService for HostService {
     fn uninstall(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut left = systemd::uninstall(&self.0).await;
-            left.extend(supervised::uninstall(&self.0));
+            left.extend(supervisor::uninstall(&self.0));
             left
         })
     }
@@ -69,7 +69,7 @@ impl KubeletService for HostService {
         if self.0.has_systemd() {
             "its log says why (journalctl -xeu kubelet, or systemctl status kubelet)".to_owned()
         } else {
-            supervised::last_words(&self.0)
+            supervisor::last_words(&self.0)
         }
     }
 }

@@ -9,15 +9,15 @@ use std::{
 
 use net_core::Family;
 use netlink::Net;
-use sys::kept;
+use sys::supervision;
 
-use crate::{Cluster, Error, context, mark, nodes, process::Role};
+use crate::{cluster::Cluster, context, error::Error, mark, nodes, process::Role};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
-    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    #[arg(long, default_value = crate::cluster::DEFAULT_NAME)]
     pub name: String,
     /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
@@ -49,7 +49,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
     let members = cluster.members()?;
     if let Some(pid) = Role::Supervisor.running(&cluster) {
-        kept::stop(pid, GRACE).await;
+        supervision::stop(pid, GRACE).await;
     }
     // A further node's mounts and networks end with its namespaces, and these end with its processes.
     for node in &members {
@@ -57,15 +57,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
-            kept::stop(pid, GRACE).await;
+            supervision::stop(pid, GRACE).await;
         }
     }
     remove_containers(&cluster).await;
     if let Some(pid) = Role::Containerd.running(&cluster) {
-        kept::stop(pid, GRACE).await;
+        supervision::stop(pid, GRACE).await;
     }
     for pid in processes_under(&cluster) {
-        kept::stop(pid, Duration::from_secs(2)).await;
+        supervision::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
     cni::forget_results(&cluster.root);
@@ -76,8 +76,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
-    let given = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
-    context::remove(&cluster, &context::path(given))?;
+    let kubeconfig = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
+    context::remove(&cluster, &context::path(kubeconfig))?;
     remove_files(&cluster, args.keep_data)
 }
 

@@ -181,7 +181,7 @@ impl Client {
         } else {
             trust(self.authorities.as_deref())?
         };
-        let transport = Arc::new(HttpTransport::kept_http1(&place.server, tls)?);
+        let transport = Arc::new(HttpTransport::reused_http1(&place.server, tls)?);
         transports.insert(place.server.clone(), transport.clone());
         Ok(transport)
     }

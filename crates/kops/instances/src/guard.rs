@@ -9,8 +9,8 @@ use std::{
 
 use nix::{sys::signal, unistd::Pid};
 use sys::{
-    kept::{SupervisedProcess, exited, stop},
     process::PidFile,
+    supervision::{SupervisedProcess, exited, stop},
 };
 
 use crate::{

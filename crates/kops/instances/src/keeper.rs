@@ -11,7 +11,7 @@ use std::{
 
 use nix::{sys::signal, unistd::Pid};
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use sys::{kept::exited, process::PidFile};
+use sys::{process::PidFile, supervision::exited};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,

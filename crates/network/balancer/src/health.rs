@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use client::{Client, HttpTransport, TlsMaterial};
 use tokio::time::timeout;
 
-use crate::{Args, SERVER_NAME, Servers, pool::Finding};
+use crate::{args::Args, pool::Finding, servers::Servers};
+
+/// The name that every API server's certificate contains, whatever its addresses.
+pub const SERVER_NAME: &str = "kubernetes";
 
 /// The interval between two checks of a server, and the time limit of a check. A server under load is slow but not
 /// silent. Checks of one server never overlap.
@@ -29,7 +32,7 @@ pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
                 let (address, client, servers) = (address.clone(), client.clone(), servers.clone());
                 // Concurrently, so that a silent server does not delay the others.
                 tasks.spawn_until_shutdown("check", async move {
-                    servers.report(&address, ask(&client).await);
+                    servers.report(&address, check(&client).await);
                 });
             }
             tokio::time::sleep(EVERY).await;
@@ -41,12 +44,12 @@ pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
 fn client_of(address: &str, args: &Args) -> Option<Client> {
     let ca = std::fs::read(&args.certificate_authority);
     let material = |ca| TlsMaterial { ca: Some(ca), certificate: None, key: None, insecure: false };
-    let made = ca.map_err(|e| e.to_string()).and_then(|ca| {
+    let transport = ca.map_err(|e| e.to_string()).and_then(|ca| {
         let tls = material(ca).client_config().map_err(|e| e.to_string())?;
         let transport = HttpTransport::new(&format!("https://{address}"), tls, None);
         Ok(transport.map_err(|e| e.to_string())?.with_server_name(SERVER_NAME))
     });
-    match made {
+    match transport {
         Ok(transport) => Some(Client::new(Arc::new(transport), "windlass-balancer")),
         Err(error) => {
             let ca = args.certificate_authority.display();
@@ -56,7 +59,7 @@ fn client_of(address: &str, args: &Args) -> Option<Client> {
     }
 }
 
-async fn ask(client: &Client) -> Finding {
+async fn check(client: &Client) -> Finding {
     let call = client.call(http::Method::GET, "/readyz", "", Default::default());
     match timeout(EVERY, call).await {
         Ok(Ok(_)) => Finding::Ready,

@@ -9,48 +9,29 @@
 //! - A connection to a silent server is closed, so that clients do not wait for their own timeouts.
 //! - A server is never dropped while the cluster's last list contains it.
 
+mod args;
 mod health;
-mod known;
 mod pool;
+mod server_list;
+mod servers;
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use pool::Pool;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::Semaphore,
     time::timeout,
 };
 
-/// The name that every API server's certificate contains, whatever its addresses.
-pub const SERVER_NAME: &str = "kubernetes";
+pub use args::Args;
+pub use health::SERVER_NAME;
+use pool::Finding;
+use servers::Servers;
 
 /// The time limit for connecting to a server before the next one is tried.
 const DIAL: Duration = Duration::from_secs(2);
 /// The largest number of connections, far more than a node's components need.
 const CONNECTIONS: usize = 4096;
-
-/// Balances this node's connections over the cluster's API servers
-#[derive(clap::Args, Clone, Debug)]
-pub struct Args {
-    /// The address for the node's components
-    #[arg(long, default_value = "127.0.0.1:7445")]
-    pub listen: SocketAddr,
-    /// The file of known API servers, one host:port per line; rewritten when the cluster's servers change
-    #[arg(long)]
-    pub servers: PathBuf,
-    /// The CA file for the API servers' certificates
-    #[arg(long)]
-    pub certificate_authority: PathBuf,
-    /// The kubeconfig for querying the cluster's API servers; while it does not exist, those in the file are used
-    #[arg(long)]
-    pub kubeconfig: PathBuf,
-}
 
 /// An error that prevents the start of the balancer.
 #[derive(Debug, thiserror::Error)]
@@ -63,45 +44,11 @@ pub enum Error {
     NoServer { path: String },
 }
 
-/// The servers, shared by all tasks, with a notification of changes.
-pub(crate) struct Servers {
-    pool: Mutex<Pool>,
-    changed: watch::Sender<()>,
-}
-
-impl Servers {
-    fn new(addresses: &[String]) -> Self {
-        Self { pool: Mutex::new(Pool::new(addresses)), changed: watch::channel(()).0 }
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn report(&self, address: &str, finding: pool::Finding) {
-        let changed = self.pool().report(address, finding);
-        if let Some(standing) = changed {
-            tracing::info!(server = address, ?standing, "API server");
-            self.changed.send_replace(());
-        }
-    }
-
-    /// Waits until the server is silent.
-    async fn silent(&self, address: &str) {
-        let mut changes = self.changed.subscribe();
-        while !self.pool().is_silent(address) {
-            if changes.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
 /// Serves until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = || args.servers.display().to_string();
-    let addresses =
-        known::read(&args.servers).map_err(|source| Error::Servers { path: path(), source })?;
+    let addresses = server_list::read(&args.servers)
+        .map_err(|source| Error::Servers { path: path(), source })?;
     if addresses.is_empty() {
         return Err(Error::NoServer { path: path() });
     }
@@ -110,21 +57,24 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let listener = listening.map_err(|source| Error::Listen { address, source })?;
     let servers = Arc::new(Servers::new(&addresses));
     tasks.essential("health", health::watch(servers.clone(), args.clone(), tasks.clone()));
-    tasks.essential("servers", known::refresh(servers.clone(), args, tasks.shutdown().clone()));
+    tasks.essential(
+        "servers",
+        server_list::refresh(servers.clone(), args, tasks.shutdown().clone()),
+    );
     tasks.shutdown().unless_stopping(accept(listener, servers, tasks)).await;
     Ok(())
 }
 
 async fn accept(listener: TcpListener, servers: Arc<Servers>, tasks: &rt::Tasks) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
                 let servers = servers.clone();
                 tasks.spawn_until_shutdown("connection", async move {
                     forward(client, &servers).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -145,11 +95,11 @@ async fn forward(mut client: TcpStream, servers: &Servers) {
                 tokio::select! {
                     // A close of one side is forwarded to the other.
                     _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                    () = servers.silent(address) => {}
+                    () = servers.wait_until_silent(address) => {}
                 }
                 return;
             }
-            _ => servers.report(address, pool::Finding::Silent),
+            _ => servers.report(address, Finding::Silent),
         }
     }
     tracing::warn!(servers = ?candidates, "no API server accepts a connection");

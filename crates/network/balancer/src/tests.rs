@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{pool::Finding, *};
+use super::*;
 
 /// A server that sends its name to every client, and then nothing.
 async fn server(name: &'static str, tasks: &rt::Tasks) -> String {

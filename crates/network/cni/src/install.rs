@@ -49,7 +49,7 @@ pub fn install(
     network: &Network,
 ) -> Result<bool, InstallError> {
     for directory in [conf_dir, bin_dir] {
-        fs::create_dir_all(directory).map_err(failed("creating", directory))?;
+        fs::create_dir_all(directory).map_err(install_error("creating", directory))?;
     }
     for name in [PLUGIN, "loopback"] {
         link(bin_dir, name, binary)?;
@@ -65,15 +65,15 @@ pub fn install_copy(
     network: &Network,
 ) -> Result<bool, InstallError> {
     for directory in [conf_dir, bin_dir] {
-        fs::create_dir_all(directory).map_err(failed("creating", directory))?;
+        fs::create_dir_all(directory).map_err(install_error("creating", directory))?;
     }
     let plugin = bin_dir.join(PLUGIN);
-    let read = |path: &Path| fs::read(path).map_err(failed("reading", path));
+    let read = |path: &Path| fs::read(path).map_err(install_error("reading", path));
     if !plugin.exists() || read(&plugin)? != read(binary)? {
         let beside = bin_dir.join(format!(".{PLUGIN}.new"));
         // A running plugin keeps the file that it started from.
-        fs::copy(binary, &beside).map_err(failed("copying the plugin to", &beside))?;
-        fs::rename(&beside, &plugin).map_err(failed("copying the plugin to", &plugin))?;
+        fs::copy(binary, &beside).map_err(install_error("copying the plugin to", &beside))?;
+        fs::rename(&beside, &plugin).map_err(install_error("copying the plugin to", &plugin))?;
     }
     link(bin_dir, "loopback", Path::new(PLUGIN))?;
     configure(conf_dir, network)
@@ -90,7 +90,10 @@ pub fn foreign_configuration(conf_dir: &Path) -> Option<PathBuf> {
     entries.filter(is_read).min()
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstallError + use<> {
+fn install_error(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> InstallError + use<> {
     let path = path.to_owned();
     move |source| InstallError { action, path, source }
 }
@@ -104,8 +107,8 @@ fn link(bin_dir: &Path, name: &str, binary: &Path) -> Result<(), InstallError> {
     }
     let beside = bin_dir.join(format!(".{name}.new"));
     let _ = fs::remove_file(&beside);
-    std::os::unix::fs::symlink(binary, &beside).map_err(failed("linking", &beside))?;
-    fs::rename(&beside, &link).map_err(failed("linking", &link))
+    std::os::unix::fs::symlink(binary, &beside).map_err(install_error("linking", &beside))?;
+    fs::rename(&beside, &link).map_err(install_error("linking", &link))
 }
 
 fn configure(conf_dir: &Path, network: &Network) -> Result<bool, InstallError> {
@@ -116,8 +119,8 @@ fn configure(conf_dir: &Path, network: &Network) -> Result<bool, InstallError> {
     }
     // Runtimes ignore this name, and the rename replaces the file atomically.
     let beside = conf_dir.join(format!(".{FILE}.new"));
-    fs::write(&beside, text).map_err(failed("writing", &beside))?;
-    fs::rename(&beside, &path).map_err(failed("writing", &path))?;
+    fs::write(&beside, text).map_err(install_error("writing", &beside))?;
+    fs::rename(&beside, &path).map_err(install_error("writing", &path))?;
     Ok(true)
 }
 

@@ -3,77 +3,25 @@
 //! It supports the plugins that a cluster's DNS needs, with all relevant options. Another plugin is an error. Settings
 //! that are accepted without effect are listed in `ignored.rs` with the reason, which is logged.
 
+mod block;
+mod error;
 mod ignored;
-mod options;
+mod plugins;
 mod tokens;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
-use hickory_proto::rr::Name;
-pub use options::{CacheOptions, ForwardOptions, HostsOptions, KubernetesOptions, PodMode};
-use tokens::{Directive, blocks};
-
-/// An error in a Corefile.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("Corefile line {line}: {reason}")]
-pub struct CorefileError {
-    /// The line, counted from 1.
-    pub line: usize,
-    /// The problem.
-    pub reason: String,
-}
-
-/// A server block.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Block {
-    /// The zones that the block answers for; the root zone covers all names.
-    pub zones: Vec<Name>,
-    /// The port to listen on.
-    pub port: u16,
-    /// The addresses to listen on; empty for all.
-    pub bind: Vec<std::net::IpAddr>,
-    /// The cluster's zone, if the plugin `kubernetes` is used.
-    pub kubernetes: Option<KubernetesOptions>,
-    /// Static names, if the plugin `hosts` is used.
-    pub hosts: Option<HostsOptions>,
-    /// The servers to forward to, by zone.
-    pub forward: Vec<ForwardOptions>,
-    /// The cache for forwarded queries, if the plugin `cache` is used.
-    pub cache: Option<CacheOptions>,
-    /// The health check, if the plugin `health` is used.
-    pub health: Option<Health>,
-    /// The address of `/ready`, which reports whether the cluster's objects are loaded.
-    pub ready: Option<SocketAddr>,
-    /// The address of `/metrics`.
-    pub prometheus: Option<SocketAddr>,
-    /// The interval between two reads of the Corefile.
-    pub reload: Option<Duration>,
-    /// `true` if errors are logged.
-    pub errors: bool,
-    /// `true` if every query is logged.
-    pub log: bool,
-    /// `true` if forwarding loops are detected and stopped.
-    pub loops: bool,
-    /// `true` if the addresses in an answer are shuffled.
-    pub shuffle: bool,
-    /// The warnings about settings without effect.
-    pub ignored: Vec<String>,
-}
-
-/// The plugin `health`: `/health` responds as long as the process runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// The address to listen on.
-    pub address: SocketAddr,
-    /// The time for which queries are still answered after a shutdown starts.
-    pub lameduck: Duration,
-}
+pub use block::{
+    Block, CacheOptions, ForwardOptions, Health, HostsOptions, KubernetesOptions, PodMode,
+};
+pub use error::CorefileError;
+use tokens::blocks;
 
 /// Parses a Corefile. `port` is the default for labels without a port.
 pub fn parse(text: &str, port: u16) -> Result<Vec<Block>, CorefileError> {
     let mut parsed = Vec::new();
     for block in blocks(text)? {
-        parsed.extend(options::block(&block, port)?);
+        parsed.extend(plugins::block(&block, port)?);
     }
     if parsed.is_empty() {
         return Err(CorefileError {
@@ -89,15 +37,12 @@ pub fn files(blocks: &[Block]) -> Vec<PathBuf> {
     blocks.iter().filter_map(|block| block.hosts.as_ref()?.file.clone()).collect()
 }
 
-fn fail<T>(directive: &Directive, reason: impl Into<String>) -> Result<T, CorefileError> {
-    Err(CorefileError {
-        line: directive.line,
-        reason: format!("{}: {}", directive.name(), reason.into()),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use hickory_proto::rr::Name;
+
     use super::*;
 
     const KUBEADM: &str = "

@@ -22,4 +22,4 @@ mod wire;
 pub mod zone;
 
 pub use flags::Args;
-pub use run::{Options, RunError, run};
+pub use run::{ConnectError, Options, RunError, run};

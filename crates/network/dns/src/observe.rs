@@ -18,7 +18,7 @@ const CODES: [&str; 7] =
 
 /// The metrics, with CoreDNS's names.
 pub(crate) struct Metrics {
-    all: metrics::Metrics,
+    registry: metrics::Metrics,
     /// The number of queries, over UDP and over TCP.
     requests: [IntCounter; 2],
     responses: [IntCounter; CODES.len()],
@@ -32,30 +32,31 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let all = metrics::Metrics::default();
-        let requests = all.counters("coredns_dns_requests_total", "Queries.", &["proto"]);
-        let responses = all.counters("coredns_dns_responses_total", "Answers.", &["rcode"]);
+        let registry = metrics::Metrics::default();
+        let requests = registry.counters("coredns_dns_requests_total", "Queries.", &["proto"]);
+        let responses = registry.counters("coredns_dns_responses_total", "Answers.", &["rcode"]);
         let name = "coredns_dns_request_duration_seconds";
         Self {
             requests: ["udp", "tcp"].map(|proto| requests.with_label_values(&[proto])),
             responses: CODES.map(|code| responses.with_label_values(&[code])),
-            durations: all.histogram(name, "How long answers took.", &BUCKETS),
-            cache_hits: all.counter("coredns_cache_hits_total", "Answers from the cache."),
-            cache_misses: all.counter("coredns_cache_misses_total", "Queries it did not know."),
-            cache_entries: all.gauge("coredns_cache_entries", "Answers in the cache."),
-            forward_failures: all.counter(
+            durations: registry.histogram(name, "How long answers took.", &BUCKETS),
+            cache_hits: registry.counter("coredns_cache_hits_total", "Answers from the cache."),
+            cache_misses: registry
+                .counter("coredns_cache_misses_total", "Queries it did not know."),
+            cache_entries: registry.gauge("coredns_cache_entries", "Answers in the cache."),
+            forward_failures: registry.counter(
                 "coredns_forward_failures_total",
                 "Queries that no server which they are forwarded to has answered.",
             ),
-            panics: all.counter("coredns_panics_total", "Queries whose answering panicked."),
-            all,
+            panics: registry.counter("coredns_panics_total", "Queries whose answering panicked."),
+            registry,
         }
     }
 }
 
 impl Metrics {
     /// Records an answered query.
-    pub(crate) fn answered(&self, tcp: bool, response: &[u8], took: Duration) {
+    pub(crate) fn record_response(&self, tcp: bool, response: &[u8], took: Duration) {
         self.requests[usize::from(tcp)].inc();
         let code = response.get(3).map_or(CODES.len(), |flags| usize::from(flags & 0x0f));
         self.responses[code.min(CODES.len() - 1)].inc();
@@ -76,7 +77,7 @@ impl Metrics {
     }
 
     pub(crate) fn text(&self) -> String {
-        self.all.text()
+        self.registry.text()
     }
 }
 

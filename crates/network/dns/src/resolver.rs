@@ -63,7 +63,7 @@ pub(crate) enum Local<'r> {
 pub(crate) struct PendingQuery<'r> {
     query: Message,
     block: &'r ServerBlock,
-    what: PendingAnswer<'r>,
+    answer: PendingAnswer<'r>,
 }
 
 enum PendingAnswer<'r> {
@@ -165,7 +165,7 @@ impl Resolver {
         Decision::Pending(Box::new(PendingQuery {
             query,
             block,
-            what: PendingAnswer::Forward(forward, key),
+            answer: PendingAnswer::Forward(forward, key),
         }))
     }
 
@@ -213,11 +213,11 @@ impl Resolver {
             }
             Answer::Alias(alias) if kind == RecordType::CNAME => reply.answers = vec![alias.record],
             Answer::Alias(alias) => {
-                let what = PendingAnswer::Alias(alias);
+                let answer = PendingAnswer::Alias(alias);
                 return Some(Decision::Pending(Box::new(PendingQuery {
                     query: query.clone(),
                     block,
-                    what,
+                    answer,
                 })));
             }
         }
@@ -232,8 +232,8 @@ impl Resolver {
         depth: u8,
     ) -> BoxFuture<'a, Vec<u8>> {
         Box::pin(async move {
-            let PendingQuery { query, block, what } = *pending;
-            match what {
+            let PendingQuery { query, block, answer } = *pending;
+            match answer {
                 PendingAnswer::Forward(forward, key) => {
                     self.forward(packet, via, query, block, forward, key).await
                 }

@@ -30,6 +30,19 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
 }
 
+/// The error of creating a client of the API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
+    #[error("{0} is not set, so this is not a Pod; give --kubeconfig")]
+    NotAPod(&'static str),
+    #[error(transparent)]
+    Tls(#[from] client::TlsError),
+    #[error(transparent)]
+    Transport(#[from] client::Error),
+}
+
 /// An error that prevents the start of the DNS server or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -42,7 +55,7 @@ pub enum RunError {
     #[error("listening on {address} for {purpose}: {source}; is another DNS server running?")]
     Listen { address: SocketAddr, purpose: &'static str, source: std::io::Error },
     #[error("reaching the API server: {0}")]
-    Api(String),
+    Api(#[from] ConnectError),
     #[error("{0}; start the server again")]
     Ended(rt::MissingTask),
 }
@@ -193,26 +206,20 @@ const USER_AGENT: &str = "coredns";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Creates a client from a kubeconfig, or as the Pod's service account.
-fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
-    let failed = |error: &dyn std::fmt::Display| RunError::Api(error.to_string());
+fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     if let Some(path) = kubeconfig {
-        return Client::from_kubeconfig_file(path, USER_AGENT).map_err(|error| failed(&error));
+        return Ok(Client::from_kubeconfig_file(path, USER_AGENT)?);
     }
-    let variable = |name| {
-        std::env::var(name).map_err(|_| {
-            RunError::Api(format!("{name} is not set, so this is not a Pod; give --kubeconfig"))
-        })
-    };
+    let variable = |name| std::env::var(name).map_err(|_| ConnectError::NotAPod(name));
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let ca = Some(format!("{ACCOUNT}/ca.crt").into());
     // The CA is reread when it changes and the token for each request, because the kubelet renews both.
     let files = TlsFiles { ca, ..TlsFiles::default() };
-    let tls = ClientTls::from_files(files).map_err(|error| failed(&error))?;
+    let tls = ClientTls::from_files(files)?;
     let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
     let transport =
-        HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)));
-    let transport = transport.map_err(|error| failed(&error))?;
+        HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)))?;
     Ok(Client::new(Arc::new(transport), USER_AGENT))
 }
 

@@ -67,7 +67,7 @@ pub(crate) async fn udp(
         match local.unwrap_or_else(failed) {
             Local::Ignore => {}
             Local::Answer(answer) => {
-                metrics.answered(false, &answer, start.elapsed());
+                metrics.record_response(false, &answer, start.elapsed());
                 let _ = socket.send_to(&answer, peer).await;
             }
             Local::Pending(_) => {
@@ -77,7 +77,7 @@ pub(crate) async fn udp(
                 tasks.spawn_until_shutdown("forwarded query", async move {
                     let _slot = slot;
                     if let Some(answer) = answer(&resolver, &packet, via, &metrics).await {
-                        metrics.answered(false, &answer, start.elapsed());
+                        metrics.record_response(false, &answer, start.elapsed());
                         let _ = socket.send_to(&answer, peer).await;
                     }
                 });
@@ -98,7 +98,7 @@ pub(crate) async fn tcp(
         async move {
             let start = Instant::now();
             let answer = answer(&resolver, &packet, Via { port, tcp: true }, &metrics).await?;
-            metrics.answered(true, &answer, start.elapsed());
+            metrics.record_response(true, &answer, start.elapsed());
             Some(answer)
         }
     };

@@ -184,23 +184,23 @@ impl Claims {
         let addresses: Vec<(IpAddr, Origin)> = external.chain(balancer).collect();
         for port in &spec.ports {
             for (ip, origin) in &addresses {
-                if let Some(reason) = judge.refuse(*ip, *origin, port.protocol, port.port) {
+                if let Some(reason) = judge.conflict(*ip, *origin, port.protocol, port.port) {
                     self.addresses.insert((*ip, port.protocol, port.port));
                     let claim = format!("{} {ip}, port {}", origin.field(), port.port);
-                    self.refuse(service, claim, port.protocol, reason);
+                    self.reject(service, claim, port.protocol, reason);
                 }
             }
             for family in Family::ALL.into_iter().filter(|_| port.node_port != 0) {
-                if let Some(reason) = judge.refuse_node_port(port.protocol, port.node_port) {
+                if let Some(reason) = judge.node_port_conflict(port.protocol, port.node_port) {
                     self.node_ports.insert((family, port.protocol, port.node_port));
                     let claim = format!("node port {}", port.node_port);
-                    self.refuse(service, claim, port.protocol, reason);
+                    self.reject(service, claim, port.protocol, reason);
                 }
             }
         }
     }
 
-    fn refuse(&mut self, service: &Service, claim: String, protocol: Protocol, reason: Reason) {
+    fn reject(&mut self, service: &Service, claim: String, protocol: Protocol, reason: Reason) {
         if reason == Reason::OtherNode {
             return;
         }
@@ -248,7 +248,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// Adds the endpoints of `default/kubernetes`, which the API servers maintain.
     fn add_endpoints(&mut self, slices: &Slices<'_>) {
-        for slice in slices.named("default", "kubernetes") {
+        for slice in slices.by_name("default", "kubernetes") {
             let ips = slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
             let ips: Vec<IpAddr> = ips.filter_map(|text| text.parse().ok()).collect();
             for port in slice.ports.iter().filter_map(|port| port.port) {
@@ -257,7 +257,13 @@ impl Judge<'_> {
         }
     }
 
-    fn refuse(&self, ip: IpAddr, origin: Origin, protocol: Protocol, port: u16) -> Option<Reason> {
+    fn conflict(
+        &self,
+        ip: IpAddr,
+        origin: Origin,
+        protocol: Protocol,
+        port: u16,
+    ) -> Option<Reason> {
         let host = self.host;
         if special(ip).is_some() || ip.to_canonical() != ip {
             return Some(Reason::Special);
@@ -286,7 +292,7 @@ impl Judge<'_> {
     }
 
     /// A node port applies to all addresses, including loopback, so a listener on any of them keeps the port.
-    fn refuse_node_port(&self, protocol: Protocol, port: u16) -> Option<Reason> {
+    fn node_port_conflict(&self, protocol: Protocol, port: u16) -> Option<Reason> {
         let mut servers = self.api_servers.iter().filter(|server| server.port() == port);
         let own = |ip: IpAddr| self.host.node.contains(&ip) || self.host.interfaces.contains(&ip);
         if protocol == Protocol::Tcp && servers.any(|server| own(server.ip())) {

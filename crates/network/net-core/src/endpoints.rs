@@ -65,11 +65,11 @@ impl<'a> Slices<'a> {
 
     /// Returns the slices of a Service, in their original order.
     pub fn of(&self, service: &Service) -> &[&'a EndpointSlice] {
-        self.named(&service.metadata.namespace, &service.metadata.name)
+        self.by_name(&service.metadata.namespace, &service.metadata.name)
     }
 
     /// Returns the slices of the Service with this namespace and name.
-    pub(crate) fn named(&self, namespace: &str, service: &str) -> &[&'a EndpointSlice] {
+    pub(crate) fn by_name(&self, namespace: &str, service: &str) -> &[&'a EndpointSlice] {
         let services = self.0.get(namespace);
         services.and_then(|services| services.get(service)).map_or(&[], Vec::as_slice)
     }

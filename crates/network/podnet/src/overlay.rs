@@ -1,3 +1,5 @@
+//! The tunnel device and the routes to the Pods of other nodes.
+
 use std::net::IpAddr;
 
 use net_core::{

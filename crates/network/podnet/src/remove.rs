@@ -1,3 +1,5 @@
+//! Removes the routes, rules and the tunnel device.
+
 use net_core::{Family, policy};
 use netlink::Net;
 

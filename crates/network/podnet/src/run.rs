@@ -1,3 +1,5 @@
+//! Follows nodes and NetworkPolicies and writes routes and rules.
+
 use std::{future::Future, sync::Arc, time::Duration};
 
 use client::{Change, Client, Informer, ListOptions, Resource};
@@ -13,7 +15,7 @@ use net_core::{
 use netlink::{Net, Route, TableWriter};
 use tokio::sync::Notify;
 
-use crate::{Overlay, OverlayError};
+use crate::overlay::{Overlay, OverlayError};
 
 /// The settings of a node's Pod network.
 #[derive(Clone, Debug)]

@@ -1,3 +1,5 @@
+//! The settings of a proxy, from flags or a configuration file.
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -13,16 +15,7 @@ use net_core::{
 };
 use netlink::Address;
 
-use crate::flags::listen_address;
-
-/// An error in the configuration or in a flag.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("reading the configuration {}: {reason}", path.display())]
-    File { path: PathBuf, reason: String },
-    #[error("{field}: {value:?} is not valid; it has to be {wanted}")]
-    Value { field: &'static str, value: String, wanted: &'static str },
-}
+use crate::{error::ConfigError, flags::listen_address};
 
 /// The validated settings of a proxy.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use api_config::{
     known::{self, Field, Flag, KnownFlags},
 };
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 
 /// Runs kube-proxy, which programs the node's Service rules
 #[derive(clap::Args, Clone, Debug, Default)]

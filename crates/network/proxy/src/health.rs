@@ -11,52 +11,73 @@ use api_meta::Timestamp;
 use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
-use http::{Request, Response, header};
+use http::{Request, Response, StatusCode, header};
 use serde_json::json;
 use serve::{Body, Handler};
 use telemetry::metrics::{self, Gauge, Histogram, IntCounter, Metrics, unix_seconds};
 use tokio::net::TcpListener;
 
-use crate::Mode;
+use crate::config::Mode;
 
-/// An answer: status, content type, text, and the number of endpoints for a load balancer.
-type Answer = (u16, &'static str, String, Option<usize>);
+/// The response of a health check or of the metrics page.
+pub(crate) struct HealthResponse {
+    pub(crate) status: StatusCode,
+    content_type: &'static str,
+    body: String,
+    /// The number of endpoints for a load balancer.
+    endpoints: Option<usize>,
+}
+
+impl HealthResponse {
+    fn json(healthy: bool, body: &serde_json::Value) -> Self {
+        let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let body = body.to_string();
+        Self { status, content_type: "application/json", body, endpoints: None }
+    }
+
+    fn text(status: StatusCode, body: &str) -> Self {
+        let content_type = "text/plain; charset=utf-8";
+        Self { status, content_type, body: body.to_owned(), endpoints: None }
+    }
+}
 
 struct Routes<F>(F);
 
-impl<F: Fn(&str) -> Answer + Send + Sync + 'static> Handler for Routes<F> {
+impl<F: Fn(&str) -> HealthResponse + Send + Sync + 'static> Handler for Routes<F> {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        let (status, kind, text, weight) = (self.0)(request.uri().path());
-        let status = http::StatusCode::from_u16(status).unwrap_or_default();
-        let mut response = serve::answer(status, kind, text);
+        let HealthResponse { status, content_type, body, endpoints } =
+            (self.0)(request.uri().path());
+        let mut response = serve::answer(status, content_type, body);
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
-        if let Some(weight) = weight {
+        if let Some(weight) = endpoints {
             headers.insert("x-load-balancing-endpoint-weight", weight.into());
         }
         std::future::ready(response).boxed()
     }
 }
 
-/// Serves `answer` at `address` until `tasks` shuts down.
+/// Serves `respond` at `address` until `tasks` shuts down.
 pub(crate) async fn listen(
     name: &str,
     address: SocketAddr,
     tasks: &rt::Tasks,
-    answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+    respond: impl Fn(&str) -> HealthResponse + Send + Sync + 'static,
 ) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     // Probes and scrapers need few connections; this many are an attack or a leak.
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    tasks
-        .spawn(name, serve::serve(listener, None, limits, Arc::new(Routes(answer)), tasks.clone()));
+    tasks.spawn(
+        name,
+        serve::serve(listener, None, limits, Arc::new(Routes(respond)), tasks.clone()),
+    );
     Ok(())
 }
 
 /// The state of the proxy for its health checks.
 pub(crate) struct Health {
     state: Mutex<State>,
-    counted: ProxyMetrics,
+    metrics: ProxyMetrics,
     /// The time that an update may wait before the proxy counts as stuck.
     patience: Duration,
     mode: Mode,
@@ -72,7 +93,7 @@ struct State {
 
 /// The metrics of kube-proxy, with upstream's names.
 struct ProxyMetrics {
-    all: Metrics,
+    registry: Metrics,
     updated_at: Gauge,
     queued_at: Gauge,
     syncs: Histogram,
@@ -89,27 +110,31 @@ const SYNC_BUCKETS: [f64; 15] = [
 
 impl ProxyMetrics {
     fn new() -> Self {
-        let all = Metrics::default();
+        let registry = Metrics::default();
         let name = |what: &str| format!("kubeproxy_sync_proxy_rules_{what}");
         Self {
-            updated_at: all
+            updated_at: registry
                 .gauge(&name("last_timestamp_seconds"), "When rules were last in place."),
-            queued_at: all
+            queued_at: registry
                 .gauge(&name("last_queued_timestamp_seconds"), "When a change last came."),
-            syncs: all.histogram(&name("duration_seconds"), "How long it took.", &SYNC_BUCKETS),
-            failures: all.counter(
+            syncs: registry.histogram(
+                &name("duration_seconds"),
+                "How long it took.",
+                &SYNC_BUCKETS,
+            ),
+            failures: registry.counter(
                 &name("nftables_sync_failures_total"),
                 "How often the rules could not be brought into the kernel.",
             ),
-            transactions: all.counter(
+            transactions: registry.counter(
                 &name("nftables_transactions_total"),
                 "Transactions that have changed the kernel's rules.",
             ),
-            flows_deleted: all.counter(
+            flows_deleted: registry.counter(
                 "kubeproxy_conntrack_reconciler_deleted_entries_total",
                 "Flows to gone endpoints that were ended.",
             ),
-            all,
+            registry,
         }
     }
 }
@@ -118,7 +143,7 @@ impl Health {
     pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
         Self {
             state: Mutex::default(),
-            counted: ProxyMetrics::new(),
+            metrics: ProxyMetrics::new(),
             patience: sync_period * 2,
             mode,
             tasks,
@@ -132,7 +157,7 @@ impl Health {
     pub(crate) fn queued(&self) {
         let mut state = self.state();
         state.queued.get_or_insert_with(Instant::now);
-        self.counted.queued_at.set(unix_seconds(rt::now()));
+        self.metrics.queued_at.set(unix_seconds(rt::now()));
     }
 
     /// Starts a synchronization. Later changes belong to the next one. Returns the time of the oldest waiting change.
@@ -140,19 +165,19 @@ impl Health {
         self.state().queued.take()
     }
 
-    pub(crate) fn synced(&self, took: Duration, report: crate::Report) {
+    pub(crate) fn synced(&self, took: Duration, report: crate::sync::Report) {
         let now = rt::now();
         self.state().updated_at = Some(now);
-        let counted = &self.counted;
-        counted.updated_at.set(unix_seconds(now));
-        counted.syncs.observe(took.as_secs_f64());
-        counted.transactions.inc_by(report.transactions as u64);
-        counted.flows_deleted.inc_by(report.flows_deleted as u64);
+        let metrics = &self.metrics;
+        metrics.updated_at.set(unix_seconds(now));
+        metrics.syncs.observe(took.as_secs_f64());
+        metrics.transactions.inc_by(report.transactions as u64);
+        metrics.flows_deleted.inc_by(report.flows_deleted as u64);
     }
 
     /// Records a failed synchronization; its changes are still waiting.
     pub(crate) fn failed(&self, queued: Option<Instant>) {
-        self.counted.failures.inc();
+        self.metrics.failures.inc();
         self.state().queued = queued.or(Some(Instant::now()));
     }
 
@@ -167,7 +192,7 @@ impl Health {
             && state.queued.is_none_or(|since| since.elapsed() < self.patience)
     }
 
-    pub(crate) fn healthz(&self, path: &str) -> Answer {
+    pub(crate) fn healthz(&self, path: &str) -> HealthResponse {
         let eligible = !self.state().node_leaves;
         let good = match path {
             "/healthz" => self.is_alive() && eligible,
@@ -185,21 +210,24 @@ impl Health {
             let names = missing.iter().map(|task| &*task.name).collect();
             members.insert("missing".to_owned(), names);
         }
-        (if good { 200 } else { 503 }, "application/json", body.to_string(), None)
+        HealthResponse::json(good, &body)
     }
 
-    pub(crate) fn metrics(&self, path: &str) -> Answer {
+    pub(crate) fn metrics(&self, path: &str) -> HealthResponse {
         match path {
-            "/metrics" => (200, metrics::CONTENT_TYPE, self.counted.all.text(), None),
-            "/healthz" => (200, "text/plain; charset=utf-8", "ok".to_owned(), None),
-            "/proxyMode" => (200, "text/plain; charset=utf-8", self.mode.name().to_owned(), None),
+            "/metrics" => HealthResponse {
+                content_type: metrics::CONTENT_TYPE,
+                ..HealthResponse::text(StatusCode::OK, &self.metrics.registry.text())
+            },
+            "/healthz" => HealthResponse::text(StatusCode::OK, "ok"),
+            "/proxyMode" => HealthResponse::text(StatusCode::OK, self.mode.name()),
             _ => not_found(),
         }
     }
 }
 
-fn not_found() -> Answer {
-    (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned(), None)
+fn not_found() -> HealthResponse {
+    HealthResponse::text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 /// The listeners of `healthCheckNodePort`s, which tell load balancers the nodes with endpoints of a Service.
@@ -244,12 +272,12 @@ impl NodePortChecks {
             let tasks = rt::Tasks::new(self.tasks.shutdown().child());
             let state = Arc::new(Mutex::new(check));
             let (health, shared) = (self.health.clone(), state.clone());
-            let answer = move |_: &str| {
+            let respond = move |_: &str| {
                 let check = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                check.answer(health.is_alive())
+                check.response(health.is_alive())
             };
             let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-            match listen("healthCheckNodePort", address, &tasks, answer).await {
+            match listen("healthCheckNodePort", address, &tasks, respond).await {
                 Ok(()) => drop(self.open.insert(port, OpenListener { tasks, state })),
                 Err(error) => {
                     tracing::warn!(port, %error, "listening for a Service's healthCheckNodePort; is the port taken?")
@@ -260,14 +288,14 @@ impl NodePortChecks {
 }
 
 impl Check {
-    fn answer(&self, alive: bool) -> Answer {
-        let status = if self.local > 0 && alive { 200 } else { 503 };
+    fn response(&self, alive: bool) -> HealthResponse {
         let body = json!({
             "service": {"namespace": self.namespace, "name": self.name},
             "localEndpoints": self.local,
             "serviceProxyHealthy": alive,
         });
-        (status, "application/json", body.to_string(), Some(self.local))
+        let healthy = self.local > 0 && alive;
+        HealthResponse { endpoints: Some(self.local), ..HealthResponse::json(healthy, &body) }
     }
 }
 
@@ -279,34 +307,40 @@ mod tests {
     fn health_depends_on_updates_and_node() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let health = Health::new(Duration::ZERO, Mode::Nftables, tasks);
-        assert_eq!(health.healthz("/healthz").0, 503, "not yet synchronised");
+        assert_eq!(health.healthz("/healthz").status, 503, "not yet synchronised");
         health.queued();
         let queued = health.begin();
-        health.synced(Duration::from_millis(3), crate::Report::default());
-        assert_eq!(health.healthz("/healthz").0, 200);
+        health.synced(Duration::from_millis(3), crate::sync::Report::default());
+        assert_eq!(health.healthz("/healthz").status, 200);
         health.failed(queued);
         assert_eq!(
-            (health.healthz("/healthz").0, health.healthz("/livez").0),
+            (health.healthz("/healthz").status.as_u16(), health.healthz("/livez").status.as_u16()),
             (503, 503),
             "waits too long"
         );
         health.begin();
         health.node_leaves(true);
-        assert_eq!((health.healthz("/healthz").0, health.healthz("/livez").0), (503, 200));
-        assert!(health.metrics("/metrics").2.contains("nftables_sync_failures_total 1\n"));
+        assert_eq!(
+            (health.healthz("/healthz").status.as_u16(), health.healthz("/livez").status.as_u16()),
+            (503, 200)
+        );
+        assert!(health.metrics("/metrics").body.contains("nftables_sync_failures_total 1\n"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn health_names_panicked_informer() {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let health = Health::new(Duration::from_secs(30), Mode::Nftables, tasks.clone());
-        health.synced(Duration::ZERO, crate::Report::default());
-        assert_eq!(health.healthz("/livez").0, 200);
+        health.synced(Duration::ZERO, crate::sync::Report::default());
+        assert_eq!(health.healthz("/livez").status, 200);
         tasks.keep("informer of services", || async { panic!("on purpose") });
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let (status, _, text, _) = health.healthz("/healthz");
-        assert_eq!(status, 503);
-        assert!(text.contains(r#""missing":["informer of services"]"#), "{text}");
-        assert!(health.metrics("/metrics").2.contains("windlass_panics_total{worker=\"task\"} "));
+        let response = health.healthz("/healthz");
+        assert_eq!(response.status, 503);
+        let body = response.body;
+        assert!(body.contains(r#""missing":["informer of services"]"#), "{body}");
+        assert!(
+            health.metrics("/metrics").body.contains("windlass_panics_total{worker=\"task\"} ")
+        );
     }
 }

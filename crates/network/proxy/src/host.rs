@@ -28,7 +28,7 @@ const RESOLVE: Duration = Duration::from_secs(2);
 /// The sockets on which programs of this host listen, or listened recently.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    seen: HashMap<(Protocol, SocketAddr), Instant>,
+    last_seen: HashMap<(Protocol, SocketAddr), Instant>,
     looked: Option<Instant>,
 }
 
@@ -45,8 +45,8 @@ impl Sockets {
         if claimed
             || self.looked.is_none_or(|looked| now.duration_since(looked) >= OBSERVE_INTERVAL)
         {
-            self.seen.extend(net.listeners()?.into_iter().map(|socket| (socket, now)));
-            self.seen.retain(|_, seen| now.duration_since(*seen) < GRACE);
+            self.last_seen.extend(net.listeners()?.into_iter().map(|socket| (socket, now)));
+            self.last_seen.retain(|_, seen| now.duration_since(*seen) < GRACE);
             self.looked = Some(now);
         }
         if !claimed {
@@ -58,7 +58,7 @@ impl Sockets {
             interfaces: addresses.collect(),
             ..Host::default()
         };
-        host.listeners.extend(self.seen.keys().copied());
+        host.listeners.extend(self.last_seen.keys().copied());
         host.listeners.add_kubelet(node);
         Ok(host)
     }
@@ -68,7 +68,7 @@ impl Sockets {
 pub(crate) struct ApiServers {
     /// Host and port.
     server: Option<(String, u16)>,
-    known: BTreeSet<SocketAddr>,
+    addresses: BTreeSet<SocketAddr>,
     resolved: Option<Instant>,
 }
 
@@ -82,7 +82,7 @@ impl ApiServers {
                 None
             }
         });
-        Self { server, known: BTreeSet::new(), resolved: None }
+        Self { server, addresses: BTreeSet::new(), resolved: None }
     }
 
     /// Resolves the name at a limited rate. After a failure the former addresses stay.
@@ -91,11 +91,11 @@ impl ApiServers {
         let is_due =
             self.resolved.is_none_or(|resolved| resolved.elapsed() >= OBSERVE_INTERVAL * 2);
         if !is_due || (self.resolved.is_some() && host.parse::<IpAddr>().is_ok()) {
-            return self.known.clone();
+            return self.addresses.clone();
         }
         let lookup = tokio::net::lookup_host((host.as_str(), *port));
         match tokio::time::timeout(RESOLVE, lookup).await {
-            Ok(Ok(found)) => self.known = found.collect(),
+            Ok(Ok(found)) => self.addresses = found.collect(),
             Ok(Err(error)) => {
                 tracing::warn!(%error, host, "resolving the API server's name; Services may take its address");
             }
@@ -107,7 +107,7 @@ impl ApiServers {
             }
         }
         self.resolved = Some(Instant::now());
-        self.known.clone()
+        self.addresses.clone()
     }
 }
 

@@ -13,13 +13,15 @@
 //!   are accepted with a warning ([`flags`]).
 
 mod config;
+mod error;
 pub mod flags;
 mod health;
 mod host;
 mod run;
 mod sync;
 
-pub use config::{ConfigError, Mode, Settings};
+pub use config::{Mode, Settings};
+pub use error::ConfigError;
 pub use flags::Args;
 pub use run::{RunError, run, unroute_localhost};
 pub use sync::{

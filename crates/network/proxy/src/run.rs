@@ -1,3 +1,5 @@
+//! Follows Services and EndpointSlices and writes the rules.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
@@ -18,10 +20,10 @@ use netlink::{Iptables, Net};
 use tokio::sync::Notify;
 
 use crate::{
-    Mode, Settings, Syncer,
+    config::{Mode, Settings},
     health::{Check, Health, NodePortChecks, listen},
     host::{ApiServers, Reporter, Sockets},
-    sync::Report,
+    sync::{Report, Syncer},
 };
 
 /// An error that prevents the start of the proxy.
@@ -452,7 +454,7 @@ mod tests {
         let service = json!({"metadata": {"name": "s", "namespace": "default"}, "spec": spec});
         api.create(&Resource::SERVICES, service).await;
         while net.nft_panics() > 0 {
-            assert_eq!(health.healthz("/livez").0, 503, "no rule is written yet");
+            assert_eq!(health.healthz("/livez").status, 503, "no rule is written yet");
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
         let written = async {
@@ -461,7 +463,7 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(600), written).await.unwrap();
-        assert_eq!(health.healthz("/livez").0, 200);
+        assert_eq!(health.healthz("/livez").status, 200);
         assert_eq!(rt::panics()["proxy"], 1000);
         tasks.drain(Duration::from_secs(5)).await;
     }

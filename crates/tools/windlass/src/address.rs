@@ -15,21 +15,24 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Claims the address for a first control plane. The Pod that later contends for the address finds it there and keeps
 /// it.
-pub(crate) fn claim(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), String> {
-    let address: Ipv4Addr = held.address.parse().map_err(|e| format!("{e}"))?;
+pub(crate) fn claim(
+    held: &VirtualAddress,
+    local: &ApiEndpoint,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let address: Ipv4Addr = held.address.parse()?;
     let beside = local.advertise_address.parse().ok();
     let interface = Some(held.interface.as_str()).filter(|name| !name.is_empty());
     let place = place(address, interface, beside)?;
-    if place.is_present().map_err(|e| e.to_string())? {
+    if place.is_present()? {
         return Ok(());
     }
     let port = u16::try_from(local.bind_port).unwrap_or_default();
     if TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), LOOK).is_ok() {
         let cause = "another machine has it and answers at the API's port; \
                      choose another address, or join that cluster";
-        return Err(cause.to_owned());
+        return Err(cause.into());
     }
-    place.add().map_err(|e| e.to_string())?;
+    place.add()?;
     // Neighbors that miss the announcement resolve the address themselves.
     let _ = place.announce();
     Ok(())

@@ -12,6 +12,7 @@ use tokio::{
     net::{TcpStream, ToSocketAddrs},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     request::Body,
@@ -50,7 +51,7 @@ pub async fn encrypt(
 ) -> io::Result<Box<dyn Stream>> {
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
-    Ok(Box::new(stream.map_err(|error| tls::explained(&error).unwrap_or(error))?))
+    Ok(Box::new(stream.map_err(|error| tls::explain(&error).unwrap_or(error))?))
 }
 
 /// Sends one request in HTTP/1.1 and returns the response. The connection closes after the response's body, or at the
@@ -60,7 +61,7 @@ pub async fn exchange(
     request: Request<Body>,
 ) -> Result<Response<Body>, hyper::Error> {
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
-    let driver = Arc::new(super::driven(driver.with_upgrades()));
+    let driver = Arc::new(spawn_driver(driver.with_upgrades()));
     let mut response = sender.send_request(request).await?;
     // Keep the driver alive until the body is read or, after an upgrade, the response's head is dropped.
     response.extensions_mut().insert(driver.clone());
@@ -72,4 +73,11 @@ pub async fn exchange(
         .map_err(Into::into)
         .boxed_unsync()
     }))
+}
+
+/// Runs a connection's driver until the returned handle is dropped.
+pub(super) fn spawn_driver<T>(
+    driver: impl Future<Output = T> + Send + 'static,
+) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }))
 }

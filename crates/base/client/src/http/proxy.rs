@@ -29,26 +29,31 @@ enum Kind {
     Socks5,
 }
 
+/// The error of a `proxy-url`.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyUrlError {
+    #[error("could not parse: {0}")]
+    Syntax(#[source] http::uri::InvalidUri),
+    /// The message is client-go's.
+    #[error("unsupported scheme {0:?}, must be http, https, or socks5")]
+    Scheme(String),
+    #[error("it has no host")]
+    NoHost,
+}
+
 impl Proxy {
     /// Parses the URL of a proxy.
-    ///
-    /// # Errors
-    ///
-    /// Returns client-go's message for an unknown scheme.
-    pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let uri: Uri = url.parse().map_err(|e| format!("could not parse: {e}"))?;
+    pub(crate) fn parse(url: &str) -> Result<Self, ProxyUrlError> {
+        let uri: Uri = url.parse().map_err(ProxyUrlError::Syntax)?;
         let (kind, port) = match uri.scheme_str() {
             Some("http") => (Kind::Http, 80),
             Some("https") => (Kind::Https, 443),
             Some("socks5" | "socks5h") => (Kind::Socks5, 1080),
             other => {
-                let scheme = other.unwrap_or_default();
-                return Err(format!(
-                    "unsupported scheme {scheme:?}, must be http, https, or socks5"
-                ));
+                return Err(ProxyUrlError::Scheme(other.unwrap_or_default().to_owned()));
             }
         };
-        let authority = uri.authority().ok_or("it has no host")?;
+        let authority = uri.authority().ok_or(ProxyUrlError::NoHost)?;
         let host = authority.host();
         let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let login = authority.as_str().rsplit_once('@').map(|(login, _)| {
@@ -98,14 +103,14 @@ impl Proxy {
         stream.write_all(&head).await?;
         stream.flush().await?;
         // Read byte by byte, because the bytes after the head belong to the server.
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            if answer.len() == MAX_HEAD {
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\n") {
+            if response.len() == MAX_HEAD {
                 return Err(io::Error::other("the head of its answer is too long"));
             }
-            answer.push(stream.read_u8().await?);
+            response.push(stream.read_u8().await?);
         }
-        let line = String::from_utf8_lossy(&answer);
+        let line = String::from_utf8_lossy(&response);
         let line = line.lines().next().unwrap_or_default();
         match line.split_once(' ') {
             Some((version, status))

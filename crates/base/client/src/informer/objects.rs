@@ -17,7 +17,7 @@ pub(super) struct Objects<P> {
 struct ObjectIndex<P> {
     name: &'static str,
     values: fn(&P) -> Vec<String>,
-    found: HashMap<String, ByKey<P>>,
+    by_value: HashMap<String, ByKey<P>>,
 }
 
 impl<P> Default for Objects<P> {
@@ -51,13 +51,13 @@ impl<P> Objects<P> {
         if self.indexes.iter().any(|index| index.name == name) {
             return;
         }
-        let mut index = ObjectIndex { name, values, found: HashMap::new() };
+        let mut index = ObjectIndex { name, values, by_value: HashMap::new() };
         self.all.iter().for_each(|(key, object)| index.insert(key, object));
         self.indexes.push(index);
     }
 
     fn under(&self, name: &str, value: &str) -> Option<&ByKey<P>> {
-        self.indexes.iter().find(|index| index.name == name)?.found.get(value)
+        self.indexes.iter().find(|index| index.name == name)?.by_value.get(value)
     }
 }
 
@@ -72,16 +72,16 @@ impl<P> ObjectIndex<P> {
 
     fn insert(&mut self, key: &Arc<str>, object: &Arc<P>) {
         for value in self.values(key, object) {
-            self.found.entry(value).or_default().insert(key.clone(), object.clone());
+            self.by_value.entry(value).or_default().insert(key.clone(), object.clone());
         }
     }
 
     fn remove(&mut self, key: &str, object: &P) {
         for value in self.values(key, object) {
-            if let Some(objects) = self.found.get_mut(&value) {
+            if let Some(objects) = self.by_value.get_mut(&value) {
                 objects.remove(key);
                 if objects.is_empty() {
-                    self.found.remove(&value);
+                    self.by_value.remove(&value);
                 }
             }
         }
@@ -208,6 +208,6 @@ mod tests {
         for number in 0..1000 {
             cache.write().set(&number.to_string(), None);
         }
-        assert!(cache.read().indexes[0].found.is_empty());
+        assert!(cache.read().indexes[0].by_value.is_empty());
     }
 }

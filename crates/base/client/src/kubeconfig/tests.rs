@@ -85,7 +85,7 @@ impl Server {
 }
 
 fn of(config: &Kubeconfig) -> Result<HttpTransport, KubeconfigError> {
-    let current = usable(config)?;
+    let current = current_context(config)?;
     transport(&current, material(&current).and_then(|m| m.client_config()).map(ClientTls::from))
 }
 

@@ -1,6 +1,6 @@
 //! Formats floats for `%e`, `%f`, `%g`, `%v`, `%x` and `%b`.
 
-use super::Flags;
+use super::flags::Flags;
 
 /// Formats a number without padding. Returns `None` for a verb that floats do not support.
 pub(super) fn format(value: f64, verb: char, flags: Flags) -> Option<String> {

@@ -1,6 +1,9 @@
 //! Interprets the format string of `printf`.
 
-use super::{Flags, bad_verb, print};
+use super::{
+    flags::Flags,
+    print::{bad_verb, print},
+};
 use crate::value::Val;
 
 /// The maximum width in Go.

@@ -7,8 +7,14 @@ use x509_parser::{
     extensions::{ParsedExtension, X509Extension},
 };
 
-use super::constraints::{self, Constraints};
-use crate::{AltName, Cert, Error, cert::moment, element::Fault, subject::dotted};
+use crate::{
+    cert::{Cert, moment},
+    chain::constraints::{self, Constraints},
+    element::Fault,
+    error::Error,
+    names::AltName,
+    subject::dotted,
+};
 
 /// The extensions that Go's verifier accepts as critical without evaluating them: CRL distribution points and
 /// certificate policies.
@@ -77,7 +83,7 @@ impl Certificate {
     /// which Go ignores and other programs obey.
     pub(crate) fn read(der: &[u8]) -> Result<Self, Error> {
         let cert = Cert::from_der(der.to_vec())?;
-        let read = Self::of(&cert.parsed()?, cert.clone());
+        let read = Self::of(&cert.parse()?, cert.clone());
         read.map_err(Error::MalformedCertificate)
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use x509_parser::extensions::{GeneralName, GeneralSubtree, NameConstraints};
 
-use crate::{AltName, element::Fault};
+use crate::{element::Fault, names::AltName};
 
 /// The limit of comparisons of names and constraints of one chain, as in Go.
 const MAX_COMPARISONS: usize = 250_000;
@@ -88,7 +88,7 @@ impl Constraints {
 
     fn check_name(&self, name: &AltName) -> Result<(), Fault> {
         let compared = ComparableName::new(name)?;
-        let explain = |why: &str| format!("{} {why}", described(name));
+        let explain = |why: &str| format!("{} {why}", describe(name));
         if let Some(base) = self.excluded.iter().find(|base| compared.matches(base, true)) {
             return Err(explain(&format!("is excluded by constraint {:?}", base.to_string())));
         }
@@ -100,7 +100,7 @@ impl Constraints {
     }
 }
 
-fn described(name: &AltName) -> String {
+fn describe(name: &AltName) -> String {
     let kind = match name {
         AltName::Dns(_) => "DNS name",
         AltName::Email(_) => "email address",

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Step, runs, spoken};
+use super::{
+    runs::{duration_text, runs},
+    step::{Outcome, Step},
+};
 
 const LABEL: usize = 40;
 
@@ -21,7 +24,7 @@ fn bars(steps: &[Step], width: usize) -> String {
     let first = steps.iter().map(|s| s.start).min().unwrap_or(0);
     let end = steps.iter().map(Step::end).max().unwrap_or(first);
     let span = (end - first).max(1);
-    let label = steps.iter().map(|s| named(s).chars().count()).max().unwrap_or(0).min(LABEL);
+    let label = steps.iter().map(|s| step_label(s).chars().count()).max().unwrap_or(0).min(LABEL);
     // Label, a gap, the bar, a gap, and a duration such as "12 min 34 s".
     let room = width.saturating_sub(label + 2 + 16).max(10);
     let mut out = String::new();
@@ -34,8 +37,8 @@ fn bars(steps: &[Step], width: usize) -> String {
         let _ = write!(
             out,
             "{:<label$}  {line:<room$}  {}",
-            clipped(&named(step), label),
-            spoken(step.duration)
+            clip(&step_label(step), label),
+            duration_text(step.duration)
         );
         let _ = match &step.outcome {
             Outcome::Done => Ok(()),
@@ -52,11 +55,11 @@ fn bars(steps: &[Step], width: usize) -> String {
     out
 }
 
-fn named(step: &Step) -> String {
+fn step_label(step: &Step) -> String {
     format!("{} {}", step.component, step.step)
 }
 
-fn clipped(text: &str, width: usize) -> String {
+fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Step, runs, spoken};
+use super::{
+    runs::{duration_text, runs},
+    step::{Outcome, Step},
+};
 
 const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;background:#fff;color:#222}\
 table{border-collapse:collapse;width:100%}td{padding:2px 8px;vertical-align:top}\
@@ -44,12 +47,12 @@ fn row(out: &mut String, step: &Step, first: u64, span: u64) {
         "<tr class=\"{class}\"><td>{}</td><td>{}</td><td class=\"bar\">\
          <div style=\"left:{:.3}%;width:{:.3}%\"></div></td>\
          <td class=\"time\">+{}</td><td class=\"time\">{}</td></tr>",
-        escaped(&step.component),
+        escape(&step.component),
         details(step),
         percent(step.start - first),
         percent(step.duration),
-        spoken(step.start - first),
-        spoken(step.duration),
+        duration_text(step.start - first),
+        duration_text(step.duration),
     );
 }
 
@@ -57,7 +60,7 @@ fn row(out: &mut String, step: &Step, first: u64, span: u64) {
 fn details(step: &Step) -> String {
     let mut items = String::new();
     let mut item = |name: &str, text: &str| {
-        let _ = write!(items, "<li>{name} <code>{}</code></li>", escaped(text));
+        let _ = write!(items, "<li>{name} <code>{}</code></li>", escape(text));
     };
     match &step.outcome {
         Outcome::Done => {}
@@ -67,7 +70,7 @@ fn details(step: &Step) -> String {
     step.waited_for.iter().for_each(|what| item("waited for", what));
     step.read.iter().for_each(|path| item("read", &path.to_string_lossy()));
     step.written.iter().for_each(|path| item("wrote", &path.to_string_lossy()));
-    let name = escaped(&step.step);
+    let name = escape(&step.step);
     if items.is_empty() {
         return name;
     }
@@ -75,6 +78,6 @@ fn details(step: &Step) -> String {
     format!("<details{open}><summary>{name}</summary><ul>{items}</ul></details>")
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -9,13 +9,18 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use super::{Outcome, Step, directory};
+use super::step::{Outcome, Step};
 
 /// The size in bytes at which a component's file is rotated. Only one rotated file is kept.
 const LIMIT: u64 = 1 << 20;
 /// The maximum number of files or waits of a step. More would not help a reader.
 const MANY: usize = 64;
 const LONG: usize = 2_000;
+
+/// Returns the directory of the timeline files under a cluster's root.
+pub fn directory(root: &Path) -> PathBuf {
+    root.join("timeline")
+}
 
 /// Appends the steps of one component. Clones share the file. The default records nothing.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::*;
+use super::{runs::runs, *};
 
 fn step(name: &str, start: u64, duration: u64) -> Step {
     Step {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration, NodeRegistration};
 
-use super::Facts;
+use super::facts::Facts;
 use crate::{
     constants::{API_SERVER_PORT, DEFAULT_CRI_SOCKET, KUBERNETES_VERSION},
     net,

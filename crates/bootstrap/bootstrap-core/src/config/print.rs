@@ -9,7 +9,12 @@ use api_config::kubeadm::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Documents, Facts, Init, default_join, default_reset, default_upgrade};
+use super::{
+    defaults::{default_join, default_reset, default_upgrade},
+    facts::Facts,
+    init::Init,
+    read::{Documents, Read},
+};
 use crate::{Error, constants::PRINTED_VERSION};
 
 /// The documents of an [`Init`] to print.
@@ -97,4 +102,18 @@ pub fn upgrade_defaults() -> Result<Vec<Value>, Error> {
     let mut upgrade = UpgradeConfiguration::default();
     default_upgrade(&mut upgrade);
     Ok(vec![document("UpgradeConfiguration", &upgrade)?])
+}
+
+/// Returns the documents in the newest version, for `config migrate`.
+pub fn migrate(read: &Read) -> Result<Vec<Value>, Error> {
+    let documents = &read.documents;
+    let mut out = Vec::new();
+    macro_rules! write {
+        ($($field:ident $kind:literal),*) => {
+            $(if let Some(object) = &documents.$field { out.push(document($kind, object)?); })*
+        };
+    }
+    write!(init "InitConfiguration", cluster "ClusterConfiguration", join "JoinConfiguration",
+           reset "ResetConfiguration", upgrade "UpgradeConfiguration");
+    Ok(out)
 }

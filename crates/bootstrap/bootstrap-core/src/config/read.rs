@@ -10,7 +10,7 @@ use api_config::{
 };
 use serde_json::{Value, json};
 
-use super::{convert, document};
+use super::convert;
 use crate::Error;
 
 /// The documents of a configuration file, before defaults.
@@ -138,18 +138,4 @@ impl Read {
         *slot = Some(decoded.value);
         Ok(())
     }
-}
-
-/// Returns the documents in the newest version, for `config migrate`.
-pub fn migrate(read: &Read) -> Result<Vec<Value>, Error> {
-    let documents = &read.documents;
-    let mut out = Vec::new();
-    macro_rules! write {
-        ($($field:ident $kind:literal),*) => {
-            $(if let Some(object) = &documents.$field { out.push(document($kind, object)?); })*
-        };
-    }
-    write!(init "InitConfiguration", cluster "ClusterConfiguration", join "JoinConfiguration",
-           reset "ResetConfiguration", upgrade "UpgradeConfiguration");
-    Ok(out)
 }

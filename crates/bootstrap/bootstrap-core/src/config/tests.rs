@@ -50,7 +50,7 @@ fn printed_defaults_are_valid() {
     let read = read(&text).unwrap();
     assert_eq!((&read.strict, &read.warnings), (&vec![], &vec![]));
     let all = Init::complete(read.documents, &facts);
-    assert!(all.kubelet_given && all.proxy_given);
+    assert!(all.custom_kubelet && all.custom_proxy);
     validate_init(&all).unwrap();
     let again = Init::complete(
         super::read(&printed(all.documents(Kinds::WithComponents).unwrap())).unwrap().documents,

@@ -1,64 +1,75 @@
 //! Validates the configuration.
 
 mod cluster;
+mod fields;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
 use api_config::kubeadm::{
-    ApiEndpoint, Arg, BootstrapToken, ClusterConfiguration, Discovery, JoinConfiguration,
+    ApiEndpoint, BootstrapToken, ClusterConfiguration, Discovery, JoinConfiguration,
     NodeRegistration, Patches, ResetConfiguration, UpgradeConfiguration,
 };
-use api_meta::{ErrorList, FieldError, Path, Timestamp, field, validation};
+use api_meta::{ErrorList, FieldError, Path, Timestamp, validation};
 
-use self::cluster::cluster;
-use super::Init;
+use self::{
+    cluster::cluster_errors,
+    fields::{validate_absolute_path, validate_extra_args},
+};
+use super::init::Init;
 use crate::{Error, net, tokens::Token};
 
-fn finish(errors: &ErrorList) -> Result<(), Error> {
-    if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(field::aggregate(errors))) }
+fn finish(errors: ErrorList) -> Result<(), Error> {
+    if errors.is_empty() { Ok(()) } else { Err(Error::Fields(errors)) }
 }
 
 /// Validates the configuration of `init` and returns all errors at once, with the fields' paths.
 pub fn validate_init(all: &Init) -> Result<(), Error> {
-    let mut errors = node(&all.init.node_registration);
+    let mut errors = validate_node(&all.init.node_registration);
     for (i, token) in all.init.bootstrap_tokens.iter().enumerate() {
         let path = Path::new("bootstrapTokens").child(&i.to_string());
-        bootstrap_token(token, &path, &mut errors);
+        validate_bootstrap_token(token, &path, &mut errors);
     }
-    errors.extend(endpoint(&all.init.local_api_endpoint, &Path::new("localAPIEndpoint")));
-    certificate_key(&all.init.certificate_key, &Path::new("certificateKey"), &mut errors);
-    errors.extend(cluster(&all.cluster));
-    finish(&errors)
+    errors.extend(validate_endpoint(&all.init.local_api_endpoint, &Path::new("localAPIEndpoint")));
+    validate_certificate_key(&all.init.certificate_key, &Path::new("certificateKey"), &mut errors);
+    errors.extend(cluster_errors(&all.cluster));
+    finish(errors)
 }
 
 /// Validates only the cluster's part, for a configuration that was read from the cluster.
 pub fn validate_cluster(configuration: &ClusterConfiguration) -> Result<(), Error> {
-    finish(&cluster(configuration))
+    finish(cluster_errors(configuration))
 }
 
 /// Validates the configuration of `join` and returns all errors at once.
 pub fn validate_join(join: &JoinConfiguration) -> Result<(), Error> {
-    let mut errors = discovery(&join.discovery, &Path::new("discovery"));
-    errors.extend(node(&join.node_registration));
+    let mut errors = validate_discovery(&join.discovery, &Path::new("discovery"));
+    errors.extend(validate_node(&join.node_registration));
     if !join.ca_cert_path.starts_with('/') || !join.ca_cert_path.ends_with(".crt") {
         let why = "the ca certificate path must be an absolute path to a file named *.crt";
         errors.push(FieldError::invalid(&Path::new("caCertPath"), join.ca_cert_path.as_str(), why));
     }
     if let Some(control_plane) = &join.control_plane {
         let path = Path::new("controlPlane");
-        errors.extend(endpoint(&control_plane.local_api_endpoint, &path.child("localAPIEndpoint")));
-        certificate_key(&control_plane.certificate_key, &path.child("certificateKey"), &mut errors);
+        errors.extend(validate_endpoint(
+            &control_plane.local_api_endpoint,
+            &path.child("localAPIEndpoint"),
+        ));
+        validate_certificate_key(
+            &control_plane.certificate_key,
+            &path.child("certificateKey"),
+            &mut errors,
+        );
     }
-    finish(&errors)
+    finish(errors)
 }
 
 /// Validates the configuration of `reset` and returns all errors at once.
 pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     let mut errors = ErrorList::new();
-    absolute(&reset.certificates_dir, &Path::new("certificatesDir"), &mut errors);
-    cri_socket(&reset.cri_socket, &Path::new("criSocket"), &mut errors);
+    validate_absolute_path(&reset.certificates_dir, &Path::new("certificatesDir"), &mut errors);
+    validate_cri_socket(&reset.cri_socket, &Path::new("criSocket"), &mut errors);
     let flags = ["MNT_FORCE", "MNT_DETACH", "MNT_EXPIRE", "UMOUNT_NOFOLLOW"];
     for (i, flag) in reset.unmount_flags.iter().enumerate() {
         if !flags.contains(&flag.as_str()) {
@@ -67,7 +78,7 @@ pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
             errors.push(FieldError::invalid(&path, given, why));
         }
     }
-    finish(&errors)
+    finish(errors)
 }
 
 /// Validates the configuration of `upgrade` and returns all errors at once.
@@ -79,15 +90,19 @@ pub fn validate_upgrade(upgrade: &UpgradeConfiguration) -> Result<(), Error> {
         ("node", &node.image_pull_policy, &node.patches),
     ] {
         let path = Path::new(name);
-        pull_policy(policy, &path.child("imagePullPolicy"), &mut errors);
+        validate_pull_policy(policy, &path.child("imagePullPolicy"), &mut errors);
         if let Some(Patches { directory }) = patched {
-            absolute(directory, &path.child("patches").child("directory"), &mut errors);
+            validate_absolute_path(
+                directory,
+                &path.child("patches").child("directory"),
+                &mut errors,
+            );
         }
     }
-    finish(&errors)
+    finish(errors)
 }
 
-fn node(node: &NodeRegistration) -> ErrorList {
+fn validate_node(node: &NodeRegistration) -> ErrorList {
     let (mut errors, path) = (ErrorList::new(), Path::new("nodeRegistration"));
     if node.name.is_empty() {
         errors.push(FieldError::required(
@@ -101,9 +116,9 @@ fn node(node: &NodeRegistration) -> ErrorList {
             errors.push(FieldError::invalid(&path.child("name"), node.name.as_str(), why));
         }
     }
-    cri_socket(&node.cri_socket, &path.child("criSocket"), &mut errors);
-    pull_policy(&node.image_pull_policy, &path.child("imagePullPolicy"), &mut errors);
-    extra_args(&node.kubelet_extra_args, &path.child("kubeletExtraArgs"), &mut errors);
+    validate_cri_socket(&node.cri_socket, &path.child("criSocket"), &mut errors);
+    validate_pull_policy(&node.image_pull_policy, &path.child("imagePullPolicy"), &mut errors);
+    validate_extra_args(&node.kubelet_extra_args, &path.child("kubeletExtraArgs"), &mut errors);
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     for (i, taint) in node.taints.iter().flatten().enumerate() {
         let path = path.child("taints").index(i);
@@ -121,7 +136,7 @@ fn node(node: &NodeRegistration) -> ErrorList {
     errors
 }
 
-fn endpoint(endpoint: &ApiEndpoint, path: &Path) -> ErrorList {
+fn validate_endpoint(endpoint: &ApiEndpoint, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let address = endpoint.advertise_address.as_str();
     match address.parse::<IpAddr>() {
@@ -149,7 +164,7 @@ fn endpoint(endpoint: &ApiEndpoint, path: &Path) -> ErrorList {
     errors
 }
 
-fn discovery(discovery: &Discovery, path: &Path) -> ErrorList {
+fn validate_discovery(discovery: &Discovery, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     match (&discovery.bootstrap_token, &discovery.file) {
         (None, None) => {
@@ -160,7 +175,7 @@ fn discovery(discovery: &Discovery, path: &Path) -> ErrorList {
         }
         (Some(bootstrap), None) => {
             let path = path.child("bootstrapToken");
-            token(&bootstrap.token, &path.child("token"), &mut errors);
+            validate_token(&bootstrap.token, &path.child("token"), &mut errors);
             let server = bootstrap.api_server_endpoint.as_str();
             if server.is_empty() {
                 errors.push(FieldError::required(&path, "APIServerEndpoint is not set"));
@@ -184,11 +199,11 @@ fn discovery(discovery: &Discovery, path: &Path) -> ErrorList {
                 ));
             }
             for pin in &bootstrap.ca_cert_hashes {
-                if let Err(why) = crate::discovery::check_pin(pin) {
+                if let Err(error) = crate::discovery::check_pin(pin) {
                     errors.push(FieldError::invalid(
                         &path.child("caCertHashes"),
                         pin.as_str(),
-                        why,
+                        error.to_string(),
                     ));
                 }
             }
@@ -211,13 +226,17 @@ fn discovery(discovery: &Discovery, path: &Path) -> ErrorList {
         }
     }
     if !discovery.tls_bootstrap_token.is_empty() {
-        token(&discovery.tls_bootstrap_token, &path.child("tlsBootstrapToken"), &mut errors);
+        validate_token(
+            &discovery.tls_bootstrap_token,
+            &path.child("tlsBootstrapToken"),
+            &mut errors,
+        );
     }
     errors
 }
 
-fn bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut ErrorList) {
-    token(&entry.token, &path.child("token"), errors);
+fn validate_bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut ErrorList) {
+    validate_token(&entry.token, &path.child("token"), errors);
     let usages = || format!("[{}]", entry.usages.join(" "));
     for usage in &entry.usages {
         if !["signing", "authentication"].contains(&usage.as_str()) {
@@ -252,7 +271,7 @@ fn bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut ErrorList) 
 }
 
 /// Validates a token. The message does not contain its secret part.
-fn token(text: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_token(text: &str, path: &Path, errors: &mut ErrorList) {
     if text.parse::<Token>().is_err() {
         let id = text.split('.').next().unwrap_or_default();
         let shown = if id.is_empty() { String::new() } else { format!("{id}.<secret>") };
@@ -265,7 +284,7 @@ fn token(text: &str, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates a certificate key. The message does not contain the key.
-fn certificate_key(key: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_certificate_key(key: &str, path: &Path, errors: &mut ErrorList) {
     const SIZE: usize = 32;
     let digits = key.bytes().all(|b| b.is_ascii_hexdigit());
     let why = match key.len() {
@@ -283,13 +302,7 @@ fn certificate_key(key: &str, path: &Path, errors: &mut ErrorList) {
     errors.push(FieldError::invalid(path, "<secret>", why));
 }
 
-fn absolute(value: &str, path: &Path, errors: &mut ErrorList) {
-    if !value.starts_with('/') {
-        errors.push(FieldError::invalid(path, value, "path is not absolute"));
-    }
-}
-
-fn cri_socket(socket: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_cri_socket(socket: &str, path: &Path, errors: &mut ErrorList) {
     if socket.is_empty() {
         let why = "empty CRI socket: found multiple CRI endpoints on the host. Please define which one do you wish to \
             use by setting the 'criSocket' field in the kubeadm configuration file";
@@ -303,33 +316,12 @@ fn cri_socket(socket: &str, path: &Path, errors: &mut ErrorList) {
             let why = format!("only URL scheme \"unix\" is supported, got {scheme:?}");
             errors.push(FieldError::invalid(path, socket, why));
         }
-        None => absolute(socket, path, errors),
+        None => validate_absolute_path(socket, path, errors),
     }
 }
 
-fn pull_policy(policy: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_pull_policy(policy: &str, path: &Path, errors: &mut ErrorList) {
     if !["", "Always", "IfNotPresent", "Never"].contains(&policy) {
         errors.push(FieldError::invalid(path, policy, "invalid pull policy"));
-    }
-}
-
-fn extra_args(args: &[Arg], path: &Path, errors: &mut ErrorList) {
-    for (i, _) in args.iter().enumerate().filter(|(_, arg)| arg.name.is_empty()) {
-        errors.push(FieldError::invalid(path, format!("index {i}"), "argument has no name"));
-    }
-}
-
-fn alt_names(names: &[String], path: &Path, errors: &mut ErrorList) {
-    for name in names {
-        let plain = validation::dns1123_subdomain(name);
-        let wildcard = validation::wildcard_dns1123_subdomain(name);
-        if !plain.is_empty() && !wildcard.is_empty() && name.parse::<IpAddr>().is_err() {
-            let why = format!(
-                "altname is not a valid IP address, DNS label or a DNS label with subdomain wildcards: {}; {}",
-                plain.join("; "),
-                wildcard.join("; ")
-            );
-            errors.push(FieldError::invalid(path, name.as_str(), why));
-        }
     }
 }

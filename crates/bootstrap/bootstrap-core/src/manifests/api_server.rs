@@ -6,7 +6,9 @@ use api_config::kubeadm::{Etcd, ExternalEtcd};
 use serde_json::{Value, json};
 
 use super::{
-    Component, Machine, args,
+    args,
+    component::Component,
+    machine::Machine,
     pod::{self, PodParts, Probe, probe_host},
     volumes::Volumes,
 };

@@ -4,7 +4,9 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
-    Component, Machine, args,
+    args,
+    component::Component,
+    machine::Machine,
     pod::{self, PodParts, Probe},
     volumes::Volumes,
 };
@@ -13,15 +15,6 @@ use crate::{
     constants::{ETCD_CLIENT_PORT, ETCD_METRICS_PORT, ETCD_PEER_PORT},
     images, net,
 };
-
-/// A member in etcd's member list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdMember {
-    /// The name of the member.
-    pub name: String,
-    /// The peer URL.
-    pub peer_url: String,
-}
 
 /// The etcd minor version, which determines flags and health endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +50,7 @@ fn release(machine: &Machine<'_>) -> EtcdRelease {
 
 pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
     let Some(local) = &machine.cluster.etcd.local else {
-        return Err(Error::Invalid("there is no local etcd in this configuration".to_owned()));
+        return Err(Error::NoLocalEtcd);
     };
     let address = machine.local.advertise_address.as_str();
     let metrics = args::value(&local.extra_args, "listen-metrics-urls").map(metrics_endpoint);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Component, Machine, volumes::Volumes};
+use super::{component::Component, machine::Machine, volumes::Volumes};
 
 /// The probes of a component. An empty host is the Pod's own address.
 pub(super) struct Probe<'a> {

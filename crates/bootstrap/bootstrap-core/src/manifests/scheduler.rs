@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    Component, Machine, args,
+    args,
+    component::Component,
+    machine::Machine,
     pod::{self, PodParts, Probe, probe_host},
     volumes::Volumes,
 };

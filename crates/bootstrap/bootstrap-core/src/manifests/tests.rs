@@ -1,8 +1,13 @@
-use api_config::kubeadm::{Arg, EmbeddedStore, ExternalEtcd, HostPathMount};
+use api_config::kubeadm::{
+    ApiEndpoint, Arg, ClusterConfiguration, EmbeddedStore, ExternalEtcd, HostPathMount,
+};
 use serde_json::json;
 
 use super::*;
-use crate::config::{Facts, default_cluster};
+use crate::{
+    Layout,
+    config::{Facts, default_cluster},
+};
 
 struct Inputs {
     cluster: ClusterConfiguration,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api_config::kubeadm::HostPathMount;
 use serde_json::{Value, json};
 
-use super::Machine;
+use super::machine::Machine;
 
 /// Host path volumes of a Pod by name. Manifests list them in the order of their names.
 #[derive(Default)]

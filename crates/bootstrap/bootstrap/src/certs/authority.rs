@@ -41,7 +41,7 @@ pub fn load_authority(
     now: SystemTime,
 ) -> Result<Option<LoadedAuthority>, Error> {
     let (cert_file, key_file) = files(dir, ca);
-    let given = |source| Error::Given { path: cert_file.clone(), source, cure: CURE };
+    let unusable = |source| Error::Unusable { path: cert_file.clone(), source, cure: CURE };
     match (cert_file.exists(), key_file.exists()) {
         (false, false) => return Ok(None),
         (false, true) => return Err(Error::HalfPair { have: key_file, missing: cert_file }),
@@ -51,18 +51,18 @@ pub fn load_authority(
     for cert in &bundle {
         let info = cert.info()?;
         if !info.is_ca {
-            return Err(given(pki::Error::NotAnAuthority { subject: info.subject.to_string() }));
+            return Err(unusable(pki::Error::NotAnAuthority { subject: info.subject.to_string() }));
         }
     }
     if !key_file.exists() {
-        bundle[0].check_valid_at(now).map_err(given)?;
+        bundle[0].check_valid_at(now).map_err(unusable)?;
         return Ok(Some(LoadedAuthority { bundle, key: AuthorityKey::CertOnly }));
     }
     let key = pki::read_key(&key_file)?;
     let signer =
         bundle.iter().find(|cert| cert.check_key(&key).is_ok()).unwrap_or(&bundle[0]).clone();
-    let authority = Authority::from_parts(signer, key).map_err(given)?;
-    authority.cert().check_valid_at(now).map_err(given)?;
+    let authority = Authority::from_parts(signer, key).map_err(unusable)?;
+    authority.cert().check_valid_at(now).map_err(unusable)?;
     Ok(Some(LoadedAuthority { bundle, key: AuthorityKey::Full(Box::new(authority)) }))
 }
 

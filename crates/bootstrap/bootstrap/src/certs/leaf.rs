@@ -25,7 +25,11 @@ pub fn ensure_leaf(
     match (cert_file.exists(), key_file.exists()) {
         (true, true) => {
             check(leaf, &pki::read_cert(&cert_file)?, &pki::read_key(&key_file)?, &authority, now)
-                .map_err(|source| Error::Given { path: cert_file.clone(), source, cure: CURE })?;
+                .map_err(|source| Error::Unusable {
+                    path: cert_file.clone(),
+                    source,
+                    cure: CURE,
+                })?;
             Ok(vec![FileChange::used(cert_file), FileChange::used(key_file)])
         }
         (true, false) => Err(Error::HalfPair { have: cert_file, missing: key_file }),

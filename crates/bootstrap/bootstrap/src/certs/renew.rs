@@ -24,15 +24,8 @@ fn signer(dir: &Path, ca: Ca, now: SystemTime) -> Result<Box<Authority>, Error> 
     let (cert, key) = files(dir, ca);
     match load_authority(dir, ca, now)?.map(|loaded| loaded.key) {
         Some(AuthorityKey::Full(authority)) => Ok(authority),
-        Some(AuthorityKey::CertOnly) => Err(Error::Usage(format!(
-            "{} is missing: renew the certificates where the authority's key is (certs generate-csr makes the \
-             requests)",
-            key.display()
-        ))),
-        None => Err(Error::Usage(format!(
-            "{} is missing; it is required to sign renewed certificates",
-            cert.display()
-        ))),
+        Some(AuthorityKey::CertOnly) => Err(Error::NoSigningKey(key)),
+        None => Err(Error::NoSigner(cert)),
     }
 }
 

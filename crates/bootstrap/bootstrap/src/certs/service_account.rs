@@ -32,7 +32,7 @@ pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<FileChange>
             {
                 return Ok(vec![FileChange::used(key_file), FileChange::used(public_file)]);
             }
-            Err(Error::Given {
+            Err(Error::Unusable {
                 path: public_file,
                 source: pki::Error::KeyMismatch { subject: "sa.pub".to_owned() },
                 cure: "remove it to have it derived from sa.key",

@@ -28,9 +28,9 @@ const RESOURCES: [Resource; 12] = [
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
     static ALL: [Resource; 12] = RESOURCES;
-    ALL.iter().find(|r| r.kind == kind && r.api_version() == version).ok_or_else(|| {
-        Error::Usage(format!("{kind} of {version} is not a kind that bootstrapping writes"))
-    })
+    ALL.iter()
+        .find(|r| r.kind == kind && r.api_version() == version)
+        .ok_or_else(|| Error::UnknownKind { version: version.to_owned(), kind: kind.to_owned() })
 }
 
 /// The time for retries against a server that is starting or overloaded.

@@ -17,7 +17,7 @@ use client::{Client, Resource};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Map, Value, json};
 
-use super::{apply, apply_all, get};
+use super::apply::{apply, apply_all, get};
 use crate::{Error, FileChange, error::io};
 
 const SECRET: &str = "kubeadm-certs";
@@ -42,12 +42,7 @@ const FILES: [&str; 15] = [
 ];
 
 fn crypto(operation: &'static str) -> impl Fn(aws_lc_rs::error::Unspecified) -> Error {
-    move |_| {
-        Error::Usage(format!(
-            "cannot {operation} the uploaded certificates: the certificate key is another one than they were encrypted \
-             with; `init phase upload-certs --upload-certs` on a control plane makes new ones and prints their key"
-        ))
-    }
+    move |_| Error::WrongCertificateKey { operation }
 }
 
 /// Returns 32 random bytes in hexadecimal.
@@ -58,13 +53,8 @@ pub fn new_certificate_key() -> Result<String, Error> {
 }
 
 fn key_of(hex: &str) -> Result<LessSafeKey, Error> {
-    let malformed = || {
-        Error::Usage(
-            "the certificate key must be 32 bytes in hexadecimal (64 characters)".to_owned(),
-        )
-    };
-    let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).map_err(|_| malformed())?;
-    UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| malformed())
+    let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).map_err(|_| Error::CertificateKey)?;
+    UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| Error::CertificateKey)
 }
 
 /// Encrypts and returns the nonce followed by the ciphertext.
@@ -110,7 +100,8 @@ fn shared(dir: &Path, etcd: &Etcd) -> Vec<(String, PathBuf)> {
 /// lives for two hours.
 pub async fn upload_certs(
     client: &Client,
-    (dir, etcd): (&Path, &Etcd),
+    dir: &Path,
+    etcd: &Etcd,
     key: &str,
     token: &Value,
 ) -> Result<(), Error> {
@@ -142,16 +133,13 @@ pub async fn upload_certs(
 /// Downloads and decrypts the shared files into `dir`; existing files are kept.
 pub async fn download_certs(
     client: &Client,
-    (dir, etcd): (&Path, &Etcd),
+    dir: &Path,
+    etcd: &Etcd,
     key: &str,
 ) -> Result<Vec<FileChange>, Error> {
     let cipher = key_of(key)?;
-    let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?.ok_or_else(|| {
-        Error::Usage(format!(
-            "Secret {SECRET:?} was not found in the \"kube-system\" Namespace. This Secret might have expired. Please, \
-             run `kubeadm init phase upload-certs --upload-certs` on a control plane to generate a new one"
-        ))
-    })?;
+    let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?;
+    let secret = secret.ok_or(Error::NoCertificatesSecret(SECRET))?;
     let mut touched = Vec::new();
     for (name, path) in shared(dir, etcd) {
         let Some(sealed) = secret["data"][&name].as_str() else { continue };
@@ -159,9 +147,11 @@ pub async fn download_certs(
             touched.push(FileChange::used(path));
             continue;
         }
-        let sealed = STANDARD
-            .decode(sealed)
-            .map_err(|e| Error::Usage(format!("Secret {SECRET}: {name} is not base64: {e}")))?;
+        let sealed = STANDARD.decode(sealed).map_err(|source| Error::CertificatesSecret {
+            secret: SECRET,
+            name: name.clone(),
+            source,
+        })?;
         let plain = decrypt(&cipher, &sealed)?;
         let mode = if name.ends_with(".crt") { pki::PUBLIC_MODE } else { pki::KEY_MODE };
         fs::create_dir_all(path.parent().unwrap_or(dir))

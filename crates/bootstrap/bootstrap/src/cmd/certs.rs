@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, macros::format_description};
 use tokio::time::timeout;
 
-use super::{Global, Program, flags::ClusterFlags, output::Output};
+use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
 use crate::{
-    Error,
+    Error, FlagError,
     certs::{
         KUBECONFIGS, Renewal, renew_due, renew_due_with_same_parameters, renew_kubeconfig,
         renew_leaf,
@@ -39,7 +39,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -98,22 +98,22 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::CheckExpiration { output, reach, flags } => {
-            let flags = global.of(*flags);
+            let flags = global.add_to(*flags);
             let (documents, _) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
             let node = machine(&flags, documents, program)?;
             let (found, now) = (expirations(&node.layout, &node.pki()?)?, rt::now());
-            let told = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
-            print!("{}", told.unwrap_or_else(|| tables(&found, now)));
+            let printed = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
+            print!("{}", printed.unwrap_or_else(|| tables(&found, now)));
             Ok(())
         }
         Command::Renew { name, reach, flags } => {
-            let flags = global.of(*flags);
+            let flags = global.add_to(*flags);
             let (documents, given) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
             renew(&machine(&flags, documents, program)?, &name, given)
         }
         Command::RotateCa { step, certificate_key, force, flags } => {
             let options = rotate::Options { certificate_key, force };
-            let flags = global.of(*flags);
+            let flags = global.add_to(*flags);
             let mut node = machine(&flags, flags.documents()?, program)?;
             for touched in rotate::rotate(&mut node, step, &options).await? {
                 if touched.written {
@@ -124,7 +124,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::GenerateCsr(flags) => {
-            let flags = global.of(*flags);
+            let flags = global.add_to(*flags);
             generate_requests(&machine(&flags, flags.documents()?, program)?)
         }
     }
@@ -142,8 +142,8 @@ async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<(Document
     }
     let client = cluster::client(kubeconfig)?;
     let maps = Resource::CONFIG_MAPS;
-    let asked = cluster::get(&client, &maps, "kube-system", "kubeadm-config");
-    let cause = match timeout(PATIENCE, asked).await {
+    let request = cluster::get(&client, &maps, "kube-system", "kubeadm-config");
+    let cause = match timeout(PATIENCE, request).await {
         Ok(Ok(Some(map))) => {
             let mut found = objects::read_kubeadm_config(&map)?;
             if let Some(directory) = &flags.cert_dir {
@@ -246,7 +246,7 @@ fn object([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Value
     let one = |row: &Row| {
         let mut one = json!({"name": row.name, "externallyManaged": row.external, "missing": row.end.is_none()});
         if let Some(end) = row.end {
-            one["expirationDate"] = json!(pki::written(end));
+            one["expirationDate"] = json!(pki::format_time(end));
             let left = end.duration_since(now).map_or(0, |left| left.as_secs());
             one["residualTime"] = json!(left);
         }
@@ -322,10 +322,9 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     }
     if !found {
         let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(KUBECONFIGS).collect();
-        return Err(Error::Usage(format!(
-            "{name:?} is not a renewable certificate; use all or one of {}",
-            names.join(", ")
-        )));
+        return Err(
+            FlagError::Certificate { name: name.to_owned(), known: names.join(", ") }.into()
+        );
     }
     if all {
         println!(

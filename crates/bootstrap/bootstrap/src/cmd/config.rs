@@ -10,9 +10,9 @@ use bootstrap_core::{
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Global, Program, flags::ClusterFlags, output::Output};
+use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
 use crate::{
-    Error,
+    Error, FlagError,
     error::io,
     host::Host,
     preflight::{self, Ignored},
@@ -27,7 +27,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,7 +114,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Migrate(args) => migrate(&args),
         Command::Validate(args) => validate(&args, program),
         Command::Images { what: Images::List { output, flags } } => {
-            let images = wanted(&args.global.of(*flags), program)?;
+            let images = image_names(&args.global.add_to(*flags), program)?;
             match output.of("Images", vec![json!({"images": images})])? {
                 Some(text) => print!("{text}"),
                 None => images.iter().for_each(|image| println!("{image}")),
@@ -122,14 +122,14 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::Images { what: Images::Pull(flags) } => {
-            let flags = args.global.of(*flags);
+            let flags = args.global.add_to(*flags);
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
             let layout = flags.layout(&all.cluster.certificates_dir);
             let mut node = flags.node(all, layout, program)?;
             // An explicit pull fetches the registry's current image.
             node.config.init.node_registration.image_pull_policy = "Always".to_owned();
-            preflight::bring_images(&node, &Ignored::default()).await?;
+            preflight::ensure_images(&node, &Ignored::default()).await?;
             for image in images::all(&node.config.cluster) {
                 println!("[config/images] Pulled {image}");
             }
@@ -138,7 +138,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     }
 }
 
-fn wanted(flags: &ClusterFlags, program: Program) -> Result<Vec<String>, Error> {
+fn image_names(flags: &ClusterFlags, program: Program) -> Result<Vec<String>, Error> {
     let documents = flags.documents()?;
     Ok(images::all(&flags.init(documents, program)?.cluster))
 }
@@ -148,9 +148,7 @@ fn print(what: Print, program: Program) -> Result<(), Error> {
         Print::Init { component_configs } => {
             let known = ["KubeletConfiguration", "KubeProxyConfiguration"];
             if let Some(unknown) = component_configs.iter().find(|c| !known.contains(&c.as_str())) {
-                return Err(Error::Usage(format!(
-                    "--component-configs needs to contain some of {known:?}, not {unknown:?}"
-                )));
+                return Err(FlagError::ComponentConfig { known, unknown: unknown.clone() }.into());
             }
             let all = config::init_defaults(Kinds::WithComponents, program.image_repository())?;
             all.into_iter()
@@ -176,7 +174,7 @@ fn read(path: &std::path::Path) -> Result<config::Read, Error> {
 fn migrate(args: &Migrate) -> Result<(), Error> {
     let read = read(&args.old_config)?;
     if let Some(first) = read.strict.first() {
-        return Err(Error::Usage(first.clone()));
+        return Err(FlagError::Strict(vec![first.clone()]).into());
     }
     let text = yaml::to_string_all(&config::migrate(&read)?)?;
     match &args.new_config {
@@ -195,7 +193,7 @@ fn validate(args: &Validate, program: Program) -> Result<(), Error> {
         eprintln!("{warning}");
     }
     if !read.strict.is_empty() {
-        return Err(Error::Usage(read.strict.join("\n")));
+        return Err(FlagError::Strict(read.strict).into());
     }
     let documents = read.documents;
     let facts = Host::default().facts(program.image_repository());

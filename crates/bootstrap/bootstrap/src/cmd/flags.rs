@@ -15,9 +15,9 @@ use clap::Args;
 use rt::SystemClock;
 use telemetry::{Progress, Recorder};
 
-use super::{Program, TIMELINE_ROOT};
+use super::program::Program;
 use crate::{
-    Error,
+    Error, FlagError,
     containers::{Containers, Runtime},
     error::io,
     host::{self, Host},
@@ -116,10 +116,7 @@ impl ClusterFlags {
             Some(path) => {
                 let mixed = self.mixed();
                 if !mixed.is_empty() {
-                    return Err(Error::Usage(format!(
-                        "can not mix '--config' with arguments [{}]",
-                        mixed.join(" ")
-                    )));
+                    return Err(FlagError::Mixed(mixed.join(" ")).into());
                 }
                 read_file(path)?
             }
@@ -239,9 +236,7 @@ fn gates(pairs: &[String]) -> Result<BTreeMap<String, bool>, Error> {
             Some((name, value)) if value.parse::<bool>().is_ok() => {
                 Ok((name.trim().to_owned(), value == "true"))
             }
-            _ => Err(Error::Usage(format!(
-                "feature-gates: {pair:?} is not of the form name=true or name=false"
-            ))),
+            _ => Err(FlagError::FeatureGate(pair.to_owned()).into()),
         })
         .collect()
 }
@@ -251,7 +246,7 @@ pub(super) fn progress(component: &str, host: &Host, dry_run: bool) -> Progress 
     let recorder = if dry_run {
         Recorder::none()
     } else {
-        Recorder::new(&host.path(TIMELINE_ROOT), component)
+        Recorder::new(&host.path(host::TIMELINE_ROOT), component)
     };
     Progress::stderr(recorder)
 }

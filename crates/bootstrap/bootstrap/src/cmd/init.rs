@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use bootstrap_core::Layout;
 
 use super::{
-    Global, Program,
     flags::{self, ClusterFlags},
-    workflow::{Phased, Workflow, described},
+    global::GlobalFlags,
+    program::Program,
+    workflow::{Phased, Workflow, descriptions},
 };
-use crate::{Error, init, node::TakeAddress, phase};
+use crate::{Error, FlagError, init, node::TakeAddress, phase};
 
 /// The flags of `init` and of `init phase`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -58,7 +59,7 @@ impl Phased for Flags {
     const COMMAND: &'static str = "init";
 
     fn phases() -> Vec<(&'static str, &'static str)> {
-        described(init::phases())
+        descriptions(init::phases())
     }
 }
 
@@ -68,7 +69,7 @@ pub(super) async fn run(
     take_address: TakeAddress,
 ) -> Result<(), Error> {
     let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
-    flags.cluster = args.global.of(flags.cluster);
+    flags.cluster = args.global.add_to(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let settings = documents.init.get_or_insert_default();
     flags::set_token(settings, &flags.token, &flags.token_ttl)?;
@@ -94,10 +95,7 @@ pub(super) async fn run(
     }
     // A single phase checks its own requirements.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
-        return Err(Error::Usage(
-            "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share"
-                .to_owned(),
-        ));
+        return Err(FlagError::UploadOfExternalCa.into());
     }
     ctx.node.print_only = flags.print_manifest;
     ctx.node.take_address = take_address;
@@ -115,9 +113,9 @@ pub(super) fn dry_run_dir(variable: &str, prefix: &str) -> Result<PathBuf, Error
     }
     let parent = std::env::temp_dir();
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    let made = tempfile::Builder::new()
+    let directory = tempfile::Builder::new()
         .prefix(&format!("{prefix}-"))
         .permissions(private)
         .tempdir_in(&parent);
-    Ok(made.map_err(crate::error::io("create a directory in", &parent))?.keep())
+    Ok(directory.map_err(crate::error::io("create a directory in", &parent))?.keep())
 }

@@ -4,12 +4,13 @@ use api_config::kubeadm::{JoinConfiguration, JoinControlPlane};
 use bootstrap_core::{Layout, config};
 
 use super::{
-    Global, Program,
     flags::{self, ClusterFlags},
+    global::GlobalFlags,
     init::dry_run_dir,
-    workflow::{Phased, Workflow, described},
+    program::Program,
+    workflow::{Phased, Workflow, descriptions},
 };
-use crate::{Error, join, phase};
+use crate::{Error, FlagError, join, phase};
 
 /// The flags of `join` and of `join phase`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +18,7 @@ pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -59,13 +60,13 @@ impl Phased for Flags {
     const COMMAND: &'static str = "join";
 
     fn phases() -> Vec<(&'static str, &'static str)> {
-        described(join::phases())
+        descriptions(join::phases())
     }
 }
 
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
-    flags.cluster = args.global.of(flags.cluster);
+    flags.cluster = args.global.add_to(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let from_file = documents.join.is_some();
     let mut join = documents.join.take().unwrap_or_default();
@@ -149,14 +150,7 @@ impl Flags {
         if !wants_control_plane {
             let misplaced =
                 self.certificate_key.is_some() || cluster.apiserver_advertise_address.is_some();
-            return if misplaced {
-                Err(Error::Usage(
-                    "--certificate-key and --apiserver-advertise-address need --control-plane"
-                        .to_owned(),
-                ))
-            } else {
-                Ok(())
-            };
+            return if misplaced { Err(FlagError::NeedsControlPlane.into()) } else { Ok(()) };
         }
         let control_plane = join.control_plane.get_or_insert_with(JoinControlPlane::default);
         if let Some(key) = &self.certificate_key {

@@ -8,7 +8,7 @@ use bootstrap_core::{certs::Ca, endpoint};
 use clap::Subcommand;
 use pki::{Cert, LeafSpec, Subject, Usage, Validity};
 
-use super::{Global, Program, flags::ClusterFlags};
+use super::{flags::ClusterFlags, global::GlobalFlags, program::Program};
 use crate::{
     Error,
     certs::{AuthorityKey, load_authority},
@@ -20,7 +20,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -50,7 +50,7 @@ struct UserArgs {
 
 pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
     let (global, Command::User(mut args)) = (args.global, args.command);
-    args.cluster = global.of(args.cluster);
+    args.cluster = global.add_to(args.cluster);
     let all = args.cluster.init(args.cluster.documents()?, program)?;
     let layout = args.cluster.layout(&all.cluster.certificates_dir);
     let node = args.cluster.node(all, layout, program)?;

@@ -40,13 +40,24 @@ impl Source {
     }
 }
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 const FORMATS: &str = "text|json|yaml|kyaml|go-template|go-template-file|template|templatefile|jsonpath|\
     jsonpath-as-json|jsonpath-file";
 
-impl FromStr for Format {
-    type Err = String;
+/// The error of an unknown or incomplete output format.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FormatError {
+    #[error("allowed formats are: {FORMATS}")]
+    Unknown,
+    #[error("{0} requires a template: {0}=...")]
+    NoTemplate(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
         let (name, rest) = text.split_once('=').unwrap_or((text, ""));
         let format = match name {
             "text" => Self::Text,
@@ -58,12 +69,12 @@ impl FromStr for Format {
             "jsonpath" => Self::JsonPath(Source::Given(rest.to_owned())),
             "jsonpath-file" => Self::JsonPath(Source::File(rest.to_owned())),
             "jsonpath-as-json" => Self::JsonPathAsJson(rest.to_owned()),
-            _ => return Err(format!("allowed formats are: {FORMATS}")),
+            _ => return Err(FormatError::Unknown),
         };
         let has_template =
             matches!(format, Self::GoTemplate(_) | Self::JsonPath(_) | Self::JsonPathAsJson(_));
         if has_template && rest.is_empty() {
-            return Err(format!("{name} requires a template: {name}=..."));
+            return Err(FormatError::NoTemplate(name.to_owned()));
         }
         Ok(format)
     }
@@ -104,9 +115,9 @@ impl Output {
             object
         });
         let objects: Vec<Value> = named.collect();
-        let each = |print: &dyn Fn(&Value) -> Result<String, String>| {
-            let printed: Result<String, String> = objects.iter().map(print).collect();
-            printed.map(Some).map_err(|e| Error::Usage(format!("unable to print {kind}: {e}")))
+        let each = |print: &dyn Fn(&Value) -> Result<String, BoxError>| {
+            let printed: Result<String, BoxError> = objects.iter().map(print).collect();
+            printed.map(Some).map_err(|source| Error::Print { kind: kind.to_owned(), source })
         };
         match &self.output {
             Format::Kyaml => each(&|object| Ok(kyaml::print(object))),
@@ -117,22 +128,18 @@ impl Output {
                     MissingKey::Error
                 };
                 let template = Template::parse("output", &source.text()?);
-                let template = template.map_err(|e| e.to_string()).map(|t| t.missing_key(missing));
-                each(&|object| template.clone()?.execute(object).map_err(|e| e.to_string()))
+                let template = template.map(|template| template.missing_key(missing));
+                each(&|object| Ok(template.clone()?.execute(object)?))
             }
             Format::JsonPath(source) => {
-                let template = jsonpath::Template::parse(&source.text()?);
+                let text = source.text()?;
                 each(&|object| {
-                    let template = template.as_ref().map_err(String::clone)?;
-                    template.print(object, self.allow_missing_template_keys)
+                    let template = jsonpath::Template::parse(&text)?;
+                    Ok(template.print(object, self.allow_missing_template_keys)?)
                 })
             }
             Format::JsonPathAsJson(text) => {
-                let template = jsonpath::Template::parse(text);
-                each(&|object| {
-                    let template = template.as_ref().map_err(String::clone)?;
-                    Ok(pretty(&json!(template.values(object))))
-                })
+                each(&|object| Ok(pretty(&json!(jsonpath::Template::parse(text)?.values(object)))))
             }
             plain => print_values(plain, &objects),
         }
@@ -165,7 +172,7 @@ mod tests {
 
     fn printed(format: &str, allow_missing_template_keys: bool) -> Result<Option<String>, String> {
         let output = Output {
-            output: format.parse()?,
+            output: format.parse().map_err(|e: FormatError| e.to_string())?,
             allow_missing_template_keys,
             show_managed_fields: false,
         };

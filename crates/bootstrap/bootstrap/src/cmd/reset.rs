@@ -8,14 +8,15 @@ use std::{
 use bootstrap_core::config;
 
 use super::{
-    Global, Program,
     flags::{self, ClusterFlags},
-    workflow::{Phased, Workflow, described},
+    global::GlobalFlags,
+    program::Program,
+    workflow::{Phased, Workflow, descriptions},
 };
 use telemetry::{Progress, Recorder};
 
 use crate::{
-    Error, phase,
+    Error, FlagError, phase,
     reset::{self, CleanUp},
 };
 
@@ -25,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -63,7 +64,7 @@ impl Phased for Flags {
     const COMMAND: &'static str = "reset";
 
     fn phases() -> Vec<(&'static str, &'static str)> {
-        described(reset::phases())
+        descriptions(reset::phases())
     }
 }
 
@@ -85,7 +86,7 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     config::default_reset(&mut configuration);
     config::validate_reset(&configuration)?;
     if !configuration.force && !configuration.dry_run && !confirmed()? {
-        return Err(Error::Usage("aborted reset operation".to_owned()));
+        return Err(Error::Aborted);
     }
     let cluster = ClusterFlags {
         rootfs: args.global.rootfs.clone(),
@@ -127,16 +128,13 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
 /// Asks for confirmation. Without a terminal, --force is required.
 fn confirmed() -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
-        return Err(Error::Usage(
-            "cannot ask for confirmation without a terminal; use --force to reset without asking"
-                .to_owned(),
-        ));
+        return Err(FlagError::NoTerminal.into());
     }
     eprintln!("[reset] WARNING: Changes made to this host by 'init' or 'join' will be reverted.");
     eprint!("[reset] Are you sure you want to proceed? [y/N]: ");
     let io = |source| Error::Io { operation: "ask on", path: "/dev/stdin".into(), source };
     std::io::stderr().flush().map_err(io)?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).map_err(io)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    let mut reply = String::new();
+    std::io::stdin().lock().read_line(&mut reply).map_err(io)?;
+    Ok(matches!(reply.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -12,9 +12,9 @@ use clap::Subcommand;
 use client::{Client, ListOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{Global, Program, flags::ClusterFlags, output::Output};
+use super::{flags::ClusterFlags, global::GlobalFlags, output::Output, program::Program};
 use crate::{
-    Error,
+    Error, FlagError,
     cluster::{self, get},
     init::{join_command, token_secret},
 };
@@ -31,7 +31,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,7 +84,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::Create(mut create) => {
-            create.cluster = args.global.of(create.cluster);
+            create.cluster = args.global.add_to(create.cluster);
             create.cluster.dry_run |= args.dry_run;
             run_create(*create, &kubeconfig, program).await
         }
@@ -114,7 +114,7 @@ async fn run_create(args: Create, kubeconfig: &Path, program: Program) -> Result
     documents.init.get_or_insert_default().bootstrap_tokens = vec![entry.clone()];
     let mut all = args.cluster.init(documents, program)?;
     if get(client, &Resource::SECRETS, "kube-system", &token.secret_name()).await?.is_some() {
-        return Err(Error::Usage(format!("a token with id {:?} already exists", token.id)));
+        return Err(Error::TokenExists(token.id));
     }
     let secret = token_secret(&token, &entry, rt::now());
     if all.init.dry_run {
@@ -208,10 +208,7 @@ fn object(token: &TokenInfo) -> Value {
 
 async fn delete(client: &Client, given: &[String], dry_run: bool) -> Result<(), Error> {
     if given.is_empty() {
-        return Err(Error::Usage(
-            "missing argument; 'token delete' is missing token of form \"[a-z0-9]{6}.[a-z0-9]{16}\" or its id"
-                .to_owned(),
-        ));
+        return Err(FlagError::NoToken.into());
     }
     for text in given {
         let id = if is_token_id(text) { text.clone() } else { text.parse::<Token>()?.id };

@@ -5,8 +5,9 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::{
-    Global, Program,
+    global::GlobalFlags,
     output::{Format, print_values},
+    program::Program,
 };
 use crate::Error;
 
@@ -17,7 +18,7 @@ pub struct Args {
     #[arg(short, long, value_enum)]
     output: Option<Form>,
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
-use super::allowed;
+use super::command_flags;
 use crate::phase::Phase;
 
 /// The flags of a command with phases. Each phase has a subset of them.
@@ -15,7 +15,7 @@ pub(super) trait Phased: Args {
 }
 
 /// Returns name and description of each phase.
-pub(super) fn described<C>(phases: Vec<Phase<C>>) -> Vec<(&'static str, &'static str)> {
+pub(super) fn descriptions<C>(phases: Vec<Phase<C>>) -> Vec<(&'static str, &'static str)> {
     phases.into_iter().map(|phase| (phase.name, phase.about)).collect()
 }
 
@@ -43,7 +43,8 @@ impl<F: Phased> FromArgMatches for Sub<F> {
             at = below;
         }
         names.remove(0);
-        let is_phase = allowed::of(&format!("{} phase {}", F::COMMAND, names.join(" "))).is_some();
+        let is_phase =
+            command_flags::of(&format!("{} phase {}", F::COMMAND, names.join(" "))).is_some();
         let flags = is_phase.then(|| F::from_arg_matches(at).map(Box::new)).transpose()?;
         Ok(Self { names, flags })
     }
@@ -77,7 +78,7 @@ fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
     let phases = F::phases();
     let start = format!("{} phase {}", F::COMMAND, prefix.replace('/', " "));
     let mut seen: Vec<&str> = Vec::new();
-    for path in allowed::paths().filter_map(|path| path.strip_prefix(start.as_str())) {
+    for path in command_flags::paths().filter_map(|path| path.strip_prefix(start.as_str())) {
         let (name, is_group) = path.split_once(' ').map_or((path, false), |(name, _)| (name, true));
         if seen.contains(&name) {
             continue;
@@ -93,7 +94,7 @@ fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
         let below = if is_group {
             group::<F>(below, &format!("{whole}/"))
         } else {
-            allowed::shape_below(F::augment_args(below), &format!("{start}{name}"))
+            command_flags::shape_below(F::augment_args(below), &format!("{start}{name}"))
         };
         command = command.subcommand(below.about(about));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cri::v1::ContainerState;
 use futures_util::future::BoxFuture;
 
-use super::{Container, Containers};
+use super::interface::{Container, Containers};
 use crate::{Error, host::Host, images};
 
 const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";

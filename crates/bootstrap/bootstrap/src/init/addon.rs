@@ -3,7 +3,7 @@
 use bootstrap_core::{addons, endpoint};
 use client::Resource;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     cluster::get,
     phase::{Outcome, Phase},
@@ -56,7 +56,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 let objects = addons::kube_proxy(
                     &config.cluster,
                     &config.proxy,
-                    config.proxy_given,
+                    config.custom_proxy,
                     api,
                     &node.proxy_env,
                 )?;

@@ -10,7 +10,7 @@ use bootstrap_core::{
 };
 use serde_json::Value;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::phase::{Outcome, Phase};
 
 pub(super) const PHASE: Phase<Ctx> = Phase {

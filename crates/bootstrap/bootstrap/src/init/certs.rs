@@ -2,7 +2,7 @@
 
 use bootstrap_core::certs::Ca;
 
-use super::{Ctx, file_phase};
+use super::context::{Ctx, file_phase};
 use crate::{
     Error, FileChange, certs,
     node::Node,
@@ -15,9 +15,7 @@ fn authority(node: &Node, ca: Ca) -> Result<Vec<FileChange>, Error> {
 
 fn leaf(node: &Node, name: &str) -> Result<Vec<FileChange>, Error> {
     let plan = node.pki()?;
-    let leaf = plan.leaf(name).ok_or_else(|| {
-        Error::Usage(format!("there is no certificate {name:?} in this configuration"))
-    })?;
+    let leaf = plan.leaf(name).ok_or_else(|| Error::NoCertificate(name.to_owned()))?;
     certs::ensure_leaf(&node.layout.certificates, leaf, &plan, node.now())
 }
 

@@ -2,7 +2,7 @@
 
 use bootstrap_core::manifests::Component;
 
-use super::{Ctx, file_phase};
+use super::context::{Ctx, file_phase};
 use crate::{
     manifests,
     phase::{Outcome, Phase},

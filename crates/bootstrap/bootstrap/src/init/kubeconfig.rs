@@ -1,6 +1,6 @@
 //! The phases `kubeconfig` of `init`.
 
-use super::{Ctx, file_phase};
+use super::context::{Ctx, file_phase};
 use crate::phase::Phase;
 
 pub(super) const PHASES: [Phase<Ctx>; 5] = [

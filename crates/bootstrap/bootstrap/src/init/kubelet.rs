@@ -5,7 +5,7 @@ use std::time::Duration;
 use api_config::Kubeconfig;
 use bootstrap_core::endpoint;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     Error, FileChange, kubelet,
     phase::{Outcome, Phase},
@@ -42,12 +42,7 @@ pub(super) const START: Phase<Ctx> = Phase {
                 node.config.cluster.virtual_address.as_ref().filter(|_| !node.dry_run)
             {
                 (node.take_address)(held, &node.config.init.local_api_endpoint).map_err(
-                    |cause| {
-                        Error::Usage(format!(
-                            "taking the virtual address {}: {cause}",
-                            held.address
-                        ))
-                    },
+                    |source| Error::VirtualAddress { address: held.address.clone(), source },
                 )?;
             }
             if !node.dry_run {

@@ -11,7 +11,7 @@ use bootstrap_core::{
 use client::{Client, PatchKind, PatchTarget, Resource};
 use serde_json::{Value, json};
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     Error,
     cluster::get,

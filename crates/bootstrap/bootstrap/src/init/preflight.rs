@@ -1,6 +1,6 @@
 //! The phase `preflight` of `init`.
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     phase::{Outcome, PREFLIGHT, Phase},
     preflight,
@@ -15,7 +15,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check(preflight::for_init(node), &ctx.ignored)?;
             preflight::check_runtime(node, &ctx.ignored).await?;
             preflight::check_external_etcd(node, &ctx.ignored).await?;
-            preflight::bring_images(node, &ctx.ignored).await?;
+            preflight::ensure_images(node, &ctx.ignored).await?;
             Ok(Outcome::done())
         })
     },

@@ -2,7 +2,7 @@
 
 use bootstrap_core::endpoint;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     Error,
     node::Node,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api_config::kubeadm::BootstrapToken;
 use bootstrap_core::tokens::Token;
 
-use super::{Ctx, bootstrap_token::token_secret};
+use super::{bootstrap_token::token_secret, context::Ctx};
 use crate::{
     cluster,
     phase::{Outcome, Phase},
@@ -39,8 +39,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             let token = Token::generate(|below| rt::random_in(0..below));
             let secret = token_secret(&token, &config, ctx.node.now());
             let client = ctx.node.client().await?;
-            let files = (&*ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
-            cluster::upload_certs(&client, files, &key, &secret).await?;
+            let (dir, etcd) = (&ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
+            cluster::upload_certs(&client, dir, etcd, &key, &secret).await?;
             if !ctx.skip_certificate_key_print {
                 println!("[upload-certs] Using certificate key:\n{key}");
             }

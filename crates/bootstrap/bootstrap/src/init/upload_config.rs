@@ -2,7 +2,7 @@
 
 use bootstrap_core::objects;
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::phase::{Outcome, Phase};
 
 pub(super) const PHASES: [Phase<Ctx>; 2] = [
@@ -24,7 +24,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
             Box::pin(async {
                 let config = objects::kubelet_config(
                     &ctx.node.config.kubelet,
-                    ctx.node.config.kubelet_given,
+                    ctx.node.config.custom_kubelet,
                 )?;
                 ctx.node.apply_all(config).await?;
                 Ok(Outcome::done())

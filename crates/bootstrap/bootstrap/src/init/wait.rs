@@ -8,11 +8,11 @@ use bootstrap_core::{
     manifests::Component,
 };
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     Error,
-    cluster::{Target, wait_for, wait_for_kubelet},
     containers::last_words_if_down,
+    health::{Target, wait_for, wait_for_kubelet},
     node::Node,
     phase::{Outcome, Phase},
 };
@@ -26,7 +26,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 return Ok(Outcome::skipped("dry run"));
             }
             let patience = ctx.node.timeouts().kubelet_health_check.unwrap_or_default().to_std();
-            wait_for_kubelet(patience, ctx.node.service.as_ref()).await?;
+            wait_for_kubelet(patience, || ctx.node.service.last_words()).await?;
             wait_for_control_plane(&ctx.node).await?;
             let names = control_plane_targets(&ctx.node).into_iter().map(|t| t.name.to_owned());
             Ok(Outcome::Waited(std::iter::once("kubelet".to_owned()).chain(names).collect()))

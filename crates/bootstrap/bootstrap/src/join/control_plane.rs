@@ -2,7 +2,7 @@
 
 use bootstrap_core::{kubelet::control_plane_taint, manifests::Component};
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     certs,
     cluster::download_certs,
@@ -26,9 +26,9 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                         "no certificate key is given; the files must be here already",
                     ));
                 }
-                let found = ctx.found().await?;
-                let files = (&*ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
-                Ok(Outcome::Done(download_certs(&found.client, files, &key).await?))
+                let found = ctx.discover().await?;
+                let (dir, etcd) = (&ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
+                Ok(Outcome::Done(download_certs(&found.client, dir, etcd, &key).await?))
             })
         },
     },
@@ -40,7 +40,7 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                 if let Some(nothing) = ctx.skips_files() {
                     return Ok(nothing);
                 }
-                ctx.found().await?;
+                ctx.discover().await?;
                 let plan = ctx.node.pki()?;
                 certs::require_shared(
                     &ctx.node.layout.certificates,
@@ -63,7 +63,7 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                 if let Some(nothing) = ctx.skips_files() {
                     return Ok(nothing);
                 }
-                ctx.found().await?;
+                ctx.discover().await?;
                 // The kubelet requests its own kubeconfig, and super-admin.conf stays on the first machine.
                 let files = ["admin", "controller-manager", "scheduler"];
                 let touched = files
@@ -82,7 +82,7 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                 if let Some(nothing) = ctx.skips_files() {
                     return Ok(nothing);
                 }
-                ctx.found().await?;
+                ctx.discover().await?;
                 let write = |c: &Component| ctx.node.write_manifest(*c, &[]);
                 Ok(Outcome::Done(
                     Component::CONTROL_PLANE.iter().map(write).collect::<Result<_, _>>()?,

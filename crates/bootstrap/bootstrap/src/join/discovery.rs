@@ -14,6 +14,7 @@ use api_config::{
 };
 use api_meta::Tree as _;
 use bootstrap_core::{
+    DiscoveryError,
     constants::DEFAULT_CLUSTER_NAME,
     discovery::{self, CLUSTER_INFO},
     objects,
@@ -23,9 +24,8 @@ use client::{Client, HttpTransport, Resource, TlsMaterial};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::DiscoveredCluster;
 use crate::{
-    Error,
+    Error, JoinError,
     cluster::{USER_AGENT, get},
     node::Node,
 };
@@ -35,10 +35,14 @@ const POLL: Duration = Duration::from_millis(500);
 /// The time to wait for the signature of a new token. If it is missing for longer, the token is unknown.
 const UNSIGNED: Duration = Duration::from_secs(10);
 
-/// kubeadm's message for a discovery file without credentials.
-const NO_CREDENTIALS: &str = "couldn't find authentication credentials for the TLS bootstrap process. Please use Token \
-    discovery, a discovery file with embedded authentication credentials or a discovery file without authentication \
-    credentials but with the TLSBootstrapToken flag (--tls-bootstrap-token)";
+/// A discovered cluster.
+#[derive(Clone)]
+pub(super) struct DiscoveredCluster {
+    /// The kubeconfig with the credentials of discovery, with which the kubelet requests its own.
+    pub(super) kubeconfig: Kubeconfig,
+    pub(super) client: Client,
+    pub(super) ca_pem: String,
+}
 
 /// Discovers the cluster and establishes trust, as the configuration says.
 pub(super) async fn discover(
@@ -57,25 +61,19 @@ pub(super) async fn discover(
             let current = config.current()?;
             if join.discovery.tls_bootstrap_token.is_empty() {
                 if !current.user.has_credentials() {
-                    return Err(Error::Usage(NO_CREDENTIALS.to_owned()));
+                    return Err(JoinError::NoCredentials.into());
                 }
                 return found(current.cluster.clone(), current.user.clone());
             }
             current.cluster.clone()
         }
-        (None, None) => {
-            return Err(Error::Usage("discovery: bootstrapToken or file must be set".to_owned()));
-        }
+        (None, None) => return Err(JoinError::NoDiscovery.into()),
     };
     found(cluster, User::with_token(join.discovery.tls_bootstrap_token.as_str()))
 }
 
 fn found(cluster: Cluster, user: User) -> Result<DiscoveredCluster, Error> {
-    let ca_pem = cluster.ca_pem()?.ok_or_else(|| {
-        Error::Usage(
-            "the discovery information names no certificate authority for the cluster".to_owned(),
-        )
-    })?;
+    let ca_pem = cluster.ca_pem()?.ok_or(JoinError::NoAuthority)?;
     let server = cluster.server.clone();
     let kubeconfig = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user);
     let client = Client::from_kubeconfig(&kubeconfig, USER_AGENT)
@@ -85,14 +83,10 @@ fn found(cluster: Cluster, user: User) -> Result<DiscoveredCluster, Error> {
 
 fn from_file(path: &str) -> Result<Kubeconfig, Error> {
     if path.starts_with("https://") {
-        return Err(Error::Usage(format!(
-            "no authorities are trusted to fetch {path}; download it, for example with curl, and pass the file"
-        )));
+        return Err(JoinError::Url(path.to_owned()).into());
     }
     if !Path::new(path).exists() {
-        return Err(Error::Usage(format!(
-            "discovery.file.kubeConfigPath: Invalid value: {path:?}: not a valid HTTPS URL or a file on disk"
-        )));
+        return Err(JoinError::File(path.to_owned()).into());
     }
     let mut config = Kubeconfig::load(Path::new(path))?;
     // The ConfigMap cluster-info contains one unnamed cluster, no user and no context.
@@ -129,7 +123,7 @@ async fn by_token(
         let (error, patience) = match cluster_info(&nobody).await {
             Ok(map) => match discovery::verify(&map, &token, &config.ca_cert_hashes) {
                 Ok(found) => break found,
-                Err(e) if e.to_string().contains("no JWS signed token") => {
+                Err(e @ bootstrap_core::Error::Discovery(DiscoveryError::NoSignature(_))) => {
                     (e.into(), patience.min(UNSIGNED))
                 }
                 Err(e) => return Err(e.into()),
@@ -154,36 +148,23 @@ async fn by_token(
     let trusted = client_of(&server, Some(&pem))?;
     let again = discovery::verify(&cluster_info(&trusted).await?, &token, &config.ca_cert_hashes)?;
     if again != untrusted {
-        return Err(Error::Usage(format!(
-            "the cluster-info at {server} changed between the unverified and the verified answer, possibly by a \
-             machine in the middle"
-        )));
+        return Err(JoinError::ClusterInfoChanged(server).into());
     }
     Ok(again.cluster)
 }
 
 async fn cluster_info(client: &Client) -> Result<Value, Error> {
-    get(client, &Resource::CONFIG_MAPS, "kube-public", CLUSTER_INFO).await?.ok_or_else(|| {
-        Error::Usage(
-            "there is no ConfigMap cluster-info in the namespace kube-public; create it with init phase \
-             bootstrap-token"
-                .to_owned(),
-        )
-    })
+    let info = get(client, &Resource::CONFIG_MAPS, "kube-public", CLUSTER_INFO).await?;
+    Ok(info.ok_or(JoinError::NoClusterInfo)?)
 }
 
 /// Reads the configuration that the cluster publishes for joining machines.
 pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Result<(), Error> {
-    let missing = |name: &str| {
-        Error::Usage(format!(
-            "there is no ConfigMap {name} in kube-system; create it with init phase upload-config"
-        ))
-    };
     let config = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
-    node.config.cluster =
-        objects::read_kubeadm_config(&config.ok_or_else(|| missing("kubeadm-config"))?)?;
+    let config = config.ok_or(JoinError::NoConfigMap("kubeadm-config"))?;
+    node.config.cluster = objects::read_kubeadm_config(&config)?;
     let kubelet = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubelet-config").await?;
-    let kubelet = kubelet.ok_or_else(|| missing("kubelet-config"))?;
+    let kubelet = kubelet.ok_or(JoinError::NoConfigMap("kubelet-config"))?;
     let text = kubelet.text("data.kubelet");
     node.config.kubelet = KubeletConfiguration::from_value(yaml::parse(text)?)?.value;
     Ok(())

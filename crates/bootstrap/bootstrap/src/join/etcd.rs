@@ -5,9 +5,9 @@ use std::time::Duration;
 use bootstrap_core::manifests::Component;
 use tokio::time::{Instant, sleep};
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
-    Error,
+    Error, JoinError,
     etcd::{self, Etcd},
     manifests,
     phase::{Outcome, Phase},
@@ -23,13 +23,13 @@ pub(super) const CHECK: Phase<Ctx> = Phase {
             if let Some(nothing) = ctx.skips_cluster() {
                 return Ok(nothing);
             }
-            ctx.found().await?;
+            ctx.discover().await?;
             if ctx.node.config.cluster.etcd.local.is_none() {
                 return Ok(Outcome::skipped("the cluster's etcd is not run by this machine"));
             }
             let members = cluster_etcd(ctx).await?.members().await?;
             if members.is_empty() {
-                return Err(Error::Usage("the cluster's etcd has no members".to_owned()));
+                return Err(JoinError::NoEtcdMembers.into());
             }
             Ok(Outcome::done())
         })
@@ -44,7 +44,7 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
             if let Some(nothing) = ctx.skips_cluster() {
                 return Ok(nothing);
             }
-            ctx.found().await?;
+            ctx.discover().await?;
             let Some(local) = ctx.node.config.cluster.etcd.local.clone() else {
                 return Ok(Outcome::skipped("the cluster has no local etcd"));
             };

@@ -7,11 +7,12 @@ use bootstrap_core::endpoint;
 use client::Resource;
 use tokio::time::{Instant, sleep};
 
-use super::{Ctx, request};
+use super::{context::Ctx, request};
 use crate::{
-    Error, FileChange,
-    cluster::{get, wait_for_kubelet},
+    Error, FileChange, JoinError,
+    cluster::get,
     error::io,
+    health::wait_for_kubelet,
     kubelet,
     node::Node,
     phase::{Outcome, Phase},
@@ -26,9 +27,9 @@ pub(super) const START: Phase<Ctx> = Phase {
     about: "Write the kubelet's settings and its credentials for asking for a certificate, and (re)start it",
     run: |ctx| {
         Box::pin(async {
-            let found = ctx.found().await?;
+            let found = ctx.discover().await?;
             let name = ctx.join.node_registration.name.clone();
-            refuse_taken_name(&found.client, &name).await?;
+            reject_taken_name(&found.client, &name).await?;
             let node = &ctx.node;
             let mut kubeconfig = found.kubeconfig;
             let local = &node.config.init.local_api_endpoint;
@@ -85,14 +86,11 @@ pub(super) const START: Phase<Ctx> = Phase {
 };
 
 /// Rejects the name of a Ready Node, because two machines with one name would take over each other's Pods.
-pub(super) async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
+pub(super) async fn reject_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
     let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
     let conditions = node.items("status.conditions").to_vec();
     if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
-        return Err(Error::Usage(format!(
-            "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the \
-             existing Node or change the name of this new joining Node"
-        )));
+        return Err(JoinError::NameTaken(name.to_owned()).into());
     }
     Ok(())
 }
@@ -107,10 +105,10 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
             }
             let timeouts = ctx.node.timeouts();
             let patience = timeouts.kubelet_health_check.unwrap_or_default().to_std();
-            wait_for_kubelet(patience, ctx.node.service.as_ref()).await?;
+            wait_for_kubelet(patience, || ctx.node.service.last_words()).await?;
             let path = ctx.node.layout.kubeconfig("kubelet.conf");
             if !path.exists() {
-                let client = ctx.found().await?.client;
+                let client = ctx.discover().await?.client;
                 let patience = timeouts.tls_bootstrap.unwrap_or_default().to_std();
                 wait_for_certificate(&ctx.node, &client, &path, patience).await?;
             }
@@ -132,10 +130,10 @@ async fn wait_for_certificate(
     patience: Duration,
 ) -> Result<(), Error> {
     let started = Instant::now();
-    let mut told = false;
+    let mut reported = false;
     while !path.exists() {
         let (waited, is_over) = (started.elapsed(), started.elapsed() >= patience);
-        if is_over || (!told && waited >= SOON) {
+        if is_over || (!reported && waited >= SOON) {
             let request = request::pending_reason(client, node.name()).await;
             if is_over {
                 let cause = request.unwrap_or_else(|| {
@@ -157,7 +155,7 @@ async fn wait_for_certificate(
             if let Some(request) = request {
                 tracing::warn!("the kubelet has no certificate yet: {request}");
             }
-            told = true;
+            reported = true;
         }
         sleep(Duration::from_millis(100)).await;
     }

@@ -9,7 +9,7 @@ use std::{
 use api_config::kubeadm::{ExternalEtcd, Networking};
 use bootstrap_core::{constants::KUBERNETES_VERSION, images::version_tag};
 
-use super::{Check, Problem, label};
+use super::check::{Check, Problem, label};
 use crate::{host::Host, node::Node, service};
 
 /// Checks the requested version. This release sets up clusters of its own minor version and the previous one.

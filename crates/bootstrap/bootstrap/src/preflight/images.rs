@@ -2,22 +2,22 @@
 
 use bootstrap_core::{constants::OWN_REPOSITORY, images as names};
 
-use super::{Check, Ignored, Problem, check};
+use super::check::{Check, Ignored, Problem, check};
 use crate::{Error, images, node::Node};
 
 /// Brings the images of a control plane: our own images are built, others pulled.
-pub async fn bring_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
-    bring(node, names::all(&node.config.cluster), ignored).await
+pub async fn ensure_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    ensure(node, names::all(&node.config.cluster), ignored).await
 }
 
 /// Brings our own images of a worker, which no registry has. Its kubelet pulls the others.
-pub async fn bring_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+pub async fn ensure_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let mut wanted = images::of_node(&node.config.cluster);
     wanted.retain(|image| names::is_own(image));
-    bring(node, wanted, ignored).await
+    ensure(node, wanted, ignored).await
 }
 
-async fn bring(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<(), Error> {
+async fn ensure(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<(), Error> {
     let policy = node.config.init.node_registration.image_pull_policy.as_str();
     if node.dry_run || policy == "Never" {
         return Ok(());

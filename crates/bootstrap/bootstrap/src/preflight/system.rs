@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bootstrap_core::constants::{KUBERNETES_VERSION, RELEASED};
 
-use super::{Check, Problem};
+use super::check::{Check, Problem};
 use crate::host::Host;
 
 const CPUS: usize = 2;
@@ -73,7 +73,7 @@ pub(super) fn clock(now: SystemTime) -> Check {
         Err(Problem::error(
             format!(
                 "this machine's clock says {}, which is before Kubernetes {KUBERNETES_VERSION} was released",
-                pki::written(now)
+                pki::format_time(now)
             ),
             "set the clock (timedatectl set-ntp true, or date -s): certificates are valid from the time at which they \
              are made",

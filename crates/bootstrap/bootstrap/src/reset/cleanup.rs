@@ -10,10 +10,9 @@ use bootstrap_core::manifests::BALANCER_SERVERS;
 use nix::mount::{MntFlags, umount2};
 use sys::mount::{HostMounts, Mounts};
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
-    cmd::TIMELINE_ROOT,
-    host::Host,
+    host::{Host, TIMELINE_ROOT},
     phase::{Outcome, Phase},
 };
 
@@ -91,7 +90,7 @@ fn print_dry_run(ctx: &Ctx) {
     println!("[dryrun] Would stop the kubelet");
     println!("[dryrun] Would unmount what is mounted below {}", kubelet_root(ctx).display());
     println!("[dryrun] Would remove Kubernetes-managed containers");
-    let named = named(ctx).into_iter().map(|(directory, _)| directory);
+    let named = configured_directories(ctx).into_iter().map(|(directory, _)| directory);
     let emptied = directories(ctx).into_iter().chain(named).collect();
     println!("[dryrun] Would delete contents of directories: [{}]", shown(emptied));
     println!("[dryrun] Would delete files: [{}]", shown(files(ctx)));
@@ -102,7 +101,7 @@ type EntryFilter = fn(&str) -> bool;
 
 /// Returns the directories that are only emptied of a cluster's own entries, because flags or manifests can name any
 /// directory.
-fn named(ctx: &Ctx) -> Vec<(PathBuf, EntryFilter)> {
+fn configured_directories(ctx: &Ctx) -> Vec<(PathBuf, EntryFilter)> {
     let node = &ctx.node;
     let is_key: EntryFilter = |name| {
         name == "etcd" || [".crt", ".key", ".pub", ".csr"].iter().any(|end| name.ends_with(end))
@@ -168,8 +167,10 @@ fn files(ctx: &Ctx) -> Vec<PathBuf> {
 fn remove_files(ctx: &Ctx) -> Vec<String> {
     let node = &ctx.node;
     // Read the manifests, which name directories, before they are removed.
-    let mut left: Vec<String> =
-        named(ctx).iter().flat_map(|(directory, is_own)| empty(directory, *is_own)).collect();
+    let mut left: Vec<String> = configured_directories(ctx)
+        .iter()
+        .flat_map(|(directory, is_own)| empty(directory, *is_own))
+        .collect();
     left.extend(directories(ctx).iter().flat_map(|d| empty(d, |_| true)));
     let timeline = timeline(&node.host);
     let made =

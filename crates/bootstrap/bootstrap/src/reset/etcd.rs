@@ -1,6 +1,6 @@
 //! The phase `remove-etcd-member` of `reset`.
 
-use super::Ctx;
+use super::context::Ctx;
 use crate::{
     Error, cluster,
     etcd::{self, Etcd},
@@ -35,7 +35,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
 
 async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
     // Do not retry: an unreachable cluster must not delay a reset.
-    let client = match ctx.node.given_client() {
+    let client = match ctx.node.existing_client() {
         Some(client) => client,
         None => cluster::client(&ctx.node.layout.kubeconfig("admin.conf"))?,
     };

@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 use bootstrap_core::certs::{Ca, Plan};
 use pki::{Authority, Cert, Key, Validity};
 
+use super::bundle::pem;
 use crate::{
     Error, FileChange,
     certs::{AuthorityKey, load_authority},
@@ -45,9 +46,10 @@ pub(super) fn prepare(
         let [cert, key] = next_files(dir, *ca);
         let algorithm = old.key().algorithm().unwrap_or(plan.algorithm);
         let name = old.cert().info()?.subject.common_name;
-        let made = Authority::create(&name, algorithm, Validity::starting(now, plan.ca_validity))?;
-        pki::write_key(&key, made.key())?;
-        pki::write_cert(&cert, made.cert())?;
+        let successor =
+            Authority::create(&name, algorithm, Validity::starting(now, plan.ca_validity))?;
+        pki::write_key(&key, successor.key())?;
+        pki::write_cert(&cert, successor.cert())?;
         touched.extend([FileChange::written(cert), FileChange::written(key)]);
     }
     let old = pki::read_key(&dir.join("sa.key"))?;
@@ -136,7 +138,7 @@ pub(super) fn signer(dir: &Path) -> Result<Cert, Error> {
 fn signer_in(path: &Path, key: &Path) -> Result<Cert, Error> {
     let key = pki::read_key(key)?;
     let found = pki::read_certs(path)?.into_iter().find(|cert| cert.check_key(&key).is_ok());
-    found.ok_or_else(|| Error::Given {
+    found.ok_or_else(|| Error::Unusable {
         path: path.into(),
         source: pki::Error::KeyMismatch { subject: path.display().to_string() },
         cure: "put the certificate of its key there",
@@ -144,7 +146,7 @@ fn signer_in(path: &Path, key: &Path) -> Result<Cert, Error> {
 }
 
 pub(super) fn write_bundle(path: &Path, bundle: &[Cert]) -> Result<(), Error> {
-    Ok(pki::write_file(path, super::pem(bundle).as_bytes(), pki::PUBLIC_MODE)?)
+    Ok(pki::write_file(path, pem(bundle).as_bytes(), pki::PUBLIC_MODE)?)
 }
 
 /// Writes the public halves of keys to `sa.pub`. The API server accepts tokens signed by any of them.

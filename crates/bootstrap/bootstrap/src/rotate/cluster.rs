@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::bundle::pem;
 use crate::{Error, cluster::USER_AGENT, cluster::apply};
 
 /// The annotation on a static Pod: the authorities for which it was last restarted.
@@ -93,7 +94,7 @@ pub(super) async fn record(
 }
 
 /// Returns the names of the Nodes that do not satisfy `has`.
-pub(super) async fn lacking(
+pub(super) async fn nodes_without(
     client: &Client,
     has: impl Fn(Option<&RotationState>) -> bool,
 ) -> Result<Vec<String>, Error> {
@@ -114,7 +115,7 @@ pub(super) async fn publish(client: &Client, bundle: &[Cert]) -> Result<(), Erro
     let text = info.text("data.kubeconfig");
     let mut config = Kubeconfig::parse(text)?;
     for named in &mut config.clusters {
-        named.cluster = Cluster::with_ca(named.cluster.server.as_str(), &super::pem(bundle));
+        named.cluster = Cluster::with_ca(named.cluster.server.as_str(), &pem(bundle));
     }
     apply(client, &discovery::cluster_info(&config.to_yaml()?)).await
 }

@@ -11,7 +11,7 @@ use bootstrap_core::Layout;
 use pki::Cert;
 use serde_json::Value;
 
-use super::cluster::MARK;
+use super::{bundle::pem, cluster::MARK};
 use crate::{
     Error, FileChange,
     certs::{self, KUBECONFIGS},
@@ -31,7 +31,7 @@ pub(super) fn trust_authorities(
     layout: &Layout,
     bundle: &[Cert],
 ) -> Result<Vec<FileChange>, Error> {
-    let pem = super::pem(bundle);
+    let pem = pem(bundle);
     let mut touched = Vec::new();
     for path in KUBECONFIGS.iter().chain([&KUBELET]).map(|file| layout.kubeconfig(file)) {
         if !path.exists() {
@@ -103,7 +103,7 @@ pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<FileC
     let text = fs::read_to_string(&current).map_err(io("read", &current))?;
     let inline = User::with_cert(&text, &text);
     let mut config = Kubeconfig::load(&path)?;
-    let kept = config.clone();
+    let previous = config.clone();
     for named in &mut config.users {
         let name = std::mem::take(&mut named.user.client_certificate);
         if !name.is_empty() {
@@ -115,7 +115,7 @@ pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<FileC
     node.service.start().await?;
     if !rt::wait_until(PATIENCE, POLL, is_new).await {
         let cause = if current.exists() {
-            kept.write(&path)?;
+            previous.write(&path)?;
             "it is signed by the old authority: take this step on every control plane first, then here again"
         } else {
             "the request may wait for approval (kubectl get csr)"
@@ -126,7 +126,7 @@ pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<FileC
             cause: format!("{cause}; {}", node.service.last_words()),
         });
     }
-    kept.write(&path)?;
+    previous.write(&path)?;
     node.service.start().await?;
     Ok(FileChange::written(current))
 }

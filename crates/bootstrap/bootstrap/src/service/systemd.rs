@@ -122,8 +122,8 @@ async fn systemctl(operation: &'static str, args: &[&str]) -> Result<(), Error> 
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(format!("systemctl {} ended with {}: {said}", args.join(" "), output.status)))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(format!("systemctl {} ended with {}: {stderr}", args.join(" "), output.status)))
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error>
     } else {
         aws::trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
     };
-    let transport = HttpTransport::kept_http1(&address.server, tls);
+    let transport = HttpTransport::reused_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;
     Ok(Connection { region: region.to_owned(), address, transport })
 }

@@ -218,7 +218,7 @@ impl Port {
             let handler: Arc<dyn Handler> = self.handler.clone();
             let limits = Limits { keep_alive: false, ..Limits::default() };
             let shutdown = self.shutdown.clone();
-            let answered = serve::converse(stream, connection, handler, &limits, shutdown);
+            let answered = serve::serve_stream(stream, connection, handler, &limits, shutdown);
             timeout(REQUEST_TIME, answered).await?
         })
     }

@@ -2,7 +2,11 @@
 
 use hickory_proto::rr::Name;
 
-use super::{Block, CorefileError, fail, tokens::Directive};
+use super::{
+    block::Block,
+    error::CorefileError,
+    tokens::{Directive, fail},
+};
 
 /// Plugin, option (empty for the plugin itself), and reason. `()` stands for surplus arguments.
 const IGNORED: &[(&str, &str, &str)] = &[

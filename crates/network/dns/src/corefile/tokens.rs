@@ -1,4 +1,6 @@
-use super::CorefileError;
+//! Splits a Corefile into directives.
+
+use super::error::CorefileError;
 
 /// A line of a block: its words, and the lines in its braces.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +18,17 @@ impl Directive {
     pub(super) fn arguments(&self) -> &[String] {
         self.words.get(1..).unwrap_or_default()
     }
+}
+
+/// Returns an error about a directive.
+pub(super) fn fail<T>(
+    directive: &Directive,
+    reason: impl Into<String>,
+) -> Result<T, CorefileError> {
+    Err(CorefileError {
+        line: directive.line,
+        reason: format!("{}: {}", directive.name(), reason.into()),
+    })
 }
 
 /// Splits a Corefile into server blocks: directives whose words are the labels.

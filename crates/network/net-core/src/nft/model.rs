@@ -1,5 +1,5 @@
 //! A model of the kernel: applies steps one by one and rejects what the kernel rejects, in particular the removal of
-//! objects that are still references_in to.
+//! objects that are still referenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@ use std::{
     fmt,
 };
 
-use super::{Content, Set, Table};
+use super::table::{Content, Set, Table};
 use crate::Family;
 
 /// A step of a transaction. Names are borrowed from the tables.

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{model::apply, *};
+use crate::Family;
 
 /// Tables like the planner's: maps dispatch to chains, which lead to other chains and to dynamic sets.
 fn table() -> impl Strategy<Value = Table> {

@@ -1,4 +1,4 @@
-use super::{Config, NodePorts, TABLE};
+use super::config::{Config, NodePorts, TABLE};
 use crate::{Family, nft::Table};
 
 pub(super) const CLUSTER_IPS: &str = "cluster-ips";

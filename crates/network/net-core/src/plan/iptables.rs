@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use super::{
-    Config, NodePorts,
+    config::{Config, NodePorts},
     port::{self, Port, digest},
 };
 use crate::{
@@ -155,7 +155,7 @@ pub fn plan<'a>(
 ) -> Chains {
     let mut chains = base(family, config);
     for port in port::all(family, config, services, slices) {
-        Rules { of: &port, name: name_of(&port) }.add_to(&mut chains);
+        Rules { service_port: &port, name: name_of(&port) }.add_to(&mut chains);
     }
     to_node_ports(&mut chains, config);
     chains.seal();
@@ -201,22 +201,22 @@ fn comment(text: &str) -> String {
 
 /// The rules of one Service port.
 struct Rules<'a> {
-    of: &'a Port<'a>,
+    service_port: &'a Port<'a>,
     name: String,
 }
 
 impl Rules<'_> {
     fn add_to(&self, chains: &mut Chains) {
         self.add_internal(chains);
-        if self.of.is_external() {
+        if self.service_port.is_external() {
             self.add_external(chains);
         }
     }
 
     fn add_internal(&self, chains: &mut Chains) {
-        let policy = self.of.service.spec.internal_traffic_policy;
-        let to = self.to(self.of.cluster_ip);
-        if self.of.choice.for_policy(policy).is_empty() {
+        let policy = self.service_port.service.spec.internal_traffic_policy;
+        let to = self.to(self.service_port.cluster_ip);
+        if self.service_port.choice.for_policy(policy).is_empty() {
             let rule = format!("{} {to} {}", self.dead(), self.refusal());
             chains.chain(FILTER, SERVICES).push(rule);
             return;
@@ -228,12 +228,12 @@ impl Rules<'_> {
     }
 
     fn add_external(&self, chains: &mut Chains) {
-        let served = self.of.is_served();
-        let reachable = self.of.is_reachable();
+        let served = self.service_port.is_served();
+        let reachable = self.service_port.is_reachable();
         let external = self.chain("EXT", "");
-        let spec = &self.of.service.spec;
-        let balancer: Vec<IpAddr> = self.of.balancer_ips().collect();
-        for ip in self.of.external_ips() {
+        let spec = &self.service_port.service.spec;
+        let balancer: Vec<IpAddr> = self.service_port.balancer_ips().collect();
+        for ip in self.service_port.external_ips() {
             let kind = if balancer.contains(&ip) { "loadbalancer IP" } else { "external IP" };
             let to = self.to(ip);
             if reachable {
@@ -246,7 +246,7 @@ impl Rules<'_> {
             }
         }
         self.add_firewall(chains, &balancer);
-        if let Some(port) = self.of.node_port() {
+        if let Some(port) = self.service_port.node_port() {
             let to = self.matching(port);
             if reachable {
                 let note = comment(&self.name);
@@ -273,8 +273,10 @@ impl Rules<'_> {
             rules.push(format!("{note} -j {MARK}"));
             rules.push(format!("-j {cluster}"));
         } else {
-            if !self.of.choice.cluster.is_empty() {
-                if let Some(pods) = self.of.config.local.iptables(self.of.family, true) {
+            if !self.service_port.choice.cluster.is_empty() {
+                if let Some(pods) =
+                    self.service_port.config.local.iptables(self.service_port.family, true)
+                {
                     let note =
                         comment(&format!("pod traffic for {} external destinations", self.name));
                     rules.push(format!("{note} {pods} -j {cluster}"));
@@ -286,7 +288,7 @@ impl Rules<'_> {
                 rules.push(format!("{} {local} -j {MARK}", note("masquerade LOCAL traffic")));
                 rules.push(format!("{} {local} -j {cluster}", note("route LOCAL traffic")));
             }
-            if !self.of.choice.local.is_empty() {
+            if !self.service_port.choice.local.is_empty() {
                 self.add_policy_chain(chains, TrafficPolicy::Local);
                 rules.push(format!("-j {}", self.policy_chain(TrafficPolicy::Local)));
             }
@@ -296,7 +298,7 @@ impl Rules<'_> {
 
     /// Drops traffic from outside `loadBalancerSourceRanges`, if there are any.
     fn add_firewall(&self, chains: &mut Chains, balancer: &[IpAddr]) {
-        let Some(sources) = self.of.sources() else { return };
+        let Some(sources) = self.service_port.sources() else { return };
         let chain = self.chain("FW", "");
         let note = comment(&format!("{} loadbalancer IP", self.name));
         for ip in balancer {
@@ -314,16 +316,16 @@ impl Rules<'_> {
     /// Adds the chain that chooses an endpoint, once for all rules that jump to it.
     fn add_policy_chain(&self, chains: &mut Chains, policy: TrafficPolicy) {
         let chain = self.policy_chain(policy);
-        let endpoints = self.of.choice.for_policy(policy);
+        let endpoints = self.service_port.choice.for_policy(policy);
         if chains.has(NAT, &chain) || endpoints.is_empty() {
             return;
         }
         let note = comment(&self.name);
         let mut rules = Vec::new();
-        if policy == self.of.service.spec.internal_traffic_policy {
+        if policy == self.service_port.service.spec.internal_traffic_policy {
             rules.extend(self.masquerade_rule());
         }
-        if let Some(seconds) = self.of.affinity() {
+        if let Some(seconds) = self.service_port.affinity() {
             rules.extend(endpoints.iter().map(|endpoint| {
                 let to = self.endpoint_chain(endpoint);
                 format!("{note} -m recent --name {to} --rcheck --seconds {seconds} --reap -j {to}")
@@ -346,21 +348,24 @@ impl Rules<'_> {
     }
 
     fn masquerade_rule(&self) -> Option<String> {
-        let outside = if self.of.config.masquerade_all {
+        let outside = if self.service_port.config.masquerade_all {
             String::new()
         } else {
-            format!(" {}", self.of.config.local.iptables(self.of.family, false)?)
+            format!(
+                " {}",
+                self.service_port.config.local.iptables(self.service_port.family, false)?
+            )
         };
         let note = comment(&format!("{} cluster IP", self.name));
-        Some(format!("{note} {}{outside} -j {MARK}", self.to(self.of.cluster_ip)))
+        Some(format!("{note} {}{outside} -j {MARK}", self.to(self.service_port.cluster_ip)))
     }
 
     fn add_endpoint_chain(&self, chains: &mut Chains, endpoint: &Endpoint<'_>, chain: &str) {
         let note = comment(&self.name);
         // A Pod that reaches itself through the Service must see another source, or it would answer itself directly.
         let mut rules = vec![format!("{note} -s {} -j {MARK}", endpoint.ip)];
-        let protocol = self.of.port.protocol.lower();
-        let remember = match self.of.affinity() {
+        let protocol = self.service_port.port.protocol.lower();
+        let remember = match self.service_port.affinity() {
             Some(_) => format!(" -m recent --name {chain} --set"),
             None => String::new(),
         };
@@ -373,22 +378,26 @@ impl Rules<'_> {
 
     /// Returns the match for packets to this Service port at an address.
     fn to(&self, ip: IpAddr) -> String {
-        format!("-d {ip} {}", self.matching(self.of.port.port))
+        format!("-d {ip} {}", self.matching(self.service_port.port.port))
     }
 
     fn matching(&self, number: u16) -> String {
-        let protocol = self.of.port.protocol.lower();
+        let protocol = self.service_port.port.protocol.lower();
         format!("-p {protocol} -m {protocol} --dport {number}")
     }
 
     fn dead(&self) -> String {
-        let what = if self.of.choice.any { "has no local endpoints" } else { "has no endpoints" };
+        let what = if self.service_port.choice.any {
+            "has no local endpoints"
+        } else {
+            "has no endpoints"
+        };
         comment(&format!("{} {what}", self.name))
     }
 
     /// Returns the verdict for traffic without an endpoint; see the nftables table.
     fn refusal(&self) -> &'static str {
-        match (self.of.choice.any, self.of.port.protocol.lower()) {
+        match (self.service_port.choice.any, self.service_port.port.protocol.lower()) {
             (true, _) => "-j DROP",
             (false, "tcp") => "-j REJECT --reject-with tcp-reset",
             (false, _) => "-j REJECT",
@@ -408,7 +417,7 @@ impl Rules<'_> {
 
     /// Returns a chain's name: at most 28 characters, with a digest of the same text as upstream's.
     fn chain(&self, kind: &str, more: &str) -> String {
-        let text = format!("{}{}{more}", self.name, self.of.port.protocol.lower());
+        let text = format!("{}{}{more}", self.name, self.service_port.port.protocol.lower());
         format!("KUBE-{kind}-{}", digest::<16>(&text))
     }
 }

@@ -5,7 +5,7 @@ use std::{net::IpAddr, rc::Rc};
 use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 
-use super::{Config, NodePorts};
+use super::config::{Config, NodePorts};
 use crate::{
     Cidr, Family,
     api::{Affinity, Service, ServicePort, ServiceType},
@@ -82,8 +82,9 @@ impl<'a> Port<'a> {
     }
 
     pub(super) fn balancer_ips(&self) -> impl Iterator<Item = IpAddr> {
-        let given = balancer_addresses(self.service).filter(|ip| Family::of(*ip) == self.family);
-        given.filter(|ip| self.may_answer(*ip))
+        let status_ips =
+            balancer_addresses(self.service).filter(|ip| Family::of(*ip) == self.family);
+        status_ips.filter(|ip| self.may_answer(*ip))
     }
 
     /// Returns the port that all of the node's addresses serve, if any.

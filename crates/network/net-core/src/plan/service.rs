@@ -6,10 +6,10 @@ use super::{
 };
 use crate::{Family, api::TrafficPolicy, endpoints::Endpoint, nft::Table};
 
-pub(super) fn add(table: &mut Table, of: &Port<'_>) {
-    let (meta, port) = (&of.service.metadata, of.port);
+pub(super) fn add(table: &mut Table, service_port: &Port<'_>) {
+    let (meta, port) = (&service_port.service.metadata, service_port.port);
     let name = format!("{}/{}/{}/{}", meta.namespace, meta.name, port.protocol.lower(), port.name);
-    Rules { of, name: with_digest(&name) }.add_to(table);
+    Rules { service_port, name: with_digest(&name) }.add_to(table);
 }
 
 /// Prefixes a name with eight characters of its digest, as upstream's kube-proxy does. A proxy that takes over a table
@@ -20,24 +20,24 @@ fn with_digest(name: &str) -> String {
 
 /// The rules of one Service port.
 struct Rules<'a> {
-    of: &'a Port<'a>,
+    service_port: &'a Port<'a>,
     /// The common suffix of the port's chain names.
     name: String,
 }
 
 impl Rules<'_> {
     fn add_to(&self, table: &mut Table) {
-        table.element(CLUSTER_IPS, self.of.cluster_ip.to_string(), String::new());
+        table.element(CLUSTER_IPS, self.service_port.cluster_ip.to_string(), String::new());
         self.add_internal(table);
-        if self.of.is_external() {
+        if self.service_port.is_external() {
             self.add_external(table);
         }
     }
 
     fn add_internal(&self, table: &mut Table) {
-        let policy = self.of.service.spec.internal_traffic_policy;
-        let key = self.key(self.of.cluster_ip);
-        if self.of.choice.for_policy(policy).is_empty() {
+        let policy = self.service_port.service.spec.internal_traffic_policy;
+        let key = self.key(self.service_port.cluster_ip);
+        if self.service_port.choice.for_policy(policy).is_empty() {
             table.element(DEAD_SERVICES, key, self.refusal());
         } else {
             table.element(SERVICE_IPS, key, format!("goto {}", self.policy_chain(policy)));
@@ -49,14 +49,18 @@ impl Rules<'_> {
     /// error. If only the policy excludes the endpoints, the packet is dropped, because a load balancer may have sent
     /// it here only temporarily.
     fn refusal(&self) -> String {
-        if self.of.choice.any { "drop".to_owned() } else { "goto reject-chain".to_owned() }
+        if self.service_port.choice.any {
+            "drop".to_owned()
+        } else {
+            "goto reject-chain".to_owned()
+        }
     }
 
     fn add_external(&self, table: &mut Table) {
-        let (served, reachable) = (self.of.is_served(), self.of.is_reachable());
+        let (served, reachable) = (self.service_port.is_served(), self.service_port.is_reachable());
         let chain = format!("external-{}", self.name);
         let firewall = self.add_firewall(table);
-        for ip in self.of.external_ips() {
+        for ip in self.service_port.external_ips() {
             let key = self.key(ip);
             if is_claimed(table, [SERVICE_IPS, DEAD_SERVICES], &key) {
                 continue;
@@ -69,12 +73,12 @@ impl Rules<'_> {
             }
         }
         if let Some(firewall) = firewall {
-            for ip in self.of.balancer_ips() {
+            for ip in self.service_port.balancer_ips() {
                 table.element(FIREWALL_IPS, self.key(ip), format!("goto {firewall}"));
             }
         }
-        let port = self.of.node_port();
-        let key = port.map(|port| format!("{} . {port}", self.of.port.protocol.lower()));
+        let port = self.service_port.node_port();
+        let key = port.map(|port| format!("{} . {port}", self.service_port.port.protocol.lower()));
         let taken = |key: &String| is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], key);
         if let Some(key) = key.filter(|key| !taken(key)) {
             if reachable {
@@ -90,7 +94,7 @@ impl Rules<'_> {
     }
 
     fn add_external_chain(&self, table: &mut Table, chain: String) {
-        let policy = self.of.service.spec.external_traffic_policy;
+        let policy = self.service_port.service.spec.external_traffic_policy;
         let cluster = self.policy_chain(TrafficPolicy::Cluster);
         let mut rules = Vec::new();
         self.add_policy_chain(table, TrafficPolicy::Cluster);
@@ -99,8 +103,10 @@ impl Rules<'_> {
             rules.push("jump mark-for-masquerade".to_owned());
             rules.push(format!("goto {cluster}"));
         } else {
-            if !self.of.choice.cluster.is_empty() {
-                if let Some(local) = self.of.config.local.rule(self.of.family, true) {
+            if !self.service_port.choice.cluster.is_empty() {
+                if let Some(local) =
+                    self.service_port.config.local.rule(self.service_port.family, true)
+                {
                     rules.push(format!(
                         "{local} goto {cluster} comment \"short-circuit pod traffic\""
                     ));
@@ -110,7 +116,7 @@ impl Rules<'_> {
                     "fib saddr type local goto {cluster} comment \"short-circuit local traffic\""
                 ));
             }
-            if !self.of.choice.local.is_empty() {
+            if !self.service_port.choice.local.is_empty() {
                 self.add_policy_chain(table, TrafficPolicy::Local);
                 rules.push(format!("goto {}", self.policy_chain(TrafficPolicy::Local)));
             }
@@ -120,9 +126,9 @@ impl Rules<'_> {
 
     /// Adds the chain that drops traffic from outside `loadBalancerSourceRanges`, if there are any.
     fn add_firewall(&self, table: &mut Table) -> Option<String> {
-        let sources = self.of.sources()?;
+        let sources = self.service_port.sources()?;
         let chain = format!("firewall-{}", self.name);
-        let ip = self.of.family.nft();
+        let ip = self.service_port.family.nft();
         let accept = sources.iter().map(|source| format!("{ip} saddr {source} return"));
         table.chain(&chain, accept.chain(["drop".to_owned()]).collect());
         Some(chain)
@@ -138,18 +144,18 @@ impl Rules<'_> {
     /// Adds the chain that chooses an endpoint, once for all rules that jump to it.
     fn add_policy_chain(&self, table: &mut Table, policy: TrafficPolicy) {
         let chain = self.policy_chain(policy);
-        let endpoints = self.of.choice.for_policy(policy);
+        let endpoints = self.service_port.choice.for_policy(policy);
         if table.chains.contains_key(&chain) || endpoints.is_empty() {
             return;
         }
         let mut rules = Vec::new();
-        if policy == self.of.service.spec.internal_traffic_policy {
+        if policy == self.service_port.service.spec.internal_traffic_policy {
             rules.extend(self.masquerade_rule());
         }
-        if self.of.affinity().is_some() {
+        if self.service_port.affinity().is_some() {
             let stick = |endpoint| {
                 let chain = self.endpoint_chain(endpoint);
-                format!("{} saddr @affinity-{chain} goto {chain}", self.of.family.nft())
+                format!("{} saddr @affinity-{chain} goto {chain}", self.service_port.family.nft())
             };
             rules.extend(endpoints.iter().map(stick));
         }
@@ -164,33 +170,37 @@ impl Rules<'_> {
 
     /// Returns the rule that masquerades outside traffic to the ClusterIP, so that answers come through this node.
     fn masquerade_rule(&self) -> Option<String> {
-        let outside = if self.of.config.masquerade_all {
+        let outside = if self.service_port.config.masquerade_all {
             String::new()
         } else {
-            format!(" {}", self.of.config.local.rule(self.of.family, false)?)
+            format!(" {}", self.service_port.config.local.rule(self.service_port.family, false)?)
         };
-        let protocol = self.of.port.protocol.lower();
-        let (ip, number) = (self.of.family.nft(), self.of.port.port);
+        let protocol = self.service_port.port.protocol.lower();
+        let (ip, number) = (self.service_port.family.nft(), self.service_port.port.port);
         Some(format!(
             "{ip} daddr {} {protocol} dport {number}{outside} jump mark-for-masquerade",
-            self.of.cluster_ip
+            self.service_port.cluster_ip
         ))
     }
 
     fn add_endpoint_chain(&self, table: &mut Table, endpoint: &Endpoint<'_>) {
         let chain = self.endpoint_chain(endpoint);
-        let ip = self.of.family.nft();
+        let ip = self.service_port.family.nft();
         // A Pod that reaches itself through the Service must see another source, or it would answer itself directly.
         let mut rules = vec![format!("{ip} saddr {} jump mark-for-masquerade", endpoint.ip)];
-        if let Some(seconds) = self.of.affinity() {
+        if let Some(seconds) = self.service_port.affinity() {
             let set = format!("affinity-{chain}");
             // The timeout is in the rule and not in the set, because a set's declaration cannot be changed.
             rules.push(format!("update @{set} {{ {ip} saddr timeout {seconds}s }}"));
-            let address = if self.of.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
+            let address =
+                if self.service_port.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
             table.dynamic_set(&set, format!("type {address}; flags dynamic,timeout;"));
         }
         let target = endpoint.socket();
-        rules.push(format!("meta l4proto {} dnat to {target}", self.of.port.protocol.lower()));
+        rules.push(format!(
+            "meta l4proto {} dnat to {target}",
+            self.service_port.port.protocol.lower()
+        ));
         table.chain(&chain, rules);
     }
 
@@ -201,7 +211,11 @@ impl Rules<'_> {
     }
 
     fn key(&self, ip: IpAddr) -> String {
-        format!("{ip} . {} . {}", self.of.port.protocol.lower(), self.of.port.port)
+        format!(
+            "{ip} . {} . {}",
+            self.service_port.port.protocol.lower(),
+            self.service_port.port.port
+        )
     }
 }
 

@@ -94,7 +94,7 @@ impl Pod {
     }
 
     /// Returns the numbers of the ports with this name.
-    pub(super) fn named_ports(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = u16> {
+    pub(super) fn port_numbers(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = u16> {
         let containers = self.spec.containers.iter().chain(&self.spec.init_containers);
         let ports = containers.flat_map(|container| &container.ports);
         let named = ports.filter(move |port| *port.name == *name && port.protocol == protocol);

@@ -279,7 +279,7 @@ impl Plan<'_> {
             );
         }
         for (pod, ip) in receivers {
-            for number in pod.named_ports(name, protocol) {
+            for number in pod.port_numbers(name, protocol) {
                 table.element(
                     set,
                     format!("{ip} . {} . {number}", protocol.lower()),

@@ -159,7 +159,7 @@ fn allowed(snapshot: &Snapshot<'_>, packet: Packet) -> bool {
                                         });
                                     !by_block
                                         && to.is_some_and(|to| {
-                                            to.named_ports(name, packet.protocol)
+                                            to.port_numbers(name, packet.protocol)
                                                 .any(|known| known == packet.port)
                                         })
                                 }

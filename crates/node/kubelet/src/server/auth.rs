@@ -101,7 +101,7 @@ impl Auth {
         if let Some(connection) = request.extensions.get::<Arc<Connection>>()
             && user.name != ANONYMOUS
         {
-            connection.stand(serve::Standing::Known);
+            connection.raise_standing(serve::Standing::Known);
         }
         if self.ctx.settings.server.always_allow {
             return Ok(());

@@ -193,7 +193,7 @@ impl Security {
         let unknown = PeerCertificate::default();
         // A connection's certificates are verified once.
         let judged = connection.map(|connection| {
-            connection.judged.get_or_init(|| {
+            connection.verification.get_or_init(|| {
                 Arc::new(self.authentication.peer(&connection.client_certificates, now))
             })
         });
@@ -211,7 +211,7 @@ impl Security {
         match found {
             Ok(found) => {
                 if let Some(connection) = connection {
-                    connection.stand(standing(&found.user));
+                    connection.raise_standing(standing(&found.user));
                 }
                 Ok(Arc::new(found.user))
             }

@@ -56,6 +56,6 @@ impl Transport for InProcessTransport {
     ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         request.extensions_mut().insert(InProcess(self.user.clone()));
         // The nested request has its own meter.
-        Box::pin(unmetered(async move { Ok(serve::contained(&*self.server, request).await) }))
+        Box::pin(unmetered(async move { Ok(serve::handle_guarded(&*self.server, request).await) }))
     }
 }

@@ -39,7 +39,7 @@ fn no_tls() -> Arc<rustls::ClientConfig> {
 }
 
 async fn reach(url: &str, target: &str) -> Result<(), String> {
-    let proxy = Proxy::parse(url)?;
+    let proxy = Proxy::parse(url).map_err(|error| error.to_string())?;
     let mut stream = proxy.connect(target, &no_tls()).await.map_err(|error| error.to_string())?;
     stream.write_all(b"hello").await.unwrap();
     stream.shutdown().await.unwrap();
@@ -99,7 +99,10 @@ async fn speaks_socks5_with_names_addresses_and_logins() {
 
 #[test]
 fn parses_schemes_ports_and_logins() {
-    let parsed = |url: &str| Proxy::parse(url).map(|p| (p.kind, p.authority, p.login));
+    let parsed = |url: &str| {
+        let parsed = Proxy::parse(url).map(|p| (p.kind, p.authority, p.login));
+        parsed.map_err(|error| error.to_string())
+    };
     let login = Some(("a".to_owned(), "b:c".to_owned()));
     for (url, wanted) in [
         ("http://proxy", (Kind::Http, "proxy:80".to_owned(), None)),

@@ -9,7 +9,7 @@ use api_config::{
 use api_meta::{Cidr, ErrorList, FieldError, Path, validation};
 use pki::KeyAlgorithm;
 
-use super::{absolute, alt_names, extra_args};
+use super::fields::{validate_absolute_path, validate_alt_names, validate_extra_args};
 use crate::net;
 
 /// The minimum number of addresses of the service and Pod subnets.
@@ -20,27 +20,31 @@ const MOST_SERVICE_BITS: u8 = 20;
 /// The maximum difference between the prefix lengths of a node's subnet and the Pod subnet.
 const MOST_NODE_BITS: u8 = 16;
 
-pub(super) fn cluster(cluster: &ClusterConfiguration) -> ErrorList {
+pub(super) fn cluster_errors(cluster: &ClusterConfiguration) -> ErrorList {
     let mut errors = ErrorList::new();
-    absolute(&cluster.certificates_dir, &Path::new("certificatesDir"), &mut errors);
-    networking(cluster, &mut errors);
+    validate_absolute_path(&cluster.certificates_dir, &Path::new("certificatesDir"), &mut errors);
+    validate_networking(cluster, &mut errors);
     let sans = Path::new("apiServer").child("certSANs");
-    alt_names(&cluster.api_server.cert_sans, &sans, &mut errors);
+    validate_alt_names(&cluster.api_server.cert_sans, &sans, &mut errors);
     for (component, args) in [
         ("apiServer", &cluster.api_server.extra_args),
         ("controllerManager", &cluster.controller_manager.extra_args),
         ("scheduler", &cluster.scheduler.extra_args),
     ] {
-        extra_args(args, &Path::new(component).child("extraArgs"), &mut errors);
+        validate_extra_args(args, &Path::new(component).child("extraArgs"), &mut errors);
     }
-    control_plane_endpoint(&cluster.control_plane_endpoint, &mut errors);
-    image_repository(&cluster.image_repository, &Path::new("imageRepository"), &mut errors);
+    validate_control_plane_endpoint(&cluster.control_plane_endpoint, &mut errors);
+    validate_image_repository(
+        &cluster.image_repository,
+        &Path::new("imageRepository"),
+        &mut errors,
+    );
     if !cluster.dns.image_repository.is_empty() {
         let path = Path::new("dns").child("imageRepository");
-        image_repository(&cluster.dns.image_repository, &path, &mut errors);
+        validate_image_repository(&cluster.dns.image_repository, &path, &mut errors);
     }
-    etcd(&cluster.etcd, &mut errors);
-    extensions(cluster, &mut errors);
+    validate_etcd(&cluster.etcd, &mut errors);
+    validate_extensions(cluster, &mut errors);
     for name in cluster.feature_gates.keys() {
         if !["NodeLocalCRISocket", "PublicKeysECDSA", "RootlessControlPlane"]
             .contains(&name.as_str())
@@ -50,19 +54,21 @@ pub(super) fn cluster(cluster: &ClusterConfiguration) -> ErrorList {
         }
     }
     if cluster.encryption_algorithm.parse::<KeyAlgorithm>().is_err() {
-        let given = cluster.encryption_algorithm.as_str();
+        let algorithm = cluster.encryption_algorithm.as_str();
         let mut known = KeyAlgorithm::ALL.map(KeyAlgorithm::as_str);
         known.sort_unstable();
-        let why =
-            format!("Invalid encryption algorithm {given:?}. Must be one of [{}]", known.join(" "));
-        errors.push(FieldError::invalid(&Path::new("encryptionAlgorithm"), given, why));
+        let why = format!(
+            "Invalid encryption algorithm {algorithm:?}. Must be one of [{}]",
+            known.join(" ")
+        );
+        errors.push(FieldError::invalid(&Path::new("encryptionAlgorithm"), algorithm, why));
     }
-    validity_periods(cluster, &mut errors);
+    validate_validity_periods(cluster, &mut errors);
     errors
 }
 
 /// Validates `host[:port]`.
-fn control_plane_endpoint(endpoint: &str, errors: &mut ErrorList) {
+fn validate_control_plane_endpoint(endpoint: &str, errors: &mut ErrorList) {
     if endpoint.is_empty() {
         return;
     }
@@ -81,7 +87,7 @@ fn control_plane_endpoint(endpoint: &str, errors: &mut ErrorList) {
 }
 
 /// Validates Windlass' extensions of kubeadm's kind.
-fn extensions(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
+fn validate_extensions(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     if let Some(balancer) =
         cluster.node_balancer.as_ref().filter(|b| !(1..=65535).contains(&b.port))
     {
@@ -100,12 +106,12 @@ fn extensions(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     }
     if let Some(snapshots) = &cluster.snapshots {
         let path = Path::new("snapshots");
-        absolute(&snapshots.directory, &path.child("directory"), errors);
+        validate_absolute_path(&snapshots.directory, &path.child("directory"), errors);
         if snapshots.interval.is_none_or(|every| every < GoDuration::from_secs(1)) {
-            let given = snapshots.interval.unwrap_or_default().to_string();
+            let interval = snapshots.interval.unwrap_or_default().to_string();
             errors.push(FieldError::invalid(
                 &path.child("interval"),
-                given.as_str(),
+                interval.as_str(),
                 "must be a second or longer, such as 1h",
             ));
         }
@@ -116,7 +122,7 @@ fn extensions(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     }
 }
 
-fn validity_periods(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
+fn validate_validity_periods(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     let (leaf, ca) = (cluster.certificate_validity_period, cluster.ca_certificate_validity_period);
     for (name, period) in [("certificateValidityPeriod", leaf), ("caCertificateValidityPeriod", ca)]
     {
@@ -137,7 +143,7 @@ fn validity_periods(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     }
 }
 
-fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
+fn validate_networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
     let path = Path::new("networking");
     let networking = &cluster.networking;
     for why in validation::dns1123_subdomain(&networking.dns_domain) {
@@ -145,7 +151,7 @@ fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
         errors.push(FieldError::invalid(&field, networking.dns_domain.as_str(), why));
     }
     let field = path.child("serviceSubnet");
-    let services = subnets(&networking.service_subnet, LEAST_SERVICES, &field, errors);
+    let services = parse_subnets(&networking.service_subnet, LEAST_SERVICES, &field, errors);
     for range in services.iter().filter(|range| range.host_bits() > MOST_SERVICE_BITS) {
         let width = range.family().bits();
         let why = format!(
@@ -158,12 +164,12 @@ fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
         return;
     }
     let field = path.child("podSubnet");
-    let pods = subnets(&networking.pod_subnet, LEAST_PODS, &field, errors);
+    let pods = parse_subnets(&networking.pod_subnet, LEAST_PODS, &field, errors);
     let args = &cluster.controller_manager.extra_args;
     if argument(args, "allocate-node-cidrs") != Some("false") {
         for range in &pods {
-            if let Err(why) = node_mask(*range, args) {
-                errors.push(FieldError::invalid(&field, range.to_string(), why));
+            if let Err(error) = validate_node_mask(*range, args) {
+                errors.push(FieldError::invalid(&field, range.to_string(), error.to_string()));
             }
         }
     }
@@ -180,35 +186,42 @@ fn argument<'a>(args: &'a [Arg], name: &str) -> Option<&'a str> {
     args.iter().rfind(|arg| arg.name == name).map(|arg| arg.value.as_str())
 }
 
+/// The error of a Pod subnet that cannot be split among nodes.
+#[derive(Debug, thiserror::Error)]
+enum NodeMaskError {
+    #[error("could not parse the value of the kube-controller-manager flag {0} as an integer")]
+    Flag(&'static str),
+    #[error(
+        "the size of pod subnet with mask {pods} is smaller than the size of node subnet with mask {node}"
+    )]
+    TooSmall { pods: u8, node: u8 },
+    #[error(
+        "pod subnet mask ({pods}) and node-mask ({node}) difference is greater than {MOST_NODE_BITS}"
+    )]
+    TooManyNodes { pods: u8, node: u8 },
+}
+
 /// Validates that the range is large enough to split it among nodes.
-fn node_mask(range: Cidr, args: &[Arg]) -> Result<(), String> {
+fn validate_node_mask(range: Cidr, args: &[Arg]) -> Result<(), NodeMaskError> {
     let (name, default) = match range.address {
         IpAddr::V4(_) => ("node-cidr-mask-size-ipv4", 24),
         IpAddr::V6(_) => ("node-cidr-mask-size-ipv6", 64),
     };
     let node = match argument(args, name) {
-        Some(text) => text.parse::<u8>().map_err(|_| {
-            format!(
-                "could not parse the value of the kube-controller-manager flag {name} as an integer"
-            )
-        })?,
+        Some(text) => text.parse::<u8>().map_err(|_| NodeMaskError::Flag(name))?,
         None => default,
     };
     let pods = range.family().bits() - range.host_bits();
     if pods > node {
-        return Err(format!(
-            "the size of pod subnet with mask {pods} is smaller than the size of node subnet with mask {node}"
-        ));
+        return Err(NodeMaskError::TooSmall { pods, node });
     }
     if node - pods > MOST_NODE_BITS {
-        return Err(format!(
-            "pod subnet mask ({pods}) and node-mask ({node}) difference is greater than {MOST_NODE_BITS}"
-        ));
+        return Err(NodeMaskError::TooManyNodes { pods, node });
     }
     Ok(())
 }
 
-fn subnets(text: &str, least: u128, path: &Path, errors: &mut ErrorList) -> Vec<Cidr> {
+fn parse_subnets(text: &str, least: u128, path: &Path, errors: &mut ErrorList) -> Vec<Cidr> {
     let Some(ranges) = net::parse_list(text) else {
         errors.push(FieldError::invalid(path, text, "couldn't parse subnet"));
         return Vec::new();
@@ -230,7 +243,7 @@ fn subnets(text: &str, least: u128, path: &Path, errors: &mut ErrorList) -> Vec<
 }
 
 /// Validates an image repository: an optional registry, then names in lower case.
-fn image_repository(repository: &str, path: &Path, errors: &mut ErrorList) {
+fn validate_image_repository(repository: &str, path: &Path, errors: &mut ErrorList) {
     let mut parts = repository.split('/').peekable();
     let is_name = |part: &str| {
         let alnum = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -267,7 +280,7 @@ fn is_registry(part: &str) -> bool {
         && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn etcd(etcd: &Etcd, errors: &mut ErrorList) {
+fn validate_etcd(etcd: &Etcd, errors: &mut ErrorList) {
     let path = Path::new("etcd");
     let set = [etcd.local.is_some(), etcd.external.is_some(), etcd.embedded.is_some()];
     match set.iter().filter(|set| **set).count() {
@@ -289,23 +302,31 @@ fn etcd(etcd: &Etcd, errors: &mut ErrorList) {
     }
     if let Some(local) = &etcd.local {
         let path = path.child("local");
-        absolute(&local.data_dir, &path.child("dataDir"), errors);
-        alt_names(&local.server_cert_sans, &path.child("serverCertSANs"), errors);
-        alt_names(&local.peer_cert_sans, &path.child("peerCertSANs"), errors);
-        extra_args(&local.extra_args, &path.child("extraArgs"), errors);
+        validate_absolute_path(&local.data_dir, &path.child("dataDir"), errors);
+        validate_alt_names(&local.server_cert_sans, &path.child("serverCertSANs"), errors);
+        validate_alt_names(&local.peer_cert_sans, &path.child("peerCertSANs"), errors);
+        validate_extra_args(&local.extra_args, &path.child("extraArgs"), errors);
         if !local.image_repository.is_empty() {
-            image_repository(&local.image_repository, &path.child("imageRepository"), errors);
+            validate_image_repository(
+                &local.image_repository,
+                &path.child("imageRepository"),
+                errors,
+            );
         }
     }
     if let Some(external) = &etcd.external {
-        external_etcd(external, &path.child("external"), errors);
+        validate_external_etcd(external, &path.child("external"), errors);
     }
     if let Some(embedded) = &etcd.embedded {
-        absolute(&embedded.data_dir, &path.child("embedded").child("dataDir"), errors);
+        validate_absolute_path(
+            &embedded.data_dir,
+            &path.child("embedded").child("dataDir"),
+            errors,
+        );
     }
 }
 
-fn external_etcd(etcd: &ExternalEtcd, path: &Path, errors: &mut ErrorList) {
+fn validate_external_etcd(etcd: &ExternalEtcd, path: &Path, errors: &mut ErrorList) {
     let (ca, cert, key) = (&etcd.ca_file, &etcd.cert_file, &etcd.key_file);
     if etcd.endpoints.is_empty() {
         let why = "at least one endpoint is required";
@@ -336,7 +357,7 @@ fn external_etcd(etcd: &ExternalEtcd, path: &Path, errors: &mut ErrorList) {
     }
     for (name, file) in [("caFile", ca), ("certFile", cert), ("keyFile", key)] {
         if !file.is_empty() {
-            absolute(file, &path.child(name), errors);
+            validate_absolute_path(file, &path.child(name), errors);
         }
     }
 }

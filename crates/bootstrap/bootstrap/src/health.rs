@@ -6,15 +6,14 @@ use bootstrap_core::constants::KUBELET_HEALTH_PORT;
 use client::{Client, ClientTls, HttpTransport};
 use tokio::time::timeout;
 
-use super::USER_AGENT;
 use crate::{
     Error,
+    cluster::USER_AGENT,
     containers::{Containers, last_words},
-    service::KubeletService,
 };
 
 const POLL: Duration = Duration::from_millis(100);
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A component with a health endpoint.
 #[derive(Clone, Debug)]
@@ -27,59 +26,73 @@ pub struct Target {
     pub path: &'static str,
 }
 
+/// The error of one health check.
+#[derive(Debug, thiserror::Error)]
+pub enum HealthError {
+    #[error(transparent)]
+    Request(#[from] client::Error),
+    #[error("{url} does not answer within {}s", RESPONSE_TIMEOUT.as_secs())]
+    Timeout { url: String },
+}
+
 /// Waits until `target` is healthy. On a timeout, the error has the last answer and the container's last log lines.
 pub async fn wait_for(
     target: &Target,
     patience: Duration,
     containers: &dyn Containers,
 ) -> Result<(), Error> {
-    let Err(last) = answered(target, patience).await else { return Ok(()) };
-    Err(not_up(target, patience, last, &last_words(containers, target.name).await))
+    let Err(last) = poll(target, patience).await else { return Ok(()) };
+    Err(not_up(target, patience, &last, &last_words(containers, target.name).await))
 }
 
-/// Waits until the kubelet's health check succeeds.
+/// Waits until the kubelet's health check succeeds. `last_words` is called on a timeout and returns the end of its log.
 pub async fn wait_for_kubelet(
     patience: Duration,
-    service: &dyn KubeletService,
+    last_words: impl FnOnce() -> String,
 ) -> Result<(), Error> {
-    let server = format!("http://127.0.0.1:{KUBELET_HEALTH_PORT}");
-    let target = Target { name: "the kubelet", server, path: "/healthz" };
-    let answered = answered(&target, patience).await;
-    answered.map_err(|last| not_up(&target, patience, last, &service.last_words()))
+    let target = Target { name: "the kubelet", server: kubelet_server(), path: "/healthz" };
+    let polled = poll(&target, patience).await;
+    polled.map_err(|last| not_up(&target, patience, &last, &last_words()))
 }
 
 /// Checks that the kubelet answers. An error status counts as an answer: it may report a broken container runtime.
-pub async fn ask_kubelet() -> Result<(), String> {
-    let server = format!("http://127.0.0.1:{KUBELET_HEALTH_PORT}");
-    let transport =
-        HttpTransport::http1(&server, ClientTls::anyone()).map_err(|e| e.to_string())?;
-    let client = Client::new(Arc::new(transport), USER_AGENT);
+pub async fn check_kubelet() -> Result<(), HealthError> {
+    let client = client(&kubelet_server())?;
     match client.call(http::Method::GET, "/healthz", "", Default::default()).await {
         Ok(_) | Err(client::Error::Api { .. }) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }
 
-async fn answered(Target { server, path, .. }: &Target, patience: Duration) -> Result<(), String> {
-    // The health check runs before any trust exists, against components on this machine, so it accepts every
-    // certificate.
-    let transport = HttpTransport::http1(server, ClientTls::anyone()).map_err(|e| e.to_string())?;
-    let client = Client::new(Arc::new(transport), USER_AGENT);
-    let ask = || async {
-        let call = client.call(http::Method::GET, path, "", Default::default());
-        match timeout(ANSWER, call).await {
-            Ok(answer) => answer.map(drop).map_err(|e| e.to_string()),
-            Err(_) => Err(format!("{server}{path} does not answer within {}s", ANSWER.as_secs())),
-        }
-    };
-    rt::retry(patience, POLL, |_| true, ask).await
+fn kubelet_server() -> String {
+    format!("http://127.0.0.1:{KUBELET_HEALTH_PORT}")
 }
 
-fn not_up(target: &Target, patience: Duration, last: String, words: &str) -> Error {
+fn client(server: &str) -> Result<Client, client::Error> {
+    // The health check runs before any trust exists, against components on this machine, so it accepts every
+    // certificate.
+    let transport = HttpTransport::http1(server, ClientTls::anyone())?;
+    Ok(Client::new(Arc::new(transport), USER_AGENT))
+}
+
+/// Waits until `target` is healthy, and returns the last error on a timeout.
+async fn poll(Target { server, path, .. }: &Target, patience: Duration) -> Result<(), HealthError> {
+    let client = client(server)?;
+    let check = || async {
+        let call = client.call(http::Method::GET, path, "", Default::default());
+        match timeout(RESPONSE_TIMEOUT, call).await {
+            Ok(response) => Ok(response.map(drop)?),
+            Err(_) => Err(HealthError::Timeout { url: format!("{server}{path}") }),
+        }
+    };
+    rt::retry(patience, POLL, |_| true, check).await
+}
+
+fn not_up(target: &Target, patience: Duration, last: &HealthError, hint: &str) -> Error {
     Error::NotUp {
         what: target.name.to_owned(),
         waited: format!("{}s", patience.as_secs()),
-        cause: format!("{last}; {words}"),
+        cause: format!("{last}; {hint}"),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use http::Response;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
     task::JoinHandle,
@@ -10,6 +11,7 @@ use tokio::{
 };
 
 use super::*;
+use crate::{Body, Standing, full};
 
 /// Answers at once, except for `/slow`, whose response body never arrives.
 struct TestHandler;
@@ -33,7 +35,7 @@ fn conversation() -> (DuplexStream, Conversation) {
     let (client, server) = tokio::io::duplex(64 << 10);
     let conversation = async move {
         let (handler, limits) = (Arc::new(TestHandler), Limits::default());
-        converse(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
+        serve_stream(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
     };
     // The task of a test ends with its runtime.
     #[allow(clippy::disallowed_methods)]
@@ -140,7 +142,7 @@ fn taken(slots: &Arc<Slots>, from: &str) -> Slot {
 }
 
 fn gives_way(slot: &Slot) -> bool {
-    slot.life.closed().now_or_never().is_some()
+    slot.activity.closed().now_or_never().is_some()
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,8 +150,8 @@ async fn closes_longest_idle_but_never_nodes() {
     let slots = Slots::new(3, 3);
     let (node, silent, busy) =
         (taken(&slots, "10.0.0.1"), taken(&slots, "10.0.0.2"), taken(&slots, "10.0.0.3"));
-    node.life.stand(Standing::Essential);
-    let request = busy.life.begin();
+    node.activity.raise_standing(Standing::Essential);
+    let request = busy.activity.begin();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let fresh = taken(&slots, "10.0.0.4");
     assert!(gives_way(&silent) && !gives_way(&node) && !gives_way(&busy) && !gives_way(&fresh));
@@ -157,8 +159,8 @@ async fn closes_longest_idle_but_never_nodes() {
     let fresher = taken(&slots, "10.0.0.5");
     assert!(gives_way(&fresh) && !gives_way(&silent));
     drop((silent, fresh));
-    fresher.life.stand(Standing::Known);
-    let known = fresher.life.begin();
+    fresher.activity.raise_standing(Standing::Known);
+    let known = fresher.activity.begin();
     assert!(matches!(slots.admit(peer("10.0.0.6")), Admission::Wait), "all are of use");
     drop((known, request));
     // Unknown peers are closed first, although the other connection has been idle as long.
@@ -182,13 +184,13 @@ async fn limits_connections_of_a_source() {
     let nodes: Vec<_> = (0..20)
         .map(|_| {
             let slot = taken(&slots, "10.0.0.1");
-            slot.life.stand(Standing::Known);
+            slot.activity.raise_standing(Standing::Known);
             slot
         })
         .collect();
     assert!(!nodes.iter().any(gives_way));
     let busy: Vec<_> = (0..4).map(|_| taken(&slots, "10.0.0.9")).collect();
-    let _requests: Vec<_> = busy.iter().map(|slot| slot.life.begin()).collect();
+    let _requests: Vec<_> = busy.iter().map(|slot| slot.activity.begin()).collect();
     assert!(matches!(slots.admit(peer("10.0.0.9")), Admission::Refused));
     assert!(matches!(slots.admit(peer("10.0.0.8")), Admission::Admitted(_)));
 }

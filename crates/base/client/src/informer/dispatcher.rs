@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Change, objects::Cache};
+use super::{change::Change, objects::Cache};
 
 type OnChange<P> = dyn Fn(Change<'_, P>) + Send + Sync;
 

@@ -10,11 +10,14 @@ use http::{Method, Request, Response, Uri};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 
-use crate::{Body, BoxError, Handler};
+use crate::{
+    body::{Body, BoxError},
+    handler::Handler,
+};
 
 /// Returns the handler's response, or an error response if the handler panics. The connection and its other requests
 /// are not affected.
-pub async fn contained(handler: &dyn Handler, request: Request<Body>) -> Response<Body> {
+pub async fn handle_guarded(handler: &dyn Handler, request: Request<Body>) -> Response<Body> {
     let request_line = RequestLine(request.method().clone(), request.uri().clone());
     let answered =
         rt::catch("request", request_line.clone(), async { handler.handle(request).await });

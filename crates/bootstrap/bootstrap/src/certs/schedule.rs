@@ -13,7 +13,7 @@ use bootstrap_core::{
 use pki::Cert;
 use rt::Clock;
 
-use super::{Renewal, renew::renew_combined, renew_kubeconfig, renew_leaf};
+use super::renew::{Renewal, renew_combined, renew_kubeconfig, renew_leaf};
 use crate::{Error, FileChange};
 
 /// The kubeconfig files whose client certificates are renewed. The kubelet renews its own.

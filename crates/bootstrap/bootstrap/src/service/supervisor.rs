@@ -12,14 +12,14 @@ use std::{
 use bootstrap_core::Layout;
 use rt::Tasks;
 use sys::{
-    kept::{self, SupervisedProcess},
     liveness,
     process::{self, PidFile},
+    supervision::{self, SupervisedProcess},
 };
 use tokio::time::sleep;
 
 use crate::{
-    Error, certs, cluster::ask_kubelet, containers::relevant_lines, error::io, host::Host,
+    Error, certs, containers::relevant_lines, error::io, health::check_kubelet, host::Host,
 };
 
 const RUN: &str = "/run/windlass";
@@ -72,7 +72,7 @@ pub(super) async fn start(host: &Host) -> Result<(), Error> {
 pub(super) async fn stop(host: &Host) -> Result<(), Error> {
     for (file, what) in [(supervisor(host), "the supervisor"), (kubelet(host), "the kubelet")] {
         let Some(pid) = file.running() else { continue };
-        if !kept::stop(pid, GRACE).await {
+        if !supervision::stop(pid, GRACE).await {
             let cause = format!("{what} (pid {pid}) does not end; kill it (kill -9 {pid})");
             return Err(Error::Service { operation: "stop", cause });
         }
@@ -104,8 +104,8 @@ pub(super) fn last_words(host: &Host) -> String {
     let log = host.path(LOG);
     match process::tail(&log, 100) {
         Ok(text) if !text.is_empty() => {
-            let said = relevant_lines(&text.lines().collect::<Vec<_>>());
-            format!("its log {} ends:\n{said}", log.display())
+            let lines = relevant_lines(&text.lines().collect::<Vec<_>>());
+            format!("its log {} ends:\n{lines}", log.display())
         }
         _ => format!("its log {} is empty", log.display()),
     }
@@ -118,16 +118,16 @@ pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     tasks.keep("certificates", move || {
         certs::keep_renewed(layout.clone(), Arc::new(rt::SystemClock))
     });
-    let mut kubelet_kept = SupervisedProcess::new("kubelet", kubelet(host));
+    let mut process = SupervisedProcess::new("kubelet", kubelet(host));
     let keep = async {
         loop {
-            let hung = liveness::unresponsive("kubelet", ask_kubelet);
-            kubelet_kept.live(|| start_kubelet(host), async |_| (), hung).await;
+            let hung = liveness::unresponsive("kubelet", check_kubelet);
+            process.live(|| start_kubelet(host), async |_| (), hung).await;
         }
     };
     let _: Option<()> = tasks.shutdown().unless_stopping(keep).await;
     match kubelet(host).running() {
-        Some(pid) if !kept::stop(pid, GRACE).await => {
+        Some(pid) if !supervision::stop(pid, GRACE).await => {
             let cause = format!("the kubelet (pid {pid}) does not end");
             Err(Error::Service { operation: "stop", cause })
         }

@@ -116,7 +116,7 @@ mod tests {
     async fn kills_process_that_does_not_answer() {
         let directory = tempfile::tempdir().unwrap();
         let file = PidFile(directory.path().join("a.pid"));
-        let mut kept = SupervisedProcess::new("a", file.clone());
+        let mut process = SupervisedProcess::new("a", file.clone());
         for answers in [true, false] {
             let start = || {
                 let child =
@@ -131,9 +131,9 @@ mod tests {
             };
             let hung = async { "no answer".to_owned() };
             if answers {
-                kept.live(start, async |_| {}, std::future::pending()).await;
+                process.live(start, async |_| {}, std::future::pending()).await;
             } else {
-                kept.live(start, stopped, hung).await;
+                process.live(start, stopped, hung).await;
             }
             assert_eq!(file.running(), None);
         }

@@ -5,7 +5,7 @@
 
 use clap::{ArgMatches, parser::ValueSource};
 
-use crate::Error;
+use crate::{Error, FlagError};
 
 /// The table: one line per command with its words, a colon and its flags.
 const TABLE: &str = include_str!("flags.txt");
@@ -68,13 +68,14 @@ pub(super) fn shape_below(command: clap::Command, path: &str) -> clap::Command {
 /// Rejects flags that the given command does not accept.
 pub fn check(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error> {
     let (mut path, mut command, mut at) = (Vec::new(), command, matches);
-    let mut given = Vec::new();
+    let mut present = Vec::new();
     loop {
-        // Global flags are accepted everywhere.
+        // GlobalFlags flags are accepted everywhere.
         let own = command.get_arguments().filter(|argument| !argument.is_global_set());
         for argument in own.filter(|argument| at.ids().any(|id| id == argument.get_id())) {
             let source = at.value_source(argument.get_id().as_str());
-            given.extend(argument.get_long().filter(|_| source == Some(ValueSource::CommandLine)));
+            present
+                .extend(argument.get_long().filter(|_| source == Some(ValueSource::CommandLine)));
         }
         let Some((name, below)) = at.subcommand() else { break };
         let Some(sub) = command.find_subcommand(name) else { break };
@@ -82,9 +83,9 @@ pub fn check(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error>
         (command, at) = (sub, below);
     }
     let Some(taken) = of(&path.join(" ")) else { return Ok(()) };
-    match given.iter().find(|flag| !taken.contains(*flag)) {
+    match present.iter().find(|flag| !taken.contains(*flag)) {
         Some(flag) => {
-            Err(Error::Usage(format!("unknown flag: --{flag}; see `{} --help`", path.join(" "))))
+            Err(FlagError::Unknown { flag: (*flag).to_owned(), command: path.join(" ") }.into())
         }
         None => Ok(()),
     }

@@ -7,8 +7,11 @@ use bootstrap_core::{
     kubeconfigs,
 };
 
-use super::{AuthorityKey, ensure_leaf, load_authority};
-use crate::{Error, kubeconfigs::ensure_one};
+use crate::{
+    Error,
+    certs::{AuthorityKey, ensure_leaf, load_authority},
+    kubeconfigs::ensure_one,
+};
 
 /// Returns the plan's authorities whose keys are not on this machine. All missing or invalid files are reported in one
 /// error, because each must be fetched from the place of the key.

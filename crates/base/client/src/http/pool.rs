@@ -19,7 +19,7 @@ use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Stream;
+use super::connection::{Stream, spawn_driver};
 use crate::{request::Body, tls::Configs};
 
 /// The limits of idle connections: their number, and their age, because servers close connections that are idle for
@@ -82,7 +82,7 @@ impl Http1Connection {
         tls: Arc<Configs>,
     ) -> Result<Self, hyper::Error> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, _driver: super::driven(driver), tls, since: None })
+        Ok(Self { sender, _driver: spawn_driver(driver), tls, since: None })
     }
 
     /// Sends a request; the connection becomes idle when the response has been read. If a reused connection did not

@@ -2,10 +2,10 @@
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
-use client::{Client, Resource};
+use client::{Client, KubeconfigError, Resource};
 use serde_json::Value;
 
-use crate::{Args, Servers};
+use crate::{args::Args, servers::Servers};
 
 /// The interval between two queries of the cluster.
 const EVERY: Duration = Duration::from_secs(20);
@@ -29,8 +29,9 @@ pub(crate) fn write(path: &Path, servers: &[String]) -> io::Result<()> {
 pub(crate) async fn refresh(servers: Arc<Servers>, args: Args, shutdown: rt::Shutdown) {
     let mut wait = SOON;
     while shutdown.unless_stopping(tokio::time::sleep(wait)).await.is_some() {
-        let Some(asked) = shutdown.unless_stopping(ask(&args.kubeconfig)).await else { return };
-        match asked {
+        let query = list_servers(&args.kubeconfig);
+        let Some(listed) = shutdown.unless_stopping(query).await else { return };
+        match listed {
             Ok(Some(listed)) => {
                 wait = EVERY;
                 let changed = servers.pool().update(&listed);
@@ -46,20 +47,28 @@ pub(crate) async fn refresh(servers: Arc<Servers>, args: Args, shutdown: rt::Shu
             }
             // The node has no identity yet.
             Ok(None) => {}
-            Err(error) => tracing::debug!(error, "asking the cluster for its API servers"),
+            Err(error) => tracing::debug!(%error, "asking the cluster for its API servers"),
         }
     }
 }
 
-async fn ask(kubeconfig: &Path) -> Result<Option<Vec<String>>, String> {
+/// The error of a query for the cluster's servers.
+#[derive(Debug, thiserror::Error)]
+enum QueryError {
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+}
+
+async fn list_servers(kubeconfig: &Path) -> Result<Option<Vec<String>>, QueryError> {
     if !kubeconfig.exists() {
         return Ok(None);
     }
     // The kubeconfig is read each time, because its identity is renewed.
-    let client = Client::from_kubeconfig_file(kubeconfig, "windlass-balancer");
-    let client = client.map_err(|e| e.to_string())?;
-    let found = client.get::<Value>(&Resource::ENDPOINTS, "default", "kubernetes").await;
-    let listed = addresses(&found.map_err(|e| e.to_string())?);
+    let client = Client::from_kubeconfig_file(kubeconfig, "windlass-balancer")?;
+    let endpoints = client.get(&Resource::ENDPOINTS, "default", "kubernetes").await?;
+    let listed = addresses(&endpoints);
     // An empty list would leave the node without servers.
     Ok(Some(listed).filter(|l| !l.is_empty()))
 }

@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::BoxFuture;
+use http::Response;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::*;
+use crate::Body;
 
 /// Counts requests in progress and in total. The handler never answers.
 #[derive(Default)]
@@ -60,12 +63,12 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a server with one connection, and sends the preface.
-async fn greeted(counts: &Arc<Counts>) -> (DuplexStream, tokio::task::JoinHandle<()>) {
+async fn open_connection(counts: &Arc<Counts>) -> (DuplexStream, tokio::task::JoinHandle<()>) {
     let (mut client, server) = tokio::io::duplex(64 << 10);
     let handler = Arc::new(Pending(counts.clone()));
     let conversation = async move {
         let (limits, shutdown) = (Limits::default(), rt::Shutdown::new());
-        let _ended = converse(server, Connection::default(), handler, &limits, shutdown).await;
+        let _ended = serve_stream(server, Connection::default(), handler, &limits, shutdown).await;
     };
     // The task of a test ends with its runtime.
     #[allow(clippy::disallowed_methods)]
@@ -110,7 +113,7 @@ fn kinds(mut received: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn cve_2023_44487_ends_connection_of_rapid_resets() {
     let counts = Arc::new(Counts::default());
-    let (client, conversation) = greeted(&counts).await;
+    let (client, conversation) = open_connection(&counts).await;
     let many = 100_000;
     let frames = (0..many).map(|i| {
         let stream = 2 * i + 1;
@@ -133,7 +136,7 @@ async fn cve_2023_44487_ends_connection_of_rapid_resets() {
 #[tokio::test]
 async fn cve_2023_45288_ends_connection_of_endless_headers() {
     let counts = Arc::new(Counts::default());
-    let (client, conversation) = greeted(&counts).await;
+    let (client, conversation) = open_connection(&counts).await;
     let start = frame(HEADERS, END_STREAM, 1, REQUEST);
     // A header without indexing: its name and 8 kB of value.
     let mut field = vec![0x10, 1, b'x', 0x7f, 0x81, 0x3f];

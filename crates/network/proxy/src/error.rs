@@ -1,0 +1,12 @@
+//! The error of the configuration and the flags.
+
+use std::path::PathBuf;
+
+/// An error in the configuration or in a flag.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("reading the configuration {}: {reason}", path.display())]
+    File { path: PathBuf, reason: String },
+    #[error("{field}: {value:?} is not valid; it has to be {wanted}")]
+    Value { field: &'static str, value: String, wanted: &'static str },
+}
