@@ -11,6 +11,7 @@
 //! - Unsupported features, such as other clouds, are rejected by name.
 
 mod assign;
+mod aws;
 pub mod backup;
 mod boot;
 pub mod channel;

@@ -8,12 +8,11 @@ use kops_api::{Object, Spec};
 use md_5::{Digest as _, Md5};
 use serde_json::{Map, Value};
 
-use super::{
-    graph::Model,
-    names,
-    resource::{Body, Kind, Ref, Tags},
+use super::{graph::Model, names};
+use crate::{
+    Cluster as _, Dns, Error, Image, NodeInputs, World,
+    aws::{Kind, Ref, SecurityGroup, Tags},
 };
-use crate::{Cluster as _, Dns, Error, Image, NodeInputs, World};
 
 /// The inputs of the model, besides the complete cluster and its complete groups.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +51,7 @@ pub(super) struct Context<'a> {
 /// A security group of a role's machines.
 pub(super) struct RoleGroup {
     pub(super) group: Ref,
-    pub(super) body: Body,
+    pub(super) body: SecurityGroup,
     /// The ID, if the group already exists.
     pub(super) given: Option<String>,
 }
@@ -195,7 +194,7 @@ impl<'a> Context<'a> {
             "Bastion" => "Security group for bastion",
             _ => "Security group for nodes",
         };
-        let body = Body::SecurityGroup { vpc: self.vpc(), description: description.to_owned() };
+        let body = SecurityGroup { vpc: self.vpc(), description: description.to_owned() };
         let (mut found, mut all): (Vec<RoleGroup>, _) = (Vec::new(), true);
         for group in self.of_role(role) {
             let id = group.spec.text("securityGroupOverride");
@@ -271,7 +270,7 @@ impl<'a> Context<'a> {
 
     /// Adds a reference to an existing security group.
     pub(super) fn existing_group(&self, model: &mut Model, name: String, id: &str) -> Ref {
-        let body = Body::SecurityGroup { vpc: self.vpc(), description: String::new() };
+        let body = SecurityGroup { vpc: self.vpc(), description: String::new() };
         model.add_existing(name, id, body)
     }
 }

@@ -8,14 +8,16 @@ use super::{
     balancer,
     context::{Context, owned, pairs, text_at},
     graph::Model,
-    names,
-    resource::{
-        Balancer, Body, Distribution, HealthCheck, Kind, Ref, ScalingGroup, Tags, TargetGroup,
-        WarmPool,
-    },
-    template,
+    names, template,
 };
-use crate::{Error, complete::overlay};
+use crate::{
+    Error,
+    aws::{
+        Balancer, ClassicBalancer, Distribution, HealthCheck, Kind, LifecycleHook, Ref,
+        ScalingGroup, Tags, TargetGroup, WarmPool,
+    },
+    complete::overlay,
+};
 
 /// The metrics of a group, and those of a group with a warm pool.
 const METRICS: [&str; 8] = [
@@ -48,7 +50,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         let tags = tags(context, group, &name);
         let template = template::add(context, model, group, &name, tags.clone())?;
         let body = scaling_group(context, model, group, template)?;
-        let to = model.add(name, tags, Body::ScalingGroup(Box::new(body)));
+        let to = model.add(name, tags, body);
         add_warming(context, model, group, to);
     }
     Ok(())
@@ -188,7 +190,7 @@ fn existing_balancer(model: &mut Model, name: &str) -> Ref {
         certificate: None,
         idle_timeout: 0,
     };
-    model.add_existing(name, name, Body::ClassicBalancer(Box::new(body)))
+    model.add_existing(name, name, ClassicBalancer(body))
 }
 
 fn existing_target_group(
@@ -205,7 +207,7 @@ fn existing_target_group(
     };
     let health = HealthCheck { protocol: "TCP", path: None };
     let body = TargetGroup { vpc: context.vpc(), port: 0, protocol: "TCP", health };
-    Ok(model.add_existing(name, arn, Body::TargetGroup(body)))
+    Ok(model.add_existing(name, arn, body))
 }
 
 /// Adds the lifecycle hook by which a warm pool's machine reports that it may be stopped.
@@ -214,7 +216,7 @@ fn add_warming(context: &Context<'_>, model: &mut Model, group: &Object, to: Ref
         return;
     };
     let name = format!("kops-warmpool-{}", group.name());
-    let body = Body::LifecycleHook {
+    let body = LifecycleHook {
         group: to,
         hook: "kops-warmpool".to_owned(),
         result: "ABANDON".to_owned(),

@@ -10,10 +10,15 @@ use super::{
     graph::Model,
     names,
     policy::{self, Statement},
-    resource::{Body, Ref, Tags},
     statements,
 };
-use crate::{Error, names::fnv};
+use crate::{
+    Error,
+    aws::{
+        InstanceProfile, OidcProvider, Ref, Role, RolePolicy, RolePolicyAttachment, SshKey, Tags,
+    },
+    names::fnv,
+};
 
 /// The fingerprints of the two authorities that issue S3's certificates.
 const THUMBPRINTS: [&str; 2] =
@@ -37,7 +42,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     }
     for profile in given.keys() {
         let name = names::last_part(profile);
-        model.add_existing(name, name, Body::InstanceProfile { role: None });
+        model.add_existing(name, name, InstanceProfile { role: None });
     }
     managed.sort_unstable();
     managed.dedup();
@@ -71,7 +76,7 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     let to = put_role(context, model, &name, tags.clone(), assumed, format!("{key}s"));
     let document = statements::of_role(context, role, hooked)?;
     add_policy(model, &name, &to, document);
-    model.add(name.clone(), tags, Body::InstanceProfile { role: Some(to.clone()) });
+    model.add(name.clone(), tags, InstanceProfile { role: Some(to.clone()) });
     let known = if key == "master" { "control-plane" } else { key };
     let mut external = context.spec.texts(&format!("externalPolicies.{known}"));
     external.sort_unstable();
@@ -94,18 +99,18 @@ fn put_role(
     known: String,
 ) -> Ref {
     let boundary = text_at(context.spec, "iam.permissionsBoundary");
-    model.add(name, tags, Body::Role { assumed, boundary, known })
+    model.add(name, tags, Role { assumed, boundary, known })
 }
 
 fn add_policy(model: &mut Model, name: &str, role: &Ref, document: String) {
-    model.add(name, Tags::new(), Body::RolePolicy { role: role.clone(), document });
+    model.add(name, Tags::new(), RolePolicy { role: role.clone(), document });
 }
 
 /// Attaches existing policies.
 fn attach(model: &mut Model, name: &str, role: &Ref, policies: &[&str]) {
     for policy in policies {
         let name = format!("{name}-{}", fnv(policy));
-        let body = Body::RolePolicyAttachment { role: role.clone(), policy: (*policy).to_owned() };
+        let body = RolePolicyAttachment { role: role.clone(), policy: (*policy).to_owned() };
         model.add(name, Tags::new(), body);
     }
 }
@@ -176,16 +181,12 @@ fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     match context.spec.at("sshKeyName").and_then(Value::as_str) {
         Some("") => {}
         Some(name) => {
-            model.add_existing(name, name, Body::SshKey { public: String::new() });
+            model.add_existing(name, name, SshKey { public: String::new() });
         }
         None => {
             if let Some(public) = context.inputs.ssh_keys.first() {
                 let tags = context.tags(context.name, false);
-                model.add(
-                    context.ssh_key_name(public)?,
-                    tags,
-                    Body::SshKey { public: public.clone() },
-                );
+                model.add(context.ssh_key_name(public)?, tags, SshKey { public: public.clone() });
             }
         }
     }
@@ -197,7 +198,7 @@ fn add_oidc(context: &Context<'_>, model: &mut Model) {
     let Some(discovery) = discovery.filter(|one| one.is("enableAWSOIDCProvider")) else { return };
     let mut audiences = vec![AUDIENCE.to_owned()];
     audiences.extend(discovery.texts("additionalAudiences").into_iter().map(str::to_owned));
-    let body = Body::OidcProvider {
+    let body = OidcProvider {
         url: context.spec.text("kubeAPIServer.serviceAccountIssuer").to_owned(),
         audiences,
         thumbprints: THUMBPRINTS.map(str::to_owned).into(),

@@ -49,15 +49,6 @@ pub(super) fn short(cluster: &str, prefix: &str) -> String {
     hashed(&format!("{prefix}-{}", cluster.replace('.', "-")), 32)
 }
 
-pub(crate) fn queue(cluster: &str) -> String {
-    format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
-}
-
-/// Returns the prefix of the names of event rules.
-pub(crate) fn rule_prefix(cluster: &str) -> String {
-    truncate(cluster, 40)
-}
-
 /// Returns the last part of an ARN's path.
 pub(super) fn last_part(arn: &str) -> &str {
     arn.rsplit('/').next().unwrap_or(arn)

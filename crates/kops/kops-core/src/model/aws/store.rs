@@ -4,13 +4,12 @@
 use kops_api::{Object, Spec as _, VersionName};
 use serde_json::Value;
 
-use super::{
-    context::Context,
-    graph::Model,
-    resource::{Body, Tags},
-    user_data,
+use super::{context::Context, graph::Model, user_data};
+use crate::{
+    Error,
+    aws::{StoreObject, Tags},
+    channels_pod, etcd_pod, etcd_spec, healthcheck_pod, node_config,
 };
-use crate::{Error, channels_pod, etcd_pod, etcd_spec, healthcheck_pod, node_config};
 
 /// The list of add-ons.
 const CHANNEL: &str = "bootstrap-channel.yaml";
@@ -55,7 +54,7 @@ impl Store<'_> {
         if key.split('/').any(|part| ["", ".", ".."].contains(&part)) {
             return Err(Error::value("the state store", key, "is not the name of an object"));
         }
-        let body = Body::StoreObject { bucket: place.bucket, key, content };
+        let body = StoreObject { bucket: place.bucket, key, content };
         self.model.add(name, Tags::new(), body);
         Ok(())
     }

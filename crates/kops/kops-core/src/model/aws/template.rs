@@ -6,14 +6,13 @@ use serde_json::Value;
 use super::{
     context::{Context, text_at},
     graph::Model,
-    names,
-    resource::{
-        BlockDevice, Body, Disk, Ebs, Kind, LaunchTemplate, MetadataService, Ref, SpotOptions, Tags,
-    },
-    user_data,
+    names, user_data,
     volumes::disk,
 };
-use crate::Error;
+use crate::{
+    Error,
+    aws::{BlockDevice, Disk, Ebs, Kind, LaunchTemplate, MetadataService, Ref, SpotOptions, Tags},
+};
 
 pub(super) fn add(
     context: &Context<'_>,
@@ -56,7 +55,7 @@ pub(super) fn add(
         }),
         user_data: user_data::of_group(context, group)?,
     };
-    Ok(model.add(name, tags, Body::LaunchTemplate(Box::new(template))))
+    Ok(model.add(name, tags, template))
 }
 
 /// Returns the first machine type of a group; the others are for the mixture.
@@ -126,7 +125,8 @@ fn devices(
     let own = known.map_or(0, |one| one.disks);
     for (number, letter) in (b'c'..=b'v').take(own.into()).enumerate() {
         let device = format!("/dev/sd{}", char::from(letter));
-        devices.push(BlockDevice { device, disk: Disk::Own(format!("ephemeral{number}")) });
+        devices
+            .push(BlockDevice { device, disk: Disk::InstanceStore(format!("ephemeral{number}")) });
     }
     Ok(devices)
 }

@@ -6,9 +6,11 @@ use serde_json::Value;
 use super::{
     context::{Context, text_at},
     graph::Model,
-    resource::{Body, Ebs, Tags},
 };
-use crate::Error;
+use crate::{
+    Error,
+    aws::{Ebs, Tags, Volume},
+};
 
 /// The size in GiB.
 const SIZE: i64 = 20;
@@ -56,7 +58,7 @@ fn add_volume(
         tags.insert(key, value);
     }
     let zone = zone(context, &name, member)?;
-    model.add(name, tags, Body::Volume { zone, ebs });
+    model.add(name, tags, Volume { zone, ebs });
     Ok(())
 }
 
