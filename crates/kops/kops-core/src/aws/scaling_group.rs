@@ -210,7 +210,7 @@ impl Operations for ScalingGroup {
         );
         match &self.mixed {
             Some(mixed) => {
-                drop(block.block("mixed_instances_policy", mixture_block(mixed, id, version)))
+                block.block("mixed_instances_policy", mixture_block(mixed, id, version));
             }
             None => {
                 let mut template = Block::default();

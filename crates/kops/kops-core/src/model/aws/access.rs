@@ -1,6 +1,6 @@
 //! Rules for access to the machines from outside.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 
 use super::{
     context::Context,
@@ -8,8 +8,8 @@ use super::{
     graph::Model,
 };
 use crate::{
-    Error,
     aws::{Peer, Ref, SecurityGroupRule},
+    error::Error,
 };
 
 /// The default range of node ports.

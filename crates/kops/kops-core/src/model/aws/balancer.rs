@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
@@ -12,12 +12,12 @@ use super::{
     names,
 };
 use crate::{
-    Error,
     aws::{
         AccessLog, Balancer, ClassicBalancer, HealthCheck, Kind, Listener, Mapping,
         NetworkBalancer, Peer, Ref, SecurityGroup, SecurityGroupRule, Tags, TargetGroup,
         TlsTermination,
     },
+    error::Error,
 };
 
 const API: i64 = 443;
@@ -47,19 +47,19 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 }
 
 fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error> {
-    let spec = context.spec.at("api.loadBalancer").unwrap_or(&Value::Null);
+    let spec = context.spec.at("api.loadBalancer");
     let own = security_group(context, model);
     let mut security_groups = vec![own];
     for id in owned(spec.texts("additionalSecurityGroups")) {
         security_groups.push(context.existing_group(model, id.clone(), &id));
     }
-    let subnets = match spec.list("subnets") {
+    let subnets = match spec.items("subnets") {
         [] => choose_subnets(context, spec.text("type") == "Internal"),
         given => subnet_mappings(context, given)?,
     };
-    let log = spec.at("accessLog").filter(|log| !log.is_null()).map(|log| {
+    let log = spec.opt_at("accessLog").map(|log| {
         let prefix = text_at(log, "bucketPrefix");
-        let interval = log.int("interval").unwrap_or_default();
+        let interval = log.int("interval");
         AccessLog { bucket: log.text("bucket").to_owned(), prefix, interval }
     });
     Ok(Balancer {
@@ -68,10 +68,10 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
         dual_stack: is_dual(context, &subnets),
         subnets,
         security_groups,
-        cross_zone: context.balances_kops_controller() || spec.is("crossZoneLoadBalancing"),
+        cross_zone: context.balances_kops_controller() || spec.flag("crossZoneLoadBalancing"),
         log,
         certificate: context.certificate().map(str::to_owned),
-        idle_timeout: spec.int("idleTimeoutSeconds").unwrap_or(IDLE_TIMEOUT),
+        idle_timeout: spec.opt_int("idleTimeoutSeconds").unwrap_or(IDLE_TIMEOUT),
     })
 }
 

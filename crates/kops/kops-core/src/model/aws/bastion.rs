@@ -1,6 +1,6 @@
 //! Bastions: machines for SSH access to others, behind a load balancer of their own.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
@@ -12,8 +12,8 @@ use super::{
     names,
 };
 use crate::{
-    Error,
     aws::{Balancer, Kind, NetworkBalancer, Peer, Ref, SecurityGroup, SecurityGroupRule},
+    error::Error,
 };
 
 const SSH: i64 = 22;
@@ -22,7 +22,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     if context.of_role("Bastion").next().is_none() {
         return Ok(());
     }
-    let spec = context.spec.at("networking.topology.bastion").unwrap_or(&Value::Null);
+    let spec = context.spec.at("networking.topology.bastion");
     let internal = spec.text("loadBalancer.type") == "Internal";
     let bastions = context.add_role_groups("Bastion", model);
     let own = add_group(context, model);

@@ -1,11 +1,12 @@
 //! The Route 53 zone and the DNS names of load balancers. The machines' own names are dns-controller's.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 
 use super::{context::Context, graph::Model};
 use crate::{
-    Cluster as _, Dns, Error,
     aws::{Kind, Record, Ref, Tags, Zone, ZoneAssociation},
+    cluster::{Cluster as _, Dns},
+    error::Error,
 };
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
@@ -18,7 +19,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let kind = if network { Kind::NetworkBalancer } else { Kind::ClassicBalancer };
     let target = Ref::new(kind, format!("api.{}", context.name));
     let mut names = vec![spec.text("api.publicName").to_owned()];
-    if spec.is("api.loadBalancer.useForInternalAPI") {
+    if spec.flag("api.loadBalancer.useForInternalAPI") {
         names.push(format!("api.internal.{}", context.name));
     }
     names.dedup();

@@ -3,7 +3,7 @@
 
 use super::{context::Context, graph::Model};
 use crate::aws::{Kind, Peer, Ref, SecurityGroupRule, Tags};
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 
 /// The client and peer ports of etcd, which only control planes may reach.
 const ETCD: [i64; 4] = [2380, 2381, 4001, 4002];
@@ -50,7 +50,7 @@ fn add_to_masters(context: &Context<'_>, model: &mut Model, master: &Ref, node: 
 /// Returns the port ranges that remain without etcd's ports.
 fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
     let mut closed = ETCD.to_vec();
-    if context.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
+    if context.spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
         closed.extend(ETCD_LEASES);
     }
     if context.cilium_etcd() {

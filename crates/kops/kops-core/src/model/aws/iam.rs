@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,10 +13,10 @@ use super::{
     statements,
 };
 use crate::{
-    Error,
     aws::{
         InstanceProfile, OidcProvider, Ref, Role, RolePolicy, RolePolicyAttachment, SshKey, Tags,
     },
+    error::Error,
     names::fnv,
 };
 
@@ -70,7 +70,7 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     let key = key(role);
     let hooked = context.groups.iter().filter(|group| group.spec.text("role") == role);
     let hooked = hooked.filter_map(|group| context.warm_pool(group));
-    let hooked = hooked.into_iter().any(|pool| pool.is("enableLifecycleHook"));
+    let hooked = hooked.into_iter().any(|pool| pool.flag("enableLifecycleHook"));
     let tags = context.tags(&name, false);
     let assumed = policy::assumed_by_machines(&context.region);
     let to = put_role(context, model, &name, tags.clone(), assumed, format!("{key}s"));
@@ -78,7 +78,8 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     add_policy(model, &name, &to, document);
     model.add(name.clone(), tags, InstanceProfile { role: Some(to.clone()) });
     let known = if key == "master" { "control-plane" } else { key };
-    let mut external = context.spec.texts(&format!("externalPolicies.{known}"));
+    let mut external: Vec<&str> =
+        context.spec.texts(&format!("externalPolicies.{known}")).collect();
     external.sort_unstable();
     attach(model, &format!("{key}-policyoverride"), &to, &external);
     let field = format!("additionalPolicies.{known}");
@@ -124,7 +125,7 @@ fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
         let role = add_account(context, model, "kube-system", name)?;
         add_policy(model, &role.name.clone(), &role, document);
     }
-    for account in context.spec.list("iam.serviceAccountExternalPermissions") {
+    for account in context.spec.items("iam.serviceAccountExternalPermissions") {
         let (namespace, name) = (account.text("namespace"), account.text("name"));
         let role = add_account(context, model, namespace, name)?;
         let inline = account.text("aws.inlinePolicy");
@@ -133,7 +134,7 @@ fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
             let document = policy::user_document(field, inline)?;
             add_policy(model, &role.name.clone(), &role, document);
         }
-        let arns = account.texts("aws.policyARNs");
+        let arns: Vec<&str> = account.texts("aws.policyARNs").collect();
         attach(model, &format!("external-{}", role.name), &role, &arns);
     }
     Ok(())
@@ -178,7 +179,7 @@ fn add_account(
 
 /// Adds the SSH key of the machines. A name in the spec refers to an existing key; an empty name means no key.
 fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    match context.spec.at("sshKeyName").and_then(Value::as_str) {
+    match context.spec.at("sshKeyName").as_str() {
         Some("") => {}
         Some(name) => {
             model.add_existing(name, name, SshKey { public: String::new() });
@@ -194,10 +195,10 @@ fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
 }
 
 fn add_oidc(context: &Context<'_>, model: &mut Model) {
-    let discovery = context.spec.at("serviceAccountIssuerDiscovery");
-    let Some(discovery) = discovery.filter(|one| one.is("enableAWSOIDCProvider")) else { return };
+    let discovery = context.spec.opt_at("serviceAccountIssuerDiscovery");
+    let Some(discovery) = discovery.filter(|one| one.flag("enableAWSOIDCProvider")) else { return };
     let mut audiences = vec![AUDIENCE.to_owned()];
-    audiences.extend(discovery.texts("additionalAudiences").into_iter().map(str::to_owned));
+    audiences.extend(discovery.texts("additionalAudiences").map(str::to_owned));
     let body = OidcProvider {
         url: context.spec.text("kubeAPIServer.serviceAccountIssuer").to_owned(),
         audiences,

@@ -1,6 +1,7 @@
 //! Upstream's names of AWS resources, and AWS' limits on them.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 
 use crate::names::{hashed, truncate};
 

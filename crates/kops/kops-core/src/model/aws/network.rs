@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api_meta::Cidr;
-use kops_api::Spec as _;
+use api_meta::{Cidr, Tree as _};
 use serde_json::Value;
 
 use super::{
@@ -11,12 +10,14 @@ use super::{
     graph::Model,
 };
 use crate::{
-    Cluster as _, Error, Network,
     aws::{
         Body, DhcpOptions, DhcpOptionsAssociation, EgressOnlyGateway, ElasticIp, InternetGateway,
         Kind, NatGateway, Ref, Resource, Route, RouteTable, RouteTableAssociation, RouteTarget,
         Subnet, Tags, Vpc, VpcCidr,
     },
+    cluster::Cluster as _,
+    error::Error,
+    world::Network,
 };
 
 const ANY_V4: &str = "0.0.0.0/0";
@@ -37,7 +38,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 }
 
 fn add_vpc(context: &Context<'_>, model: &mut Model) {
-    let networking = context.spec.at("networking").unwrap_or(&Value::Null);
+    let networking = context.spec.at("networking");
     let cidr = networking.text("networkCIDR").to_owned();
     let name = context.name;
     if context.shares_vpc() {
@@ -199,7 +200,7 @@ fn table_name(context: &Context<'_>, subnet: &Value, kind: &str) -> String {
 
 /// Returns the tags by which load balancers find their subnets.
 fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
-    if context.spec.flag("networking.tagSubnets") == Some(false) {
+    if context.spec.opt_flag("networking.tagSubnets") == Some(false) {
         return Tags::new();
     }
     let mut tags = context.tags(name, !subnet.text("id").is_empty());
@@ -222,7 +223,7 @@ fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
         }
     }
     for group in context.groups.iter().filter(|one| one.spec.text("manager") == "Karpenter") {
-        if group.spec.texts("subnets").contains(&subnet.text("name")) {
+        if group.spec.texts("subnets").any(|text| text == subnet.text("name")) {
             tags.insert(format!("kops.k8s.io/instance-group/{}", group.name()), "true".to_owned());
         }
     }
@@ -334,7 +335,7 @@ impl Zone<'_> {
     /// Adds the additional routes of private subnets.
     fn add_further(&self, model: &mut Model, table: &Ref) -> Result<(), Error> {
         for subnet in self.subnets.iter().filter(|one| one.text("type") == "Private") {
-            for route in subnet.list("additionalRoutes") {
+            for route in subnet.items("additionalRoutes") {
                 let (to, target) = (route.text("cidr"), route.text("target").to_owned());
                 let via = match target.split('-').next() {
                     Some("pcx") => RouteTarget::Peering(target),

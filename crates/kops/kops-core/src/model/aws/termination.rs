@@ -1,6 +1,6 @@
 //! The queue and event rules from which the node termination handler learns that a machine will end.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::json;
 
 use super::{
@@ -62,7 +62,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let handler = "cloudProvider.aws.nodeTerminationHandler.enableRebalanceDraining";
     let prefix = rule_prefix(context.name);
     for (event, pattern) in EVENTS {
-        if event == REBALANCE && !context.spec.is(handler) {
+        if event == REBALANCE && !context.spec.flag(handler) {
             continue;
         }
         let name = format!("{prefix}-{event}");
