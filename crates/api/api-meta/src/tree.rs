@@ -73,6 +73,11 @@ pub trait Tree {
     /// Returns the value at a path, or `null` if there is none.
     fn at(&self, way: impl TreePath) -> &Value;
 
+    /// Returns the value at a path, unless it is absent.
+    fn opt_at(&self, way: impl TreePath) -> Option<&Value> {
+        Some(self.at(way)).filter(|value| !value.is_null())
+    }
+
     /// Returns the value at a path for modification.
     fn at_mut(&mut self, way: impl TreePath) -> Option<&mut Value>;
 
@@ -192,6 +197,20 @@ pub trait Tree {
     fn set_default(&mut self, way: impl TreePath, value: impl Into<Value>) {
         if !self.has(way) {
             self.set(way, value);
+        }
+    }
+
+    /// Writes a value if there is none, or an empty string.
+    fn put_default(&mut self, way: impl TreePath, value: impl Into<Value>) {
+        if !self.has(way) || self.at(way) == "" {
+            self.put(way, value);
+        }
+    }
+
+    /// Writes a value if it is present.
+    fn put_some(&mut self, way: impl TreePath, value: Option<&Value>) {
+        if let Some(value) = value.filter(|value| !value.is_null()) {
+            self.put(way, value.clone());
         }
     }
 
@@ -361,6 +380,20 @@ mod tests {
         assert_eq!(new, json!({"spec": {"a": 1, "e": 6}}));
         assert_eq!(new.remove("spec.a"), Some(json!(1)));
         assert_eq!(new.remove("spec.a.b"), None);
+    }
+
+    #[test]
+    fn puts_only_missing_or_present_values() {
+        let mut tree = json!({"a": 1, "n": null, "e": ""});
+        for way in ["a", "n", "e", "x.y"] {
+            tree.put_default(way, 2);
+        }
+        assert_eq!(tree, json!({"a": 1, "n": 2, "e": 2, "x": {"y": 2}}));
+        tree.put_some("a", None);
+        tree.put_some("a", Some(&Value::Null));
+        tree.put_some("e", Some(&json!(3)));
+        assert_eq!((tree.opt_at("a"), tree.opt_at("z")), (Some(&json!(1)), None));
+        assert_eq!(tree.opt_at("e"), Some(&json!(3)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Fuzzes the parser with damaged specs.
 
-use crate::{Object, VersionName};
+use crate::object::{Object, VersionName};
 
 #[test]
 fn objects() {

@@ -1,10 +1,8 @@
 //! Conversions of v1alpha2 that are more than renamed or moved fields: the cloud as a string, roles as map keys, OIDC
 //! as flags of the API server. Also the defaults that reading fills in.
 
-use api_meta::{FieldError, Path};
+use api_meta::{FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
-
-use crate::Spec as _;
 
 /// The clouds of v1alpha2, with their fields.
 const CLOUDS: [(&str, &str); 8] = [
@@ -33,23 +31,23 @@ pub(crate) fn to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Ve
     for policies in ["additionalPolicies", "externalPolicies"] {
         rename(spec.get_mut(policies), "master", "control-plane");
     }
-    if old.flag("externalDns.disable") == Some(true) {
-        spec.set("externalDNS.provider", "none");
+    if old.flag("externalDns.disable") {
+        spec.put("externalDNS.provider", "none");
     }
     let Some(flags) = old.get("kubeAPIServer") else { return };
     for (flag, name) in OIDC {
-        spec.set_if(&format!("authentication.oidc.{name}"), flags.get(flag));
+        spec.put_some(&format!("authentication.oidc.{name}"), flags.get(flag));
     }
     if let Some(groups) = flags.get("oidcGroupsClaim").and_then(Value::as_str) {
-        spec.set("authentication.oidc.groupsClaims", groups.split(',').collect::<Vec<_>>());
+        spec.put("authentication.oidc.groupsClaims", groups.split(',').collect::<Vec<_>>());
     }
-    let claims = flags.list("oidcRequiredClaim").iter().filter_map(Value::as_str);
+    let claims = flags.texts("oidcRequiredClaim");
     let claims: Map<_, _> = claims
         .filter_map(|claim| claim.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
     if !claims.is_empty() {
-        spec.set("authentication.oidc.requiredClaims", claims);
+        spec.put("authentication.oidc.requiredClaims", claims);
     }
 }
 
@@ -77,7 +75,7 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
         }
     }
     if let Some(cloud) = cloud {
-        spec.default(&format!("cloudProvider.{cloud}"), json!({}));
+        spec.put_default(&format!("cloudProvider.{cloud}"), json!({}));
     }
 }
 
@@ -85,42 +83,43 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
 pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
     let cloud = spec.get("cloudProvider").and_then(Value::as_object).and_then(|c| c.keys().next());
     if let Some((name, _)) = CLOUDS.iter().find(|(_, field)| cloud.is_some_and(|c| c == field)) {
-        old.set("cloudProvider", *name);
+        old.put("cloudProvider", *name);
     }
     for policies in ["additionalPolicies", "externalPolicies"] {
         rename(old.get_mut(policies), "control-plane", "master");
     }
     if spec.text("externalDNS.provider") == "none" {
         old.remove("externalDns.provider");
-        old.set("externalDns.disable", true);
+        old.put("externalDns.disable", true);
     }
-    let Some(oidc) = spec.at("authentication.oidc") else { return };
-    old.default("kubeAPIServer", json!({}));
+    let Some(oidc) = spec.opt_at("authentication.oidc") else { return };
+    old.put_default("kubeAPIServer", json!({}));
     for (flag, name) in OIDC {
-        old.set_if(&format!("kubeAPIServer.{flag}"), oidc.get(name));
+        old.put_some(&format!("kubeAPIServer.{flag}"), oidc.get(name));
     }
     if oidc.has("groupsClaims") {
-        old.set("kubeAPIServer.oidcGroupsClaim", oidc.texts("groupsClaims").join(","));
+        let claims: Vec<&str> = oidc.texts("groupsClaims").collect();
+        old.put("kubeAPIServer.oidcGroupsClaim", claims.join(","));
     }
     if let Some(claims) = oidc.get("requiredClaims").and_then(Value::as_object) {
         let claims = claims.iter();
         let claims: Vec<_> = claims
             .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
             .collect();
-        old.set("kubeAPIServer.oidcRequiredClaim", claims);
+        old.put("kubeAPIServer.oidcRequiredClaim", claims);
     }
 }
 
 /// Sets the defaults of fields that the cluster does not set.
 pub(crate) fn default(spec: &mut Value) {
     if spec.text("networking.topology.dns").is_empty() {
-        spec.set("networking.topology.dns", "Public");
+        spec.put("networking.topology.dns", "Public");
     }
     if !spec.has("authorization.rbac") && !spec.has("authorization.alwaysAllow") {
-        spec.set("authorization.rbac", json!({}));
+        spec.put("authorization.rbac", json!({}));
     }
     if spec.has("networking.flannel") && spec.text("networking.flannel.backend").is_empty() {
-        spec.set("networking.flannel.backend", "udp");
+        spec.put("networking.flannel.backend", "udp");
     }
 }
 

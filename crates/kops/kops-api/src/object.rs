@@ -1,9 +1,15 @@
 //! A kOps object, read from and written to documents.
 
-use api_meta::{Budget, FieldError, Path};
+use api_meta::{Budget, FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
-use crate::{Error, Kind, Spec as _, legacy, read::Reader, schema::Version, write, yaml};
+use crate::{
+    error::Error,
+    legacy,
+    read::Reader,
+    schema::{Kind, Version},
+    write, yaml,
+};
 
 const GROUP: &str = "kops.k8s.io";
 

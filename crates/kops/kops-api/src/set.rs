@@ -1,10 +1,10 @@
 //! Sets and unsets fields from text, such as `--set spec.networking.calico.bpfEnabled=true`.
 
-use api_meta::{FieldError, Path};
+use api_meta::{FieldError, Path, Tree as _};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Object, Spec as _,
+    object::Object,
     read::Reader,
     schema::{self, Field, Shape, Version},
     write::zero,
@@ -49,8 +49,8 @@ impl Object {
             .ok_or_else(|| FieldError::invalid(&at, path, "is not a path of fields"))?;
         let mut tree = json!({"metadata": self.metadata.take(), "spec": self.spec.take()});
         let outcome = walk(&mut tree, kind.name(), &steps, &at, act);
-        self.metadata = tree.at("metadata").cloned().unwrap_or_default();
-        self.spec = tree.at("spec").cloned().unwrap_or_default();
+        self.metadata = tree.at("metadata").clone();
+        self.spec = tree.at("spec").clone();
         outcome
     }
 }
@@ -184,7 +184,7 @@ fn assign(slot: &mut Value, shape: &Shape, text: &str, at: &Path) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::schema::Kind;
 
     #[test]
     fn sets_fields_by_type() {

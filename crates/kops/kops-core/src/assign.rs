@@ -1,11 +1,16 @@
 //! Assigns the values that are fixed when a cluster is created and do not follow later defaults: network ranges, name
 //! and version.
 
-use api_meta::Cidr;
-use kops_api::{Object, Spec};
+use api_meta::{Cidr, Tree as _};
+use kops_api::Object;
 use serde_json::{Value, json};
 
-use crate::{CloudName, Cluster, Dns, Error, Network, World, ranges};
+use crate::{
+    cluster::{CloudName, Cluster, Dns},
+    error::Error,
+    ranges,
+    world::{Network, World},
+};
 
 const AWS_NETWORK: &str = "172.20.0.0/16";
 /// GCE's networks have no range of their own; subnets are allocated from this range.
@@ -16,7 +21,7 @@ const BACKUP_DAYS: u32 = 90;
 /// Assigns the values that are still unset.
 pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
     for etcd in items(&mut cluster.spec, "etcdClusters") {
-        etcd.default("manager.backupRetentionDays", BACKUP_DAYS);
+        etcd.put_default("manager.backupRetentionDays", BACKUP_DAYS);
     }
     if cluster.cloud() == CloudName::Gce {
         assign_gce(&mut cluster.spec)?;
@@ -24,10 +29,10 @@ pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
     if cluster.cloud() == CloudName::Aws && cluster.spec.text("networking.networkCIDR").is_empty() {
         assign_network(cluster, world)?;
     }
-    cluster.spec.default("networking.nonMasqueradeCIDR", NON_MASQUERADE);
+    cluster.spec.put_default("networking.nonMasqueradeCIDR", NON_MASQUERADE);
     if cluster.dns() == Dns::Public && !cluster.name().is_empty() {
         let name = format!("api.{}", cluster.name());
-        cluster.spec.default("api.publicName", name);
+        cluster.spec.put_default("api.publicName", name);
     }
     if cluster.cloud() == CloudName::Aws {
         adopt_subnets(&mut cluster.spec, world)?;
@@ -42,7 +47,7 @@ pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
 }
 
 pub(crate) fn items<'s>(spec: &'s mut Value, path: &str) -> std::slice::IterMut<'s, Value> {
-    let list = spec.at_path_mut(path).and_then(Value::as_array_mut);
+    let list = spec.at_mut(path).and_then(Value::as_array_mut);
     list.map(|items| items.iter_mut()).unwrap_or_default()
 }
 
@@ -63,9 +68,9 @@ fn assign_network(cluster: &mut Object, world: &World) -> Result<(), Error> {
     let cidr = cidr.to_owned();
     // The Amazon VPC CNI allocates Pod addresses from the machines' network.
     if cluster.spec.has("networking.amazonVPC") && !cluster.is_ipv6_only() {
-        cluster.spec.set("networking.nonMasqueradeCIDR", cidr.clone());
+        cluster.spec.put("networking.nonMasqueradeCIDR", cidr.clone());
     }
-    cluster.spec.set("networking.networkCIDR", cidr);
+    cluster.spec.put("networking.networkCIDR", cidr);
     Ok(())
 }
 
@@ -80,7 +85,7 @@ fn assign_gce(spec: &mut Value) -> Result<(), Error> {
         if subnet.text("id").is_empty() && subnet.text("cidr").is_empty() {
             let free =
                 ranges::allocate(within, 20, &mut used).ok_or_else(|| full(subnet.text("name")))?;
-            subnet.set("cidr", free.to_string());
+            subnet.put("cidr", free.to_string());
         }
     }
     Ok(())
@@ -89,8 +94,8 @@ fn assign_gce(spec: &mut Value) -> Result<(), Error> {
 /// Allocates Pod, Service and node ranges from GCE's network, for alias IPs.
 fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
     let full = |what: &str| Error::Full { within: GCE_NETWORK.into(), what: what.into() };
-    let [subnet] = spec.list("networking.subnets") else {
-        let count = spec.list("networking.subnets").len().to_string();
+    let [subnet] = spec.items("networking.subnets") else {
+        let count = spec.items("networking.subnets").len().to_string();
         return Err(Error::value(
             "spec.subnets",
             count,
@@ -108,12 +113,12 @@ fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
     };
     let (pods, services, nodes) = (take(14, "Pods")?, take(16, "Services")?, take(19, "nodes")?);
     for subnet in items(spec, "networking.subnets") {
-        subnet.set("cidr", nodes.clone());
+        subnet.put("cidr", nodes.clone());
     }
-    spec.set("networking.podCIDR", pods);
-    spec.set("networking.serviceClusterIPRange", services);
+    spec.put("networking.podCIDR", pods);
+    spec.put("networking.serviceClusterIPRange", services);
     // Pods are reachable by their addresses in all of this range.
-    spec.set("networking.nonMasqueradeCIDR", GCE_NETWORK);
+    spec.put("networking.nonMasqueradeCIDR", GCE_NETWORK);
     Ok(())
 }
 
@@ -126,7 +131,7 @@ fn lacks_range(subnet: &Value) -> bool {
 /// Copies the ranges of existing subnets, and compares them with ranges in the spec.
 fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
     let id = spec.text("networking.networkID").to_owned();
-    if id.is_empty() || !spec.list("networking.subnets").iter().any(lacks_range) {
+    if id.is_empty() || !spec.items("networking.subnets").iter().any(lacks_range) {
         return Ok(());
     }
     let network = network(world, &id)?;
@@ -138,7 +143,7 @@ fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
         let remedy = "the network does not have it";
         let found = network.subnets.iter().find(|s| s.id == id);
         let found = found.ok_or(Error::Unknown { what: "subnet", name: id.clone(), remedy })?;
-        subnet.default("cidr", found.cidr.clone());
+        subnet.put_default("cidr", found.cidr.clone());
         for (field, real) in [("cidr", &found.cidr), ("zone", &found.zone)] {
             if subnet.text(field) != real {
                 let reason = format!("differs from subnet {id}, which has {real:?}");
@@ -155,13 +160,13 @@ fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
 
 /// Splits the network among subnets without a range. The first part is split again, among utility subnets.
 fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
-    if !spec.list("networking.subnets").iter().any(lacks_range) {
+    if !spec.items("networking.subnets").iter().any(lacks_range) {
         return Ok(());
     }
     let within = spec.text("networking.networkCIDR").to_owned();
     let network = ranges::parse("spec.networkCIDR", &within)?;
     let (mut big, mut little, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, subnet) in spec.list("networking.subnets").iter().enumerate() {
+    for (number, subnet) in spec.items("networking.subnets").iter().enumerate() {
         let range = match subnet.text("cidr") {
             "" => None,
             text => Some(ranges::parse("spec.subnets.cidr", text)?),
@@ -198,24 +203,24 @@ fn assign_subnets(spec: &mut Value) -> Result<(), Error> {
     let mut small = match little.first() {
         Some((_, first)) => {
             let part =
-                parts.next().ok_or_else(|| full(&spec.list("networking.subnets")[*first]))?;
+                parts.next().ok_or_else(|| full(&spec.items("networking.subnets")[*first]))?;
             ranges::split(part, 3)
         }
         None => Vec::new(),
     }
     .into_iter();
-    let subnets = spec.at_path_mut("networking.subnets").and_then(Value::as_array_mut);
+    let subnets = spec.at_mut("networking.subnets").and_then(Value::as_array_mut);
     let Some(subnets) = subnets else { return Ok(()) };
     for (_, number) in little {
         if subnets[number].text("cidr").is_empty() {
             let part = small.next().ok_or_else(|| full(&subnets[number]))?;
-            subnets[number].set("cidr", part.to_string());
+            subnets[number].put("cidr", part.to_string());
         }
     }
     for (_, number) in big {
         if lacks_range(&subnets[number]) {
             let part = parts.next().ok_or_else(|| full(&subnets[number]))?;
-            subnets[number].set("cidr", part.to_string());
+            subnets[number].put("cidr", part.to_string());
         }
     }
     Ok(())
@@ -250,6 +255,6 @@ fn assign_proxy(cluster: &mut Object) -> Result<(), Error> {
     let mut excludes: Vec<&str> = given.split(',').filter(|e| !e.is_empty()).collect();
     excludes.extend(wanted.into_iter().filter(|w| !w.is_empty() && !given.contains(w)));
     let excludes = json!(excludes.join(","));
-    cluster.spec.set("networking.egressProxy.excludes", excludes);
+    cluster.spec.put("networking.egressProxy.excludes", excludes);
     Ok(())
 }

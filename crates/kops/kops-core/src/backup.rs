@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use api_meta::Timestamp;
-use kops_api::Spec as _;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-use crate::member::Mark;
+pub use crate::marks::Restore;
+use crate::marks::{Mark, long};
 
 /// The metadata file of a backup. It is written last.
 pub const META: &str = "_etcd_backup.meta";
@@ -19,8 +19,6 @@ pub const DATA: &str = "etcd.backup.gz";
 /// The file of a command.
 pub const COMMAND: &str = "_command.json";
 
-/// The prefix of a restored cluster's generation.
-const RESTORED: &str = "restored-";
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
@@ -91,14 +89,6 @@ pub struct Info {
     pub timestamp: i64,
 }
 
-/// Reads a 64-bit number, which protobuf's JSON may write as a string.
-fn long(value: Option<&Value>) -> Option<i64> {
-    match value? {
-        Value::String(text) => text.parse().ok(),
-        other => other.as_i64(),
-    }
-}
-
 fn spec(members: i64, version: &str) -> Value {
     json!({"memberCount": members, "etcdVersion": version})
 }
@@ -108,7 +98,7 @@ impl Info {
     pub fn read(text: &[u8]) -> Option<Self> {
         let tree: Value = serde_json::from_slice(text).ok()?;
         let etcd_version = Some(tree.text("etcdVersion").to_owned()).filter(|v| !v.is_empty())?;
-        let members = tree.int("clusterSpec.memberCount").unwrap_or(0);
+        let members = tree.int("clusterSpec.memberCount");
         Some(Self { etcd_version, members, timestamp: long(tree.get("timestamp")).unwrap_or(0) })
     }
 
@@ -122,50 +112,11 @@ impl Info {
     }
 }
 
-/// A command to restore a backup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restore {
-    /// The backup's name.
-    pub backup: String,
-    /// The time of the command, in Unix nanoseconds.
-    pub timestamp: i64,
-}
-
-impl Restore {
-    /// Parses a command; `None` for other commands.
-    pub fn read(text: &[u8]) -> Option<Self> {
-        let tree: Value = serde_json::from_slice(text).ok()?;
-        let backup = tree.text("restoreBackup.backup").to_owned();
-        let timestamp = long(tree.get("timestamp")).filter(|timestamp| *timestamp > 0)?;
-        (!backup.is_empty()).then_some(Self { backup, timestamp })
-    }
-
-    /// Returns the command as it is stored. `spec` is the restored cluster's etcd spec, as in the store.
-    pub fn to_text(&self, spec: &Value) -> String {
-        let Self { backup, timestamp } = self;
-        let tree = json!({
-            "timestamp": timestamp.to_string(), "restoreBackup": {"clusterSpec": spec, "backup": backup},
-        });
-        format!("{tree:#}")
-    }
-
-    /// Returns the generation of the restored cluster, which differs from all others.
-    pub fn generation(&self) -> String {
-        format!("{RESTORED}{}", self.timestamp)
-    }
-
-    /// Reports whether a machine created at `made`, in Unix seconds, may have started before this command.
-    pub fn is_after(&self, made: i64) -> bool {
-        // The creation times of machines are rounded up.
-        made <= self.timestamp.div_euclid(1_000_000_000) + 1
-    }
-}
-
 /// Returns the newest command, unless the present cluster or a later one was restored by it.
-pub fn pending(commands: Vec<Restore>, begun: Option<&Mark>) -> Option<Restore> {
-    let came_of = begun.and_then(|begun| begun.generation.strip_prefix(RESTORED)?.parse().ok());
+pub fn pending(commands: Vec<Restore>, mark: Option<&Mark>) -> Option<Restore> {
+    let done = mark.and_then(Mark::restored_at);
     let newest = commands.into_iter().max_by_key(|command| command.timestamp);
-    newest.filter(|command| came_of.is_none_or(|came_of: i64| command.timestamp > came_of))
+    newest.filter(|command| done.is_none_or(|done| command.timestamp > done))
 }
 
 #[cfg(test)]
@@ -228,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_etcd_managers_files() {
+    fn parses_etcd_managers_metadata() {
         let text = br#"{
   "etcdVersion": "3.4.3",
   "timestamp": "1583942400",
@@ -240,16 +191,10 @@ mod tests {
         let info = Info { etcd_version: "3.4.3".to_owned(), members: 3, timestamp: 1_583_942_400 };
         assert_eq!(Info::read(text), Some(info.clone()));
         assert_eq!(Info::read(info.to_text().as_bytes()), Some(info));
-        let command = br#"{"timestamp": "1583942400123456789", "restoreBackup": {"clusterSpec": {"memberCount": 1}, "backup": "b"}}"#;
-        let restore = Restore { backup: "b".to_owned(), timestamp: 1_583_942_400_123_456_789 };
-        assert_eq!(Restore::read(command), Some(restore.clone()));
-        assert_eq!(Restore::read(restore.to_text(&json!({})).as_bytes()), Some(restore.clone()));
-        assert!(restore.is_after(1_583_942_401) && !restore.is_after(1_583_942_402));
         for text in
             ["", "[]", "{}", r#"{"restoreBackup": {"backup": "b"}}"#, r#"{"timestamp": "5"}"#]
         {
-            assert_eq!(Info::read(text.as_bytes()), None);
-            assert_eq!(Restore::read(text.as_bytes()), None, "{text}");
+            assert_eq!(Info::read(text.as_bytes()), None, "{text}");
         }
     }
 }

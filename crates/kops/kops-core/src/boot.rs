@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use api_meta::Cidr;
+use api_meta::{Cidr, Tree as _};
 use base64::Engine as _;
-use kops_api::{Object, Spec, yaml};
+use kops_api::{Object, yaml};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::{CloudName, Cluster, Dns, NodeInputs};
+use crate::{
+    cluster::{CloudName, Cluster, Dns},
+    node_inputs::NodeInputs,
+};
 
 /// The port of kops-controller.
 const PORT: u16 = 3988;
@@ -27,18 +30,18 @@ pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config
     });
     let addresses = addresses(cluster, group, inputs);
     if serves(group) || !asks_kops_controller(cluster) {
-        boot.set("ConfigBase", cluster.spec.text("configStore.base"));
+        boot.put("ConfigBase", cluster.spec.text("configStore.base"));
     } else {
         let name = format!("kops-controller.internal.{}", cluster.name());
         let authority = inputs.keysets.get("kubernetes-ca").filter(|_| role != "Bastion");
-        boot.set(
+        boot.put(
             "ConfigServer.CACertificates",
             authority.map_or("", |keyset| &keyset.certificates),
         );
         let hosts = if addresses.is_empty() {
             vec![name]
         } else {
-            boot.set("ConfigServer.tlsServerName", name);
+            boot.put("ConfigServer.tlsServerName", name);
             addresses.clone()
         };
         let servers = hosts.iter().map(|host| {
@@ -48,10 +51,10 @@ pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config
                 format!("https://{host}:{PORT}/")
             }
         });
-        boot.set("ConfigServer.servers", servers.collect::<Vec<_>>());
+        boot.put("ConfigServer.servers", servers.collect::<Vec<_>>());
     }
     if !addresses.is_empty() {
-        boot.set("APIServerIPs", addresses);
+        boot.put("APIServerIPs", addresses);
     }
     yaml::to_string(&boot)
 }
@@ -68,7 +71,7 @@ pub(crate) fn asks_kops_controller(cluster: &Object) -> bool {
 
 /// Reports whether the API's load balancer forwards to kops-controller.
 fn is_balanced(cluster: &Object) -> bool {
-    let balancer = cluster.spec.at("api.loadBalancer");
+    let balancer = cluster.spec.opt_at("api.loadBalancer");
     let aws = cluster.cloud() == CloudName::Aws;
     match cluster.dns() {
         Dns::None => true,
@@ -86,13 +89,12 @@ pub(crate) fn addresses(cluster: &Object, group: &Object, inputs: &NodeInputs) -
     let spec = &cluster.spec;
     let inside: Vec<&str> = match cloud {
         CloudName::Gce => {
-            spec.list("networking.subnets").iter().map(|subnet| subnet.text("cidr")).collect()
+            spec.items("networking.subnets").iter().map(|subnet| subnet.text("cidr")).collect()
         }
-        _ => [
-            spec.texts("networking.additionalNetworkCIDRs"),
-            vec![spec.text("networking.networkCIDR")],
-        ]
-        .concat(),
+        _ => {
+            let additional = spec.texts("networking.additionalNetworkCIDRs");
+            additional.chain([spec.text("networking.networkCIDR")]).collect()
+        }
     };
     let ranges: Vec<Cidr> = inside.into_iter().filter_map(|range| range.parse().ok()).collect();
     let reached = |text: &&String| match text.parse::<IpAddr>() {
@@ -142,7 +144,7 @@ mod tests {
         );
         group.spec = json!({"role": "ControlPlane"});
         assert!(addresses(&cluster, &group, &inputs).is_empty());
-        cluster.spec.set("networking.topology.dns", "Public");
+        cluster.spec.put("networking.topology.dns", "Public");
         group.spec = json!({"role": "Node"});
         assert!(addresses(&cluster, &group, &inputs).is_empty());
     }

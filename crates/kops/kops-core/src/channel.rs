@@ -1,10 +1,13 @@
 //! A channel: the recommended versions and images. Upstream publishes `stable` and `alpha`; users may provide a file of
 //! their own.
 
-use kops_api::Spec;
+use api_meta::Tree as _;
 use serde_json::Value;
 
-use crate::{Error, Version, VersionRange};
+use crate::{
+    error::Error,
+    version::{Version, VersionRange},
+};
 
 /// A parsed channel file.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +18,7 @@ impl Channel {
     pub fn read(what: &str, text: &[u8]) -> Result<Self, Error> {
         let tree = api_codec::from_yaml(text)
             .map_err(|e| kops_api::Error::Yaml { what: what.to_owned(), cause: e.to_string() })?;
-        if !tree.at("spec").is_some_and(Value::is_object) {
+        if !tree.at("spec").is_object() {
             let cause = "it has no spec, so it is not a channel".to_owned();
             return Err(kops_api::Error::Yaml { what: what.to_owned(), cause }.into());
         }
@@ -30,12 +33,12 @@ impl Channel {
                 && (arch.is_empty() || arch == architecture)
                 && holds(image.text("kubernetesVersion"), version)
         };
-        self.0.list("spec.images").iter().find(fits).map(|image| image.text("name"))
+        self.0.items("spec.images").iter().find(fits).map(|image| image.text("name"))
     }
 
     /// Returns the Kubernetes version that a version of kOps uses for new clusters.
     pub fn kubernetes(&self, kops: &Version) -> Option<&str> {
-        let found = self.0.list("spec.kopsVersions").iter().find(|v| holds(v.text("range"), kops));
+        let found = self.0.items("spec.kopsVersions").iter().find(|v| holds(v.text("range"), kops));
         found.map(|v| v.text("kubernetesVersion")).filter(|version| !version.is_empty())
     }
 }

@@ -1,6 +1,7 @@
 //! Common queries on a cluster's spec.
 
-use kops_api::{CLOUD_LABEL, Object, Spec};
+use api_meta::Tree as _;
+use kops_api::{CLOUD_LABEL, Object};
 use serde_json::Value;
 
 /// The clouds that clusters are completed for.
@@ -73,7 +74,7 @@ impl Cluster for Object {
     }
 
     fn region(&self) -> Option<&str> {
-        let zones = self.spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
+        let zones = self.spec.items("networking.subnets").iter().map(|subnet| subnet.text("zone"));
         let mut regions = zones.filter_map(|zone| zone.get(..zone.len().checked_sub(1)?));
         regions.find(|region| !region.is_empty())
     }

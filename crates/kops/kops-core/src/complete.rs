@@ -1,14 +1,22 @@
 //! Completes a cluster's spec: every default is written out, so that no reader applies defaults of its own.
 
 mod builders;
+mod context;
 mod defaults;
 
-use api_meta::ErrorList;
-pub(crate) use builders::remap;
-use kops_api::{Object, Spec, validate_cluster};
+use api_meta::{ErrorList, Tree as _};
+use kops_api::{Object, validate_cluster};
 use serde_json::{Value, json};
 
-use crate::{CloudName, Cluster, Dns, Error, Version, World, assign, ranges};
+use self::{builders::run, context::BuildContext};
+use crate::{
+    assign::assign,
+    cluster::{CloudName, Cluster, Dns},
+    error::Error,
+    ranges,
+    version::Version,
+    world::World,
+};
 
 /// The most rounds of builders; upstream's settle within this number or never.
 const ROUNDS: usize = 10;
@@ -37,18 +45,18 @@ pub fn complete(
         });
     }
     assign_ranges(&mut cluster.spec)?;
-    cluster.spec.default("channel", "stable");
+    cluster.spec.put_default("channel", "stable");
     assign(&mut cluster, world)?;
     let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
-    cluster.spec.default("configStore.keypairs", format!("{base}/pki"));
-    cluster.spec.default("configStore.secrets", format!("{base}/secrets"));
+    cluster.spec.put_default("configStore.keypairs", format!("{base}/pki"));
+    cluster.spec.put_default("configStore.secrets", format!("{base}/secrets"));
     let version = cluster.spec.text("kubernetesVersion").trim().trim_start_matches('v').to_owned();
-    cluster.spec.set("kubernetesVersion", version);
+    cluster.spec.put("kubernetesVersion", version);
     complete_api(&mut cluster, groups);
     complete_dns(&mut cluster, world)?;
     let mut kubelet = cluster.spec.get("kubelet").cloned().unwrap_or_else(|| json!({}));
     overlay(&mut kubelet, cluster.spec.get("controlPlaneKubelet").unwrap_or(&Value::Null));
-    cluster.spec.set("controlPlaneKubelet", kubelet);
+    cluster.spec.put("controlPlaneKubelet", kubelet);
     let complete = settle(&cluster, world, machines)?;
     check("complete spec", validate_cluster(&complete, true))?;
     Ok(complete)
@@ -68,11 +76,11 @@ fn settle(user: &Object, world: &World, machines: &Machines) -> Result<Object, E
     let control_plane: Version = user.spec.text("kubernetesVersion").parse()?;
     let node = machines.kubelet.as_deref().map(str::parse).transpose()?;
     let node = node.unwrap_or_else(|| control_plane.clone());
-    let known = builders::BuildContext { control_plane, node, world };
+    let context = BuildContext { control_plane, node, world };
     let mut current = user.clone();
     for _ in 0..=ROUNDS {
         let mut next = current.clone();
-        builders::run(&mut next, &known)?;
+        run(&mut next, &context)?;
         overlay(&mut next.spec, &user.spec);
         let next = next.normalized();
         if next == current {
@@ -111,11 +119,11 @@ fn assign_ranges(spec: &mut Value) -> Result<(), Error> {
     let range = ranges::parse("spec.nonMasqueradeCIDR", &text)?;
     let v4 = range.address.is_ipv4();
     if let (true, Some(half)) = (v4, ranges::upper_half(range)) {
-        spec.default("networking.podCIDR", half.to_string());
+        spec.put_default("networking.podCIDR", half.to_string());
     }
     let services = if v4 { "100.64.0.0/13" } else { "fd00:5e4f:ce::/108" };
-    spec.default("networking.serviceClusterIPRange", services);
-    spec.default("kubeControllerManager", json!({}));
+    spec.put_default("networking.serviceClusterIPRange", services);
+    spec.put_default("kubeControllerManager", json!({}));
     Ok(())
 }
 
@@ -130,20 +138,20 @@ fn complete_api(cluster: &mut Object, groups: &[Object]) {
             groups.iter().filter(|g| role(g, serves)).flat_map(|g| g.spec.texts("subnets"));
         let kinds: Vec<_> = subnets
             .filter_map(|name| {
-                spec.list("networking.subnets").iter().find(|s| s.text("name") == name)
+                spec.items("networking.subnets").iter().find(|s| s.text("name") == name)
             })
             .map(|subnet| subnet.text("type").to_owned())
             .collect();
         if kinds.iter().any(|kind| kind == "Private") {
-            cluster.spec.set("api.loadBalancer", json!({}));
+            cluster.spec.put("api.loadBalancer", json!({}));
         } else if kinds.iter().any(|kind| kind == "Public") {
-            cluster.spec.set("api.dns", json!({}));
+            cluster.spec.put("api.dns", json!({}));
         }
     }
     if cluster.spec.has("api.loadBalancer") {
-        cluster.spec.default("api.loadBalancer.type", "Public");
+        cluster.spec.put_default("api.loadBalancer.type", "Public");
         if cluster.cloud() == CloudName::Aws {
-            cluster.spec.default("api.loadBalancer.class", "Classic");
+            cluster.spec.put_default("api.loadBalancer.class", "Classic");
         }
     }
 }
@@ -159,14 +167,14 @@ fn complete_dns(cluster: &mut Object, world: &World) -> Result<(), Error> {
             name: cluster.name().to_owned(),
             remedy: "create it, or name one with --dns-zone, or use --dns none",
         })?;
-        cluster.spec.set("dnsZone", zone);
+        cluster.spec.put("dnsZone", zone);
     }
     if cluster.dns() != Dns::None {
         if !cluster.spec.text("dnsZone").is_empty() {
             let name = format!("api.{}", cluster.name());
-            cluster.spec.default("api.publicName", name);
+            cluster.spec.put_default("api.publicName", name);
         }
-        cluster.spec.default("externalDNS.provider", "dns-controller");
+        cluster.spec.put_default("externalDNS.provider", "dns-controller");
     }
     Ok(())
 }

@@ -8,12 +8,20 @@ mod options;
 
 use std::collections::BTreeMap;
 
-use kops_api::{CLOUD_LABEL, Kind, Object, Spec};
+use api_meta::Tree as _;
+use kops_api::{CLOUD_LABEL, Kind, Object};
 use serde_json::{Value, json};
 
 pub(crate) use self::groups::fill;
 pub use self::options::Options;
-use crate::{CloudName, Cluster, Error, Version, World, assign, channel::Channel};
+use crate::{
+    assign::assign,
+    channel::Channel,
+    cluster::{CloudName, Cluster},
+    error::Error,
+    version::Version,
+    world::World,
+};
 
 /// Creates a cluster and its groups as they are stored: assigned, but not completed.
 pub fn create(
@@ -61,22 +69,22 @@ fn check(options: &mut Options) -> Result<(), Error> {
 fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object, Error> {
     let mut cluster = Object::new(Kind::Cluster, &options.name);
     let spec = &mut cluster.spec;
-    spec.set("channel", options.channel.clone());
+    spec.put("channel", options.channel.clone());
     let version = match options.kubernetes_version.as_str() {
         "" => channel.kubernetes(kops).unwrap_or_default(),
         version => version,
     };
     if !version.is_empty() {
         version.parse::<Version>()?;
-        spec.set("kubernetesVersion", version);
+        spec.put("kubernetesVersion", version);
     }
-    spec.set(
+    spec.put(
         "configStore.base",
         format!("{}/{}", options.store.trim_end_matches('/'), options.name),
     );
     match options.authorization.to_ascii_lowercase().as_str() {
-        "alwaysallow" => spec.set("authorization.alwaysAllow", json!({})),
-        "" | "rbac" => spec.set("authorization.rbac", json!({})),
+        "alwaysallow" => spec.put("authorization.alwaysAllow", json!({})),
+        "" | "rbac" => spec.put("authorization.rbac", json!({})),
         _ => {
             return Err(Error::value(
                 "--authorization",
@@ -85,22 +93,22 @@ fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object
             ));
         }
     }
-    spec.set("iam.allowContainerRegistry", true);
-    spec.set("kubelet.anonymousAuth", false);
+    spec.put("iam.allowContainerRegistry", true);
+    spec.put("kubelet.anonymousAuth", false);
     feature_gates(options, spec);
     let all = || vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
     let admin = if options.admin_access.is_empty() { all() } else { options.admin_access.clone() };
     let ssh =
         if options.ssh_access.is_empty() { admin.clone() } else { options.ssh_access.clone() };
-    spec.set("api.access", admin);
-    spec.set("sshAccess", ssh);
+    spec.put("api.access", admin);
+    spec.put("sshAccess", ssh);
     cloud(options, &mut cluster)?;
     if !options.discovery_store.is_empty() {
         let store = format!("{}/{}", options.discovery_store.trim_end_matches('/'), options.name);
-        cluster.spec.set("serviceAccountIssuerDiscovery.discoveryStore", store);
+        cluster.spec.put("serviceAccountIssuerDiscovery.discoveryStore", store);
         if cluster.cloud() == CloudName::Aws {
-            cluster.spec.set("serviceAccountIssuerDiscovery.enableAWSOIDCProvider", true);
-            cluster.spec.set("iam.useServiceAccountExternalPermissions", true);
+            cluster.spec.put("serviceAccountIssuerDiscovery.enableAWSOIDCProvider", true);
+            cluster.spec.put("iam.useServiceAccountExternalPermissions", true);
         }
     }
     Ok(cluster)
@@ -108,14 +116,14 @@ fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object
 
 fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     match options.cloud.as_str() {
-        "aws" => cluster.spec.set("cloudProvider.aws", json!({})),
+        "aws" => cluster.spec.put("cloudProvider.aws", json!({})),
         "gce" => {
-            cluster.spec.set("cloudProvider.gce", json!({}));
-            cluster.spec.set("cloudConfig", json!({}));
+            cluster.spec.put("cloudProvider.gce", json!({}));
+            cluster.spec.put("cloudConfig", json!({}));
         }
         // These have no cloud in the spec; a label says where machines come from.
         "metal" | "local" => {
-            cluster.metadata.set("labels", json!({ CLOUD_LABEL: options.cloud }));
+            cluster.metadata.put("labels", json!({ CLOUD_LABEL: options.cloud }));
         }
         "" => {
             return Err(Error::Missing {
@@ -145,7 +153,7 @@ fn feature_gates(options: &Options, spec: &mut Value) {
     };
     let gates: serde_json::Map<_, _> = options.feature_gates.iter().map(gate).collect();
     for component in COMPONENTS {
-        spec.set(&format!("{component}.featureGates"), gates.clone());
+        spec.put(&format!("{component}.featureGates"), gates.clone());
     }
 }
 
@@ -153,25 +161,25 @@ fn feature_gates(options: &Options, spec: &mut Value) {
 fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Result<(), Error> {
     let labels = cloud_labels(&options.cloud_labels)?;
     if !labels.is_empty() {
-        cluster.spec.set("cloudLabels", json!(labels));
+        cluster.spec.put("cloudLabels", json!(labels));
     }
     for group in groups {
         groups::extras(options, group);
     }
     if !options.dns_zone.is_empty() {
-        cluster.spec.set("dnsZone", options.dns_zone.clone());
+        cluster.spec.put("dnsZone", options.dns_zone.clone());
     }
     if let Some((first, more)) = options.network_cidrs.split_first() {
-        cluster.spec.set("networking.networkCIDR", first.clone());
+        cluster.spec.put("networking.networkCIDR", first.clone());
         if !more.is_empty() {
-            cluster.spec.set("networking.additionalNetworkCIDRs", more);
+            cluster.spec.put("networking.additionalNetworkCIDRs", more);
         }
     }
     if options.disable_subnet_tags {
-        cluster.spec.set("networking.tagSubnets", false);
+        cluster.spec.put("networking.tagSubnets", false);
     }
     if !options.api_public_name.is_empty() {
-        cluster.spec.set("api.publicName", options.api_public_name.clone());
+        cluster.spec.put("api.publicName", options.api_public_name.clone());
     }
     let refused = |problem: api_meta::FieldError| {
         Error::Object(kops_api::Error::Fields {
@@ -189,8 +197,8 @@ fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Res
         cluster.set_field(path, text).map_err(refused)?;
     }
     // Calico's eBPF data plane replaces kube-proxy and uses its port.
-    if cluster.spec.is("networking.calico.bpfEnabled") && !cluster.spec.has("kubeProxy.enabled") {
-        cluster.spec.set("kubeProxy.enabled", false);
+    if cluster.spec.flag("networking.calico.bpfEnabled") && !cluster.spec.has("kubeProxy.enabled") {
+        cluster.spec.put("kubeProxy.enabled", false);
     }
     Ok(())
 }

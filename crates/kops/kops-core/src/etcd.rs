@@ -1,10 +1,17 @@
 //! etcd's versions, and the static Pod of upstream's etcd-manager. It runs etcd on the control planes of clusters that
 //! run upstream's programs.
 
-use kops_api::{Object, Spec, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, yaml};
 use serde_json::{Value, json};
 
-use crate::{CloudName, Cluster, Error, Version, complete::remap, names, pods};
+use crate::{
+    cluster::{CloudName, Cluster},
+    error::Error,
+    images::remap,
+    names, pods,
+    version::Version,
+};
 
 /// The latest version of the two supported minor versions: up to 1.33, and from 1.34 on.
 pub(crate) const LATEST: [&str; 2] = ["3.5.31", "3.6.12"];
@@ -38,7 +45,7 @@ fn dashed(version: &str) -> String {
 /// Returns etcd-manager's spec of a new cluster, as it is stored.
 pub fn etcd_spec(etcd: &Value) -> String {
     let version = etcd.text("version").trim_start_matches('v');
-    let members = etcd.list("etcdMembers").len();
+    let members = etcd.items("etcdMembers").len();
     format!("{{\n  \"memberCount\": {members},\n  \"etcdVersion\": \"{version}\"\n}}\n")
 }
 
@@ -75,7 +82,7 @@ pub fn etcd_pod(
         "/ko-app/etcd-manager".into(),
     ];
     args.extend(flags(cluster, etcd, &whole, &host, ports)?);
-    let image = etcd.at("manager.image").and_then(Value::as_str).unwrap_or(MANAGER);
+    let image = etcd.at("manager.image").as_str().unwrap_or(MANAGER);
     let request = |field: &str, fallback: &str| match etcd.text(field) {
         "" => fallback.to_owned(),
         given => given.to_owned(),
@@ -92,13 +99,13 @@ pub fn etcd_pod(
         container,
         volumes,
     );
-    pod.set("spec.hostPID", true);
-    pod.set("spec.hostNetwork", true);
+    pod.put("spec.hostPID", true);
+    pod.put("spec.hostNetwork", true);
     if !inits.is_empty() {
-        pod.set("spec.initContainers", inits);
+        pod.put("spec.initContainers", inits);
     }
     if api_servers {
-        pod.set("metadata.annotations", json!({"dns.alpha.kubernetes.io/internal": own}));
+        pod.put("metadata.annotations", json!({"dns.alpha.kubernetes.io/internal": own}));
     }
     Ok(yaml::to_string(&pod))
 }
@@ -125,7 +132,7 @@ fn volumes(spec: &Value, name: &str, whole: &str) -> (Vec<Value>, Vec<Value>) {
     mounts.push(json!({"name": "varlogetcd", "mountPath": "/var/log/etcd.log"}));
     let log = json!({"path": format!("/var/log/{whole}.log"), "type": "FileOrCreate"});
     volumes.push(json!({"name": "varlogetcd", "hostPath": log}));
-    if spec.is("useHostCertificates") {
+    if spec.flag("useHostCertificates") {
         mounts.push(
             json!({"name": "etc-ssl-certs", "mountPath": "/etc/ssl/certs", "readOnly": true}),
         );
@@ -230,7 +237,7 @@ fn flags(
             return Err(Error::Unsupported { what, remedy: "our own protokube runs etcd there" });
         }
     };
-    let level = etcd.int("manager.logLevel").unwrap_or(6);
+    let level = etcd.opt_int("manager.logLevel").unwrap_or(6);
     flags.extend([
         format!("--backup-store={store}"),
         format!("--client-urls=https://{host}:{client}"),
@@ -260,18 +267,18 @@ fn flags(
 fn environment(cluster: &Object, etcd: &Value) -> Vec<Value> {
     let mut all = pods::environment(cluster);
     let mut set = |name: &str, value: String| all.push(json!({"name": name, "value": value}));
-    if let Some(days) = etcd.int("manager.backupRetentionDays") {
+    if let Some(days) = etcd.opt_int("manager.backupRetentionDays") {
         set("ETCD_MANAGER_DAILY_BACKUPS_RETENTION", format!("{days}d"));
     }
     for (name, field) in [
         ("ETCD_LISTEN_METRICS_URLS", "listenMetricsURLs"),
         ("ETCD_LISTEN_CLIENT_HTTP_URLS", "listenClientHTTPURLs"),
     ] {
-        let urls = etcd.texts(&format!("manager.{field}"));
+        let urls: Vec<&str> = etcd.texts(&format!("manager.{field}")).collect();
         if !urls.is_empty() {
             set(name, urls.join(","));
         }
     }
-    all.extend_from_slice(etcd.list("manager.env"));
+    all.extend_from_slice(etcd.items("manager.env"));
     all
 }

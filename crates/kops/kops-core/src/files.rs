@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::{Object, Spec};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::Value;
 
-use crate::{CloudName, Cluster, Error, Version};
+use crate::{
+    cluster::{CloudName, Cluster},
+    error::Error,
+    version::Version,
+};
 
 /// The supported architectures.
 pub(crate) const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
@@ -41,9 +46,7 @@ pub(crate) fn all(
         add(format!("https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}"))?;
     }
     let spec = &cluster.spec;
-    let given = |cloud: &str| {
-        spec.at(&format!("cloudProvider.{cloud}.binariesLocation")).and_then(Value::as_str)
-    };
+    let given = |cloud: &str| spec.at(&format!("cloudProvider.{cloud}.binariesLocation")).as_str();
     match cluster.cloud() {
         CloudName::Aws => {
             let base = given("aws").unwrap_or(AWS);
@@ -60,7 +63,7 @@ pub(crate) fn all(
         let base = "https://github.com/containernetworking/plugins/releases/download";
         add(format!("{base}/v{cni}/cni-plugins-linux-{arch}-v{cni}.tgz"))?;
     }
-    if !spec.is("containerd.skipInstall") {
+    if !spec.flag("containerd.skipInstall") {
         found.extend(runtime(spec, hashes, arch)?);
     }
     Ok(found)
@@ -97,13 +100,13 @@ fn runtime(spec: &Value, hashes: &Hashes, arch: &str) -> Result<Vec<String>, Err
             found.push(asset(spec, &[url.replace("{}", &version)], hashes)?);
         }
     }
-    if spec.is("containerd.installNerdctl") {
+    if spec.flag("containerd.installNerdctl") {
         let url = format!(
             "{base}/containerd/nerdctl/releases/download/v{NERDCTL}/nerdctl-{NERDCTL}-linux-{arch}.tar.gz"
         );
         found.push(asset(spec, &[url], hashes)?);
     }
-    if spec.is("containerd.installCriCtl") {
+    if spec.flag("containerd.installCriCtl") {
         let url = format!(
             "{base}/kubernetes-sigs/cri-tools/releases/download/v{CRICTL}/crictl-v{CRICTL}-linux-{arch}.tar.gz"
         );
@@ -134,17 +137,12 @@ fn asset(spec: &Value, urls: &[String], hashes: &Hashes) -> Result<String, Error
     let remedy = "its hash must be known, so that a machine runs nothing else";
     let name = urls.first().cloned().unwrap_or_default();
     let hash = hashes.get(&name).ok_or(Error::Unknown { what: "file", name, remedy })?;
-    let moved =
-        urls.iter().map(|url| match spec.at("assets.fileRepository").and_then(Value::as_str) {
-            Some(repository) => {
-                let path = url.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
-                format!(
-                    "{}/{}",
-                    repository.trim_end_matches('/'),
-                    path.map_or("", |(_, path)| path)
-                )
-            }
-            None => url.clone(),
-        });
+    let moved = urls.iter().map(|url| match spec.at("assets.fileRepository").as_str() {
+        Some(repository) => {
+            let path = url.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+            format!("{}/{}", repository.trim_end_matches('/'), path.map_or("", |(_, path)| path))
+        }
+        None => url.clone(),
+    });
     Ok(format!("{hash}@{}", moved.collect::<Vec<_>>().join(",")))
 }

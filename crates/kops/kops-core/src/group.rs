@@ -2,10 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use kops_api::{Object, Spec, validate_group};
+use api_meta::Tree as _;
+use kops_api::{Object, validate_group};
 use serde_json::{Map, Value, json};
 
-use crate::{CloudName, Cluster, Error, World, channel::Channel, complete::overlay, create};
+use crate::{
+    channel::Channel,
+    cluster::{CloudName, Cluster},
+    complete::overlay,
+    create::fill,
+    error::Error,
+    world::World,
+};
 
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 const API_SERVER: &str = "node-role.kubernetes.io/api-server";
@@ -20,21 +28,21 @@ pub fn complete_group(
 ) -> Result<Object, Error> {
     let mut group = group.normalized();
     let role = group.spec.text("role").to_owned();
-    create::fill(cluster, &mut group, "", channel, world)?;
+    fill(cluster, &mut group, "", channel, world)?;
     let size = if ["ControlPlane", "Bastion"].contains(&role.as_str()) { 1 } else { 2 };
     if group.spec.text("manager") != "Karpenter" {
         for field in ["minSize", "maxSize"]
             .iter()
-            .filter(|f| group.spec.int(f).is_none())
+            .filter(|f| group.spec.opt_int(f).is_none())
             .collect::<Vec<_>>()
         {
-            group.spec.set(field, size);
+            group.spec.put(field, size);
         }
     }
     accelerate(cluster, &mut group, world);
-    group.spec.default("manager", "CloudGroup");
+    group.spec.put_default("manager", "CloudGroup");
     let kubelet = kubelet(cluster, &group, &role, world.api_server_nodes);
-    group.spec.set("kubelet", kubelet);
+    group.spec.put("kubelet", kubelet);
     let problems = validate_group(&group, Some(cluster));
     if !problems.is_empty() {
         let what = format!("instance group {}", group.name());
@@ -47,22 +55,22 @@ fn label(group: &mut Object, key: &str, value: &str) {
     let mut labels =
         group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
     labels.insert(key.to_owned(), value.into());
-    group.spec.set("nodeLabels", labels);
+    group.spec.put("nodeLabels", labels);
 }
 
 /// Labels and taints machines with a GPU, so that only Pods that request one run there.
 fn accelerate(cluster: &Object, group: &mut Object, world: &World) {
-    let nvidia = |object: &Object| object.spec.is("containerd.nvidiaGPU.enabled");
+    let nvidia = |object: &Object| object.spec.flag("containerd.nvidiaGPU.enabled");
     let gpu = world.machine_types.get(group.spec.text("machineType")).is_some_and(|m| m.gpu);
     if cluster.cloud() == CloudName::Aws && gpu && (nvidia(cluster) || nvidia(group)) {
         label(group, "kops.k8s.io/gpu", "1");
-        let mut taints = group.spec.list("taints").to_vec();
-        if !group.spec.texts("taints").iter().any(|taint| taint.starts_with("nvidia.com/gpu")) {
+        let mut taints = group.spec.items("taints").to_vec();
+        if !group.spec.texts("taints").any(|taint| taint.starts_with("nvidia.com/gpu")) {
             taints.push("nvidia.com/gpu:NoSchedule".into());
-            group.spec.set("taints", taints);
+            group.spec.put("taints", taints);
         }
     }
-    if group.spec.is("containerd.gvisor.enabled") {
+    if group.spec.flag("containerd.gvisor.enabled") {
         label(group, "kops.k8s.io/gvisor", "1");
     }
 }
@@ -73,16 +81,12 @@ fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool)
     let own = group.spec.get("kubelet").cloned().unwrap_or(Value::Null);
     let base = if role == "ControlPlane" { "controlPlaneKubelet" } else { "kubelet" };
     let mut kubelet = cluster.spec.get(base).cloned().unwrap_or_else(|| json!({}));
-    if cluster.spec.flag("kubelet.anonymousAuth") == Some(false) && role == "ControlPlane" {
-        kubelet.set("anonymousAuth", false);
+    if cluster.spec.opt_flag("kubelet.anonymousAuth") == Some(false) && role == "ControlPlane" {
+        kubelet.put("anonymousAuth", false);
     }
-    let sources = [
-        kubelet.texts("taints"),
-        group.spec.texts("taints"),
-        own.texts("taints"),
-        cluster.spec.texts("kubelet.taints"),
-    ];
-    let mut taints: BTreeSet<String> = sources.concat().into_iter().map(str::to_owned).collect();
+    let taints = kubelet.texts("taints").chain(group.spec.texts("taints"));
+    let taints = taints.chain(own.texts("taints")).chain(cluster.spec.texts("kubelet.taints"));
+    let mut taints: BTreeSet<String> = taints.map(str::to_owned).collect();
     let mut labels =
         kubelet.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
     labels.extend(own.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default());
@@ -93,7 +97,7 @@ fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool)
     labels.extend(
         group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default(),
     );
-    let secure = kubelet.is("anonymousAuth");
+    let secure = kubelet.flag("anonymousAuth");
     overlay(&mut kubelet, &own);
     match role {
         "ControlPlane" => drop(taints.insert(format!("{CONTROL_PLANE}=:NoSchedule"))),
@@ -104,15 +108,15 @@ fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool)
         taints.insert("karpenter.sh/unregistered=:NoExecute".to_owned());
     }
     if secure {
-        kubelet.set("anonymousAuth", false);
+        kubelet.put("anonymousAuth", false);
     }
     kubelet.remove("nodeLabels");
     if !labels.is_empty() {
-        kubelet.set("nodeLabels", labels);
+        kubelet.put("nodeLabels", labels);
     }
     kubelet.remove("taints");
     if !taints.is_empty() {
-        kubelet.set("taints", taints.into_iter().collect::<Vec<_>>());
+        kubelet.put("taints", taints.into_iter().collect::<Vec<_>>());
     }
     kubelet
 }

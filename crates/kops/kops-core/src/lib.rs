@@ -11,6 +11,7 @@
 //! - Unsupported features, such as other clouds, are rejected by name.
 
 mod assign;
+mod aws;
 pub mod backup;
 mod boot;
 pub mod channel;
@@ -23,11 +24,14 @@ mod etcd;
 mod files;
 mod group;
 pub mod heal;
+mod images;
 pub mod life;
+mod marks;
 pub mod member;
 pub mod model;
 mod names;
 mod node;
+mod node_inputs;
 mod pods;
 mod ranges;
 pub mod render;
@@ -45,7 +49,8 @@ pub use error::Error;
 pub use etcd::{etcd_pod, etcd_spec};
 pub use files::Hashes;
 pub use group::complete_group;
-pub use node::{NodeInputs, NodeKeyset, node_config};
+pub use node::node_config;
+pub use node_inputs::{NodeInputs, NodeKeyset};
 pub use pods::{channels_pod, healthcheck_pod};
 pub use scheduler::scheduler_config;
 pub use version::{Version, VersionRange};

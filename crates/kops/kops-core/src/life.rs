@@ -1,7 +1,6 @@
 //! The signs of life of machines in a cluster. A Node outlives its machine, and stays Ready for a while.
 
-use api_meta::Timestamp;
-use kops_api::Spec as _;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::Value;
 
 /// Returns whether a Node is Ready, and the time of the condition's last transition.
@@ -24,7 +23,7 @@ pub fn last_sign(node: &Value, lease: Option<&Value>) -> Option<Timestamp> {
 }
 
 fn condition(node: &Value) -> Option<&Value> {
-    node.list("status.conditions").iter().find(|condition| condition.text("type") == "Ready")
+    node.items("status.conditions").iter().find(|condition| condition.text("type") == "Ready")
 }
 
 fn time(text: &str) -> Option<Timestamp> {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
-use serde_json::{Map, Value, json};
+use api_meta::Tree as _;
+use serde_json::{Value, json};
 
-use crate::backup::Restore;
+pub use crate::marks::Mark;
+use crate::marks::Restore;
 
 /// The owner of a volume, as recorded on it. It is written once, before anything else on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl Tag {
             etcd: word("etcd")?,
             member: word("member")?,
             id: word("id")?,
-            used: tree.flag("used")?,
+            used: tree.opt_flag("used")?,
             generation: tree.text("generation").to_owned(),
         })
     }
@@ -47,39 +48,6 @@ impl Tag {
             "cluster": cluster, "etcd": etcd, "member": member, "id": id, "used": used, "generation": generation,
         })
         .to_string()
-    }
-}
-
-/// The mark in the store: a cluster was started, from which backup and with which volumes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// The cluster's generation, as in a [`Tag`].
-    pub generation: String,
-    /// The backup that it was restored from; empty for none.
-    pub backup: String,
-    /// The IDs of the volumes, by member.
-    pub members: BTreeMap<String, String>,
-}
-
-impl Mark {
-    /// Parses the mark. Upstream's mark has no members, so no volume counts as a founder.
-    pub fn read(text: &[u8]) -> Option<Self> {
-        let tree: Map<String, Value> = serde_json::from_slice(text).ok()?;
-        let tree = Value::from(tree);
-        let members = tree.at("members").and_then(Value::as_object).into_iter().flatten();
-        let members = members.map(|(name, id)| Some((name.clone(), id.as_str()?.to_owned())));
-        Some(Self {
-            generation: tree.text("generation").to_owned(),
-            backup: tree.text("backup").to_owned(),
-            members: members.collect::<Option<_>>()?,
-        })
-    }
-
-    /// Returns the mark as it is stored. `timestamp` is in nanoseconds, as in upstream's mark.
-    pub fn to_text(&self, timestamp: u64) -> String {
-        let Self { generation, backup, members } = self;
-        json!({"timestamp": timestamp, "generation": generation, "backup": backup, "members": members})
-            .to_string()
     }
 }
 
@@ -380,16 +348,6 @@ mod tests {
                 Start::Refuse(_) => "refuse",
             };
             assert_eq!(outcome, wanted, "{volume:?}");
-        }
-    }
-
-    #[test]
-    fn marks_round_trip_and_upstreams_has_no_members() {
-        let own = mark(&ids(&["a", "b"]), "restored-7", "b");
-        assert_eq!(Mark::read(own.to_text(5).as_bytes()), Some(own));
-        assert_eq!(Mark::read(br#"{"timestamp": 1583942400}"#), Some(Mark::default()));
-        for text in ["", "[]", "5", r#"{"members": {"a": 5}}"#] {
-            assert_eq!(Mark::read(text.as_bytes()), None, "{text}");
         }
     }
 

@@ -40,6 +40,21 @@ pub(crate) fn gce_role_tag(cluster: &str, role: &str) -> String {
     format!("{}{suffix}", truncate(&gce(cluster), 63usize.saturating_sub(suffix.len())))
 }
 
+/// Returns the name of a cluster's queue in AWS.
+pub(crate) fn queue_name(cluster: &str) -> String {
+    format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
+}
+
+/// Normalizes a DNS name of Route 53.
+pub(crate) fn dns_name(name: &str) -> String {
+    name.trim_end_matches('.').replace("\\052", "*").to_lowercase()
+}
+
+/// Returns the prefix of the names of a cluster's event rules in AWS.
+pub(crate) fn rule_prefix(cluster: &str) -> String {
+    truncate(cluster, 40)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,48 +1,17 @@
 //! A group's node configuration, which nodeup reads on its machines.
 
-use std::collections::BTreeMap;
-
-use kops_api::{Object, Spec, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, yaml};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    CloudName, Cluster, Dns, Error,
     boot::{addresses, asks_kops_controller},
+    cluster::{CloudName, Cluster, Dns},
     complete::overlay,
+    error::Error,
     files,
+    node_inputs::NodeInputs,
 };
-
-/// The inputs of a node configuration, besides the complete cluster and the complete group.
-#[derive(Clone, Debug, Default)]
-pub struct NodeInputs {
-    /// The version of kOps that control planes with upstream's programs download.
-    pub kops: String,
-    /// The hashes of downloads.
-    pub hashes: files::Hashes,
-    /// The keysets, by name.
-    pub keysets: BTreeMap<String, NodeKeyset>,
-    /// The known addresses of the API's load balancer.
-    pub api_addresses: Vec<String>,
-    /// The images that a warm pool's machines pull in advance.
-    pub warm_images: Vec<String>,
-    /// The scheduler's configuration.
-    pub scheduler_config: String,
-    /// The newest version allowed for kubelets until the control plane has been updated; `None` for the spec's.
-    pub kubelet: Option<String>,
-    /// The hash of the encryption-at-rest configuration; empty for none.
-    pub encryption_hash: String,
-}
-
-/// The public half of a keyset.
-#[derive(Clone, Debug, Default)]
-pub struct NodeKeyset {
-    /// The ID of the primary key.
-    pub primary_id: String,
-    /// All trusted certificates, in PEM.
-    pub certificates: String,
-    /// The public keys of all trusted key pairs, in PEM.
-    pub public_keys: String,
-}
 
 /// Returns the configuration of a group's machines, as YAML. Both objects must be complete.
 pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Result<String, Error> {
@@ -92,7 +61,7 @@ fn basics(
         _ => spec.text("kubernetesVersion").to_owned(),
     };
     let gossip = cluster.dns() == Dns::Gossip;
-    let hooks = [own, spec].map(|spec| for_role(spec.list("hooks"), role));
+    let hooks = [own, spec].map(|spec| for_role(spec.items("hooks"), role));
     let hooks = hooks.map(|hooks| if hooks.is_empty() { Value::Null } else { hooks.into() });
     let policy = [own, spec].map(|spec| spec.text("updatePolicy"));
     let policy = policy.into_iter().find(|p| !p.is_empty()).unwrap_or("automatic");
@@ -124,8 +93,9 @@ fn basics(
 
 /// Returns the items for a role or for all roles, without their `roles` field.
 fn for_role(items: &[Value], role: &str) -> Vec<Value> {
-    let meant =
-        |item: &&Value| item.list("roles").is_empty() || item.texts("roles").contains(&role);
+    let meant = |item: &&Value| {
+        item.items("roles").is_empty() || item.texts("roles").any(|text| text == role)
+    };
     let plain = |item: &Value| {
         let mut item = item.clone();
         item.remove("roles");
@@ -149,21 +119,21 @@ impl Part<'_> {
         let networking = spec.get("networking").unwrap_or(&Value::Null);
         let mut own = json!({});
         for field in ["nonMasqueradeCIDR", "serviceClusterIPRange"] {
-            own.set_if(field, networking.get(field));
+            own.put_some(field, networking.get(field));
         }
         // The Pod network, with the settings that machines need.
         for provider in ["amazonVPC", "calico", "cilium", "flannel", "kubeRouter", "kindnet"] {
             if networking.has(provider) {
-                own.set(provider, json!({}));
+                own.put(provider, json!({}));
             }
         }
-        own.set_if("calico.wireguardEnabled", networking.at("calico.wireguardEnabled"));
-        if networking.is("cni.usesSecondaryIP") {
-            own.set("cni.usesSecondaryIP", true);
+        own.put_some("calico.wireguardEnabled", networking.opt_at("calico.wireguardEnabled"));
+        if networking.flag("cni.usesSecondaryIP") {
+            own.put("cni.usesSecondaryIP", true);
         }
         let eni = networking.text("cilium.ipam") == "eni";
         if eni {
-            own.set("cilium.ipam", "eni");
+            own.put("cilium.ipam", "eni");
         }
         let machine = self.group.spec.text("machineType").split(',').next().unwrap_or_default();
         if eni || networking.has("amazonVPC") {
@@ -171,10 +141,10 @@ impl Part<'_> {
         }
         let gossip = self.cluster.dns() == Dns::Gossip;
         if self.serves || gossip {
-            own.set_if("egressProxy", networking.get("egressProxy"));
+            own.put_some("egressProxy", networking.get("egressProxy"));
         }
         config.insert("Networking".to_owned(), own);
-        let etcd = spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
+        let etcd = spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
         for (name, flag) in [
             (
                 "UsesKubenet",
@@ -182,19 +152,19 @@ impl Part<'_> {
             ),
             ("InstallCNIAssets", files::installs_cni(spec)),
             ("UseCiliumEtcd", networking.has("cilium") && etcd),
-            ("NTPUnmanaged", spec.flag("ntp.managed") == Some(false)),
+            ("NTPUnmanaged", spec.opt_flag("ntp.managed") == Some(false)),
         ] {
             put(config, name, flag.then_some(&Value::Bool(true)));
         }
-        put(config, "ServiceNodePortRange", spec.at("kubeAPIServer.serviceNodePortRange"));
+        put(config, "ServiceNodePortRange", spec.opt_at("kubeAPIServer.serviceNodePortRange"));
         if self.control_plane || gossip {
             put(config, "DNSZone", spec.get("dnsZone"));
         }
         if gossip {
             put(config, "GossipConfig", spec.get("gossipConfig"));
         }
-        let isolated = self.control_plane && networking.is("isolateControlPlane");
-        let runs = spec.flag("kubeProxy.enabled") != Some(false) && !isolated;
+        let isolated = self.control_plane && networking.flag("isolateControlPlane");
+        let runs = spec.opt_flag("kubeProxy.enabled") != Some(false) && !isolated;
         let proxy = spec.get("kubeProxy").filter(|_| runs).cloned().unwrap_or_default();
         config.insert("KubeProxy".to_owned(), proxy);
     }
@@ -203,7 +173,7 @@ impl Part<'_> {
         let spec = &self.cluster.spec;
         let from = |cloud: &str, fields: &[&str], config: &mut Map<String, Value>| {
             for field in fields {
-                put(config, field, spec.at(&format!("cloudProvider.{cloud}.{field}")));
+                put(config, field, spec.opt_at(&format!("cloudProvider.{cloud}.{field}")));
             }
         };
         if self.serves {
@@ -220,12 +190,12 @@ impl Part<'_> {
             return;
         }
         // The group's warm pool overrides the cluster's; without either there is none.
-        let mut pool = spec.at("cloudProvider.aws.warmPool").cloned().unwrap_or(Value::Null);
+        let mut pool = spec.at("cloudProvider.aws.warmPool").clone();
         overlay(&mut pool, self.group.spec.get("warmPool").unwrap_or(&Value::Null));
         if pool.is_null() || self.control_plane {
             return;
         }
-        if pool.is("enableLifecycleHook") && pool.int("maxSize") != Some(0) {
+        if pool.flag("enableLifecycleHook") && pool.opt_int("maxSize") != Some(0) {
             config.insert("EnableLifecycleHook".to_owned(), true.into());
         }
         put(config, "warmPoolImages", Some(&json!(self.inputs.warm_images)));
@@ -255,7 +225,7 @@ impl Part<'_> {
         }
         if self.control_plane {
             load("etcd-clients-ca")?;
-            for etcd in self.cluster.spec.list("etcdClusters") {
+            for etcd in self.cluster.spec.items("etcdClusters") {
                 let name = etcd.text("name");
                 load(&format!("etcd-manager-ca-{name}"))?;
                 load(&format!("etcd-peers-ca-{name}"))?;
@@ -302,13 +272,13 @@ impl Part<'_> {
         let spec = &self.cluster.spec;
         let mut api = json!({});
         for field in ["publicName", "additionalSANs"] {
-            api.set_if(field, spec.at(&format!("api.{field}")));
+            api.put_some(field, spec.opt_at(&format!("api.{field}")));
         }
         if spec.has("api.dns") {
-            api.set("dns", json!({}));
+            api.put("dns", json!({}));
         }
-        if spec.is("api.loadBalancer.useForInternalAPI") {
-            api.set("loadBalancer.useForInternalAPI", true);
+        if spec.flag("api.loadBalancer.useForInternalAPI") {
+            api.put("loadBalancer.useForInternalAPI", true);
         }
         let remedy = "create keysets before node configurations";
         let name = "service-account".to_owned();
@@ -324,12 +294,12 @@ impl Part<'_> {
             let mut authentication = authentication.clone();
             if authentication.has("aws") {
                 // Its settings belong to the add-on.
-                authentication.set("aws", json!({}));
+                authentication.put("aws", json!({}));
             }
-            own.set("Authentication", authentication);
+            own.put("Authentication", authentication);
         }
         if !self.inputs.encryption_hash.is_empty() {
-            own.set("EncryptionConfigSecretHash", self.inputs.encryption_hash.clone());
+            own.put("EncryptionConfigSecretHash", self.inputs.encryption_hash.clone());
         }
         config.insert("APIServerConfig".to_owned(), own);
         put(config, "ApiserverAdditionalIPs", Some(&json!(self.inputs.api_addresses)));
@@ -348,7 +318,7 @@ impl Part<'_> {
             "KubeControllerManager": part("kubeControllerManager"), "KubeScheduler": part("kubeScheduler"),
         });
         config.insert("ControlPlaneConfig".to_owned(), own);
-        let clusters = spec.list("etcdClusters");
+        let clusters = spec.items("etcdClusters");
         let names: Vec<_> = clusters.iter().map(|etcd| etcd.text("name")).collect();
         put(config, "EtcdClusterNames", Some(&json!(names)));
         let group = self.group.name();
@@ -356,7 +326,7 @@ impl Part<'_> {
         let managed = clusters.iter().filter(|_| self.cluster.cloud() != CloudName::Local);
         let manifests = managed.flat_map(|etcd| {
             let own = etcd
-                .list("etcdMembers")
+                .items("etcdMembers")
                 .iter()
                 .filter(|member| member.text("instanceGroup") == group);
             own.map(|_| format!("{base}/manifests/etcd/{}-{group}.yaml", etcd.text("name")))
@@ -368,8 +338,8 @@ impl Part<'_> {
 
     fn files(&self, config: &mut Map<String, Value>, role: &str) -> Result<(), Error> {
         let (spec, own) = (&self.cluster.spec, &self.group.spec);
-        let mut files = for_role(own.list("fileAssets"), role);
-        files.extend(for_role(spec.list("fileAssets"), role));
+        let mut files = for_role(own.items("fileAssets"), role);
+        files.extend(for_role(spec.items("fileAssets"), role));
         if self.serves {
             files.push(json!({"path": "/var/lib/kube-scheduler/config.yaml", "content": self.inputs.scheduler_config}));
         }
@@ -387,26 +357,26 @@ impl Part<'_> {
         let (spec, own) = (&self.cluster.spec, &self.group.spec);
         let mut containerd = spec.get("containerd").cloned().unwrap_or_else(|| json!({}));
         overlay(&mut containerd, own.get("containerd").unwrap_or(&Value::Null));
-        let gvisor = own.is("containerd.gvisor.enabled");
+        let gvisor = own.flag("containerd.gvisor.enabled");
         if containerd.has("nvidiaGPU") {
             let mut nvidia = containerd.get("nvidiaGPU").cloned().unwrap_or_default();
-            nvidia.default("package", "nvidia-driver-535-server");
+            nvidia.put_default("package", "nvidia-driver-535-server");
             config.insert("NvidiaGPU".to_owned(), nvidia);
         }
         if gvisor {
-            let mut own = own.at("containerd.gvisor").cloned().unwrap_or_default();
-            own.default("platform", "systrap");
+            let mut own = own.at("containerd.gvisor").clone();
+            own.put_default("platform", "systrap");
             config.insert("GVisor".to_owned(), own);
         } else {
             containerd.remove("gvisor");
         }
         config.insert("containerdConfig".to_owned(), containerd);
         put(config, "VolumeMounts", own.get("volumeMounts"));
-        let packages = [spec.list("packages"), own.list("packages")].concat();
+        let packages = [spec.items("packages"), own.items("packages")].concat();
         put(config, "packages", Some(&packages.into()));
         let mut parameters: Vec<Value> = Vec::new();
         for (spec, of) in [(own, "instance group"), (spec, "cluster")] {
-            let given = spec.list("sysctlParameters");
+            let given = spec.items("sysctlParameters");
             if !given.is_empty() {
                 parameters.push(format!("# Custom sysctl parameters from {of} spec").into());
                 parameters.push("".into());
@@ -414,7 +384,7 @@ impl Part<'_> {
             }
         }
         put(config, "SysctlParameters", Some(&parameters.into()));
-        let service = spec.at("serviceAccountIssuerDiscovery.discoveryService");
+        let service = spec.opt_at("serviceAccountIssuerDiscovery.discoveryService");
         put(config, "discoveryServiceWithUniverse", service);
     }
 }

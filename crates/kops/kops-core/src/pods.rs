@@ -1,9 +1,13 @@
 //! Static Pods of upstream's programs on control planes.
 
-use kops_api::{Object, Spec, yaml};
+use api_meta::Tree as _;
+use kops_api::{Object, yaml};
 use serde_json::{Value, json};
 
-use crate::{CloudName, Cluster, complete::remap};
+use crate::{
+    cluster::{CloudName, Cluster},
+    images::remap,
+};
 
 /// Returns a Pod of one container that the kubelet does not evict.
 pub(crate) fn critical(name: &str, priority: &str, container: Value, volumes: Vec<Value>) -> Value {
@@ -25,9 +29,9 @@ pub(crate) fn environment(cluster: &Object) -> Vec<Value> {
     if cluster.cloud() == CloudName::Aws {
         all.extend(cluster.region().map(|region| ("AWS_REGION", region.to_owned())));
     }
-    if let Some(proxy) = spec.at("networking.egressProxy") {
+    if let Some(proxy) = spec.opt_at("networking.egressProxy") {
         let host = proxy.text("httpProxy.host");
-        let url = match proxy.int("httpProxy.port") {
+        let url = match proxy.opt_int("httpProxy.port") {
             Some(port) if port != 0 => format!("http://{host}:{port}"),
             _ => format!("http://{host}"),
         };
@@ -71,7 +75,7 @@ pub fn channels_pod(cluster: &Object, kops: &str) -> String {
         ["apply", "channel", "--v=4", "--yes", "--interval=1m0s", "--node-name=$(NODE_NAME)"];
     let mut args: Vec<_> = fixed.map(str::to_owned).into();
     args.push(format!("{base}/addons/bootstrap-channel.yaml"));
-    args.extend(spec.list("addons").iter().map(|addon| addon.text("manifest").to_owned()));
+    args.extend(spec.items("addons").iter().map(|addon| addon.text("manifest").to_owned()));
     let mut env = vec![
         json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
         json!({"name": "KUBECONFIG", "value": kubeconfig}),
@@ -89,6 +93,6 @@ pub fn channels_pod(cluster: &Object, kops: &str) -> String {
     });
     let volume = json!({"name": "kubeconfig", "hostPath": {"path": kubeconfig, "type": "File"}});
     let mut pod = critical("kops-channels", "system-node-critical", container, vec![volume]);
-    pod.set("spec.dnsPolicy", "Default");
+    pod.put("spec.dnsPolicy", "Default");
     yaml::to_string(&pod)
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use api_meta::{Cidr, cidr};
 
-use crate::Error;
+use crate::error::Error;
 
 pub(crate) fn parse(field: &str, text: &str) -> Result<Cidr, Error> {
     text.parse().map_err(|cause| Error::Cidr { field: field.to_owned(), cause })

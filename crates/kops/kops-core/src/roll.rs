@@ -2,8 +2,8 @@
 //!
 //! The next step depends only on the present machines, so an interrupted update continues where it stopped.
 
-use api_meta::IntOrString;
-use kops_api::{Object, Spec as _};
+use api_meta::{IntOrString, Tree as _};
+use kops_api::Object;
 use serde_json::Value;
 
 /// The limits on the replacement of a group's machines.
@@ -47,11 +47,11 @@ pub enum Step {
 pub fn pace(cluster: &Object, group: &Object, size: usize) -> Pace {
     let setting = |field: &str| -> Option<&Value> {
         let of = |object: &'_ Object| object.spec.has(field);
-        if of(group) { group.spec.at(field) } else { cluster.spec.at(field) }
+        if of(group) { group.spec.opt_at(field) } else { cluster.spec.opt_at(field) }
     };
     let total = i64::try_from(size).unwrap_or(i64::MAX);
     let scaled = |field: &str, up: bool| -> Option<usize> {
-        let value = setting(field).filter(|value| !value.is_null())?;
+        let value = setting(field)?;
         let value: IntOrString = serde_json::from_value(value.clone()).ok()?;
         usize::try_from(value.scaled(total, up).ok()?).ok()
     };

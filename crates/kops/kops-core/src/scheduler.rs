@@ -1,9 +1,10 @@
 //! The scheduler's configuration on machines.
 
-use kops_api::{Spec as _, documents, yaml};
+use api_meta::Tree as _;
+use kops_api::{documents, yaml};
 use serde_json::json;
 
-use crate::Error;
+use crate::error::Error;
 
 const KIND: &str = "KubeSchedulerConfiguration";
 
@@ -19,7 +20,7 @@ pub fn scheduler_config(beside: &str) -> Result<String, Error> {
             config = tree;
         }
     }
-    config.set("clientConnection.kubeconfig", "/var/lib/kube-scheduler/kubeconfig");
+    config.put("clientConnection.kubeconfig", "/var/lib/kube-scheduler/kubeconfig");
     Ok(yaml::to_string(&config))
 }
 

@@ -6,29 +6,21 @@
 //! values are overwritten, and the members are appended on a page of their own. Read [`prepare`] first.
 
 mod bolt;
+mod error;
 mod log;
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 
-use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-pub use log::{Founders, log_file, raft_file};
+pub use self::{
+    error::Error,
+    log::{InitialCluster, log_file, raft_file},
+};
 
 /// The largest database that is restored, in bytes: the most that etcd recommends.
 pub const LARGEST: u64 = 8 << 30;
 const SUM: u64 = 32;
-
-/// The reason why a file is not a usable snapshot.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("it is not a snapshot of etcd: {0}")]
-    Foreign(&'static str),
-    #[error("it is damaged: {0}")]
-    Damaged(&'static str),
-    #[error("{0}")]
-    Io(#[from] io::Error),
-}
 
 /// Returns the largest size of a snapshot in bytes, from the first bytes of its database. More of an archive need not
 /// be read.
@@ -39,18 +31,21 @@ pub fn size(head: &[u8]) -> Result<u64, Error> {
 /// The number of first bytes that [`size`] needs, for every page size.
 pub const HEAD: usize = 2 * bolt::LARGEST_PAGE;
 
-/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the founders' database. Returns
+/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the initial members' database. Returns
 /// the new length of the file.
-pub fn prepare<F: Read + Write + Seek>(file: &mut F, founders: &Founders) -> Result<u64, Error> {
+pub fn prepare<F: Read + Write + Seek>(
+    file: &mut F,
+    initial: &InitialCluster,
+) -> Result<u64, Error> {
     let whole = file.seek(SeekFrom::End(0))?;
     let end = whole.checked_sub(SUM).filter(|end| *end > 0 && end % 512 == 0);
     let end = end.ok_or(Error::Damaged("it ends before the sum at its end"))?;
     check_sum(file, end)?;
     let mut bolt = bolt::Bolt::open(file, end)?;
-    // The new log starts after the entries that add the founders.
-    bolt.set_number("meta", "consistent_index", founders.index())?;
+    // The new log starts after the entries that add the initial members.
+    bolt.set_number("meta", "consistent_index", initial.index())?;
     bolt.set_number("meta", "term", log::TERM)?;
-    let members: Vec<_> = founders
+    let members: Vec<_> = initial
         .members()
         .map(|member| {
             let id = format!("{:x}", member.id);
@@ -78,12 +73,6 @@ fn check_sum<F: Read + Seek>(file: &mut F, end: u64) -> Result<(), Error> {
         Ok(())
     } else {
         Err(Error::Damaged("its sum differs from the one at its end"))
-    }
-}
-
-impl log::Founder {
-    fn to_json(&self) -> serde_json::Value {
-        json!({"id": self.id, "peerURLs": [self.peer_url], "name": self.name})
     }
 }
 

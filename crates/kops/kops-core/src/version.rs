@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A semantic version. Pre-releases sort before the release.
 #[derive(Clone, Debug, PartialEq, Eq)]

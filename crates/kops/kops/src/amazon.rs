@@ -8,7 +8,7 @@ use kops_api::{Object, Spec as _};
 use kops_core::{
     Cluster as _,
     direct::{self, Answers, ExistingResources, Scope},
-    model::aws::{Body, Model},
+    model::aws::{Body, Model, StoreObject},
 };
 use serde_json::Value;
 use vfs::{Precondition, Secrecy};
@@ -107,7 +107,7 @@ async fn plan(
 async fn query_resources(client: &aws::Client, scope: &Scope) -> Result<ExistingResources, Error> {
     let mut answers = Answers::default();
     loop {
-        let questions = direct::questions(scope, &answers);
+        let questions = direct::next_queries(scope, &answers);
         if questions.is_empty() {
             return Ok(ExistingResources::read(scope, &answers));
         }
@@ -142,7 +142,9 @@ fn store_changes(registry: &Registry, cluster: &str, built: &Built) -> Result<Ve
     let base = format!("{}/{cluster}/", registry.url());
     let mut kept = Vec::new();
     for resource in built.model.resources.values() {
-        let Body::StoreObject { bucket, key, content } = &resource.body else { continue };
+        let Body::StoreObject(StoreObject { bucket, key, content }) = &resource.body else {
+            continue;
+        };
         let url = format!("s3://{bucket}/{key}");
         let Some(name) = url.strip_prefix(&base) else {
             let text = format!(
@@ -162,7 +164,7 @@ fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
         kind: change.task(),
         name: change.name.clone(),
         verb: change.verb,
-        fields: change.told.clone(),
+        fields: change.details.clone(),
     };
     plan.changes.iter().map(shown).collect()
 }
@@ -215,7 +217,7 @@ pub(crate) async fn delete(
     let name = user.name();
     let client = client(user, around)?;
     let scope = world::deletion(&client, registry, user).await?;
-    let mut erasures = direct::erasures(&query_resources(&client, &scope).await?);
+    let mut erasures = direct::plan_deletion(&query_resources(&client, &scope).await?);
     // Parts of other resources are not shown.
     let parts =
         ["SecurityGroupRule", "IAMRolePolicy", "EventBridgeTarget", "RouteTableAssociation"];
@@ -234,7 +236,7 @@ pub(crate) async fn delete(
     let work = async {
         act::erase(&client, &erasures).await?;
         // A second pass deletes resources that appeared in between or were blocked.
-        erasures = direct::erasures(&query_resources(&client, &scope).await?);
+        erasures = direct::plan_deletion(&query_resources(&client, &scope).await?);
         act::erase(&client, &erasures).await
     };
     let done = registry.while_held(&mut lock, &who, work).await;

@@ -12,7 +12,7 @@ use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use kops_core::{
     backup::{self, COMMAND, DATA, Info, META, Restore, Retention},
     member::Mark,
-    snapshot::{self, Founders},
+    snapshot::{self, InitialCluster},
 };
 use serde_json::Value;
 use vfs::{Precondition, Secrecy, Store, Version};
@@ -241,7 +241,7 @@ impl Backups {
         &self,
         name: &str,
         cluster: &str,
-        founders: &Founders,
+        founders: &InitialCluster,
         own: &str,
         to: &Path,
     ) -> Result<(), Error> {
@@ -365,7 +365,7 @@ mod tests {
             ("nothing", &cut, "{}", "is not the metadata of a backup"),
         ] {
             put(&backups, name, archive, meta);
-            let founders = Founders::new("t", [("a", "https://a")]);
+            let founders = InitialCluster::new("t", [("a", "https://a")]);
             let to = dir.path().join(name);
             let error = backups.unpack(name, "c.local", &founders, "a", &to).unwrap_err();
             assert!(error.to_string().contains(reason), "{name}: {error}");
@@ -373,7 +373,7 @@ mod tests {
             assert!(size <= 1 << 20, "{name}: {size} bytes were written");
         }
         let to = dir.path().join("x");
-        let founders = Founders::new("t", [("a", "https://a")]);
+        let founders = InitialCluster::new("t", [("a", "https://a")]);
         let missing = backups.unpack("missing", "c.local", &founders, "a", &to).unwrap_err();
         assert!(missing.to_string().contains("does not exist"), "{missing}");
         assert!(backups.unpack("../../keys", "c.local", &founders, "a", &to).is_err());

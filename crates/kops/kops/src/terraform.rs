@@ -11,7 +11,7 @@ use std::{
 
 use kops_api::{Object, Spec as _};
 use kops_core::{
-    model::aws::{Body, Model},
+    model::aws::{Body, Model, StoreObject},
     render::terraform::{Files, Settings, terraform},
 };
 use serde_json::Value;
@@ -89,7 +89,7 @@ fn store_keyset(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(
 fn settings(cluster: &Object, model: &Model, known: &CloudFacts) -> Result<Settings, Error> {
     let mut regions = BTreeSet::new();
     for resource in model.resources.values() {
-        if let Body::StoreObject { bucket, .. } = &resource.body {
+        if let Body::StoreObject(StoreObject { bucket, .. }) = &resource.body {
             regions.insert(known.region_of(bucket)?);
         }
     }

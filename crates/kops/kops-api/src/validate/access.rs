@@ -2,33 +2,35 @@
 
 use std::net::Ipv4Addr;
 
-use api_meta::{Cidr, ErrorList, FieldError, Path};
+use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::{arn_resource, range, spec};
-use crate::Spec as _;
+use super::{
+    paths::spec,
+    values::{arn_resource, validate_range},
+};
 
 pub(super) const ROLES: [&str; 4] = ["control-plane", "apiserver", "node", "bastion"];
 
-pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
+pub(super) fn validate(tree: &Value, complete: bool, errors: &mut ErrorList) {
     let policies = tree.get("additionalPolicies").and_then(Value::as_object);
     for (role, policy) in policies.into_iter().flatten() {
-        statements(role, policy.as_str().unwrap_or_default(), errors);
+        validate_statements(role, policy.as_str().unwrap_or_default(), errors);
     }
-    accounts(tree.list("iam.serviceAccountExternalPermissions"), errors);
+    validate_accounts(tree.items("iam.serviceAccountExternalPermissions"), errors);
     for field in ["api.access", "sshAccess", "nodePortAccess"] {
-        for (number, text) in tree.texts(field).into_iter().enumerate() {
+        for (number, text) in tree.texts(field).enumerate() {
             // A prefix list of AWS stands for ranges.
             if !text.starts_with("pl-") {
-                range(&spec(field).index(number), text, errors);
+                validate_range(&spec(field).index(number), text, errors);
             }
         }
     }
     if tree.has("cloudProvider.aws") {
-        authenticator(tree, errors);
-        load_balancer(tree, complete, errors);
+        validate_authenticator(tree, errors);
+        validate_load_balancer(tree, complete, errors);
     }
-    let subnets = tree.list("networking.subnets");
+    let subnets = tree.items("networking.subnets");
     let has_private = subnets.iter().any(|subnet| subnet.text("type") == "Private");
     if tree.text("api.loadBalancer.type") == "Internal" && !has_private {
         let detail = "Internal LoadBalancers must have at least one subnet of type Private";
@@ -36,7 +38,7 @@ pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
     }
 }
 
-fn statements(role: &str, policy: &str, errors: &mut ErrorList) {
+fn validate_statements(role: &str, policy: &str, errors: &mut ErrorList) {
     let at = spec("additionalPolicies");
     if !ROLES.contains(&role) {
         errors.push(FieldError::not_supported(&at, role, &ROLES));
@@ -70,7 +72,7 @@ fn statements(role: &str, policy: &str, errors: &mut ErrorList) {
     }
 }
 
-fn accounts(accounts: &[Value], errors: &mut ErrorList) {
+fn validate_accounts(accounts: &[Value], errors: &mut ErrorList) {
     let root = spec("iam.serviceAccountExternalPermissions");
     let key = |account: &Value| format!("{}/{}", account.text("namespace"), account.text("name"));
     for (number, account) in accounts.iter().enumerate() {
@@ -82,7 +84,7 @@ fn accounts(accounts: &[Value], errors: &mut ErrorList) {
             errors.push(FieldError::duplicate(&at, key(account)));
         }
         let at = at.child("aws");
-        let arns = !account.list("aws.policyARNs").is_empty();
+        let arns = !account.items("aws.policyARNs").is_empty();
         let inline = !account.text("aws.inlinePolicy").is_empty();
         match (account.has("aws"), arns, inline) {
             (false, _, _) => errors.push(FieldError::required(&at, "AWS permissions must be set")),
@@ -101,10 +103,10 @@ fn accounts(accounts: &[Value], errors: &mut ErrorList) {
     }
 }
 
-fn authenticator(tree: &Value, errors: &mut ErrorList) {
-    let Some(aws) = tree.at("authentication.aws") else { return };
+fn validate_authenticator(tree: &Value, errors: &mut ErrorList) {
+    let Some(aws) = tree.opt_at("authentication.aws") else { return };
     let at = spec("authentication.aws");
-    let mappings = aws.list("identityMappings");
+    let mappings = aws.items("identityMappings");
     if !aws.text("backendMode").contains("CRD") && !mappings.is_empty() {
         let detail = "backendMode must be CRD if identityMappings is set";
         errors.push(FieldError::forbidden(&at.child("backendMode"), detail));
@@ -121,8 +123,8 @@ fn authenticator(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
-    let Some(balancer) = tree.at("api.loadBalancer") else { return };
+fn validate_load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
+    let Some(balancer) = tree.opt_at("api.loadBalancer") else { return };
     let at = spec("api.loadBalancer");
     let network = balancer.text("class") == "Network";
     let internal = balancer.text("type") == "Internal";
@@ -131,7 +133,7 @@ fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
     if tree.text("networking.topology.dns") == "None" && !network {
         forbid("type", "topology.dns.type=none requires Network Load Balancer");
     }
-    if network && internal && balancer.is("useForInternalAPI") {
+    if network && internal && balancer.flag("useForInternalAPI") {
         forbid(
             "useForInternalAPI",
             "useForInternalAPI cannot be used with internal NLB due lack of hairpinning support",
@@ -163,13 +165,13 @@ fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(&at.child("securityGroupOverride"), group, detail));
         }
     }
-    security_groups(
-        &balancer.texts("additionalSecurityGroups"),
+    validate_security_groups(
+        &balancer.texts("additionalSecurityGroups").collect::<Vec<_>>(),
         &at.child("additionalSecurityGroups"),
         errors,
     );
-    for (number, subnet) in balancer.list("subnets").iter().enumerate() {
-        balancer_subnet(
+    for (number, subnet) in balancer.items("subnets").iter().enumerate() {
+        validate_balancer_subnet(
             tree,
             subnet,
             (network, internal),
@@ -179,7 +181,7 @@ fn load_balancer(tree: &Value, complete: bool, errors: &mut ErrorList) {
     }
 }
 
-fn balancer_subnet(
+fn validate_balancer_subnet(
     tree: &Value,
     subnet: &Value,
     (network, internal): (bool, bool),
@@ -187,7 +189,7 @@ fn balancer_subnet(
     errors: &mut ErrorList,
 ) {
     let name = subnet.text("name");
-    let found = tree.list("networking.subnets").iter().find(|s| s.text("name") == name);
+    let found = tree.items("networking.subnets").iter().find(|s| s.text("name") == name);
     if name.is_empty() {
         errors.push(FieldError::required(&at.child("name"), "subnet name can't be empty"));
     } else if found.is_none() {
@@ -236,7 +238,7 @@ fn balancer_subnet(
     }
 }
 
-pub(super) fn security_groups(groups: &[&str], at: &Path, errors: &mut ErrorList) {
+pub(super) fn validate_security_groups(groups: &[&str], at: &Path, errors: &mut ErrorList) {
     for (number, group) in groups.iter().enumerate() {
         let at = at.index(number);
         if groups[..number].contains(group) {

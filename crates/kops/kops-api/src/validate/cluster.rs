@@ -1,28 +1,30 @@
 //! Validates the control plane's components, etcd, the runtime and the rest of a cluster's spec.
 
-use api_meta::{ErrorList, FieldError, IntOrString, Path};
+use api_meta::{ErrorList, FieldError, IntOrString, Path, Tree as _};
 use serde_json::Value;
 
-use super::spec;
-use crate::Spec as _;
+use super::{
+    paths::spec,
+    values::{parse_version, validate_cloud_label},
+};
 
-pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
-    etcd(tree, errors);
-    api_server(tree, complete, errors);
+pub(super) fn validate(tree: &Value, complete: bool, errors: &mut ErrorList) {
+    validate_etcd(tree, errors);
+    validate_api_server(tree, complete, errors);
     if let Some(containerd) = tree.get("containerd") {
-        runtime(containerd, tree, true, &spec("containerd"), errors);
+        validate_runtime(containerd, tree, true, &spec("containerd"), errors);
     }
     let labels = tree.get("cloudLabels").and_then(Value::as_object);
     for (key, _) in labels.into_iter().flatten() {
-        super::cloud_label(key, errors);
+        validate_cloud_label(key, errors);
     }
-    if tree.is("kubeDNS.nodeLocalDNS.enabled") {
-        node_local_dns(tree, errors);
+    if tree.flag("kubeDNS.nodeLocalDNS.enabled") {
+        validate_node_local_dns(tree, errors);
     }
     if let Some(update) = tree.get("rollingUpdate") {
-        rolling_update(update, false, &spec("rollingUpdate"), errors);
+        validate_rolling_update(update, false, &spec("rollingUpdate"), errors);
     }
-    for (number, addon) in tree.list("addons").iter().enumerate() {
+    for (number, addon) in tree.items("addons").iter().enumerate() {
         let manifest = addon.text("manifest");
         // Machines download the manifest, and cannot read the user's files.
         if manifest.starts_with("file:") {
@@ -34,15 +36,15 @@ pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
             ));
         }
     }
-    if let Some(repository) = tree.at("assets.fileRepository").and_then(Value::as_str) {
-        file_repository(repository, errors);
+    if let Some(repository) = tree.at("assets.fileRepository").as_str() {
+        validate_file_repository(repository, errors);
     }
-    if tree.flag("cloudProvider.aws.ebsCSIDriver.enabled") == Some(false) {
+    if tree.opt_flag("cloudProvider.aws.ebsCSIDriver.enabled") == Some(false) {
         let at = spec("cloudProvider.aws.ebsCSIDriver.enabled");
         errors.push(FieldError::forbidden(&at, "must not be disabled"));
     }
-    let blocks = tree.flag("cloudProvider.openstack.blockStorage.createStorageClass");
-    if let (Some(ours), Some(theirs)) = (tree.flag("cloudConfig.manageStorageClasses"), blocks)
+    let blocks = tree.opt_flag("cloudProvider.openstack.blockStorage.createStorageClass");
+    if let (Some(ours), Some(theirs)) = (tree.opt_flag("cloudConfig.manageStorageClasses"), blocks)
         && ours != theirs
     {
         let detail = "Management of storage classes and OpenStack block storage classes are both specified but \
@@ -52,19 +54,19 @@ pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
 }
 
 /// Validates the etcd clusters. An even number of members tolerates no more failures than one fewer.
-fn etcd(tree: &Value, errors: &mut ErrorList) {
-    let clusters = tree.list("etcdClusters");
+fn validate_etcd(tree: &Value, errors: &mut ErrorList) {
+    let clusters = tree.items("etcdClusters");
     if clusters.is_empty() {
         errors.push(FieldError::required(&spec("etcdClusters"), ""));
     }
     for (number, etcd) in clusters.iter().enumerate() {
         let at = spec("etcdClusters").index(number);
         let name = etcd.text("name");
-        etcd_version(etcd, clusters[0].text("version"), &at.child("version"), errors);
+        validate_etcd_version(etcd, clusters[0].text("version"), &at.child("version"), errors);
         if clusters[..number].iter().any(|other| other.text("name") == name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
-        let members = etcd.list("etcdMembers");
+        let members = etcd.items("etcdMembers");
         let at = at.child("etcdMembers");
         if members.is_empty() {
             errors.push(FieldError::required(&at, "No members defined in etcd cluster"));
@@ -89,13 +91,13 @@ fn etcd(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn etcd_version(etcd: &Value, first: &str, at: &Path, errors: &mut ErrorList) {
+fn validate_etcd_version(etcd: &Value, first: &str, at: &Path, errors: &mut ErrorList) {
     let text = etcd.text("version");
     if text.is_empty() {
         return;
     }
     let plain = text.strip_prefix('v').unwrap_or(text);
-    match super::version(plain).filter(|_| plain.matches('.').count() == 2) {
+    match parse_version(plain).filter(|_| plain.matches('.').count() == 2) {
         None => errors.push(FieldError::invalid(at, text, "the storage version is invalid")),
         Some([3, ..]) => {}
         Some(_) => {
@@ -112,11 +114,10 @@ fn etcd_version(etcd: &Value, first: &str, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
+fn validate_api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
     let Some(server) = tree.get("kubeAPIServer") else { return };
     let at = spec("kubeAPIServer");
-    let oidc =
-        tree.at("authentication.oidc").and_then(Value::as_object).is_some_and(|o| !o.is_empty());
+    let oidc = tree.at("authentication.oidc").as_object().is_some_and(|o| !o.is_empty());
     let mut forbid =
         |field: &str, detail: &str| errors.push(FieldError::forbidden(&at.child(field), detail));
     if !server.text("authenticationConfigFile").is_empty() && oidc {
@@ -126,16 +127,16 @@ fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
              use authenticationConfigFile",
         );
     }
-    if server.is("enableBootstrapTokenAuth") {
+    if server.flag("enableBootstrapTokenAuth") {
         forbid("enableBootstrapTokenAuth", "bootstrap tokens are not supported");
     }
-    if !server.list("admissionControl").is_empty() {
+    if !server.items("admissionControl").is_empty() {
         forbid(
             "admissionControl",
             "admissionControl has been replaced with enableAdmissionPlugins",
         );
     }
-    if server.texts("enableAdmissionPlugins").contains(&"PodSecurityPolicy") {
+    if server.texts("enableAdmissionPlugins").any(|text| text == "PodSecurityPolicy") {
         forbid("enableAdmissionPlugins", "PodSecurityPolicy has been removed from Kubernetes 1.25");
     }
     let services = server.text("serviceClusterIPRange");
@@ -156,8 +157,8 @@ fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
         let detail = "must be a range of ports such as 30000-32767";
         errors.push(FieldError::invalid(&at.child("serviceNodePortRange"), ports, detail));
     }
-    authorization(tree, server, &at, errors);
-    audit(server, &at, errors);
+    validate_authorization(tree, server, &at, errors);
+    validate_audit(server, &at, errors);
 }
 
 /// Reports whether a text is `30000-32767`, `30000+2767` or one port.
@@ -172,7 +173,7 @@ fn is_port_range(text: &str) -> bool {
     port(text).is_some()
 }
 
-fn authorization(tree: &Value, server: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_authorization(tree: &Value, server: &Value, at: &Path, errors: &mut ErrorList) {
     const MODES: [&str; 6] = ["ABAC", "Webhook", "Node", "RBAC", "AlwaysAllow", "AlwaysDeny"];
     let Some(text) = server.get("authorizationMode").and_then(Value::as_str) else { return };
     let modes: Vec<_> = text.split(',').collect();
@@ -194,7 +195,7 @@ fn authorization(tree: &Value, server: &Value, at: &Path, errors: &mut ErrorList
     }
 }
 
-fn audit(server: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_audit(server: &Value, at: &Path, errors: &mut ErrorList) {
     let (policy, webhook) = (server.text("auditPolicyFile"), server.text("auditWebhookConfigFile"));
     let directory =
         |path: &str| path.rsplit_once('/').map_or(".", |(directory, _)| directory).to_owned();
@@ -210,7 +211,7 @@ fn audit(server: &Value, at: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the container runtime's settings of a cluster or a group.
-pub(super) fn runtime(
+pub(super) fn validate_runtime(
     containerd: &Value,
     cluster: &Value,
     of_cluster: bool,
@@ -218,7 +219,7 @@ pub(super) fn runtime(
     errors: &mut ErrorList,
 ) {
     let text = containerd.get("version").and_then(Value::as_str);
-    let version = text.and_then(super::version);
+    let version = text.and_then(parse_version);
     if let Some(text) = text {
         let detail = match version {
             None => Some("unable to parse version string"),
@@ -226,13 +227,13 @@ pub(super) fn runtime(
         };
         errors.extend(detail.map(|d| FieldError::invalid(&at.child("version"), text, d)));
     }
-    if containerd.is("nri.enabled") && version.is_some_and(|version| version < [1, 7, 0]) {
+    if containerd.flag("nri.enabled") && version.is_some_and(|version| version < [1, 7, 0]) {
         let detail = "NRI is available starting from version 1.7.0 and above";
         errors.push(FieldError::forbidden(&at.child("nri"), detail));
     }
-    packages(containerd, &at.child("packages"), errors);
+    validate_packages(containerd, &at.child("packages"), errors);
     let openstack = cluster.has("cloudProvider.openstack");
-    if containerd.is("nvidiaGPU.enabled") {
+    if containerd.flag("nvidiaGPU.enabled") {
         let at = at.child("nvidiaGPU");
         if !cluster.has("cloudProvider.aws") && !openstack {
             errors
@@ -250,11 +251,10 @@ pub(super) fn runtime(
 }
 
 /// Validates that packages of the runtime have both a URL and a hash.
-fn packages(containerd: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_packages(containerd: &Value, at: &Path, errors: &mut ErrorList) {
     const HASH: usize = 64;
     for (url, hash) in [("urlAmd64", "hashAmd64"), ("urlArm64", "hashArm64")] {
-        let given =
-            |field: &str| containerd.at(&format!("packages.{field}")).and_then(Value::as_str);
+        let given = |field: &str| containerd.at(&format!("packages.{field}")).as_str();
         let (field, value, detail) = match (given(url), given(hash)) {
             (Some(_), Some(text)) if text.len() > HASH => {
                 (hash, text, "Package hash must be 64 characters long")
@@ -267,7 +267,7 @@ fn packages(containerd: &Value, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn node_local_dns(tree: &Value, errors: &mut ErrorList) {
+fn validate_node_local_dns(tree: &Value, errors: &mut ErrorList) {
     let local = tree.text("kubeDNS.nodeLocalDNS.localIP");
     if !local.is_empty() && local.parse::<std::net::IpAddr>().is_err() {
         let detail = "Cluster had an invalid kubeDNS.nodeLocalDNS.localIP";
@@ -286,7 +286,7 @@ fn node_local_dns(tree: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates the limits of unavailable and additional machines in rolling updates.
-pub(super) fn rolling_update(
+pub(super) fn validate_rolling_update(
     update: &Value,
     control_plane: bool,
     at: &Path,
@@ -338,7 +338,7 @@ pub(super) fn rolling_update(
     }
 }
 
-fn file_repository(text: &str, errors: &mut ErrorList) {
+fn validate_file_repository(text: &str, errors: &mut ErrorList) {
     let at = spec("assets.fileRepository");
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match rest {

@@ -3,26 +3,26 @@
 use std::net::IpAddr;
 
 use api_config::GoDuration;
-use api_meta::{Cidr, ErrorList, FieldError, Path};
+use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::{arn_resource, machine, provider::Provider, spec};
-use crate::{Object, Spec as _};
+use super::{access, machine, paths::spec, provider::Provider, values::arn_resource};
+use crate::object::Object;
 
-pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
+pub(super) fn validate(cluster: &Object, errors: &mut ErrorList) {
     let tree = &cluster.spec;
     for kubelet in ["kubelet", "controlPlaneKubelet"] {
         if let Some(settings) = tree.get(kubelet) {
-            check_kubelet(settings, &spec(kubelet), errors);
+            validate_kubelet(settings, &spec(kubelet), errors);
         }
     }
-    check_kube_proxy(tree, errors);
-    check_controller_manager(tree, errors);
-    check_dns(tree, errors);
-    check_add_ons(cluster, errors);
-    check_aws_add_ons(tree, errors);
-    check_permissions(tree, errors);
-    check_issuer(tree, errors);
+    validate_kube_proxy(tree, errors);
+    validate_controller_manager(tree, errors);
+    validate_dns(tree, errors);
+    validate_add_ons(cluster, errors);
+    validate_aws_add_ons(tree, errors);
+    validate_permissions(tree, errors);
+    validate_issuer(tree, errors);
     let assets = spec("assets.containerProxy");
     if tree.has("assets.containerProxy") && tree.has("assets.containerRegistry") {
         let detail = "containerProxy cannot be used in conjunction with containerRegistry";
@@ -34,7 +34,7 @@ fn duration(tree: &Value, field: &str) -> Option<i64> {
     tree.text(field).parse::<GoDuration>().ok().map(GoDuration::nanos)
 }
 
-fn check_kubelet(kubelet: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_kubelet(kubelet: &Value, at: &Path, errors: &mut ErrorList) {
     const SECOND: i64 = 1_000_000_000;
     let critical = "shutdownGracePeriodCriticalPods";
     if let Some(reserved) = duration(kubelet, critical) {
@@ -60,8 +60,8 @@ fn check_kubelet(kubelet: &Value, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn check_kube_proxy(tree: &Value, errors: &mut ErrorList) {
-    for (number, text) in tree.texts("kubeProxy.ipvsExcludeCIDRs").into_iter().enumerate() {
+fn validate_kube_proxy(tree: &Value, errors: &mut ErrorList) {
+    for (number, text) in tree.texts("kubeProxy.ipvsExcludeCIDRs").enumerate() {
         if text.parse::<Cidr>().is_err() {
             let at = spec("kubeProxy.ipvsExcludeCIDRs").index(number);
             errors.push(FieldError::invalid(&at, text, "Invalid network CIDR"));
@@ -75,7 +75,7 @@ fn check_kube_proxy(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn check_controller_manager(tree: &Value, errors: &mut ErrorList) {
+fn validate_controller_manager(tree: &Value, errors: &mut ErrorList) {
     let text = tree.text("kubeControllerManager.clusterCIDR");
     if text.is_empty() {
         return;
@@ -97,19 +97,19 @@ fn check_controller_manager(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn check_dns(tree: &Value, errors: &mut ErrorList) {
+fn validate_dns(tree: &Value, errors: &mut ErrorList) {
     let server = tree.text("kubeDNS.serverIP");
     if !server.is_empty() {
-        check_dns_server(tree, server, errors);
+        validate_dns_server(tree, server, errors);
     }
     let wrong = "Invalid nameserver given, should be a valid ip address";
-    for (number, text) in tree.texts("kubeDNS.upstreamNameservers").into_iter().enumerate() {
+    for (number, text) in tree.texts("kubeDNS.upstreamNameservers").enumerate() {
         if text.parse::<IpAddr>().is_err() {
             let at = spec("kubeDNS.upstreamNameservers").index(number);
             errors.push(FieldError::invalid(&at, text, wrong));
         }
     }
-    let domains = tree.at("kubeDNS.stubDomains").and_then(Value::as_object);
+    let domains = tree.at("kubeDNS.stubDomains").as_object();
     for (domain, servers) in domains.into_iter().flatten() {
         let at = spec("kubeDNS.stubDomains").key(domain);
         let servers = servers.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -125,7 +125,7 @@ fn check_dns(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn check_dns_server(tree: &Value, server: &str, errors: &mut ErrorList) {
+fn validate_dns_server(tree: &Value, server: &str, errors: &mut ErrorList) {
     let at = spec("kubeDNS.serverIP");
     let Ok(address) = server.parse::<IpAddr>() else {
         let detail = "Cluster had an invalid kubeDNS.serverIP";
@@ -151,15 +151,15 @@ fn check_dns_server(tree: &Value, server: &str, errors: &mut ErrorList) {
         }
     }
     let provider = tree.text("kubeDNS.provider");
-    if tree.is("kubeDNS.nodeLocalDNS.enabled") && !["", "CoreDNS"].contains(&provider) {
+    if tree.flag("kubeDNS.nodeLocalDNS.enabled") && !["", "CoreDNS"].contains(&provider) {
         let detail = "KubeDNS provider must be set to CoreDNS if NodeLocalDNS addon is enabled";
         errors.push(FieldError::forbidden(&spec("kubeDNS.provider"), detail));
     }
 }
 
-fn check_add_ons(cluster: &Object, errors: &mut ErrorList) {
+fn validate_add_ons(cluster: &Object, errors: &mut ErrorList) {
     let tree = &cluster.spec;
-    let certificates = tree.is("certManager.enabled");
+    let certificates = tree.flag("certManager.enabled");
     let mut forbid = |field: &str, detail| errors.push(FieldError::forbidden(&spec(field), detail));
     let provider = Provider::of(cluster);
     if tree.text("clusterAutoscaler.expander") == "price" && !provider.is("gce") {
@@ -177,17 +177,17 @@ fn check_add_ons(cluster: &Object, errors: &mut ErrorList) {
     if no_dns && tree.text("externalDNS.provider") == "external-dns" {
         forbid("externalDNS.provider", "external-dns requires public or private DNS topology");
     }
-    if tree.is("metricsServer.enabled") && !tree.is("metricsServer.insecure") && !certificates {
+    if tree.flag("metricsServer.enabled") && !tree.flag("metricsServer.insecure") && !certificates {
         let detail = "Secure metrics server requires that cert manager is enabled";
         forbid("metricsServer.insecure", detail);
     }
-    if tree.is("snapshotController.enabled") && !certificates {
+    if tree.flag("snapshotController.enabled") && !certificates {
         let detail = "Snapshot controller requires that cert manager is enabled";
         forbid("snapshotController.enabled", detail);
     }
     if certificates
-        && !tree.list("certManager.hostedZoneIDs").is_empty()
-        && !tree.is("iam.useServiceAccountExternalPermissions")
+        && !tree.items("certManager.hostedZoneIDs").is_empty()
+        && !tree.flag("iam.useServiceAccountExternalPermissions")
     {
         let detail = "Cert Manager requires that service accounts use external permissions in order to do dns-01 \
                       validation";
@@ -195,65 +195,65 @@ fn check_add_ons(cluster: &Object, errors: &mut ErrorList) {
     }
 }
 
-fn check_aws_add_ons(tree: &Value, errors: &mut ErrorList) {
-    let Some(aws) = tree.at("cloudProvider.aws") else { return };
+fn validate_aws_add_ons(tree: &Value, errors: &mut ErrorList) {
+    let Some(aws) = tree.opt_at("cloudProvider.aws") else { return };
     let at = spec("cloudProvider.aws");
     let mut forbid = |field: &str, detail| {
         let at = field.split('.').fold(at.clone(), |at, name| at.child(name));
         errors.push(FieldError::forbidden(&at, detail));
     };
-    let certificates = tree.is("certManager.enabled");
-    if aws.is("loadBalancerController.enabled") && !certificates {
+    let certificates = tree.flag("certManager.enabled");
+    if aws.flag("loadBalancerController.enabled") && !certificates {
         let detail = "AWS Load Balancer Controller requires that cert manager is enabled";
         forbid("loadBalancerController", detail);
     }
-    if aws.is("podIdentityWebhook.enabled") && !certificates {
+    if aws.flag("podIdentityWebhook.enabled") && !certificates {
         let detail = "EKS Pod Identity Webhook requires that cert manager is enabled";
         forbid("podIdentityWebhook", detail);
     }
     if let Some(handler) = aws.get("nodeTerminationHandler") {
-        if handler.flag("enabled") != Some(false) && tree.is("karpenter.enabled") {
+        if handler.opt_flag("enabled") != Some(false) && tree.flag("karpenter.enabled") {
             let detail = "nodeTerminationHandler cannot be used in conjunction with Karpenter";
             forbid("nodeTerminationHandler", detail);
         }
-        let queue =
-            handler.is("enabled") && handler.flag("enableSQSTerminationDraining") != Some(false);
-        if queue && handler.flag("enableSpotInterruptionDraining") == Some(false) {
+        let queue = handler.flag("enabled")
+            && handler.opt_flag("enableSQSTerminationDraining") != Some(false);
+        if queue && handler.opt_flag("enableSpotInterruptionDraining") == Some(false) {
             let detail = "spot interruption draining cannot be disabled in Queue Processor mode";
             forbid("nodeTerminationHandler.enableSpotInterruptionDraining", detail);
         }
-        let monitors = handler.is("enableRebalanceMonitoring");
-        if queue && monitors && !handler.is("enableRebalanceDraining") {
+        let monitors = handler.flag("enableRebalanceMonitoring");
+        if queue && monitors && !handler.flag("enableRebalanceDraining") {
             let detail = "rebalance events can only drain in Queue Processor mode";
             forbid("nodeTerminationHandler.enableRebalanceMonitoring", detail);
         }
     }
     if let Some(pool) = aws.get("warmPool") {
-        let (least, most) = (pool.int("minSize").unwrap_or(0), pool.int("maxSize"));
+        let (least, most) = (pool.int("minSize"), pool.opt_int("maxSize"));
         if most.is_some_and(|most| most >= least.max(0))
-            && !pool.list("additionalImages").is_empty()
+            && !pool.items("additionalImages").is_empty()
         {
             let detail = "warm pool additional images can only be set in the instance group spec";
             forbid("warmPool.additionalImages", detail);
         }
-        machine::check_pool_sizes(least, most, &at.child("warmPool"), errors);
+        machine::validate_pool_sizes(least, most, &at.child("warmPool"), errors);
     }
 }
 
-fn check_permissions(tree: &Value, errors: &mut ErrorList) {
-    if tree.is("iam.legacy") {
+fn validate_permissions(tree: &Value, errors: &mut ErrorList) {
+    if tree.flag("iam.legacy") {
         let detail = "legacy IAM permissions are no longer supported";
         errors.push(FieldError::forbidden(&spec("iam.legacy"), detail));
     }
-    if tree.is("karpenter.enabled") && !tree.is("iam.useServiceAccountExternalPermissions") {
+    if tree.flag("karpenter.enabled") && !tree.flag("iam.useServiceAccountExternalPermissions") {
         let detail = "Karpenter requires that service accounts use external permissions";
         errors.push(FieldError::forbidden(&spec("karpenter.enabled"), detail));
     }
     let policies = tree.get("externalPolicies").and_then(Value::as_object);
     for (role, policies) in policies.into_iter().flatten() {
         let at = spec("externalPolicies");
-        if !super::access::ROLES.contains(&role.as_str()) {
-            errors.push(FieldError::not_supported(&at, role.as_str(), &super::access::ROLES));
+        if !access::ROLES.contains(&role.as_str()) {
+            errors.push(FieldError::not_supported(&at, role.as_str(), &access::ROLES));
         }
         for arn in policies.as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !arn_resource(arn).is_some_and(|resource| resource.starts_with("policy/")) {
@@ -266,7 +266,7 @@ fn check_permissions(tree: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates the location where the service account issuer publishes its keys.
-fn check_issuer(tree: &Value, errors: &mut ErrorList) {
+fn validate_issuer(tree: &Value, errors: &mut ErrorList) {
     let Some(discovery) = tree.get("serviceAccountIssuerDiscovery") else { return };
     let at = spec("serviceAccountIssuerDiscovery");
     let (store, service) = (discovery.text("discoveryStore"), discovery.get("discoveryService"));
@@ -291,7 +291,7 @@ fn check_issuer(tree: &Value, errors: &mut ErrorList) {
         let detail = "discoveryService URL must be specified";
         errors.push(FieldError::required(&at.child("discoveryService").child("url"), detail));
     }
-    if discovery.is("enableAWSOIDCProvider") && store.is_empty() && service.is_none() {
+    if discovery.flag("enableAWSOIDCProvider") && store.is_empty() && service.is_none() {
         let detail = "AWS OIDC Provider requires a discoveryStore or discoveryService to be set";
         errors.push(FieldError::forbidden(&at.child("enableAWSOIDCProvider"), detail));
     }

@@ -1,18 +1,23 @@
 //! Validates instance groups.
 
 use api_config::GoDuration;
-use api_meta::{ErrorList, FieldError};
+use api_meta::{ErrorList, FieldError, Tree as _};
 use serde_json::Value;
 
-use super::{access, arn_resource, cluster, machine, provider::Provider, spec};
-use crate::{Object, Spec as _};
+use super::{
+    access, cluster, machine,
+    paths::spec,
+    provider::Provider,
+    values::{arn_resource, validate_cloud_label},
+};
+use crate::object::Object;
 
 /// AWS' shortest lifetime of machines, in seconds.
 const SHORTEST_LIFE: i64 = 86_400;
 
-pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList) {
+pub(super) fn validate(group: &Object, of: Option<&Object>, errors: &mut ErrorList) {
     let tree = &group.spec;
-    sizes(tree, errors);
+    validate_sizes(tree, errors);
     let role = tree.text("role");
     if role.is_empty() {
         errors.push(FieldError::required(&spec("role"), "Role must be set"));
@@ -20,13 +25,13 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
     if tree.text("image").is_empty() && !of.is_some_and(is_bare) {
         errors.push(FieldError::forbidden(&spec("image"), "image must be specified."));
     }
-    if tree.is("containerd.gvisor.enabled") && role != "Node" {
+    if tree.flag("containerd.gvisor.enabled") && role != "Node" {
         let detail = "gVisor can only be enabled on instance groups with role Node";
         errors.push(FieldError::forbidden(&spec("containerd.gvisor"), detail));
     }
     for field in ["iops", "throughput"] {
         let path = format!("rootVolume.{field}");
-        if let Some(n) = tree.int(&path).filter(|n| *n < 0) {
+        if let Some(n) = tree.opt_int(&path).filter(|n| *n < 0) {
             errors.push(FieldError::invalid(
                 &spec(&path),
                 n,
@@ -34,7 +39,7 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
             ));
         }
     }
-    if let Some(arn) = tree.at("iam.profile").and_then(Value::as_str)
+    if let Some(arn) = tree.at("iam.profile").as_str()
         && !arn_resource(arn).is_some_and(|resource| resource.starts_with("instance-profile/"))
     {
         let detail = "Instance Group IAM Instance Profile must be a valid aws arn such as \
@@ -42,17 +47,22 @@ pub(super) fn check(group: &Object, of: Option<&Object>, errors: &mut ErrorList)
         errors.push(FieldError::invalid(&spec("iam.profile"), arn, detail));
     }
     if let Some(update) = tree.get("rollingUpdate") {
-        cluster::rolling_update(update, role == "ControlPlane", &spec("rollingUpdate"), errors);
+        cluster::validate_rolling_update(
+            update,
+            role == "ControlPlane",
+            &spec("rollingUpdate"),
+            errors,
+        );
     }
-    labels(group, errors);
-    taints(tree, errors);
-    machine::check_group(tree, errors);
-    aws(tree, errors);
+    validate_labels(group, errors);
+    validate_taints(tree, errors);
+    machine::validate_group(tree, errors);
+    validate_aws(tree, errors);
     if tree.text("manager") == "Karpenter" {
-        karpenter(tree, of, errors);
+        validate_karpenter(tree, of, errors);
     }
     if let Some(of) = of {
-        check_against_cluster(group, of, errors);
+        validate_against_cluster(group, of, errors);
     }
 }
 
@@ -61,10 +71,10 @@ fn is_bare(cluster: &Object) -> bool {
     clouds.is_none_or(|clouds| clouds.is_empty())
 }
 
-fn sizes(tree: &Value, errors: &mut ErrorList) {
-    let (least, most) = (tree.int("minSize"), tree.int("maxSize"));
+fn validate_sizes(tree: &Value, errors: &mut ErrorList) {
+    let (least, most) = (tree.opt_int("minSize"), tree.opt_int("maxSize"));
     if tree.text("role") == "ControlPlane" {
-        if tree.list("subnets").is_empty() {
+        if tree.items("subnets").is_empty() {
             let detail = "controlPlane InstanceGroup must specify at least one Subnet";
             errors.push(FieldError::required(&spec("subnets"), detail));
         }
@@ -86,7 +96,7 @@ fn sizes(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn labels(group: &Object, errors: &mut ErrorList) {
+fn validate_labels(group: &Object, errors: &mut ErrorList) {
     const OWN: &str = "kops.k8s.io/instancegroup";
     let keys = |field: &str| {
         let members = group.spec.get(field).and_then(Value::as_object);
@@ -101,14 +111,14 @@ fn labels(group: &Object, errors: &mut ErrorList) {
             let detail = "value must match instance group name";
             errors.push(FieldError::invalid(&spec("cloudLabels").child(OWN), key, detail));
         } else if key != OWN {
-            super::cloud_label(&key, errors);
+            validate_cloud_label(&key, errors);
         }
     }
 }
 
 /// Validates taints of the form `key[=value]:effect`.
-fn taints(tree: &Value, errors: &mut ErrorList) {
-    let taints = tree.texts("taints");
+fn validate_taints(tree: &Value, errors: &mut ErrorList) {
+    let taints: Vec<&str> = tree.texts("taints").collect();
     for (number, taint) in taints.iter().enumerate() {
         let at = spec("taints").index(number);
         let (key, effect) = taint.split_once(':').unwrap_or((taint, ""));
@@ -123,10 +133,10 @@ fn taints(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn aws(tree: &Value, errors: &mut ErrorList) {
-    let groups = tree.texts("additionalSecurityGroups");
-    access::security_groups(&groups, &spec("additionalSecurityGroups"), errors);
-    if let Some(minutes) = tree.int("spotDurationInMinutes")
+fn validate_aws(tree: &Value, errors: &mut ErrorList) {
+    let groups: Vec<&str> = tree.texts("additionalSecurityGroups").collect();
+    access::validate_security_groups(&groups, &spec("additionalSecurityGroups"), errors);
+    if let Some(minutes) = tree.opt_int("spotDurationInMinutes")
         && !(60..=360).step_by(60).any(|n| n == minutes)
     {
         let allowed = ["60", "120", "180", "240", "300", "360"];
@@ -146,16 +156,16 @@ fn aws(tree: &Value, errors: &mut ErrorList) {
         }
     }
     let hops = "instanceMetadata.httpPutResponseHopLimit";
-    if let Some(n) = tree.int(hops).filter(|n| !(1..=64).contains(n)) {
+    if let Some(n) = tree.opt_int(hops).filter(|n| !(1..=64).contains(n)) {
         let detail = "HTTPPutResponseLimit must be a value between 1 and 64";
         errors.push(FieldError::invalid(&spec(hops), n, detail));
     }
-    let most = tree.int("maxSize").unwrap_or(0);
+    let most = tree.int("maxSize");
     for (field, most, limit) in
         [("onDemandBase", most, "max size"), ("onDemandAboveBase", 100, "100")]
     {
         let path = format!("mixedInstancesPolicy.{field}");
-        match tree.int(&path) {
+        match tree.opt_int(&path) {
             Some(n) if n < 0 => {
                 errors.push(FieldError::invalid(&spec(&path), n, "cannot be less than zero"))
             }
@@ -171,7 +181,7 @@ fn aws(tree: &Value, errors: &mut ErrorList) {
     }
 }
 
-fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
+fn validate_karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
     if of.is_some_and(|of| !of.spec.has("cloudProvider.aws")) {
         let detail = "Karpenter InstanceGroups are only supported on AWS";
         errors.push(FieldError::forbidden(&spec("manager"), detail));
@@ -183,7 +193,7 @@ fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
         ));
     }
     for field in ["minSize", "maxSize"] {
-        if let Some(n) = tree.int(field).filter(|n| *n <= 0) {
+        if let Some(n) = tree.opt_int(field).filter(|n| *n <= 0) {
             errors.push(FieldError::invalid(&spec(field), n, "must be greater than zero"));
         }
     }
@@ -211,22 +221,22 @@ fn karpenter(tree: &Value, of: Option<&Object>, errors: &mut ErrorList) {
 }
 
 /// Validates a group against its cluster.
-fn check_against_cluster(group: &Object, of: &Object, errors: &mut ErrorList) {
+fn validate_against_cluster(group: &Object, of: &Object, errors: &mut ErrorList) {
     let (tree, cluster) = (&group.spec, &of.spec);
     let provider = Provider::of(of);
     if provider.is("aws") {
-        machine::check_warm_pool(group, of, errors);
-    } else if !tree.list("volumes").is_empty() {
+        machine::validate_warm_pool(group, of, errors);
+    } else if !tree.items("volumes").is_empty() {
         let detail = "instancegroup volumes are only available with aws at present";
         errors.push(FieldError::forbidden(&spec("volumes"), detail));
     }
-    if provider.is("gce") && tree.list("zones").is_empty() {
+    if provider.is("gce") && tree.items("zones").is_empty() {
         errors.push(FieldError::required(&spec("zones"), "zones should be specified"));
     }
     if tree.text("role") == "ControlPlane" {
-        for etcd in cluster.list("etcdClusters") {
+        for etcd in cluster.items("etcdClusters") {
             let own = |member: &Value| member.text("instanceGroup") == group.name();
-            if !etcd.list("etcdMembers").iter().any(own) {
+            if !etcd.items("etcdMembers").iter().any(own) {
                 let detail = format!(
                     "InstanceGroup {:?} with role ControlPlane must have a member in etcd cluster {:?}",
                     group.name(),
@@ -246,12 +256,12 @@ fn check_against_cluster(group: &Object, of: &Object, errors: &mut ErrorList) {
             errors.push(FieldError::forbidden(&spec("role"), detail));
         }
     }
-    for (number, name) in tree.texts("subnets").into_iter().enumerate() {
-        if !cluster.list("networking.subnets").iter().any(|subnet| subnet.text("name") == name) {
+    for (number, name) in tree.texts("subnets").enumerate() {
+        if !cluster.items("networking.subnets").iter().any(|subnet| subnet.text("name") == name) {
             errors.push(FieldError::not_found(&spec("subnets").index(number), name));
         }
     }
     if let Some(containerd) = tree.get("containerd") {
-        super::cluster::runtime(containerd, cluster, false, &spec("containerd"), errors);
+        super::cluster::validate_runtime(containerd, cluster, false, &spec("containerd"), errors);
     }
 }

@@ -2,24 +2,24 @@
 //!
 //! The first three exist both for a cluster's machines and for an instance group's.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
-use super::{arn_resource, spec};
-use crate::{Object, Spec as _};
+use super::{paths::spec, values::arn_resource};
+use crate::object::Object;
 
 /// The longest name that AWS allows for a load balancer or a target group.
 const LONGEST_BALANCER: usize = 32;
 
 /// Validates the settings that clusters and instance groups share.
-pub(super) fn check_shared(tree: &Value, errors: &mut ErrorList) {
-    for (number, hook) in tree.list("hooks").iter().enumerate() {
-        check_hook(hook, &spec("hooks").index(number), errors);
+pub(super) fn validate_shared(tree: &Value, errors: &mut ErrorList) {
+    for (number, hook) in tree.items("hooks").iter().enumerate() {
+        validate_hook(hook, &spec("hooks").index(number), errors);
     }
-    for (number, asset) in tree.list("fileAssets").iter().enumerate() {
+    for (number, asset) in tree.items("fileAssets").iter().enumerate() {
         require(asset, &["name", "content"], "", &spec("fileAssets").index(number), errors);
     }
-    for (number, parameter) in tree.texts("sysctlParameters").into_iter().enumerate() {
+    for (number, parameter) in tree.texts("sysctlParameters").enumerate() {
         if !parameter.contains('=') {
             let at = spec("sysctlParameters").index(number);
             errors.push(FieldError::invalid(&at, parameter, "must contain a \"=\" character"));
@@ -28,28 +28,28 @@ pub(super) fn check_shared(tree: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates the settings that only instance groups have.
-pub(super) fn check_group(tree: &Value, errors: &mut ErrorList) {
-    check_shared(tree, errors);
-    for (number, data) in tree.list("additionalUserData").iter().enumerate() {
+pub(super) fn validate_group(tree: &Value, errors: &mut ErrorList) {
+    validate_shared(tree, errors);
+    for (number, data) in tree.items("additionalUserData").iter().enumerate() {
         let at = spec("additionalUserData").index(number);
         require(data, &["name", "content"], "field must be set", &at, errors);
     }
-    for (number, volume) in tree.list("volumes").iter().enumerate() {
+    for (number, volume) in tree.items("volumes").iter().enumerate() {
         let at = spec("volumes").index(number);
         require(volume, &["device"], "device name required", &at, errors);
-        let size = volume.int("size").unwrap_or(0);
+        let size = volume.int("size");
         if size <= 0 {
             errors.push(FieldError::invalid(&at.child("size"), size, "must be greater than zero"));
         }
     }
-    for (number, mount) in tree.list("volumeMounts").iter().enumerate() {
+    for (number, mount) in tree.items("volumeMounts").iter().enumerate() {
         let at = spec("volumeMounts").index(number);
         require(mount, &["device"], "device name required", &at, errors);
         require(mount, &["filesystem"], "filesystem type required", &at, errors);
         require(mount, &["path"], "mount path required", &at, errors);
     }
-    for (number, balancer) in tree.list("externalLoadBalancers").iter().enumerate() {
-        check_balancer(balancer, &spec("externalLoadBalancers").index(number), errors);
+    for (number, balancer) in tree.items("externalLoadBalancers").iter().enumerate() {
+        validate_balancer(balancer, &spec("externalLoadBalancers").index(number), errors);
     }
 }
 
@@ -59,11 +59,11 @@ fn require(tree: &Value, fields: &[&str], detail: &str, at: &Path, errors: &mut 
     }
 }
 
-fn check_hook(hook: &Value, at: &Path, errors: &mut ErrorList) {
-    if hook.flag("enabled") == Some(false) {
+fn validate_hook(hook: &Value, at: &Path, errors: &mut ErrorList) {
+    if hook.opt_flag("enabled") == Some(false) {
         return;
     }
-    let (container, raw) = (hook.get("execContainer"), hook.is("useRawManifest"));
+    let (container, raw) = (hook.get("execContainer"), hook.flag("useRawManifest"));
     let manifest = !hook.text("manifest").is_empty();
     if container.is_none() && !manifest {
         let detail = "you must set either manifest or execContainer for a hook";
@@ -91,7 +91,7 @@ fn check_hook(hook: &Value, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn check_balancer(balancer: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_balancer(balancer: &Value, at: &Path, errors: &mut ErrorList) {
     if balancer.has("loadBalancerName") && balancer.has("targetGroupARN") {
         errors.push(FieldError::too_many(at, 2, 1));
     }
@@ -124,7 +124,12 @@ fn check_balancer(balancer: &Value, at: &Path, errors: &mut ErrorList) {
 }
 
 /// Validates the sizes of a warm pool, a cluster's default or a group's own.
-pub(super) fn check_pool_sizes(least: i64, most: Option<i64>, at: &Path, errors: &mut ErrorList) {
+pub(super) fn validate_pool_sizes(
+    least: i64,
+    most: Option<i64>,
+    at: &Path,
+    errors: &mut ErrorList,
+) {
     let mut refuse =
         |field: &str, n, detail| errors.push(FieldError::invalid(&at.child(field), n, detail));
     match most {
@@ -140,16 +145,16 @@ pub(super) fn check_pool_sizes(least: i64, most: Option<i64>, at: &Path, errors:
 }
 
 /// Validates a group's warm pool, with the cluster's defaults filled in.
-pub(super) fn check_warm_pool(group: &Object, cluster: &Object, errors: &mut ErrorList) {
+pub(super) fn validate_warm_pool(group: &Object, cluster: &Object, errors: &mut ErrorList) {
     let tree = &group.spec;
     let standing = ["ControlPlane", "Bastion"].contains(&tree.text("role"));
-    let default = cluster.spec.at("cloudProvider.aws.warmPool").filter(|_| !standing);
+    let default = cluster.spec.opt_at("cloudProvider.aws.warmPool").filter(|_| !standing);
     let own = tree.get("warmPool");
     if own.is_none() && default.is_none() {
         return;
     }
     let size = |field: &str| {
-        let of = |pool: Option<&Value>| pool.and_then(|pool| pool.int(field));
+        let of = |pool: Option<&Value>| pool.and_then(|pool| pool.opt_int(field));
         of(own).filter(|n| field == "maxSize" || *n != 0).or_else(|| of(default))
     };
     let (least, most) = (size("minSize").unwrap_or(0), size("maxSize"));
@@ -164,5 +169,5 @@ pub(super) fn check_warm_pool(group: &Object, cluster: &Object, errors: &mut Err
             errors.push(FieldError::forbidden(&at, detail));
         }
     }
-    check_pool_sizes(least, most, &at, errors);
+    validate_pool_sizes(least, most, &at, errors);
 }

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use api_meta::{Cidr, ErrorList, FieldError, Path};
+use api_meta::{Cidr, ErrorList, FieldError, Path, Tree as _};
 use serde_json::Value;
 
 use super::{
-    overlap,
+    paths::spec,
     provider::{NetworkRange, Provider},
-    range, spec,
+    values::{overlap, validate_range},
 };
-use crate::{Object, Spec as _};
+use crate::object::Object;
 
 /// The other ranges of a cluster.
 #[derive(Default)]
@@ -20,12 +20,12 @@ struct Ranges {
     services: Option<Cidr>,
 }
 
-pub(super) fn check(cluster: &Object, complete: bool, errors: &mut ErrorList) {
-    let networking = cluster.spec.at("networking").unwrap_or(&Value::Null);
+pub(super) fn validate(cluster: &Object, complete: bool, errors: &mut ErrorList) {
+    let networking = cluster.spec.at("networking");
     let provider = Provider::of(cluster);
-    check_network_range(networking, &provider, complete, errors);
+    validate_network_range(networking, &provider, complete, errors);
     let ranges = ranges(networking, &provider, complete, errors);
-    subnets(&provider, networking, &ranges, complete, errors);
+    validate_subnets(&provider, networking, &ranges, complete, errors);
     if networking.has("classic") {
         errors.push(FieldError::invalid(
             &spec("networking"),
@@ -36,7 +36,7 @@ pub(super) fn check(cluster: &Object, complete: bool, errors: &mut ErrorList) {
 }
 
 /// Validates that the cloud allows the ranges of the network. Completion writes those that are required.
-fn check_network_range(
+fn validate_network_range(
     networking: &Value,
     provider: &Provider,
     complete: bool,
@@ -55,7 +55,7 @@ fn check_network_range(
         }
         _ => {}
     }
-    let additional = !networking.list("additionalNetworkCIDRs").is_empty();
+    let additional = !networking.items("additionalNetworkCIDRs").is_empty();
     if additional && !provider.several_networks {
         let detail = format!("{} doesn't support additionalNetworkCIDRs", provider.name);
         errors.push(FieldError::forbidden(&at.child("additionalNetworkCIDRs"), detail));
@@ -91,17 +91,17 @@ fn ranges(
     let network = networking.text("networkCIDR");
     // A range that the cloud prohibits is not part of the cluster's network.
     if !network.is_empty() && provider.network_range != NetworkRange::Prohibited {
-        ranges.networks.extend(range(&at.child("networkCIDR"), network, errors));
+        ranges.networks.extend(validate_range(&at.child("networkCIDR"), network, errors));
     }
-    let additional = networking.texts("additionalNetworkCIDRs").into_iter().enumerate();
+    let additional = networking.texts("additionalNetworkCIDRs").enumerate();
     for (number, text) in additional.filter(|_| provider.several_networks) {
         let at = at.child("additionalNetworkCIDRs").index(number);
-        ranges.networks.extend(range(&at, text, errors));
+        ranges.networks.extend(validate_range(&at, text, errors));
     }
     let outside = networking.text("nonMasqueradeCIDR");
     let masqueraded = match outside {
         "" => None,
-        text => range(&at.child("nonMasqueradeCIDR"), text, errors),
+        text => validate_range(&at.child("nonMasqueradeCIDR"), text, errors),
     };
     let v6 = outside.contains(':');
     if v6 && outside != "::/0" {
@@ -128,7 +128,7 @@ fn ranges(
             }
             None
         }
-        text => range(&at.child(field), text, errors),
+        text => validate_range(&at.child(field), text, errors),
     };
     ranges.pods = one("podCIDR", complete && !v6);
     ranges.services = one("serviceClusterIPRange", complete);
@@ -142,7 +142,7 @@ fn ranges(
     ranges
 }
 
-fn subnets(
+fn validate_subnets(
     provider: &Provider,
     networking: &Value,
     ranges: &Ranges,
@@ -150,7 +150,7 @@ fn subnets(
     errors: &mut ErrorList,
 ) {
     let at = spec("networking.subnets");
-    let subnets = networking.list("subnets");
+    let subnets = networking.items("subnets");
     let aws = provider.is("aws");
     let needs_range = provider.needs_subnet_range && complete;
     let regional = provider.needs_subnet_region;
@@ -160,7 +160,7 @@ fn subnets(
     }
     for (number, subnet) in subnets.iter().enumerate() {
         let at = at.index(number);
-        check_subnet(subnet, networking, ranges, needs_range, &at, errors);
+        validate_subnet(subnet, networking, ranges, needs_range, &at, errors);
         if subnets[..number].iter().any(|s| s.text("name") == subnet.text("name")) {
             errors.push(FieldError::duplicate(&at.child("name"), subnet.text("name")));
         }
@@ -178,12 +178,12 @@ fn subnets(
             errors.push(FieldError::forbidden(&at.child("region"), "clusters cannot span regions"));
         }
         if aws && subnet.has("additionalRoutes") {
-            routes(subnet, &ranges.networks, &at.child("additionalRoutes"), errors);
+            validate_routes(subnet, &ranges.networks, &at.child("additionalRoutes"), errors);
         }
     }
 }
 
-fn check_subnet(
+fn validate_subnet(
     subnet: &Value,
     networking: &Value,
     ranges: &Ranges,
@@ -201,17 +201,17 @@ fn check_subnet(
             errors.push(FieldError::required(&at.child("cidr"), "subnet does not have a cidr set"));
         }
         "" => {}
-        text => ipv4(name, text, networking, ranges, &at.child("cidr"), errors),
+        text => validate_ipv4(name, text, networking, ranges, &at.child("cidr"), errors),
     }
-    ipv6(subnet.text("ipv6CIDR"), ranges, &at.child("ipv6CIDR"), errors);
-    egress(subnet, &at.child("egress"), errors);
+    validate_ipv6(subnet.text("ipv6CIDR"), ranges, &at.child("ipv6CIDR"), errors);
+    validate_egress(subnet, &at.child("egress"), errors);
     if subnet.text("type") == "DualStack" && !v6_only {
         let detail = "subnet type DualStack may only be used in IPv6 clusters";
         errors.push(FieldError::forbidden(&at.child("type"), detail));
     }
 }
 
-fn ipv4(
+fn validate_ipv4(
     name: &str,
     text: &str,
     networking: &Value,
@@ -219,7 +219,7 @@ fn ipv4(
     at: &Path,
     errors: &mut ErrorList,
 ) {
-    let Some(own) = range(at, text, errors) else { return };
+    let Some(own) = validate_range(at, text, errors) else { return };
     let mut forbid = |detail: String| {
         errors.push(FieldError::forbidden(at, format!("subnet {name:?} cidr {text:?} {detail}")))
     };
@@ -241,7 +241,7 @@ fn ipv4(
 }
 
 /// Validates a range, or `/64#1f`: the number of a part of that size of the network's own range.
-fn ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
+fn validate_ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
     if text.is_empty() {
         return;
     }
@@ -254,7 +254,7 @@ fn ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
         }
         return;
     }
-    match range(at, text, errors) {
+    match validate_range(at, text, errors) {
         Some(own) if own.address.is_ipv4() => {
             errors.push(FieldError::invalid(at, text, "Network is not an IPv6 CIDR"));
         }
@@ -268,7 +268,7 @@ fn ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn egress(subnet: &Value, at: &Path, errors: &mut ErrorList) {
+fn validate_egress(subnet: &Value, at: &Path, errors: &mut ErrorList) {
     let text = subnet.text("egress");
     if text.is_empty() {
         return;
@@ -290,7 +290,7 @@ fn egress(subnet: &Value, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) {
+fn validate_routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) {
     if !subnet.text("id").is_empty() {
         errors.push(FieldError::forbidden(
             at,
@@ -302,7 +302,7 @@ fn routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) 
             "additional routes can only be added on private subnets",
         ));
     }
-    let routes = subnet.list("additionalRoutes");
+    let routes = subnet.items("additionalRoutes");
     for (number, route) in routes.iter().enumerate() {
         let at = at.index(number);
         let (cidr, target) = (route.text("cidr"), route.text("target"));
@@ -316,7 +316,7 @@ fn routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) 
                 "unknown target type for route",
             ));
         }
-        if let Some(own) = range(&at.child("cidr"), cidr, errors)
+        if let Some(own) = validate_range(&at.child("cidr"), cidr, errors)
             && target.starts_with("pcx-")
             && networks.iter().any(|network| network.contains(own.address))
         {

@@ -2,12 +2,16 @@
 
 use std::net::IpAddr;
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, Tree as _};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{provider::Provider, range, spec};
-use crate::{Object, Spec as _};
+use super::{
+    paths::{below, spec},
+    provider::Provider,
+    values::validate_range,
+};
+use crate::object::Object;
 
 /// The Pod networks; a cluster uses exactly one.
 const NETWORKS: [&str; 15] = [
@@ -28,11 +32,11 @@ const NETWORKS: [&str; 15] = [
     "kindnet",
 ];
 
-pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
+pub(super) fn validate(cluster: &Object, errors: &mut ErrorList) {
     let tree = &cluster.spec;
-    check_choice(tree, errors);
-    check_support(tree, &Provider::of(cluster), errors);
-    if let Some(flannel) = tree.at("networking.flannel")
+    validate_choice(tree, errors);
+    validate_support(tree, &Provider::of(cluster), errors);
+    if let Some(flannel) = tree.opt_at("networking.flannel")
         && flannel.text("backend").is_empty()
     {
         errors.push(FieldError::required(
@@ -40,16 +44,16 @@ pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
             "Flannel backend must be specified",
         ));
     }
-    if let Some(calico) = tree.at("networking.calico") {
-        check_calico(tree, calico, errors);
+    if let Some(calico) = tree.opt_at("networking.calico") {
+        validate_calico(tree, calico, errors);
     }
-    if let Some(cilium) = tree.at("networking.cilium") {
-        check_cilium(tree, cilium, errors);
+    if let Some(cilium) = tree.opt_at("networking.cilium") {
+        validate_cilium(tree, cilium, errors);
     }
-    if tree.is("networking.kindnet.masquerade.enabled") {
+    if tree.flag("networking.kindnet.masquerade.enabled") {
         let mut found = ErrorList::new();
         for text in tree.texts("networking.kindnet.masquerade.nonMasqueradeCIDRs") {
-            range(&spec("networking.kindnet"), text, &mut found);
+            validate_range(&spec("networking.kindnet"), text, &mut found);
         }
         errors.append(&mut found);
     }
@@ -59,7 +63,7 @@ pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
     }
 }
 
-fn check_choice(tree: &Value, errors: &mut ErrorList) {
+fn validate_choice(tree: &Value, errors: &mut ErrorList) {
     let networking = spec("networking");
     let has = |name: &&str| tree.has(&format!("networking.{name}"));
     let mut chosen: Vec<_> = NETWORKS.into_iter().filter(has).collect();
@@ -74,7 +78,7 @@ fn check_choice(tree: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates that a Pod network works with the cluster's cloud and addresses.
-fn check_support(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
+fn validate_support(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
     let at = spec("networking");
     let networking = tree.get("networking").unwrap_or(&Value::Null);
     for (name, detail) in [
@@ -110,10 +114,10 @@ fn is_v6(tree: &Value) -> bool {
 }
 
 fn uses_kube_proxy(tree: &Value) -> bool {
-    tree.has("kubeProxy") && tree.flag("kubeProxy.enabled") != Some(false)
+    tree.has("kubeProxy") && tree.opt_flag("kubeProxy.enabled") != Some(false)
 }
 
-fn check_calico(tree: &Value, calico: &Value, errors: &mut ErrorList) {
+fn validate_calico(tree: &Value, calico: &Value, errors: &mut ErrorList) {
     let at = spec("networking.calico");
     let v6 = is_v6(tree);
     let mut forbid =
@@ -150,26 +154,26 @@ fn check_calico(tree: &Value, calico: &Value, errors: &mut ErrorList) {
             forbid(field, detail);
         }
     }
-    if v6 && calico.is("wireguardEnabled") {
+    if v6 && calico.flag("wireguardEnabled") {
         forbid("wireguardEnabled", "WireGuard is not supported on IPv6 clusters");
     }
-    if calico.is("bpfEnabled") && uses_kube_proxy(tree) {
+    if calico.flag("bpfEnabled") && uses_kube_proxy(tree) {
         let detail = "calico in BPF mode (spec.networking.calico.bpfEnabled=true) requires kubeProxy to be disabled";
         errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
     }
-    if let Some(replicas) = calico.int("typhaReplicas").filter(|n| *n < 0) {
+    if let Some(replicas) = calico.opt_int("typhaReplicas").filter(|n| *n < 0) {
         let detail = format!(
             "Unable to set number of Typha replicas to less than 0, you've specified {replicas}"
         );
         errors.push(FieldError::invalid(&at.child("typhaReplicas"), replicas, detail));
     }
     for (field, v6) in [("ipv4AutoDetectionMethod", false), ("ipv6AutoDetectionMethod", true)] {
-        detection(calico.text(field), v6, &at.child(field), errors);
+        validate_detection(calico.text(field), v6, &at.child(field), errors);
     }
 }
 
 /// Validates `first-found`, `can-reach=ADDRESS`, `interface=REGEX,…` or `skip-interface=REGEX,…`.
-fn detection(text: &str, v6: bool, at: &Path, errors: &mut ErrorList) {
+fn validate_detection(text: &str, v6: bool, at: &Path, errors: &mut ErrorList) {
     if text.is_empty() {
         return;
     }
@@ -201,32 +205,32 @@ fn detection(text: &str, v6: bool, at: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn check_cilium(tree: &Value, cilium: &Value, errors: &mut ErrorList) {
+fn validate_cilium(tree: &Value, cilium: &Value, errors: &mut ErrorList) {
     let at = spec("networking.cilium");
-    version(cilium.text("version"), &at.child("version"), errors);
+    validate_version(cilium.text("version"), &at.child("version"), errors);
     let mut forbid = |field: &str, detail: &str| {
-        errors.push(FieldError::forbidden(&super::below(&at, field), detail));
+        errors.push(FieldError::forbidden(&below(&at, field), detail));
     };
     let v6 = is_v6(tree);
-    if cilium.is("hubble.enabled") && !tree.is("certManager.enabled") {
+    if cilium.flag("hubble.enabled") && !tree.flag("certManager.enabled") {
         forbid("hubble.enabled", "Hubble requires that cert manager is enabled");
     }
-    if cilium.text("identityAllocationMode") == "kvstore" && !cilium.is("etcdManaged") {
+    if cilium.text("identityAllocationMode") == "kvstore" && !cilium.flag("etcdManaged") {
         forbid(
             "identityAllocationMode",
             "Cilium requires managed etcd to allocate identities on kvstore mode",
         );
     }
-    if cilium.is("bpfLBSockHostNSOnly") && !cilium.is("bpfLBSock") {
+    if cilium.flag("bpfLBSockHostNSOnly") && !cilium.flag("bpfLBSock") {
         forbid("bpfLBSockHostNSOnly", "bpfLBSockHostNSOnly requires bpfLBSock to be enabled");
     }
-    if cilium.is("enableEncryption") && v6 {
+    if cilium.flag("enableEncryption") && v6 {
         forbid("enableEncryption", "encryption is not supported on IPv6 clusters");
     }
-    if !cilium.text("encryptionType").is_empty() && !cilium.is("enableEncryption") {
+    if !cilium.text("encryptionType").is_empty() && !cilium.flag("enableEncryption") {
         forbid("encryptionType", "encryptionType requires enableEncryption");
     }
-    if cilium.is("enableL7Proxy") && cilium.flag("installIptablesRules") == Some(false) {
+    if cilium.flag("enableL7Proxy") && cilium.opt_flag("installIptablesRules") == Some(false) {
         forbid("enableL7Proxy", "Cilium L7 Proxy requires installIptablesRules.");
     }
     if cilium.text("ipam") == "eni" {
@@ -237,18 +241,18 @@ fn check_cilium(tree: &Value, cilium: &Value, errors: &mut ErrorList) {
             forbid("ipam", "Cilium ENI IPAM does not support IPv6");
         }
     }
-    if cilium.is("enableNodePort") && uses_kube_proxy(tree) {
+    if cilium.flag("enableNodePort") && uses_kube_proxy(tree) {
         let detail = "When Cilium NodePort is enabled, kubeProxy must be disabled";
         errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
     }
-    let own = tree.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
-    if cilium.is("etcdManaged") && !own {
+    let own = tree.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
+    if cilium.flag("etcdManaged") && !own {
         let detail = "Cilium with managed etcd requires a dedicated etcd cluster";
         errors.push(FieldError::required(&spec("etcdClusters"), detail));
     }
 }
 
-fn version(text: &str, at: &Path, errors: &mut ErrorList) {
+fn validate_version(text: &str, at: &Path, errors: &mut ErrorList) {
     if text.is_empty() {
         return;
     }

@@ -1,10 +1,16 @@
 //! Validates the cluster's cloud, and the constraints of each cloud.
 
-use api_meta::{ErrorList, FieldError};
+use api_meta::{ErrorList, FieldError, Tree as _};
 use serde_json::Value;
 
-use super::spec;
-use crate::{CLOUD_LABEL, Object, Spec as _};
+use super::{
+    paths::spec,
+    values::{is_set, parse_version},
+};
+use crate::object::Object;
+
+/// The label that names the cloud of a cluster without a cloud provider: metal or local.
+pub const CLOUD_LABEL: &str = "alpha.kops.k8s.io/cloud";
 
 /// The rule of a cloud for `networkCIDR`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,7 +166,7 @@ fn named(cluster: &Object) -> impl Iterator<Item = Provider> {
 }
 
 /// Validates that a cluster names one cloud, and that its components' settings fit that cloud.
-pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
+pub(super) fn validate(cluster: &Object, errors: &mut ErrorList) {
     let (tree, provider) = (&cluster.spec, Provider::of(cluster));
     let at = spec("cloudProvider");
     if provider.name.is_empty() {
@@ -171,12 +177,12 @@ pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
         let detail = "only one cloudProvider option permitted";
         errors.push(FieldError::forbidden(&at.child(other.name), detail));
     }
-    check_components(tree, &provider, errors);
-    check_dns(cluster, &provider, errors);
+    validate_components(tree, &provider, errors);
+    validate_dns(cluster, &provider, errors);
     if !provider.is("aws") {
-        check_aws_only(tree, errors);
+        validate_aws_only(tree, errors);
     }
-    for (number, subnet) in tree.list("networking.subnets").iter().enumerate() {
+    for (number, subnet) in tree.items("networking.subnets").iter().enumerate() {
         let at = spec("networking.subnets").index(number);
         let zone = subnet.text("zone");
         if provider.is("gce") && !zone.is_empty() {
@@ -195,9 +201,9 @@ pub(super) fn check(cluster: &Object, errors: &mut ErrorList) {
 /// The last version of Kubernetes whose API server has a cloud provider.
 const LAST_WITH_SERVER_PROVIDER: [u64; 2] = [1, 32];
 
-fn check_components(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
+fn validate_components(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
     let Some(word) = provider.component else { return };
-    let kubernetes = super::version(tree.text("kubernetesVersion"));
+    let kubernetes = parse_version(tree.text("kubernetesVersion"));
     let server = kubernetes.is_some_and(|v| v[..2] <= LAST_WITH_SERVER_PROVIDER[..]);
     let components = ["kubelet", "controlPlaneKubelet", "kubeControllerManager"];
     for component in components.into_iter().chain(server.then_some("kubeAPIServer")) {
@@ -209,7 +215,7 @@ fn check_components(tree: &Value, provider: &Provider, errors: &mut ErrorList) {
     }
 }
 
-fn check_dns(cluster: &Object, provider: &Provider, errors: &mut ErrorList) {
+fn validate_dns(cluster: &Object, provider: &Provider, errors: &mut ErrorList) {
     let tree = &cluster.spec;
     if provider.dns.is_empty() || !tree.has("networking.topology") {
         return;
@@ -229,9 +235,9 @@ fn check_dns(cluster: &Object, provider: &Provider, errors: &mut ErrorList) {
 }
 
 /// Rejects settings that only AWS has.
-fn check_aws_only(tree: &Value, errors: &mut ErrorList) {
+fn validate_aws_only(tree: &Value, errors: &mut ErrorList) {
     let at = spec("api.loadBalancer");
-    let balancer = tree.at("api.loadBalancer").unwrap_or(&Value::Null);
+    let balancer = tree.at("api.loadBalancer");
     for field in [
         "class",
         "idleTimeoutSeconds",
@@ -242,13 +248,13 @@ fn check_aws_only(tree: &Value, errors: &mut ErrorList) {
         "crossZoneLoadBalancing",
         "accessLog",
     ] {
-        if super::is_set(balancer.get(field)) {
+        if is_set(balancer.at(field)) {
             let detail = format!("{field} is only supported on AWS");
             errors.push(FieldError::forbidden(&at.child(field), detail));
         }
     }
     for field in ["sshAccess", "api.access", "nodePortAccess"] {
-        for (number, text) in tree.texts(field).into_iter().enumerate() {
+        for (number, text) in tree.texts(field).enumerate() {
             if text.starts_with("pl-") {
                 let detail = "Prefix List ID only supported for AWS";
                 errors.push(FieldError::invalid(&spec(field).index(number), text, detail));

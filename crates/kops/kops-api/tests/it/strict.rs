@@ -1,4 +1,5 @@
-use kops_api::{Kind, Object, Spec as _, VersionName};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object, VersionName};
 use serde_json::{Value, json};
 
 fn cluster(spec: Value) -> Value {
@@ -102,9 +103,9 @@ fn converts_negated_fields_and_roles() {
         json!({"DisableSubnetTags": true, "hooks": [{"name": "h", "disabled": true, "roles": ["Master", "Node"]}]}),
     );
     let object = Object::from_tree("test", tree).unwrap();
-    assert_eq!(object.spec.flag("networking.tagSubnets"), Some(false));
+    assert_eq!(object.spec.opt_flag("networking.tagSubnets"), Some(false));
     assert_eq!(
-        object.spec.list("hooks")[0],
+        object.spec.items("hooks")[0],
         json!({"name": "h", "enabled": false, "roles": ["ControlPlane", "Node"]})
     );
 }

@@ -1,10 +1,20 @@
 //! Upstream's option builders, in their order: fixed defaults from the table, and computed values.
 
-use kops_api::{Object, Spec};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::{Value, json};
 
-use super::defaults;
-use crate::{CloudName, Cluster, Error, Version, World, assign::items, etcd, names, ranges};
+use super::{context::BuildContext, defaults};
+use crate::{
+    assign::items,
+    cluster::{CloudName, Cluster},
+    error::Error,
+    etcd,
+    images::remap,
+    names, ranges,
+    version::Version,
+    world::World,
+};
 
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
@@ -14,13 +24,6 @@ const ETCD_OVERRIDES: [(&str, &str); 2] = [
     ("events", "/events#https://127.0.0.1:4002"),
     ("leases", "coordination.k8s.io/leases#https://127.0.0.1:4004"),
 ];
-
-/// The inputs of builders besides the spec.
-pub(super) struct BuildContext<'w> {
-    pub(super) control_plane: Version,
-    pub(super) node: Version,
-    pub(super) world: &'w World,
-}
 
 type Builder = fn(&mut Object, &BuildContext) -> Result<(), Error>;
 
@@ -50,10 +53,10 @@ const BUILDERS: &[(&str, Builder)] = &[
     ("Karpenter", nothing),
 ];
 
-pub(super) fn run(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
+pub(super) fn run(cluster: &mut Object, context: &BuildContext) -> Result<(), Error> {
     for (name, build) in BUILDERS {
-        defaults::fill(cluster, known, name);
-        build(cluster, known)?;
+        defaults::fill(cluster, context, name);
+        build(cluster, context)?;
     }
     Ok(())
 }
@@ -62,22 +65,22 @@ fn nothing(_: &mut Object, _: &BuildContext) -> Result<(), Error> {
     Ok(())
 }
 
-fn etcd_version(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
+fn etcd_version(cluster: &mut Object, context: &BuildContext) -> Result<(), Error> {
     let [old, new] = etcd::LATEST;
-    let version = if known.control_plane.is_before(34) { old } else { new };
-    items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.default("version", version));
+    let version = if context.control_plane.is_before(34) { old } else { new };
+    items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.put_default("version", version));
     Ok(())
 }
 
-fn etcd_manager(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
+fn etcd_manager(cluster: &mut Object, context: &BuildContext) -> Result<(), Error> {
     // etcd's programs are mounted as image volumes, which need a feature gate before 1.36.
-    if etcd::mounts_images(&cluster.spec) && known.control_plane.is_before(36) {
-        cluster.spec.default("controlPlaneKubelet.featureGates.ImageVolume", "true");
+    if etcd::mounts_images(&cluster.spec) && context.control_plane.is_before(36) {
+        cluster.spec.put_default("controlPlaneKubelet.featureGates.ImageVolume", "true");
     }
     let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
     for etcd in items(&mut cluster.spec, "etcdClusters") {
         let store = format!("{base}/backups/etcd/{}", etcd.text("name"));
-        etcd.default("backups.backupStore", store);
+        etcd.put_default("backups.backupStore", store);
         let version = etcd.text("version").trim_start_matches('v').to_owned();
         if !etcd::is_supported(&version) {
             let latest = etcd::LATEST.join(" or ");
@@ -95,31 +98,11 @@ fn image(spec: &Value, component: &str) -> String {
     remap(spec, format!("registry.k8s.io/{component}:v{version}"))
 }
 
-/// Returns the location of an image behind the spec's proxy or registry. A proxy keeps the path; in a registry all
-/// images are on one level.
-pub(crate) fn remap(spec: &Value, image: String) -> String {
-    let mut image = image;
-    if let Some(proxy) = spec.at("assets.containerProxy").and_then(Value::as_str) {
-        let proxy = proxy.trim_end_matches('/');
-        let (host, path) = image.split_once('/').unwrap_or(("", &image));
-        // A name without a host is on Docker Hub.
-        let hub = !host.contains(['.', ':']) && !path.contains('/');
-        image = if hub { format!("{proxy}/{image}") } else { format!("{proxy}/{path}") };
-    }
-    if let Some(registry) = spec.at("assets.containerRegistry").and_then(Value::as_str) {
-        let plain = image.strip_prefix("registry.k8s.io/").unwrap_or(&image);
-        if !plain.starts_with(&format!("{registry}/")) {
-            image = format!("{registry}/{}", plain.replace('/', "-"));
-        }
-    }
-    image
-}
-
 fn api_server(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let spec = &mut cluster.spec;
     let count = |spec: &Value, name: &str| {
-        let found = spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == name);
-        found.map(|etcd| etcd.list("etcdMembers").len())
+        let found = spec.items("etcdClusters").iter().find(|etcd| etcd.text("name") == name);
+        found.map(|etcd| etcd.items("etcdMembers").len())
     };
     let members = count(spec, "main").unwrap_or(0);
     if members == 0 {
@@ -128,28 +111,28 @@ fn api_server(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
             hint: "",
         });
     }
-    spec.default("kubeAPIServer.apiServerCount", members);
-    let etcd: Version = spec.list("etcdClusters")[0].text("version").parse()?;
-    spec.default("kubeAPIServer.storageBackend", format!("etcd{}", etcd.major));
-    spec.set("kubeAPIServer.image", image(spec, "kube-apiserver"));
-    spec.set(
+    spec.put_default("kubeAPIServer.apiServerCount", members);
+    let etcd: Version = spec.items("etcdClusters")[0].text("version").parse()?;
+    spec.put_default("kubeAPIServer.storageBackend", format!("etcd{}", etcd.major));
+    spec.put("kubeAPIServer.image", image(spec, "kube-apiserver"));
+    spec.put(
         "kubeAPIServer.serviceClusterIPRange",
         spec.text("networking.serviceClusterIPRange").to_owned(),
     );
-    spec.set("kubeAPIServer.etcdServers", [ETCD_MAIN].as_slice());
+    spec.put("kubeAPIServer.etcdServers", [ETCD_MAIN].as_slice());
     let present = |name: &&(&str, &str)| count(spec, name.0).is_some();
     let overrides: Vec<_> =
         ETCD_OVERRIDES.iter().filter(present).map(|(_, server)| *server).collect();
-    spec.set("kubeAPIServer.etcdServersOverrides", overrides);
-    let mut plugins = spec.list("kubeAPIServer.enableAdmissionPlugins").to_vec();
-    plugins.extend_from_slice(spec.list("kubeAPIServer.appendAdmissionPlugins"));
-    spec.set("kubeAPIServer.enableAdmissionPlugins", plugins);
+    spec.put("kubeAPIServer.etcdServersOverrides", overrides);
+    let mut plugins = spec.items("kubeAPIServer.enableAdmissionPlugins").to_vec();
+    plugins.extend_from_slice(spec.items("kubeAPIServer.appendAdmissionPlugins"));
+    spec.put("kubeAPIServer.enableAdmissionPlugins", plugins);
     Ok(())
 }
 
 fn containerd(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let pause = remap(&cluster.spec, PAUSE.to_owned());
-    cluster.spec.default("containerd.sandboxImage", pause);
+    cluster.spec.put_default("containerd.sandboxImage", pause);
     Ok(())
 }
 
@@ -171,27 +154,27 @@ fn dns_ip(spec: &Value) -> Result<String, Error> {
 
 fn kube_dns(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let ip = dns_ip(&cluster.spec)?;
-    cluster.spec.default("kubeDNS.serverIP", ip);
+    cluster.spec.put_default("kubeDNS.serverIP", ip);
     let domain = cluster.spec.text("clusterDNSDomain").to_owned();
-    cluster.spec.default("kubeDNS.domain", domain);
+    cluster.spec.put_default("kubeDNS.domain", domain);
     Ok(())
 }
 
 fn kubelet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let spec = &mut cluster.spec;
-    let dns = if spec.is("kubeDNS.nodeLocalDNS.enabled") {
+    let dns = if spec.flag("kubeDNS.nodeLocalDNS.enabled") {
         spec.text("kubeDNS.nodeLocalDNS.localIP").to_owned()
     } else {
         dns_ip(spec)?
     };
     for kubelet in ["kubelet", "controlPlaneKubelet"] {
         let domain = spec.text("clusterDNSDomain").to_owned();
-        spec.set(&format!("{kubelet}.clusterDomain"), domain);
-        spec.default(&format!("{kubelet}.clusterDNS"), dns.clone());
+        spec.put(&format!("{kubelet}.clusterDomain"), domain);
+        spec.put_default(&format!("{kubelet}.clusterDNS"), dns.clone());
     }
     if cluster.cloud() == CloudName::Gce {
         let tag = names::gce_role_tag(cluster.name(), "node");
-        cluster.spec.set("cloudProvider.gce.nodeTags", tag);
+        cluster.spec.put("cloudProvider.gce.nodeTags", tag);
     }
     Ok(())
 }
@@ -200,39 +183,39 @@ fn controller_manager(cluster: &mut Object, _: &BuildContext) -> Result<(), Erro
     let name = cluster.name().to_owned();
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
-    spec.set("kubeControllerManager.clusterName", name);
-    spec.set("kubeControllerManager.image", image(spec, "kube-controller-manager"));
+    spec.put("kubeControllerManager.clusterName", name);
+    spec.put("kubeControllerManager.image", image(spec, "kube-controller-manager"));
     if !v6 {
         let pods = spec.text("networking.podCIDR").to_owned();
-        spec.default("kubeControllerManager.clusterCIDR", pods);
+        spec.put_default("kubeControllerManager.clusterCIDR", pods);
     }
     let pods = spec.text("kubeControllerManager.clusterCIDR").to_owned();
     if pods.contains(':') {
         let range = ranges::parse("spec.kubeControllerManager.clusterCIDR", &pods)?;
         // Nodes and their Pods share the bits evenly, but nodes get at most 16.
         let node = (range.host_bits() / 2).min(16);
-        spec.set("kubeControllerManager.nodeCIDRMaskSize", range.prefix + node);
+        spec.put("kubeControllerManager.nodeCIDRMaskSize", range.prefix + node);
     }
     Ok(())
 }
 
 fn scheduler(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let image = image(&cluster.spec, "kube-scheduler");
-    cluster.spec.default("kubeScheduler.image", image);
+    cluster.spec.put_default("kubeScheduler.image", image);
     Ok(())
 }
 
 fn kube_proxy(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
-    spec.set("kubeProxy.image", image(spec, "kube-proxy"));
+    spec.put("kubeProxy.image", image(spec, "kube-proxy"));
     let pods = spec.text("kubeControllerManager.clusterCIDR").to_owned();
     if !v6
         && !spec.has("networking.amazonVPC")
         && !pods.is_empty()
         && !spec.has("kubeProxy.clusterCIDR")
     {
-        spec.set("kubeProxy.clusterCIDR", pods);
+        spec.put("kubeProxy.clusterCIDR", pods);
     }
     Ok(())
 }
@@ -244,7 +227,7 @@ fn kindnet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
         let ranges = ["networkCIDR", "podCIDR", "serviceClusterIPRange"];
         let ranges = ranges.map(|field| spec.text(&format!("networking.{field}")).to_owned());
         let known: Vec<_> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
-        spec.set(
+        spec.put(
             "networking.kindnet.masquerade",
             json!({"enabled": true, "nonMasqueradeCIDRs": known}),
         );
@@ -252,14 +235,13 @@ fn kindnet(cluster: &mut Object, _: &BuildContext) -> Result<(), Error> {
     Ok(())
 }
 
-fn discovery(cluster: &mut Object, known: &BuildContext) -> Result<(), Error> {
-    let issuer = match cluster.spec.at("kubeAPIServer.serviceAccountIssuer").and_then(Value::as_str)
-    {
+fn discovery(cluster: &mut Object, context: &BuildContext) -> Result<(), Error> {
+    let issuer = match cluster.spec.at("kubeAPIServer.serviceAccountIssuer").as_str() {
         Some(issuer) => issuer.to_owned(),
-        None => issuer(cluster, known.world)?,
+        None => issuer(cluster, context.world)?,
     };
-    cluster.spec.set("kubeAPIServer.serviceAccountJWKSURI", format!("{issuer}/openid/v1/jwks"));
-    cluster.spec.set("kubeAPIServer.serviceAccountIssuer", issuer);
+    cluster.spec.put("kubeAPIServer.serviceAccountJWKSURI", format!("{issuer}/openid/v1/jwks"));
+    cluster.spec.put("kubeAPIServer.serviceAccountIssuer", issuer);
     Ok(())
 }
 
@@ -279,9 +261,9 @@ fn issuer(cluster: &Object, world: &World) -> Result<String, Error> {
             url => Ok(url.to_owned()),
         };
     }
-    let open = spec.texts("api.access").iter().any(|range| ["0.0.0.0/0", "::/0"].contains(range));
+    let open = spec.texts("api.access").any(|range| ["0.0.0.0/0", "::/0"].contains(&range));
     let public = spec.text("api.publicName");
-    if spec.is("kubeAPIServer.anonymousAuth") && open && !public.is_empty() {
+    if spec.flag("kubeAPIServer.anonymousAuth") && open && !public.is_empty() {
         Ok(format!("https://{public}"))
     } else {
         Ok(format!("https://api.internal.{}", cluster.name()))
@@ -329,10 +311,10 @@ fn cloud_controller_manager(cluster: &mut Object, _: &BuildContext) -> Result<()
     };
     let v6 = cluster.is_ipv6_only();
     let spec = &mut cluster.spec;
-    spec.set("cloudControllerManager.clusterName", name);
+    spec.put("cloudControllerManager.clusterName", name);
     if !v6 || cloud == CloudName::Gce {
         let pods = spec.text("networking.podCIDR").to_owned();
-        spec.default("cloudControllerManager.clusterCIDR", pods);
+        spec.put_default("cloudControllerManager.clusterCIDR", pods);
     }
     Ok(())
 }

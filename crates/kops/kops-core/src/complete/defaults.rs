@@ -10,11 +10,12 @@
 
 use std::sync::LazyLock;
 
-use kops_api::{Object, Spec};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::Value;
 
-use super::builders::BuildContext;
-use crate::{Cluster, Version};
+use super::context::BuildContext;
+use crate::{cluster::Cluster, version::Version};
 
 const FACTS: &str = include_str!("../../facts/defaults.tsv");
 
@@ -54,17 +55,17 @@ fn parse(facts: &'static str) -> Vec<Row> {
 }
 
 /// Applies the rows of a builder.
-pub(super) fn fill(cluster: &mut Object, known: &BuildContext, builder: &str) {
+pub(super) fn fill(cluster: &mut Object, context: &BuildContext, builder: &str) {
     for row in ROWS.iter().filter(|row| row.builder == builder) {
-        if !row.conditions.iter().all(|condition| holds(condition, cluster, known)) {
+        if !row.conditions.iter().all(|condition| holds(condition, cluster, context)) {
             continue;
         }
         for path in &row.paths {
             match (&row.value, row.over) {
-                (Value::Null, _) => cluster.spec.remove(path),
-                (value, true) => cluster.spec.set(path, value.clone()),
+                (Value::Null, _) => drop(cluster.spec.remove(path)),
+                (value, true) => cluster.spec.put(path, value.clone()),
                 (value, false) if is_unset(&cluster.spec, path) => {
-                    cluster.spec.set(path, value.clone())
+                    cluster.spec.put(path, value.clone())
                 }
                 _ => {}
             }
@@ -74,34 +75,34 @@ pub(super) fn fill(cluster: &mut Object, known: &BuildContext, builder: &str) {
 
 fn is_unset(spec: &Value, path: &str) -> bool {
     match spec.at(path) {
-        None | Some(Value::Null) => true,
-        Some(Value::String(text)) => text.is_empty(),
-        Some(Value::Array(items)) => items.is_empty(),
-        Some(_) => false,
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 
-fn holds(condition: &str, cluster: &Object, known: &BuildContext) -> bool {
+fn holds(condition: &str, cluster: &Object, context: &BuildContext) -> bool {
     if let Some(opposite) = condition.strip_prefix('!') {
-        return !holds(opposite, cluster, known);
+        return !holds(opposite, cluster, context);
     }
     let (word, rest) = condition.split_once(':').unwrap_or((condition, ""));
     match word {
         "has" => cluster.spec.has(rest),
-        "is" => cluster.spec.is(rest),
+        "is" => cluster.spec.flag(rest),
         "text" => rest.split_once('=').is_some_and(|(path, text)| cluster.spec.text(path) == text),
         "cloud" => cluster.cloud().word() == rest,
         "bare" => cluster.cloud().is_bare(),
         "ipv4" => !cluster.is_ipv6_only(),
         "ipv6" => cluster.is_ipv6_only(),
-        _ => version_holds(condition, known).unwrap_or(false),
+        _ => version_holds(condition, context).unwrap_or(false),
     }
 }
 
-fn version_holds(condition: &str, known: &BuildContext) -> Option<bool> {
+fn version_holds(condition: &str, context: &BuildContext) -> Option<bool> {
     let (version, rest) = match condition.strip_prefix("node") {
-        Some(rest) => (&known.node, rest),
-        None => (&known.control_plane, condition.strip_prefix("k8s")?),
+        Some(rest) => (&context.node, rest),
+        None => (&context.control_plane, condition.strip_prefix("k8s")?),
     };
     let at = rest.find(|c: char| c.is_ascii_digit())?;
     let (operator, minor) = rest.split_at(at);
@@ -120,7 +121,7 @@ mod tests {
     use kops_api::{Kind, has_field};
 
     use super::*;
-    use crate::World;
+    use crate::world::World;
 
     #[test]
     fn every_row_parses_and_names_existing_fields() {

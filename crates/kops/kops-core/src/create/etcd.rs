@@ -1,10 +1,11 @@
 //! Creates the etcd clusters, with one member per control-plane group.
 
-use kops_api::{Object, Spec};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::json;
 
-use super::Options;
-use crate::{CloudName, Cluster};
+use super::options::Options;
+use crate::cluster::{CloudName, Cluster};
 
 pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: &[Object]) {
     let mut names = options.etcd_clusters.clone();
@@ -16,10 +17,10 @@ pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: 
     let members = short(&groups).into_iter().zip(&groups).map(|(name, group)| {
         let mut member = json!({"name": name, "instanceGroup": group});
         if encrypt {
-            member.set("encryptedVolume", true);
+            member.put("encryptedVolume", true);
         }
         if !options.etcd_storage_type.is_empty() {
-            member.set("volumeType", options.etcd_storage_type.clone());
+            member.put("volumeType", options.etcd_storage_type.clone());
         }
         member
     });
@@ -31,7 +32,7 @@ pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: 
             "manager": {"backupRetentionDays": 90},
         })
     });
-    cluster.spec.set("etcdClusters", clusters.collect::<Vec<_>>());
+    cluster.spec.put("etcdClusters", clusters.collect::<Vec<_>>());
 }
 
 /// Shortens group names to the part that distinguishes them: volume names contain it, and their length is limited.

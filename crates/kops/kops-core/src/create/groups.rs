@@ -1,10 +1,17 @@
 //! Creates the instance groups.
 
-use kops_api::{Kind, Object, Spec};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object};
 use serde_json::{Value, json};
 
-use super::{Options, network::Subnets};
-use crate::{CloudName, Cluster, Error, Version, World, channel::Channel};
+use super::{network::Subnets, options::Options};
+use crate::{
+    channel::Channel,
+    cluster::{CloudName, Cluster},
+    error::Error,
+    version::Version,
+    world::World,
+};
 
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
@@ -21,23 +28,23 @@ fn group(name: &str, role: &str, count: usize) -> Object {
 /// Sets a group's zone on GCE, where the subnet spans the region.
 fn set_zone(cluster: &Object, group: &mut Object, zone: &str) {
     if cluster.cloud() == CloudName::Gce {
-        group.spec.set("zones", json!([zone]));
+        group.spec.put("zones", json!([zone]));
     }
 }
 
 /// Sets the machine types. On AWS, several sizes are alternatives.
 fn set_sizes(cluster: &Object, group: &mut Object, sizes: &[String]) {
     if let Some(first) = sizes.first() {
-        group.spec.set("machineType", first.clone());
+        group.spec.put("machineType", first.clone());
     }
     if sizes.len() > 1 && cluster.cloud() == CloudName::Aws {
-        group.spec.set("mixedInstancesPolicy.instances", sizes);
+        group.spec.put("mixedInstancesPolicy.instances", sizes);
     }
 }
 
 fn set_image(group: &mut Object, image: &str) {
     if !image.is_empty() {
-        group.spec.set("image", image);
+        group.spec.put("image", image);
     }
 }
 
@@ -80,7 +87,7 @@ pub(super) fn control_planes(
         if let Some(subnet) = subnets.of(zone).first() {
             let dual = options.ipv6 && options.topology == "private";
             let prefix = if dual { "dualstack-" } else { "" };
-            group.spec.set("subnets", json!([format!("{prefix}{subnet}")]));
+            group.spec.put("subnets", json!([format!("{prefix}{subnet}")]));
         }
         set_zone(cluster, &mut group, zone);
         set_sizes(cluster, &mut group, &options.control_plane_sizes);
@@ -119,7 +126,7 @@ pub(super) fn nodes(
         let all = subnets.of(zone);
         // With additional subnets, the first one may be small.
         let own = if all.len() > 1 { &all[1..] } else { all };
-        group.spec.set("subnets", own);
+        group.spec.put("subnets", own);
         set_zone(cluster, &mut group, zone);
         set_sizes(cluster, &mut group, &options.node_sizes);
         set_image(&mut group, &options.node_image);
@@ -133,11 +140,11 @@ fn karpenter(options: &Options, cluster: &mut Object) -> Result<Vec<Object>, Err
         let hint = ": Karpenter authenticates by it";
         return Err(Error::Missing { field: "--discovery-store".into(), hint });
     }
-    cluster.spec.set("karpenter.enabled", true);
+    cluster.spec.put("karpenter.enabled", true);
     let mut group = Object::new(Kind::InstanceGroup, "nodes");
     group.spec = json!({"role": "Node", "manager": "Karpenter"});
     if options.node_count > 0 {
-        group.spec.set("minSize", options.node_count);
+        group.spec.put("minSize", options.node_count);
     }
     set_sizes(cluster, &mut group, &options.node_sizes);
     Ok(vec![group])
@@ -149,7 +156,7 @@ pub(super) fn api_servers(options: &Options, cluster: &Object, subnets: &Subnets
     }
     let make = |(zone, count): (&String, usize)| {
         let mut group = group(&format!("apiserver-{zone}"), "APIServer", count);
-        group.spec.set("subnets", subnets.of(zone));
+        group.spec.put("subnets", subnets.of(zone));
         set_zone(cluster, &mut group, zone);
         group
     };
@@ -162,17 +169,17 @@ pub(super) fn bastions(options: &Options, cluster: &Object) -> Option<Object> {
     }
     let mut group = group("bastions", "Bastion", 1);
     if options.ipv6 {
-        group.spec.set("subnets", names(&cluster.spec, |kind| kind == "DualStack"));
+        group.spec.put("subnets", names(&cluster.spec, |kind| kind == "DualStack"));
     }
     if cluster.cloud() == CloudName::Gce {
-        group.spec.set("zones", options.all_zones());
+        group.spec.put("zones", options.all_zones());
     }
     set_image(&mut group, &options.bastion_image);
     Some(group)
 }
 
 fn names(spec: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let subnets = spec.list("networking.subnets").iter();
+    let subnets = spec.items("networking.subnets").iter();
     subnets.filter(|s| is_wanted(s.text("type"))).map(|s| s.text("name").to_owned()).collect()
 }
 
@@ -185,8 +192,8 @@ pub(super) fn finish(
     world: &World,
 ) -> Result<(), Error> {
     fill(cluster, group, &options.image, channel, world)?;
-    group.spec.set("nodeLabels", json!({ GROUP_LABEL: group.name() }));
-    group.metadata.set("labels", json!({ CLUSTER_LABEL: cluster.name() }));
+    group.spec.put("nodeLabels", json!({ GROUP_LABEL: group.name() }));
+    group.metadata.put("labels", json!({ CLUSTER_LABEL: cluster.name() }));
     Ok(())
 }
 
@@ -212,7 +219,7 @@ pub(crate) fn fill(
     let role = group.spec.text("role").to_owned();
     let managed = group.spec.text("manager") == "Karpenter";
     if let (Some(kind), false) = (machine_type(cluster, &role, world), managed) {
-        group.spec.default("machineType", kind);
+        group.spec.put_default("machineType", kind);
     }
     set_subnets(cluster, group, &role)
 }
@@ -226,7 +233,7 @@ fn machine_type<'w>(cluster: &Object, role: &str, world: &'w World) -> Option<&'
 }
 
 fn set_subnets(cluster: &Object, group: &mut Object, role: &str) -> Result<(), Error> {
-    if !group.spec.list("subnets").is_empty() {
+    if !group.spec.items("subnets").is_empty() {
         return Ok(());
     }
     let found = match (role, cluster.is_ipv6_only()) {
@@ -239,7 +246,7 @@ fn set_subnets(cluster: &Object, group: &mut Object, role: &str) -> Result<(), E
         let field = format!("spec.subnets of instance group {}", group.name());
         return Err(Error::Missing { field, hint: ": the cluster has no suitable subnet" });
     }
-    group.spec.set("subnets", found);
+    group.spec.put("subnets", found);
     Ok(())
 }
 
@@ -259,18 +266,18 @@ pub(super) fn extras(options: &Options, group: &mut Object) {
         _ => (0, &String::new(), &String::new(), &Vec::new()),
     };
     if let Some(public) = o.associate_public_ip {
-        group.spec.set("associatePublicIP", public);
+        group.spec.put("associatePublicIP", public);
     }
     if size > 0 {
-        group.spec.set("rootVolume.size", size);
+        group.spec.put("rootVolume.size", size);
     }
     if !kind.is_empty() {
-        group.spec.set("rootVolume.type", kind.clone());
+        group.spec.put("rootVolume.type", kind.clone());
     }
     if !tenancy.is_empty() {
-        group.spec.set("tenancy", tenancy.clone());
+        group.spec.put("tenancy", tenancy.clone());
     }
     if !security.is_empty() {
-        group.spec.set("additionalSecurityGroups", security.as_slice());
+        group.spec.put("additionalSecurityGroups", security.as_slice());
     }
 }

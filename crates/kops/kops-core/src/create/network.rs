@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::{Object, Spec};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::{Value, json};
 
-use super::Options;
-use crate::{CloudName, Cluster, Dns, Error, World};
+use super::options::Options;
+use crate::{
+    cluster::{CloudName, Cluster, Dns},
+    error::Error,
+    world::World,
+};
 
 /// The names of the subnets in each zone, the main one first.
 #[derive(Default)]
@@ -39,11 +44,11 @@ pub(super) fn zones(
         CloudName::Gce => {
             let project =
                 if options.project.is_empty() { &world.project } else { &options.project };
-            cluster.spec.set("cloudProvider.gce.project", project.clone());
+            cluster.spec.put("cloudProvider.gce.project", project.clone());
             if !options.gce_service_account.is_empty() {
                 cluster
                     .spec
-                    .set("cloudProvider.gce.serviceAccount", options.gce_service_account.clone());
+                    .put("cloudProvider.gce.serviceAccount", options.gce_service_account.clone());
             }
             set_network(cluster, &options.network_id);
             gce_zones(options, cluster)
@@ -63,13 +68,14 @@ pub(super) fn zones(
 
 fn set_network(cluster: &mut Object, id: &str) {
     if !id.is_empty() {
-        cluster.spec.set("networking.networkID", id);
+        cluster.spec.put("networking.networkID", id);
     }
 }
 
 fn network_of<'w>(world: &'w World, subnet: &str) -> Result<&'w str, Error> {
-    let holds =
-        |(_, network): &(&String, &crate::Network)| network.subnets.iter().any(|s| s.id == subnet);
+    let holds = |(_, network): &(&String, &crate::world::Network)| {
+        network.subnets.iter().any(|s| s.id == subnet)
+    };
     let found = world.networks.iter().find(holds).map(|(id, _)| id.as_str());
     let remedy = "name an existing one, or leave --subnets out to create them";
     found.ok_or(Error::Unknown { what: "subnet", name: subnet.to_owned(), remedy })
@@ -96,10 +102,10 @@ fn shared_subnets(
 }
 
 fn add(cluster: &mut Object, subnet: Value) {
-    let mut subnets = cluster.spec.list("networking.subnets").to_vec();
+    let mut subnets = cluster.spec.items("networking.subnets").to_vec();
     if !subnets.iter().any(|s| s.text("name") == subnet.text("name")) {
         subnets.push(subnet);
-        cluster.spec.set("networking.subnets", subnets);
+        cluster.spec.put("networking.subnets", subnets);
     }
 }
 
@@ -120,7 +126,7 @@ fn gce_zones(options: &Options, cluster: &mut Object) -> Result<Subnets, Error> 
             })?;
         let mut subnet = json!({"name": region, "region": region});
         if let Some(id) = options.subnet_ids.first() {
-            subnet.set("id", id.clone());
+            subnet.put("id", id.clone());
         }
         add(cluster, subnet);
         subnets.0.entry(zone.clone()).or_default().push(region.to_owned());
@@ -133,13 +139,13 @@ fn zonal(options: &Options, cluster: &mut Object, shared: &BTreeMap<String, Stri
     let mut make = |name: String, zone: &str, cidr: Option<&String>| {
         let mut subnet = json!({"name": name, "zone": zone});
         if !options.egress.is_empty() {
-            subnet.set("egress", options.egress.clone());
+            subnet.put("egress", options.egress.clone());
         }
         if let Some(cidr) = cidr {
-            subnet.set("cidr", cidr.clone());
+            subnet.put("cidr", cidr.clone());
         }
         if let Some(id) = shared.get(zone) {
-            subnet.set("id", id.clone());
+            subnet.put("id", id.clone());
         }
         add(cluster, subnet);
         subnets.0.entry(zone.to_owned()).or_default().push(name);
@@ -176,9 +182,9 @@ pub(super) fn provider(options: &Options, cluster: &mut Object) -> Result<(), Er
     };
     // These replace kube-proxy.
     if ["cilium", "kubeRouter"].contains(&field) {
-        cluster.spec.set("kubeProxy.enabled", false);
+        cluster.spec.put("kubeProxy.enabled", false);
     }
-    cluster.spec.set(&format!("networking.{field}"), settings);
+    cluster.spec.put(&format!("networking.{field}"), settings);
     Ok(())
 }
 
@@ -199,7 +205,7 @@ pub(super) fn topology(
             ));
         }
     };
-    cluster.spec.set("networking.topology.dns", dns);
+    cluster.spec.put("networking.topology.dns", dns);
     match options.topology.as_str() {
         "public" if options.bastion => {
             return Err(Error::value("--bastion", "true", "is for --topology private"));
@@ -213,19 +219,19 @@ pub(super) fn topology(
             let what = format!("IPv6 on {:?}", options.cloud);
             return Err(Error::Unsupported { what, remedy: "IPv6-only clusters run only on AWS" });
         }
-        cluster.spec.set("networking.nonMasqueradeCIDR", "::/0");
-        cluster.spec.set("cloudControllerManager", json!({}));
+        cluster.spec.put("networking.nonMasqueradeCIDR", "::/0");
+        cluster.spec.put("cloudControllerManager", json!({}));
         for (number, subnet) in
             crate::assign::items(&mut cluster.spec, "networking.subnets").enumerate()
         {
-            subnet.set("ipv6CIDR", format!("/64#{number:x}"));
+            subnet.put("ipv6CIDR", format!("/64#{number:x}"));
         }
     }
     Ok(())
 }
 
 fn set_type(cluster: &mut Object, kind: &str) {
-    crate::assign::items(&mut cluster.spec, "networking.subnets").for_each(|s| s.set("type", kind));
+    crate::assign::items(&mut cluster.spec, "networking.subnets").for_each(|s| s.put("type", kind));
 }
 
 /// Makes the subnets private, and adds a utility subnet to each zone for load balancers and NAT.
@@ -245,14 +251,14 @@ fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(),
     let beside = |subnet: &Value, prefix: &str, kind: &str| {
         let mut made = json!({"name": format!("{prefix}-{}", subnet.text("name")), "type": kind});
         for field in ["zone", "region"] {
-            made.set_if(field, subnet.get(field));
+            made.put_some(field, subnet.get(field));
         }
         if let Some(id) = shared.get(subnet.text("zone")) {
-            made.set("id", id.clone());
+            made.put("id", id.clone());
         }
         made
     };
-    let own = cluster.spec.list("networking.subnets").to_vec();
+    let own = cluster.spec.items("networking.subnets").to_vec();
     let mut all = own.clone();
     if options.ipv6 {
         all.extend(own.iter().map(|subnet| beside(subnet, "dualstack", "DualStack")));
@@ -260,10 +266,10 @@ fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(),
     if cluster.cloud() != CloudName::Gce {
         all.extend(own.iter().map(|subnet| beside(subnet, "utility", "Utility")));
     }
-    cluster.spec.set("networking.subnets", all);
+    cluster.spec.put("networking.subnets", all);
     if options.bastion && cluster.publishes_dns() {
         let name = format!("bastion.{}", cluster.name());
-        cluster.spec.set("networking.topology.bastion.publicName", name);
+        cluster.spec.put("networking.topology.bastion.publicName", name);
     }
     Ok(())
 }
@@ -277,7 +283,7 @@ pub(super) fn api(options: &Options, cluster: &mut Object) -> Result<(), Error> 
         return Ok(());
     }
     if !wanted && options.topology == "public" && published {
-        cluster.spec.set("api.dns", json!({}));
+        cluster.spec.put("api.dns", json!({}));
         return Ok(());
     }
     let kind = match options.api_load_balancer_type.as_str() {
@@ -291,9 +297,9 @@ pub(super) fn api(options: &Options, cluster: &mut Object) -> Result<(), Error> 
             ));
         }
     };
-    cluster.spec.set("api.loadBalancer.type", kind);
+    cluster.spec.put("api.loadBalancer.type", kind);
     if !options.api_ssl_certificate.is_empty() {
-        cluster.spec.set("api.loadBalancer.sslCertificate", options.api_ssl_certificate.clone());
+        cluster.spec.put("api.loadBalancer.sslCertificate", options.api_ssl_certificate.clone());
     }
     if cluster.cloud() == CloudName::Aws {
         let class = match options.api_load_balancer_class.as_str() {
@@ -307,7 +313,7 @@ pub(super) fn api(options: &Options, cluster: &mut Object) -> Result<(), Error> 
                 ));
             }
         };
-        cluster.spec.set("api.loadBalancer.class", class);
+        cluster.spec.put("api.loadBalancer.class", class);
     }
     Ok(())
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Call, ExistingResource, ExistingResources, Identity, Ids,
-    erase::{erase, rank},
-    fields::{TAG, wanted},
-    machines, make, network, serve,
-};
+use super::{existing::ExistingResources, order::rank};
 use crate::{
-    Error,
-    model::aws::{Body, Kind, Model, Ref, Resource},
+    aws::{
+        Body, Call, ExistingResource, Fields, Identity, Ids, Kind, Ref, Resource, Tags,
+        fields::{TAG, put_tags},
+        load_balancer::alias_of,
+        operations::{Limit, Update},
+    },
+    error::Error,
+    model::aws::Model,
 };
 
 /// The longest values shown; longer ones are shown as changed only.
@@ -26,7 +27,7 @@ pub struct Change {
     /// The resource's name.
     pub name: String,
     /// The fields to show, with their values or differences.
-    pub told: Vec<(String, String)>,
+    pub details: Vec<(String, String)>,
     /// The differing fields; empty for creations and deletions.
     pub fields: Vec<String>,
     /// The calls of a deletion; empty for other changes.
@@ -45,7 +46,7 @@ pub struct Plan {
 }
 
 /// The kinds that are deleted when the model no longer has them. Other kinds may hold data.
-const STALE: [Kind; 6] = [
+const PRUNED: [Kind; 6] = [
     Kind::ScalingGroup,
     Kind::LifecycleHook,
     Kind::LaunchTemplate,
@@ -56,64 +57,35 @@ const STALE: [Kind; 6] = [
 /// The ports of the rules that only kOps manages; rules of other ports may be the cloud controller's.
 const OWN_PORTS: [&str; 3] = ["22-22", "443-443", "8443-8443"];
 
-fn identity(resource: &Resource, ids: &Ids) -> Option<Identity> {
-    let identity = match &resource.body {
-        Body::LifecycleHook { .. } => machines::identity(resource, ids),
-        Body::Listener(_)
-        | Body::RolePolicy { .. }
-        | Body::RolePolicyAttachment { .. }
-        | Body::EventTarget { .. }
-        | Body::Record { .. }
-        | Body::ZoneAssociation { .. } => serve::identity(resource, ids),
-        _ => network::identity(resource, ids),
-    };
-    Some((resource.kind(), identity?))
-}
-
 impl Change {
     /// Returns upstream's name of the kind.
     pub fn task(&self) -> &'static str {
-        task(self.kind)
+        self.kind.task()
     }
 }
 
-/// Returns upstream's name of a kind.
-pub(super) fn task(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Vpc => "VPC",
-        Kind::VpcCidr => "VPCCIDRBlock",
-        Kind::DhcpOptions => "DHCPOptions",
-        Kind::DhcpOptionsAssociation => "VPCDHCPOptionsAssociation",
-        Kind::InternetGateway => "InternetGateway",
-        Kind::EgressOnlyGateway => "EgressOnlyInternetGateway",
-        Kind::Subnet => "Subnet",
-        Kind::RouteTable => "RouteTable",
-        Kind::RouteTableAssociation => "RouteTableAssociation",
-        Kind::Route => "Route",
-        Kind::ElasticIp => "ElasticIP",
-        Kind::NatGateway => "NatGateway",
-        Kind::SecurityGroup => "SecurityGroup",
-        Kind::SecurityGroupRule => "SecurityGroupRule",
-        Kind::Volume => "EBSVolume",
-        Kind::Role => "IAMRole",
-        Kind::RolePolicy | Kind::RolePolicyAttachment => "IAMRolePolicy",
-        Kind::InstanceProfile => "IAMInstanceProfile",
-        Kind::OidcProvider => "IAMOIDCProvider",
-        Kind::SshKey => "SSHKey",
-        Kind::LaunchTemplate => "LaunchTemplate",
-        Kind::ScalingGroup => "AutoscalingGroup",
-        Kind::LifecycleHook => "AutoscalingLifecycleHook",
-        Kind::ClassicBalancer => "ClassicLoadBalancer",
-        Kind::NetworkBalancer => "NetworkLoadBalancer",
-        Kind::Listener => "NetworkLoadBalancerListener",
-        Kind::TargetGroup => "TargetGroup",
-        Kind::Zone | Kind::ZoneAssociation => "DNSZone",
-        Kind::Record => "DNSName",
-        Kind::Queue => "SQS",
-        Kind::EventRule => "EventBridgeRule",
-        Kind::EventTarget => "EventBridgeTarget",
-        Kind::StoreObject => "ManagedFile",
+fn identity(resource: &Resource, ids: &Ids) -> Option<Identity> {
+    let identity = resource.body.operations().identity(&resource.metadata(), ids);
+    Some((resource.kind(), identity?))
+}
+
+/// Returns the desired fields of a resource.
+fn desired_fields(resource: &Resource, ids: &Ids) -> Fields {
+    let operations = resource.body.operations();
+    let mut fields = operations.desired_fields(&resource.metadata(), ids);
+    if operations.has_compared_tags() {
+        put_tags(&mut fields, &resource.tags);
     }
+    fields
+}
+
+/// Rejects resources that direct calls do not support.
+fn validate_support(resource: &Resource) -> Result<(), Error> {
+    let Some(Limit { feature, remedy }) = resource.body.operations().direct_limit() else {
+        return Ok(());
+    };
+    let what = format!("{feature} ({:?}) with --target=direct", resource.name);
+    Err(Error::Unsupported { what, remedy })
 }
 
 /// Compares a model with the existing resources. Changes that are impossible in place are rejected.
@@ -124,27 +96,27 @@ pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> 
             plan.ids.insert(to.clone(), id.clone());
             continue;
         }
-        if let Body::StoreObject { .. } = resource.body {
+        if let Body::StoreObject(_) = resource.body {
             continue;
         }
-        make::check(resource)?;
+        validate_support(resource)?;
         let identity = identity(resource, &plan.ids);
         if let Some(identity) = &identity {
-            single(existing, identity)?;
+            validate_single(existing, identity)?;
             met.insert(identity.clone());
         }
         match identity.and_then(|identity| existing.find(&identity)) {
-            None => plan.changes.push(created(resource, &plan.ids)),
+            None => plan.changes.push(creation(resource, &plan.ids)),
             Some(found) => {
                 plan.ids.insert(to.clone(), found.id.clone());
                 if resource.kind() == Kind::NetworkBalancer {
-                    plan.ids.insert(serve::alias_of(to), found.around.clone());
+                    plan.ids.insert(alias_of(to), found.context.clone());
                 }
-                plan.changes.extend(modified(resource, found, &plan.ids)?);
+                plan.changes.extend(modification(resource, found, &plan.ids)?);
             }
         }
     }
-    stale(existing, &met, &mut plan);
+    add_deletions(existing, &met, &mut plan);
     plan.outdated = outdated(model, existing, &plan);
     Ok(plan)
 }
@@ -173,16 +145,16 @@ fn ordered(model: &Model) -> Vec<(&Ref, &Resource)> {
     all
 }
 
-fn single(existing: &ExistingResources, identity: &Identity) -> Result<(), Error> {
-    let other = existing.doubled.iter().find(|(doubled, _)| doubled == identity);
+fn validate_single(existing: &ExistingResources, identity: &Identity) -> Result<(), Error> {
+    let other = existing.duplicates.iter().find(|(other, _)| other == identity);
     let (Some((_, other)), Some(found)) = (other, existing.find(identity)) else { return Ok(()) };
     let reason =
         format!("names two resources in AWS, {} and {other}; delete the unused one", found.id);
     Err(Error::value(&format!("{:?}", identity.0), &identity.1, reason))
 }
 
-fn created(resource: &Resource, ids: &Ids) -> Change {
-    let fields = wanted(resource, ids).into_iter();
+fn creation(resource: &Resource, ids: &Ids) -> Change {
+    let fields = desired_fields(resource, ids).into_iter();
     let shown = fields.filter(|(name, value)| {
         !name.starts_with(TAG) && !value.is_empty() && value.len() <= LONGEST
     });
@@ -190,19 +162,19 @@ fn created(resource: &Resource, ids: &Ids) -> Change {
         verb: "create",
         kind: resource.kind(),
         name: resource.name.clone(),
-        told: shown.collect(),
+        details: shown.collect(),
         fields: Vec::new(),
         calls: Vec::new(),
     }
 }
 
-fn modified(
+fn modification(
     resource: &Resource,
     found: &ExistingResource,
     ids: &Ids,
 ) -> Result<Option<Change>, Error> {
     let (mut shown, mut fields) = (Vec::new(), Vec::new());
-    for (name, value) in wanted(resource, ids) {
+    for (name, value) in desired_fields(resource, ids) {
         let old = found.fields.get(&name).map_or("", String::as_str);
         if old == value {
             continue;
@@ -214,9 +186,9 @@ fn modified(
         return Ok(None);
     }
     // Reject impossible changes before any call is made.
-    make::changes(resource, found, ids, &fields)?;
+    calls(resource, found, ids, &fields)?;
     let (kind, name) = (resource.kind(), resource.name.clone());
-    Ok(Some(Change { verb: "modify", kind, name, told: shown, fields, calls: Vec::new() }))
+    Ok(Some(Change { verb: "modify", kind, name, details: shown, fields, calls: Vec::new() }))
 }
 
 fn difference(old: &str, new: &str) -> String {
@@ -228,7 +200,7 @@ fn difference(old: &str, new: &str) -> String {
 }
 
 /// Returns the calls that change fields of an existing resource.
-pub fn changes(
+pub fn update_calls(
     resource: &Resource,
     id: &str,
     existing: &ExistingResources,
@@ -238,22 +210,47 @@ pub fn changes(
     let found = identity(resource, ids).and_then(|identity| existing.find(&identity).cloned());
     let found = found
         .unwrap_or_else(|| ExistingResource { id: id.to_owned(), ..ExistingResource::default() });
-    make::changes(resource, &found, ids, fields)
+    calls(resource, &found, ids, fields)
 }
 
-fn stale(existing: &ExistingResources, met: &BTreeSet<Identity>, plan: &mut Plan) {
+/// Returns the calls that change fields of an existing resource. Fields that cannot be changed are rejected.
+fn calls(
+    resource: &Resource,
+    found: &ExistingResource,
+    ids: &Ids,
+    fields: &[String],
+) -> Result<Vec<Call>, Error> {
+    let (tags, fields): (Vec<_>, Vec<_>) =
+        fields.iter().map(String::as_str).partition(|field| field.starts_with(TAG));
+    let operations = resource.body.operations();
+    let mut all = Vec::new();
+    if !tags.is_empty() {
+        let keys = tags.iter().filter_map(|field| field.strip_prefix(TAG));
+        let tags: Tags = keys
+            .filter_map(|key| Some((key.to_owned(), resource.tags.get(key)?.clone())))
+            .collect();
+        all.push(operations.set_tags(&found.id, &tags));
+    }
+    if !fields.is_empty() {
+        let update = Update { own: resource.metadata(), found, ids, fields: &fields };
+        all.extend(operations.change(&update)?);
+    }
+    Ok(all)
+}
+
+fn add_deletions(existing: &ExistingResources, met: &BTreeSet<Identity>, plan: &mut Plan) {
     let mut all: Vec<_> = existing.all.iter().collect();
     all.sort_by_key(|(identity, _)| rank(identity.0));
     for (identity, found) in all {
         let (kind, name) = identity;
         let rule = *kind != Kind::SecurityGroupRule
             || (OWN_PORTS.iter().any(|ports| name.contains(&format!(" tcp {ports} from "))));
-        if !STALE.contains(kind) || met.contains(identity) || !found.owned || !rule {
+        if !PRUNED.contains(kind) || met.contains(identity) || !found.owned || !rule {
             continue;
         }
-        let calls = erase(identity, found);
-        let (told, fields, name) = (Vec::new(), Vec::new(), name.clone());
-        plan.changes.push(Change { verb: "delete", kind: *kind, name, told, fields, calls });
+        let calls = (kind.operations().delete)(name, found);
+        let (details, fields, name) = (Vec::new(), Vec::new(), name.clone());
+        plan.changes.push(Change { verb: "delete", kind: *kind, name, details, fields, calls });
     }
 }
 
@@ -271,7 +268,7 @@ fn outdated(model: &Model, existing: &ExistingResources, plan: &Plan) -> Vec<(St
                 && change.verb == "modify"
         });
         let differs = change.map(|change| {
-            let fields = change.told.iter().filter(|(name, _)| !name.starts_with(TAG));
+            let fields = change.details.iter().filter(|(name, _)| !name.starts_with(TAG));
             fields.map(|(name, value)| format!("{name} ({value})")).collect::<Vec<_>>().join(", ")
         });
         let differs = differs.filter(|text| !text.is_empty());

@@ -1,59 +1,11 @@
-//! The scope of queries for a cluster, beyond the resources that carry its tag.
+//! The scope of the queries for a comparison with a model.
 
-use std::collections::BTreeSet;
-
-use crate::model::aws::{Body, Kind, Model, names};
-
-/// The scope of queries about a cluster in AWS.
-#[derive(Clone, Debug, Default)]
-pub struct Scope {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The queue's name; empty without one.
-    pub queue: String,
-    /// The prefix of its event rules' names.
-    pub rules: String,
-    /// The Route 53 zone of the cluster's names; empty without one.
-    pub zone: String,
-    /// The cluster's names in the zone.
-    pub names: BTreeSet<String>,
-    /// `true` if the VPCs of a private zone are queried.
-    pub zone_is_private: bool,
-    /// The service account issuer with an OIDC provider; empty without one.
-    pub issuer: String,
-    /// `true` for a deletion, which also queries the owners of resources whose listings have no tags.
-    pub erases: bool,
-}
-
-/// The names of a cluster in its zone.
-const NAMES: [&str; 4] = ["api", "api.internal", "bastion", "kops-controller.internal"];
+use crate::{
+    aws::{Kind, Scope},
+    model::aws::Model,
+};
 
 impl Scope {
-    /// Returns the scope given by a cluster's name alone.
-    pub fn of_name(cluster: &str) -> Self {
-        Self {
-            cluster: cluster.to_owned(),
-            queue: names::queue(cluster),
-            rules: names::rule_prefix(cluster),
-            ..Self::default()
-        }
-    }
-
-    /// Returns the scope of a deletion. `zone` and `issuer` are empty if the cluster has none.
-    pub fn of_deletion(cluster: &str, zone: &str, issuer: &str) -> Self {
-        let names = match zone {
-            "" => BTreeSet::new(),
-            _ => NAMES.iter().map(|name| format!("{name}.{cluster}")).collect(),
-        };
-        Self {
-            zone: zone.to_owned(),
-            names,
-            issuer: issuer.to_owned(),
-            erases: true,
-            ..Self::of_name(cluster)
-        }
-    }
-
     /// Returns the scope for a comparison with a model.
     pub fn of_model(cluster: &str, model: &Model) -> Self {
         let mut scope = Self::of_name(cluster);
@@ -61,16 +13,7 @@ impl Scope {
             (scope.queue, scope.rules) = (String::new(), String::new());
         }
         for resource in model.resources.values() {
-            match &resource.body {
-                Body::Record { name, .. } => drop(scope.names.insert(name.clone())),
-                Body::Zone => {
-                    let id = resource.shared.as_deref().unwrap_or_default();
-                    id.trim_start_matches("/hostedzone/").clone_into(&mut scope.zone);
-                }
-                Body::ZoneAssociation { .. } => scope.zone_is_private = true,
-                Body::OidcProvider { url, .. } => url.clone_into(&mut scope.issuer),
-                _ => {}
-            }
+            resource.body.operations().extend_scope(resource.shared.as_deref(), &mut scope);
         }
         scope
     }

@@ -1,7 +1,7 @@
 //! A cluster's resources in AWS, under upstream's names and tags, so that clusters created by upstream's kOps look the
 //! same.
 //!
-//! A [`Resource`] is one resource in AWS. A resource that already exists and that the cluster neither creates nor
+//! A [`Resource`] is one resource in AWS, of a kind in `crate::aws`. A resource that already exists and that the cluster neither creates nor
 //! deletes is in the model with its ID. So references work the same for both. Each part of the model is built by one
 //! function of the complete cluster, which adds to the [`Model`]. `Model::check` then verifies that every reference has
 //! a target. Read [`aws`] first.
@@ -18,7 +18,6 @@ mod iam;
 pub(crate) mod names;
 mod network;
 mod policy;
-mod resource;
 mod statements;
 mod store;
 mod template;
@@ -32,13 +31,17 @@ use kops_api::Object;
 pub use self::{
     context::{AwsInputs, fingerprint},
     graph::Model,
-    resource::{
-        Balancer, BlockDevice, Body, Disk, Distribution, Ebs, HealthCheck, Kind, LaunchTemplate,
-        Listener, Mapping, MetadataService, Peer, Ref, Resource, RouteTarget, Rule, ScalingGroup,
-        SpotOptions, SubnetBody, Tags, TargetGroup, WarmPool,
-    },
 };
-use crate::Error;
+pub use crate::aws::{
+    AccessLog, Balancer, BlockDevice, Body, ClassicBalancer, DhcpOptions, DhcpOptionsAssociation,
+    Disk, Distribution, Ebs, EgressOnlyGateway, ElasticIp, EventRule, EventTarget, HealthCheck,
+    InstanceProfile, InternetGateway, Kind, LaunchTemplate, LifecycleHook, Listener, Mapping,
+    MetadataService, NatGateway, NetworkBalancer, OidcProvider, Peer, Queue, Record, Ref, Resource,
+    Role, RolePolicy, RolePolicyAttachment, Route, RouteTable, RouteTableAssociation, RouteTarget,
+    ScalingGroup, SecurityGroup, SecurityGroupRule, SpotOptions, SshKey, StoreObject, Subnet, Tags,
+    TargetGroup, TlsTermination, Volume, Vpc, VpcCidr, WarmPool, Zone, ZoneAssociation,
+};
+use crate::error::Error;
 
 /// Builds the model of a complete cluster and its complete groups. Unsupported fields are rejected by name.
 pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Model, Error> {

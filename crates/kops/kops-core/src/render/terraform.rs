@@ -1,19 +1,24 @@
 //! Renders a model as a Terraform configuration: `kubernetes.tf`, and multi-line content under `data/`. Names, order
 //! and layout are upstream's, so that switching from upstream's `kops` shows no changes. Read [`terraform`] first.
 
-mod aws;
-mod hcl;
-mod machines;
-mod names;
 mod outputs;
 
 use std::collections::BTreeMap;
 
-use self::{
-    hcl::{Block, Expr, Item},
-    outputs::Outputs,
+use self::outputs::Outputs;
+pub use crate::aws::terraform::writer::Files;
+use crate::{
+    aws::{
+        Body, Ref, Resource,
+        terraform::{
+            hcl::{Block, Expr, Item, map},
+            labels,
+            writer::{Target, Writer},
+        },
+    },
+    error::Error,
+    model::aws::Model,
 };
-use crate::{Error, model::aws::Model};
 
 /// The settings of the configuration besides the resources.
 #[derive(Clone, Debug, Default)]
@@ -28,19 +33,17 @@ pub struct Settings {
     pub files_region: String,
 }
 
-/// Files by their names within the configuration's directory.
-pub type Files = BTreeMap<String, Vec<u8>>;
-
 /// Renders a model. Resources that Terraform does not support are rejected by name.
 pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
-    let mut writer = Writer { model, files: Files::new(), outputs: Outputs::default() };
+    let mut writer = Writer { targets: targets(model), files: Files::new() };
+    let mut outputs = Outputs::default();
     let mut resources: BTreeMap<(&str, &str, String), Block> = BTreeMap::new();
-    writer.outputs.one("cluster_name", Expr::text(&settings.cluster));
-    writer.outputs.one("region", Expr::text(&model.region));
+    outputs.set("cluster_name", Expr::text(&settings.cluster));
+    outputs.set("region", Expr::text(&model.region));
     for resource in model.resources.values() {
-        writer.add_outputs(resource);
-        for written in writer.resource(resource)? {
-            let key = (written.keyword, written.kind, names::label(&written.name)?);
+        outputs.add(resource, model, &writer);
+        if let Some(written) = top_level_block(resource, &mut writer)? {
+            let key = (written.keyword, written.kind, labels::label(&written.name)?);
             if let Some((keyword, kind, label)) =
                 resources.insert(key.clone(), written.block).map(|_| key)
             {
@@ -51,7 +54,7 @@ pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
             }
         }
     }
-    let mut text = writer.outputs.written()?;
+    let mut text = outputs.written()?;
     text.push_str(&providers(model, settings)?);
     // Resources come before data sources.
     for keyword in ["resource", "data"] {
@@ -66,12 +69,6 @@ pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
     Ok(files)
 }
 
-struct Writer<'a> {
-    model: &'a Model,
-    files: Files,
-    outputs: Outputs,
-}
-
 /// A top-level block.
 struct TopLevelBlock {
     keyword: &'static str,
@@ -80,23 +77,33 @@ struct TopLevelBlock {
     block: Block,
 }
 
-impl Writer<'_> {
-    /// Adds a file with this content, and returns an expression that reads it.
-    fn file(
-        &mut self,
-        kind: &str,
-        name: &str,
-        field: &str,
-        content: &[u8],
-        binary: bool,
-    ) -> Result<Expr, Error> {
-        let file = names::file(&format!("{kind}_{name}_{field}"))?;
-        let function = if binary { "filebase64" } else { "file" };
-        let path = format!("data/{file}");
-        let token = Expr::Token(format!("{function}(\"${{path.module}}/{path}\")"));
-        self.files.insert(path, content.to_vec());
-        Ok(token)
+/// Returns the resources that others may refer to.
+fn targets(model: &Model) -> BTreeMap<Ref, Target<'_>> {
+    let mut targets = BTreeMap::new();
+    for (to, resource) in &model.resources {
+        let operations = to.kind.operations();
+        let name = (operations.terraform_name)(&to.name);
+        let (shared, reference) = (resource.shared.as_deref(), (operations.terraform_reference)());
+        targets.insert(to.clone(), Target { name, shared, reference });
     }
+    targets
+}
+
+/// Returns a resource's block; most existing resources have none.
+fn top_level_block(
+    resource: &Resource,
+    writer: &mut Writer<'_>,
+) -> Result<Option<TopLevelBlock>, Error> {
+    let kind = resource.kind().terraform_type();
+    let name = (resource.kind().operations().terraform_name)(&resource.name);
+    if let Some(id) = &resource.shared {
+        let Body::Vpc(_) = resource.body else { return Ok(None) };
+        let mut block = Block::default();
+        block.text("id", id);
+        return Ok(Some(TopLevelBlock { keyword: "data", kind, name, block }));
+    }
+    let block = resource.body.operations().terraform(&resource.metadata(), writer)?;
+    Ok(Some(TopLevelBlock { keyword: "resource", kind, name, block }))
 }
 
 fn providers(model: &Model, settings: &Settings) -> Result<String, Error> {
@@ -109,7 +116,7 @@ fn providers(model: &Model, settings: &Settings) -> Result<String, Error> {
     for (own, given) in [(&main[..], &settings.provider), (&files[..], &settings.files_provider)] {
         let mut block = Block::default();
         for (name, value) in own.iter().map(|(name, value)| (name, value)).chain(given) {
-            block.set_named(names::identifier(name)?, Item::Value(Expr::text(value)));
+            block.set_named(labels::identifier(name)?, Item::Value(Expr::text(value)));
         }
         text.push_str(&block.written(0, "provider \"aws\""));
         text.push('\n');
@@ -127,6 +134,6 @@ fn requirements() -> String {
     let provider = provider.map(|(name, value)| (name.to_owned(), value));
     format!(
         "terraform {{\n  required_version = \">= 0.15.0\"\n  required_providers {{\n{}  }}\n}}\n",
-        hcl::map(&BTreeMap::from(provider), 4, "aws")
+        map(&BTreeMap::from(provider), 4, "aws")
     )
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use super::Error;
+use super::error::Error;
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;

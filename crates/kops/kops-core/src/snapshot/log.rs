@@ -1,4 +1,4 @@
-//! The first files of a member that starts from a database: the log (WAL) with the entries that add the founders, and
+//! The first files of a member that starts from a database: the log (WAL) with the entries that add the initial members, and
 //! Raft's snapshot directly after them. A member that joins later is sent the database, because the log does not reach
 //! back before the snapshot.
 
@@ -7,19 +7,26 @@ use sha2::{Digest as _, Sha256};
 
 pub(super) const TERM: u64 = 1;
 
-/// A founding member of a cluster.
+/// An initial member of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Founder {
+pub(super) struct InitialMember {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) peer_url: String,
 }
 
-/// All founding members of a cluster. Every member assigns them the same IDs.
+impl InitialMember {
+    /// Returns the member in etcd's form.
+    pub(super) fn to_json(&self) -> Value {
+        json!({"id": self.id, "peerURLs": [self.peer_url], "name": self.name})
+    }
+}
+
+/// All initial members of a cluster. Every member assigns them the same IDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Founders {
+pub struct InitialCluster {
     cluster: u64,
-    all: Vec<Founder>,
+    all: Vec<InitialMember>,
 }
 
 fn number(parts: &[&[u8]]) -> u64 {
@@ -34,32 +41,32 @@ fn number(parts: &[&[u8]]) -> u64 {
     u64::from_be_bytes(first).max(1)
 }
 
-impl Founders {
-    /// Creates the founders from names and peer URLs. The token is unique per cluster, so members of an earlier cluster
+impl InitialCluster {
+    /// Creates the cluster from names and peer URLs. The token is unique per cluster, so members of an earlier cluster
     /// are never mistaken for these.
     pub fn new<'a>(token: &str, all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let founder = |(name, peer_url): (&str, &str)| Founder {
+        let member = |(name, peer_url): (&str, &str)| InitialMember {
             id: number(&[token.as_bytes(), peer_url.as_bytes()]),
             name: name.to_owned(),
             peer_url: peer_url.to_owned(),
         };
-        let mut all: Vec<_> = all.into_iter().map(founder).collect();
-        all.sort_by_key(|founder| founder.id);
-        let ids: Vec<u8> = all.iter().flat_map(|founder| founder.id.to_be_bytes()).collect();
+        let mut all: Vec<_> = all.into_iter().map(member).collect();
+        all.sort_by_key(|member| member.id);
+        let ids: Vec<u8> = all.iter().flat_map(|member| member.id.to_be_bytes()).collect();
         Self { cluster: number(&[token.as_bytes(), &ids]), all }
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = &Founder> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &InitialMember> {
         self.all.iter()
     }
 
-    /// Returns the number of entries at the start of the log: one per founder.
+    /// Returns the number of entries at the start of the log: one per member.
     pub(super) fn index(&self) -> u64 {
         self.all.len() as u64
     }
 
     fn state(&self) -> Vec<u8> {
-        self.all.iter().flat_map(|founder| Message::default().number(1, founder.id).0).collect()
+        self.all.iter().flat_map(|member| Message::default().number(1, member.id).0).collect()
     }
 }
 
@@ -128,21 +135,21 @@ const SUM: u64 = 4;
 const SNAPSHOT: u64 = 5;
 const CHANGE_OF_MEMBERS: u64 = 1;
 
-/// Returns the log of a founder: its name below `member/wal` and its content. `None` for other members.
-pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8>)> {
-    let own = founders.all.iter().find(|founder| founder.name == name)?;
+/// Returns the log of an initial member: its name below `member/wal` and its content. `None` for other members.
+pub fn log_file(initial: &InitialCluster, name: &str) -> Option<(&'static str, Vec<u8>)> {
+    let own = initial.all.iter().find(|member| member.name == name)?;
     let mut log = Log::default();
     log.record(SUM, None);
-    let metadata = Message::default().number(1, own.id).number(2, founders.cluster);
+    let metadata = Message::default().number(1, own.id).number(2, initial.cluster);
     log.record(METADATA, Some(&metadata.0));
     log.record(SNAPSHOT, Some(&Message::default().number(1, 0).number(2, 0).0));
-    for (founder, index) in founders.all.iter().zip(1..) {
+    for (member, index) in initial.all.iter().zip(1..) {
         // Kind zero adds a member.
         let change = Message::default()
             .number(1, 0)
             .number(2, 0)
-            .number(3, founder.id)
-            .bytes(4, founder.to_json().to_string().as_bytes());
+            .number(3, member.id)
+            .bytes(4, member.to_json().to_string().as_bytes());
         let entry = Message::default()
             .number(1, CHANGE_OF_MEMBERS)
             .number(2, TERM)
@@ -150,25 +157,25 @@ pub fn log_file(founders: &Founders, name: &str) -> Option<(&'static str, Vec<u8
             .bytes(4, &change.0);
         log.record(ENTRY, Some(&entry.0));
     }
-    let vote = founders.all.first()?.id;
-    let state = Message::default().number(1, TERM).number(2, vote).number(3, founders.index());
+    let vote = initial.all.first()?.id;
+    let state = Message::default().number(1, TERM).number(2, vote).number(3, initial.index());
     log.record(STATE, Some(&state.0));
-    let snapshot = Message::default().number(1, founders.index()).number(2, TERM);
-    log.record(SNAPSHOT, Some(&snapshot.bytes(3, &founders.state()).0));
+    let snapshot = Message::default().number(1, initial.index()).number(2, TERM);
+    log.record(SNAPSHOT, Some(&snapshot.bytes(3, &initial.state()).0));
     Some(("0000000000000000-0000000000000000.wal", log.bytes))
 }
 
 /// Returns Raft's snapshot: its name below `member/snap` and its content, the members in etcd's v2 format.
-pub fn raft_file(founders: &Founders) -> (String, Vec<u8>) {
+pub fn raft_file(initial: &InitialCluster) -> (String, Vec<u8>) {
     let metadata =
-        Message::default().bytes(1, &founders.state()).number(2, founders.index()).number(3, TERM);
-    let members = members(founders).to_string();
+        Message::default().bytes(1, &initial.state()).number(2, initial.index()).number(3, TERM);
+    let members = members(initial).to_string();
     let snapshot = Message::default().bytes(1, members.as_bytes()).bytes(2, &metadata.0).0;
     let whole = Message::default().number(1, u64::from(sum(0, &snapshot))).bytes(2, &snapshot);
-    (format!("{TERM:016x}-{:016x}.snap", founders.index()), whole.0)
+    (format!("{TERM:016x}-{:016x}.snap", initial.index()), whole.0)
 }
 
-fn members(founders: &Founders) -> Value {
+fn members(initial: &InitialCluster) -> Value {
     let directory = |path: &str, children: Map<String, Value>| {
         json!({
             "Path": path, "CreatedIndex": 0, "ModifiedIndex": 0, "ExpireTime": "0001-01-01T00:00:00Z", "Value": "",
@@ -182,18 +189,18 @@ fn members(founders: &Founders) -> Value {
         })
     };
     let of = |pairs: Vec<(String, Value)>| -> Map<String, Value> { pairs.into_iter().collect() };
-    let member = |founder: &Founder| {
-        let path = format!("/0/members/{:x}", founder.id);
-        let raft = json!({"peerURLs": [founder.peer_url]});
-        let attributes = json!({"name": founder.name});
+    let member = |member: &InitialMember| {
+        let path = format!("/0/members/{:x}", member.id);
+        let raft = json!({"peerURLs": [member.peer_url]});
+        let attributes = json!({"name": member.name});
         let content = of(vec![
             ("raftAttributes".to_owned(), file(format!("{path}/raftAttributes"), raft)),
             ("attributes".to_owned(), file(format!("{path}/attributes"), attributes)),
         ]);
-        (format!("{:x}", founder.id), directory(&path, content))
+        (format!("{:x}", member.id), directory(&path, content))
     };
-    let known = directory("/0/members", of(founders.all.iter().map(member).collect()));
+    let known = directory("/0/members", of(initial.all.iter().map(member).collect()));
     let cluster = directory("/0", of(vec![("members".to_owned(), known)]));
     let both = vec![("0".to_owned(), cluster), ("1".to_owned(), directory("/1", Map::new()))];
-    json!({"Root": directory("/", of(both)), "CurrentIndex": founders.index(), "CurrentVersion": 2})
+    json!({"Root": directory("/", of(both)), "CurrentIndex": initial.index(), "CurrentVersion": 2})
 }

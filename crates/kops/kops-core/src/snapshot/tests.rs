@@ -71,13 +71,13 @@ fn summed(mut database: Vec<u8>) -> Vec<u8> {
     database
 }
 
-fn founders() -> Founders {
-    Founders::new("token", [("a", "https://a:2380"), ("b", "https://b:2380")])
+fn initial_cluster() -> InitialCluster {
+    InitialCluster::new("token", [("a", "https://a:2380"), ("b", "https://b:2380")])
 }
 
 fn prepared(snapshot: Vec<u8>) -> Result<Vec<u8>, Error> {
     let mut file = Cursor::new(snapshot);
-    let length = prepare(&mut file, &founders())?;
+    let length = prepare(&mut file, &initial_cluster())?;
     let mut bytes = file.into_inner();
     bytes.truncate(length as usize);
     Ok(bytes)
@@ -139,17 +139,20 @@ fn corrupt_snapshots_do_not_read_out_of_bounds() {
 }
 
 #[test]
-fn writes_one_log_per_founder_of_a_cluster() {
-    let founders = founders();
-    let (name, a) = log_file(&founders, "a").unwrap();
-    let (_, b) = log_file(&founders, "b").unwrap();
+fn writes_one_log_per_initial_member() {
+    let initial_cluster = initial_cluster();
+    let (name, a) = log_file(&initial_cluster, "a").unwrap();
+    let (_, b) = log_file(&initial_cluster, "b").unwrap();
     assert!(
-        name.ends_with(".wal") && a != b && a.len() % 8 == 0 && log_file(&founders, "c").is_none()
+        name.ends_with(".wal")
+            && a != b
+            && a.len() % 8 == 0
+            && log_file(&initial_cluster, "c").is_none()
     );
     // Another token gives the same members other IDs.
-    let other = Founders::new("other", [("a", "https://a:2380"), ("b", "https://b:2380")]);
-    assert_ne!(raft_file(&other).1, raft_file(&founders).1);
-    assert_eq!(raft_file(&founders).0, "0000000000000001-0000000000000002.snap");
+    let other = InitialCluster::new("other", [("a", "https://a:2380"), ("b", "https://b:2380")]);
+    assert_ne!(raft_file(&other).1, raft_file(&initial_cluster).1);
+    assert_eq!(raft_file(&initial_cluster).0, "0000000000000001-0000000000000002.snap");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of completed specs against upstream's goldens.
 
-use kops_api::{Kind, Object, Spec as _, VersionName, documents, is_ours, validate_group};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object, VersionName, documents, is_ours, validate_group};
 use kops_core::{Machines, complete};
 use serde_json::Value;
 
@@ -37,8 +38,8 @@ fn without_unknown(case: &str, tree: &mut Value) {
             "{case} {field}: {refused}"
         );
         tree.remove(&format!("spec.{field}"));
-        let clusters = tree.at_path_mut("spec.etcdClusters").and_then(Value::as_array_mut);
-        clusters.into_iter().flatten().for_each(|etcd| etcd.remove(field));
+        let clusters = tree.at_mut("spec.etcdClusters").and_then(Value::as_array_mut);
+        clusters.into_iter().flatten().for_each(|etcd| drop(etcd.remove(field)));
     }
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::E
 /// Fills in a group's image, as the channel would.
 fn with_image(group: &Object) -> Object {
     let mut group = group.clone();
-    group.spec.default("image", "ami-12345678");
+    group.spec.put_default("image", "ami-12345678");
     group
 }
 

@@ -1,6 +1,7 @@
 //! Tests of `create cluster` against upstream's goldens.
 
-use kops_api::{Spec as _, VersionName, validate_group};
+use api_meta::Tree as _;
+use kops_api::{VersionName, validate_group};
 use kops_core::{
     MachineType, Machines, Version,
     channel::Channel,
@@ -99,10 +100,10 @@ fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
     }
     complete(&cluster, &groups, &world, &Machines::default()).map_err(|e| e.to_string())?;
     groups.sort_by(|a, b| a.name().cmp(b.name()));
-    cluster.metadata.set("creationTimestamp", "2017-01-01T00:00:00Z");
+    cluster.metadata.put("creationTimestamp", "2017-01-01T00:00:00Z");
     let mut written = vec![cluster.to_yaml(VersionName::V1alpha2)];
     for mut group in groups {
-        group.metadata.set("creationTimestamp", "2017-01-01T00:00:00Z");
+        group.metadata.put("creationTimestamp", "2017-01-01T00:00:00Z");
         written.push(group.to_yaml(VersionName::V1alpha2));
     }
     let written: Vec<_> = written.iter().map(|text| text.trim()).collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use kops_core::{
     direct::{
-        Answers, Call, ExistingResources, Ids, Plan, Scope, changes, erasures, makes, plan,
-        questions,
+        Answers, Call, ExistingResources, Ids, Plan, Scope, next_queries, plan, plan_creation,
+        plan_deletion, update_calls,
     },
     model::aws::{Kind, Model, Ref},
 };
@@ -24,7 +24,7 @@ fn answer_all(scope: &Scope, answer: impl Fn(&Call) -> Value) -> (ExistingResour
     let mut answers = Answers::default();
     let mut count = 0;
     loop {
-        let next = questions(scope, &answers);
+        let next = next_queries(scope, &answers);
         if next.is_empty() {
             return (ExistingResources::read(scope, &answers), count);
         }
@@ -93,10 +93,10 @@ fn plans_creation_of_everything_in_dependency_order() {
             let is_there = model.find(other).is_some_and(|one| one.shared.is_some());
             assert!(is_there || made.contains(other), "{to:?} comes before {other:?}");
         }
-        let making = makes(resource, &ids, &model.region).unwrap();
-        let id = making.learn(resource, &json!({}), &mut ids);
+        let making = plan_creation(resource, &ids).unwrap();
+        let id = making.record_id(resource, &json!({}), &mut ids);
         // The fields left over have calls, and no call contains a placeholder of a missing ID.
-        let later = changes(resource, &id, &there, &ids, &making.later).unwrap();
+        let later = update_calls(resource, &id, &there, &ids, &making.later).unwrap();
         assert_eq!(later.is_empty(), making.later.is_empty(), "{to:?}");
         for call in later.iter().chain([&making.call]) {
             let text = call.parameters.to_string();
@@ -124,7 +124,7 @@ fn changes_differences_and_keeps_foreign_resources() {
             .collect::<Vec<_>>()
     );
     let vpc = plan.changes.iter().find(|change| change.kind == Kind::Vpc).unwrap();
-    assert_eq!(vpc.told, [("DNSHostnames".to_owned(), "\"false\" -> \"true\"".to_owned())]);
+    assert_eq!(vpc.details, [("DNSHostnames".to_owned(), "\"false\" -> \"true\"".to_owned())]);
     // An unwanted rule of the cluster's own ports is deleted; a Service's rule stays; the wanted rule exists.
     assert_eq!(of(&plan, "delete"), ["SecurityGroupRule/sg-1 tcp 22-22 from 0.0.0.0/0"]);
     let created = of(&plan, "create");
@@ -188,7 +188,7 @@ fn deletes_only_the_clusters_own_resources() {
         _ => some(call),
     });
     let all: Vec<_> =
-        erasures(&there).iter().map(|one| format!("{} {}", one.task(), one.id())).collect();
+        plan_deletion(&there).iter().map(|one| format!("{} {}", one.task(), one.id())).collect();
     let rules = [
         "SecurityGroupRule sg-1 tcp 22-22 from 0.0.0.0/0",
         "SecurityGroupRule sg-1 tcp 22-22 from 198.51.100.0/24",
@@ -211,7 +211,7 @@ fn survives_hostile_answers() {
         json!({"vpcSet": [[], 1, {"tagSet": "x"}]}),
     ] {
         let (there, _) = answer_all(&scope, |_| hostile.clone());
-        assert!(erasures(&there).is_empty(), "{hostile}");
+        assert!(plan_deletion(&there).is_empty(), "{hostile}");
         let _: Ids = plan(&model, &there).map(|plan| plan.ids).unwrap_or_default();
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use api_meta::Tree as _;
 use base64::Engine as _;
-use kops_api::{Kind, Object, Spec as _, yaml};
+use kops_api::{Kind, Object, yaml};
 use kops_core::{
     Hashes, MachineType, Machines, NodeInputs, NodeKeyset, World, boot_config, channel::Channel,
     complete, complete_group, node_config,
@@ -40,8 +41,8 @@ fn hashes(source: &Path) -> Hashes {
             continue;
         }
         let table = api_codec::from_yaml(read(&path).as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-        for base in table.list("filestores") {
-            for file in table.list("files") {
+        for base in table.items("filestores") {
+            for file in table.items("files") {
                 let url = format!("{}{}", base.text("base"), file.text("name"));
                 hashes.insert(url, file.text("sha256").to_owned());
             }
@@ -122,7 +123,7 @@ fn scheduler(objects: &[Value]) -> String {
     let mut config = own.unwrap_or_else(
         || json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}),
     );
-    config.set("clientConnection.kubeconfig", "/var/lib/kube-scheduler/kubeconfig");
+    config.put("clientConnection.kubeconfig", "/var/lib/kube-scheduler/kubeconfig");
     yaml::to_string(&config)
 }
 
@@ -162,7 +163,7 @@ impl Golden {
 
     pub(crate) fn inputs(&self, cluster: &Object, text: &str) -> NodeInputs {
         let cilium =
-            cluster.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
+            cluster.spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
         let mut keysets = self.keysets.clone();
         keysets.retain(|name, _| cilium || !name.ends_with("-cilium"));
         let documents = kops_api::documents(text).into_iter();

@@ -1,6 +1,7 @@
 //! Tests with our own tables, without external files.
 
-use kops_api::{Kind, Object, Spec as _, VersionName};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object, VersionName};
 use kops_core::{
     DnsZone, Machines, Network, NodeInputs, NodeKeyset, Subnet, Version, World,
     channel::Channel,
@@ -103,7 +104,7 @@ fn keeps_the_users_values() {
     }
     let whole = complete(&cluster, &groups, &world(), &Machines::default())
         .unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(whole.spec.int("kubeAPIServer.securePort"), Some(8443));
+    assert_eq!(whole.spec.opt_int("kubeAPIServer.securePort"), Some(8443));
     assert_eq!(whole.spec.text("networking.cilium.version"), "v1.18.1");
     assert_eq!(whole.spec.text("controlPlaneKubelet.evictionHard"), "memory.available<1Gi");
     // This value depends on another default.
@@ -135,7 +136,7 @@ fn assigns_subnet_ranges() {
             o.topology = topology.into();
         });
         let (cluster, _) = made(&options).unwrap_or_else(|e| panic!("{e}"));
-        cluster.spec.list("networking.subnets").iter().map(|s| s.text("cidr").to_owned()).collect()
+        cluster.spec.items("networking.subnets").iter().map(|s| s.text("cidr").to_owned()).collect()
     };
     assert_eq!(cidrs(&["a"], "public"), ["172.20.0.0/16"]);
     assert_eq!(cidrs(&["b", "a"], "public"), ["172.20.0.0/17", "172.20.128.0/17"]);
@@ -177,32 +178,32 @@ fn rejects_invalid_options_with_a_remedy() {
 #[test]
 fn completion_rejects_invalid_specs() {
     let cases: [Case<Object>; 7] = [
-        (|c| c.spec.set("etcdClusters", json!([])), "spec.etcdClusters: Required"),
+        (|c| c.spec.put("etcdClusters", json!([])), "spec.etcdClusters: Required"),
         (
             |c| {
                 let two = json!([{"name": "a", "instanceGroup": "m"}, {"name": "b", "instanceGroup": "n"}]);
-                c.spec.set("etcdClusters", json!([{"name": "main", "etcdMembers": two}]));
+                c.spec.put("etcdClusters", json!([{"name": "main", "etcdMembers": two}]));
             },
             "Should be an odd number of control-plane-zones",
         ),
         (
-            |c| c.spec.set("networking.nonMasqueradeCIDR", "172.16.0.0/12"),
+            |c| c.spec.put("networking.nonMasqueradeCIDR", "172.16.0.0/12"),
             "cannot overlap with networkCIDR",
         ),
         (
-            |c| c.spec.set("networking.serviceClusterIPRange", "172.20.0.0/20"),
+            |c| c.spec.put("networking.serviceClusterIPRange", "172.20.0.0/20"),
             "must not overlap serviceClusterIPRange",
         ),
-        (|c| c.spec.set("networking.serviceClusterIPRange", "100.64.0.0/30"), "is too small"),
+        (|c| c.spec.put("networking.serviceClusterIPRange", "100.64.0.0/30"), "is too small"),
         (
             |c| {
-                c.spec.set("networking.topology.dns", "Public");
+                c.spec.put("networking.topology.dns", "Public");
                 c.metadata = json!({"name": "a.example.org"});
             },
             "one DNS zone for \"a.example.org\" does not exist",
         ),
         (
-            |c| c.spec.set("serviceAccountIssuerDiscovery.discoveryStore", "file:///tmp/x"),
+            |c| c.spec.put("serviceAccountIssuerDiscovery.discoveryStore", "file:///tmp/x"),
             "S3 is the only supported VFS for discoveryStore",
         ),
     ];
@@ -223,7 +224,7 @@ fn survives_malformed_specs() {
     for path in paths {
         for strange in [Value::Null, json!(7), json!("x"), json!([[]]), json!({"a": {}})] {
             let mut cluster = cluster.clone();
-            cluster.spec.set(&path, strange);
+            cluster.spec.put(&path, strange);
             // The result may be a value or an error, but not a panic.
             let whole = complete(&cluster, &groups, &world(), &Machines::default());
             if let (Ok(whole), Some(group)) = (whole, groups.first())
@@ -328,7 +329,7 @@ fn kubelets_wait_for_the_control_plane() {
     let whole = complete(&cluster, &groups, &world(), &machines).unwrap_or_else(|e| panic!("{e}"));
     // A field of kubelets before 1.34.
     assert!(
-        whole.spec.is("kubelet.registerSchedulable")
-            && !whole.spec.is("controlPlaneKubelet.registerSchedulable")
+        whole.spec.flag("kubelet.registerSchedulable")
+            && !whole.spec.flag("controlPlaneKubelet.registerSchedulable")
     );
 }

@@ -1,6 +1,7 @@
 //! Tests of static Pods against upstream's goldens.
 
-use kops_api::{Kind, Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object};
 use kops_core::{Machines, channels_pod, complete, etcd_pod, etcd_spec, healthcheck_pod};
 use serde_json::json;
 
@@ -20,7 +21,7 @@ fn written(cluster: &Object, groups: &[Object], file: &str) -> Option<Result<Str
     let name = file.strip_prefix("aws_s3_object_")?.strip_suffix("_content")?;
     let servers = groups.iter().any(|group| group.spec.text("role") == "APIServer");
     let etcd = |name: &str| {
-        cluster.spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == name)
+        cluster.spec.items("etcdClusters").iter().find(|etcd| etcd.text("name") == name)
     };
     if let Some(rest) = name.strip_prefix("manifests-etcdmanager-") {
         let etcd = etcd(rest.split('-').next()?)?;
@@ -64,7 +65,7 @@ fn static_pods_match_upstream() {
 #[test]
 fn pods_mount_their_volumes() {
     let mut cluster = Object::new(Kind::Cluster, "a.example.com");
-    cluster.metadata.set("labels", json!({"alpha.kops.k8s.io/cloud": "metal"}));
+    cluster.metadata.put("labels", json!({"alpha.kops.k8s.io/cloud": "metal"}));
     let etcd = json!({"name": "main", "version": "3.6.12", "etcdMembers": [{"name": "a", "instanceGroup": "m"}]});
     let pod = etcd_pod(&cluster, &etcd, "1.36.2", false).unwrap_or_else(|e| panic!("{e}"));
     for part in [

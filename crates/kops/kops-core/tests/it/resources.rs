@@ -1,6 +1,7 @@
 //! Tests of the AWS model and its Terraform configuration, with a small cluster of our own.
 
-use kops_api::{Kind, Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object};
 use kops_core::{
     DnsZone, Error, Image, Machines, NodeKeyset, World,
     channel::Channel,
@@ -193,7 +194,7 @@ fn users_input_stays_data() {
     let mut small = Small::new();
     let hostile =
         "x\" }\nresource \"null_resource\" \"a\" { ${file(\"/etc/shadow\")} %{ for a in b }";
-    small.cluster.spec.set("cloudLabels", json!({hostile: hostile}));
+    small.cluster.spec.put("cloudLabels", json!({hostile: hostile}));
     let files = small.files().unwrap_or_else(|e| panic!("{e}"));
     let main = text(&files, "kubernetes.tf");
     assert!(main.contains("$${file(") && main.contains("%%{ for"));
@@ -214,7 +215,7 @@ fn names_do_not_lead_out_of_the_directory() {
         ["../../../../root/.ssh/authorized_keys", "a/b", "a b", "a\"b", "${a}", "a\nb", ".."]
     {
         let mut small = Small::new();
-        small.groups[1].metadata.set("name", name);
+        small.groups[1].metadata.put("name", name);
         let refused = small.refused();
         let reasons =
             ["is not a plain name", "is not the name of an object", "is not an identifier"];
@@ -235,14 +236,14 @@ fn rejects_unknown_resources_by_name() {
         (|s| s.inputs.world.images.clear(), "image \"ami-1\" does not exist"),
         (|s| s.inputs.addons.clear(), "\"addons/bootstrap-channel.yaml\" does not exist"),
         (
-            |s| s.cluster.spec.set("configStore.base", "file:///state"),
+            |s| s.cluster.spec.put("configStore.base", "file:///state"),
             "is not a bucket of the form s3://BUCKET/PATH",
         ),
         (
             |s| {
                 s.groups[1]
                     .spec
-                    .set("mixedInstancesPolicy.instanceRequirements", json!({"cpu": {}}))
+                    .put("mixedInstancesPolicy.instanceRequirements", json!({"cpu": {}}))
             },
             "spec.mixedInstancesPolicy.instanceRequirements of instance group \"workers\" is not supported",
         ),
@@ -250,25 +251,25 @@ fn rejects_unknown_resources_by_name() {
             |s| {
                 let content = "#".repeat(20_000);
                 let part = json!([{"name": "a", "type": "text/x-shellscript", "content": content}]);
-                s.groups[1].spec.set("additionalUserData", part);
+                s.groups[1].spec.put("additionalUserData", part);
             },
             "limit of 16384: set compressUserData",
         ),
-        (|s| s.cluster.spec.set("cloudProvider", json!({"gce": {}})), "a model of cloud gce"),
+        (|s| s.cluster.spec.put("cloudProvider", json!({"gce": {}})), "a model of cloud gce"),
         (
-            |s| s.cluster.spec.set("additionalPolicies.node", "{}"),
+            |s| s.cluster.spec.put("additionalPolicies.node", "{}"),
             "spec.additionalPolicies.node: \"{}\" is not a list of statements",
         ),
         (
-            |s| s.cluster.spec.set("networking.networkID", "vpc-1"),
+            |s| s.cluster.spec.put("networking.networkID", "vpc-1"),
             "the internet gateway of VPC \"vpc-1\" does not exist",
         ),
         (
             |s| {
                 let subnets = json!([{"name": "inside", "type": "Private", "zone": "eu-west-1a",
                     "cidr": "10.0.32.0/19", "egress": "i-1"}]);
-                s.cluster.spec.set("networking.subnets", subnets);
-                s.cluster.spec.set("api.loadBalancer.type", "Internal");
+                s.cluster.spec.put("networking.subnets", subnets);
+                s.cluster.spec.put("api.loadBalancer.type", "Internal");
             },
             "a route to 0.0.0.0/0 by machine i-1 with Terraform is not supported",
         ),

@@ -6,7 +6,8 @@ use std::{
     sync::OnceLock,
 };
 
-use kops_api::{Kind, Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::{Kind, Object};
 use kops_core::{
     Image, MachineType, Machines, World, complete, complete_group,
     model::aws::{AwsInputs, aws},
@@ -82,7 +83,7 @@ fn addons(case: &Path, cluster: &str) -> BTreeMap<String, String> {
     let channel = find(format!("{cluster}-addons-bootstrap")).unwrap_or_default();
     let listed = api_codec::from_yaml(channel.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
     let mut addons = BTreeMap::new();
-    for addon in listed.list("spec.addons") {
+    for addon in listed.items("spec.addons") {
         let (name, id) = (addon.text("name"), addon.text("id"));
         let known = [format!("{cluster}-addons-{name}-{id}"), format!("{cluster}-addons-{name}")];
         // Some manifests are empty, and upstream stores no goldens for them.
@@ -124,8 +125,8 @@ fn written(golden: &Golden, name: &str, case: &Path) -> Result<Files, String> {
     };
     let settings = Settings {
         cluster: cluster.name().to_owned(),
-        provider: strings(cluster.spec.at("target.terraform.providerExtraConfig")),
-        files_provider: strings(cluster.spec.at("target.terraform.filesProviderExtraConfig")),
+        provider: strings(cluster.spec.opt_at("target.terraform.providerExtraConfig")),
+        files_provider: strings(cluster.spec.opt_at("target.terraform.filesProviderExtraConfig")),
         files_region: "us-test-1".to_owned(),
     };
     let model = aws(&in_bucket(&cluster), &groups, &inputs).map_err(|e| e.to_string())?;

@@ -70,20 +70,20 @@ impl<'a> Actor<'a> {
     async fn make(&mut self, change: &Change) -> Result<(), Error> {
         let to = Ref::new(change.kind, change.name.clone());
         let Some(resource) = self.model.find(&to) else { return Ok(()) };
-        let making = direct::makes(resource, &self.ids, &self.model.region)?;
+        let making = direct::plan_creation(resource, &self.ids)?;
         let answer = match self.call_with_retry(&making.call).await {
             // A new security group has default rules, which may include a wanted one.
             Err(Error::Aws(error)) if error.code() == "InvalidPermission.Duplicate" => Value::Null,
             answer => answer?,
         };
-        let id = making.learn(resource, &answer, &mut self.ids);
+        let id = making.record_id(resource, &answer, &mut self.ids);
         self.has_made = true;
         self.change(&to, &id, &making.later).await
     }
 
     async fn change(&self, to: &Ref, id: &str, fields: &[String]) -> Result<(), Error> {
         let Some(resource) = self.model.find(to) else { return Ok(()) };
-        for call in direct::changes(resource, id, self.existing, &self.ids, fields)? {
+        for call in direct::update_calls(resource, id, self.existing, &self.ids, fields)? {
             self.call_with_retry(&call).await?;
         }
         Ok(())

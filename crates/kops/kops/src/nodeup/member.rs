@@ -18,7 +18,7 @@ use kops_api::Spec as _;
 use kops_core::{
     backup::Restore,
     member::{self, Content, Mark, Start, Tag, Volume},
-    snapshot::Founders,
+    snapshot::InitialCluster,
 };
 use pki::Authority;
 use tokio::time::sleep;
@@ -285,7 +285,7 @@ impl MemberVolume {
             _ => {}
         }
         let founders = self.founders.iter().map(|(name, url)| (name.as_str(), url.as_str()));
-        let founders = Founders::new(&mark.generation, founders);
+        let founders = InitialCluster::new(&mark.generation, founders);
         self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &made)?;
         Ok(made)
     }

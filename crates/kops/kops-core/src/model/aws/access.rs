@@ -1,14 +1,16 @@
 //! Rules for access to the machines from outside.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 
 use super::{
     context::Context,
     firewall::{allow, allow_as},
     graph::Model,
-    resource::{Peer, Ref, Rule},
 };
-use crate::Error;
+use crate::{
+    aws::{Peer, Ref, SecurityGroupRule},
+    error::Error,
+};
 
 /// The default range of node ports.
 const NODE_PORTS: (i64, i64) = (30000, 32767);
@@ -22,7 +24,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     if context.of_role("Bastion").next().is_none() {
         for from in spec.texts("sshAccess") {
             for group in masters.iter().chain(&nodes) {
-                allow(model, Rule::of(group, Peer::parse(from)).ports("tcp", 22, 22));
+                allow(model, SecurityGroupRule::of(group, Peer::parse(from)).ports("tcp", 22, 22));
             }
         }
     }
@@ -32,7 +34,8 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
             let suffix = one.given.map_or_else(String::new, |id| format!("-{id}"));
             for protocol in ["tcp", "udp"] {
                 let name = format!("nodeport-{protocol}-external-to-node-{from}{suffix}");
-                let rule = Rule::of(&one.group, Peer::parse(from)).ports(protocol, first, last);
+                let rule = SecurityGroupRule::of(&one.group, Peer::parse(from))
+                    .ports(protocol, first, last);
                 allow_as(model, name, rule);
             }
         }
@@ -40,7 +43,10 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     if !spec.has("api.loadBalancer") {
         for from in spec.texts("api.access") {
             for group in &masters {
-                allow(model, Rule::of(group, Peer::parse(from)).ports("tcp", 443, 443));
+                allow(
+                    model,
+                    SecurityGroupRule::of(group, Peer::parse(from)).ports("tcp", 443, 443),
+                );
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
@@ -10,11 +10,15 @@ use super::{
     firewall::{allow, allow_as, allow_egress, group},
     graph::Model,
     names,
-    resource::{
-        Balancer, Body, HealthCheck, Kind, Listener, Mapping, Peer, Ref, Rule, Tags, TargetGroup,
-    },
 };
-use crate::Error;
+use crate::{
+    aws::{
+        AccessLog, Balancer, ClassicBalancer, HealthCheck, Kind, Listener, Mapping,
+        NetworkBalancer, Peer, Ref, SecurityGroup, SecurityGroupRule, Tags, TargetGroup,
+        TlsTermination,
+    },
+    error::Error,
+};
 
 const API: i64 = 443;
 /// The port for clients with certificates, if the load balancer terminates TLS at the API's own port.
@@ -33,29 +37,30 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let full = format!("api.{}", context.name);
     tags.insert("Name".to_owned(), full.clone());
     if network {
-        let to = model.add(full, tags, Body::NetworkBalancer(Box::new(balancer)));
+        let to = model.add(full, tags, NetworkBalancer(balancer));
         add_listeners(context, model, &to);
     } else {
-        model.add(full, tags, Body::ClassicBalancer(Box::new(balancer)));
+        model.add(full, tags, ClassicBalancer(balancer));
     }
     add_rules(context, model);
     Ok(())
 }
 
 fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error> {
-    let spec = context.spec.at("api.loadBalancer").unwrap_or(&Value::Null);
+    let spec = context.spec.at("api.loadBalancer");
     let own = security_group(context, model);
     let mut security_groups = vec![own];
     for id in owned(spec.texts("additionalSecurityGroups")) {
         security_groups.push(context.existing_group(model, id.clone(), &id));
     }
-    let subnets = match spec.list("subnets") {
+    let subnets = match spec.items("subnets") {
         [] => choose_subnets(context, spec.text("type") == "Internal"),
         given => subnet_mappings(context, given)?,
     };
-    let log = spec.at("accessLog").filter(|log| !log.is_null()).map(|log| {
+    let log = spec.opt_at("accessLog").map(|log| {
         let prefix = text_at(log, "bucketPrefix");
-        (log.text("bucket").to_owned(), prefix, log.int("interval").unwrap_or_default())
+        let interval = log.int("interval");
+        AccessLog { bucket: log.text("bucket").to_owned(), prefix, interval }
     });
     Ok(Balancer {
         short: names::short(context.name, "api"),
@@ -63,10 +68,10 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
         dual_stack: is_dual(context, &subnets),
         subnets,
         security_groups,
-        cross_zone: context.balances_kops_controller() || spec.is("crossZoneLoadBalancing"),
+        cross_zone: context.balances_kops_controller() || spec.flag("crossZoneLoadBalancing"),
         log,
         certificate: context.certificate().map(str::to_owned),
-        idle_timeout: spec.int("idleTimeoutSeconds").unwrap_or(IDLE_TIMEOUT),
+        idle_timeout: spec.opt_int("idleTimeoutSeconds").unwrap_or(IDLE_TIMEOUT),
     })
 }
 
@@ -136,7 +141,7 @@ pub(super) struct ForwardedPort<'a> {
     pub(super) ports: (i64, i64),
     pub(super) protocol: &'static str,
     pub(super) health: HealthCheck,
-    pub(super) tls: Option<(String, String)>,
+    pub(super) tls: Option<TlsTermination>,
 }
 
 const TCP: HealthCheck = HealthCheck { protocol: "TCP", path: None };
@@ -156,10 +161,10 @@ impl<'a> ForwardedPort<'a> {
             health: self.health,
         };
         let tags = context.tags(&name, false);
-        let group = model.add(name.clone(), tags, Body::TargetGroup(body));
+        let group = model.add(name.clone(), tags, body);
         let listener = Listener { balancer: balancer.clone(), port, group, tls: self.tls };
         let name = format!("{}-{port}", balancer.name);
-        model.add(name, Tags::new(), Body::Listener(listener));
+        model.add(name, Tags::new(), listener);
     }
 }
 
@@ -170,7 +175,8 @@ fn add_listeners(context: &Context<'_>, model: &mut Model, balancer: &Ref) {
         Some(certificate) => {
             all.push(ForwardedPort::tcp("tcp", API_TCP, API));
             let policy = text_at(context.spec, "api.loadBalancer.sslPolicy");
-            let tls = (certificate.to_owned(), policy.unwrap_or_else(|| TLS_POLICY.to_owned()));
+            let policy = policy.unwrap_or_else(|| TLS_POLICY.to_owned());
+            let tls = TlsTermination { certificate: certificate.to_owned(), policy };
             all.push(ForwardedPort {
                 protocol: "TLS",
                 tls: Some(tls),
@@ -221,7 +227,7 @@ fn security_group(context: &Context<'_>, model: &mut Model) -> Ref {
         Some(id) => context.existing_group(model, name, &id),
         None => {
             let description = "Security group for api ELB".to_owned();
-            let body = Body::SecurityGroup { vpc: context.vpc(), description };
+            let body = SecurityGroup { vpc: context.vpc(), description };
             model.add(name.clone(), context.tags(&name, false), body)
         }
     }
@@ -231,11 +237,11 @@ fn security_group(context: &Context<'_>, model: &mut Model) -> Ref {
 pub(super) fn allow_icmp(model: &mut Model, what: &str, to: &Ref, from: &str) {
     let peer = Peer::parse(from);
     if !matches!(peer, Peer::V4(_)) {
-        let rule = Rule::of(to, peer.clone()).ports("icmpv6", -1, -1);
+        let rule = SecurityGroupRule::of(to, peer.clone()).ports("icmpv6", -1, -1);
         allow_as(model, format!("icmpv6-pmtu-{what}-{from}"), rule);
     }
     if !matches!(peer, Peer::V6(_)) {
-        let rule = Rule::of(to, peer).ports("icmp", 3, 4);
+        let rule = SecurityGroupRule::of(to, peer).ports("icmp", 3, 4);
         allow_as(model, format!("icmp-pmtu-{what}-{from}"), rule);
     }
 }
@@ -245,7 +251,7 @@ fn add_rules(context: &Context<'_>, model: &mut Model) {
     allow_egress(model, &own);
     let second = context.certificate().is_some() && context.network_balancer() == Some(true);
     for from in context.spec.texts("api.access") {
-        let rule = || Rule::of(&own, Peer::parse(from));
+        let rule = || SecurityGroupRule::of(&own, Peer::parse(from));
         allow(model, rule().ports("tcp", API, API));
         if second {
             allow(model, rule().ports("tcp", API_TCP, API_TCP));
@@ -256,14 +262,15 @@ fn add_rules(context: &Context<'_>, model: &mut Model) {
     if passes {
         for node in context.role_groups("Node") {
             let suffix = node.given.map_or_else(String::new, |id| format!("-{id}"));
-            let rule = Rule::of(&own, Peer::Group(node.group));
+            let rule = SecurityGroupRule::of(&own, Peer::Group(node.group));
             allow_as(model, format!("node{suffix}-to-elb"), rule);
         }
     }
     for master in context.role_groups("ControlPlane") {
         let suffix = master.given.map_or_else(String::new, |id| format!("-{id}"));
         let mut pass = |name: &str, protocol: &str, from: i64, to: i64| {
-            let rule = Rule::of(&master.group, Peer::Group(own.clone())).ports(protocol, from, to);
+            let rule = SecurityGroupRule::of(&master.group, Peer::Group(own.clone()))
+                .ports(protocol, from, to);
             allow_as(model, format!("{name}{suffix}"), rule);
         };
         if second {
@@ -277,7 +284,8 @@ fn add_rules(context: &Context<'_>, model: &mut Model) {
                 pass("etcd-cilium-elb-to-cp", "tcp", ETCD_CILIUM, ETCD_CILIUM);
             }
         }
-        let back = Rule::of(&own, Peer::Group(master.group.clone())).ports("icmp", 3, 4);
+        let back =
+            SecurityGroupRule::of(&own, Peer::Group(master.group.clone())).ports("icmp", 3, 4);
         allow_as(model, format!("icmp-pmtu-cp{suffix}-to-elb"), back);
     }
 }

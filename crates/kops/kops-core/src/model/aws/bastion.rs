@@ -1,6 +1,6 @@
 //! Bastions: machines for SSH access to others, behind a load balancer of their own.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
@@ -10,9 +10,11 @@ use super::{
     firewall::{allow, allow_egress},
     graph::Model,
     names,
-    resource::{Balancer, Body, Peer, Ref, Rule},
 };
-use crate::Error;
+use crate::{
+    aws::{Balancer, Kind, NetworkBalancer, Peer, Ref, SecurityGroup, SecurityGroupRule},
+    error::Error,
+};
 
 const SSH: i64 = 22;
 
@@ -20,7 +22,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     if context.of_role("Bastion").next().is_none() {
         return Ok(());
     }
-    let spec = context.spec.at("networking.topology.bastion").unwrap_or(&Value::Null);
+    let spec = context.spec.at("networking.topology.bastion");
     let internal = spec.text("loadBalancer.type") == "Internal";
     let bastions = context.add_role_groups("Bastion", model);
     let own = add_group(context, model);
@@ -28,7 +30,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         allow_egress(model, from);
         for role in ["ControlPlane", "Node"] {
             for to in context.role_groups(role) {
-                let rule = Rule::of(&to.group, Peer::Group(from.clone()));
+                let rule = SecurityGroupRule::of(&to.group, Peer::Group(from.clone()));
                 allow(model, rule.ports("tcp", SSH, SSH));
             }
         }
@@ -40,15 +42,14 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     if name.is_empty() {
         return Ok(());
     }
-    let target =
-        Ref::new(super::resource::Kind::NetworkBalancer, format!("bastion.{}", context.name));
+    let target = Ref::new(Kind::NetworkBalancer, format!("bastion.{}", context.name));
     dns::add_records(context, model, name, &target)
 }
 
 fn add_group(context: &Context<'_>, model: &mut Model) -> Ref {
     let name = format!("bastion-elb.{}", context.name);
     let description = "Security group for bastion ELB".to_owned();
-    let body = Body::SecurityGroup { vpc: context.vpc(), description };
+    let body = SecurityGroup { vpc: context.vpc(), description };
     model.add(name.clone(), context.tags(&name, false), body)
 }
 
@@ -63,14 +64,14 @@ fn add_rules(
     let mut from: Vec<&str> = near.filter(|cidr| !cidr.is_empty()).collect();
     from.extend(context.spec.texts("sshAccess"));
     for from in from {
-        allow(model, Rule::of(own, Peer::parse(from)).ports("tcp", SSH, SSH));
+        allow(model, SecurityGroupRule::of(own, Peer::parse(from)).ports("tcp", SSH, SSH));
         allow_icmp(model, "ssh-nlb", own, from);
     }
     for bastion in bastions {
-        let passed = || Rule::of(bastion, Peer::Group(own.clone()));
+        let passed = || SecurityGroupRule::of(bastion, Peer::Group(own.clone()));
         allow(model, passed().ports("tcp", SSH, SSH));
         allow(model, passed().ports("icmp", 3, 4));
-        allow(model, Rule::of(own, Peer::Group(bastion.clone())).ports("icmp", 3, 4));
+        allow(model, SecurityGroupRule::of(own, Peer::Group(bastion.clone())).ports("icmp", 3, 4));
     }
 }
 
@@ -94,6 +95,6 @@ fn add_balancer(context: &Context<'_>, model: &mut Model, own: Ref, spec: &Value
     let name = format!("bastion.{}", context.name);
     let mut tags = context.tags("", false);
     tags.insert("Name".to_owned(), name.clone());
-    let to = model.add(name, tags, Body::NetworkBalancer(Box::new(balancer)));
+    let to = model.add(name, tags, NetworkBalancer(balancer));
     ForwardedPort::tcp("bastion", SSH, SSH).add(context, model, &to);
 }

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use data_encoding::HEXLOWER;
-use kops_api::{Object, Spec};
+use kops_api::Object;
 use md_5::{Digest as _, Md5};
 use serde_json::{Map, Value};
 
-use super::{
-    graph::Model,
-    names,
-    resource::{Body, Kind, Ref, Tags},
+use super::{graph::Model, names};
+use crate::{
+    aws::{Kind, Ref, SecurityGroup, Tags},
+    cluster::{Cluster as _, Dns},
+    error::Error,
+    node_inputs::NodeInputs,
+    world::{Image, World},
 };
-use crate::{Cluster as _, Dns, Error, Image, NodeInputs, World};
 
 /// The inputs of the model, besides the complete cluster and its complete groups.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +55,7 @@ pub(super) struct Context<'a> {
 /// A security group of a role's machines.
 pub(super) struct RoleGroup {
     pub(super) group: Ref,
-    pub(super) body: Body,
+    pub(super) body: SecurityGroup,
     /// The ID, if the group already exists.
     pub(super) given: Option<String>,
 }
@@ -103,7 +106,7 @@ impl<'a> Context<'a> {
 
     /// Returns the user's own tags.
     pub(super) fn labels(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        pairs(self.spec.at("cloudLabels"))
+        pairs(self.spec.opt_at("cloudLabels"))
     }
 
     pub(super) fn vpc(&self) -> Ref {
@@ -116,7 +119,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn subnets(&self) -> &'a [Value] {
-        self.spec.list("networking.subnets")
+        self.spec.items("networking.subnets")
     }
 
     pub(super) fn subnet(&self, name: &str) -> Ref {
@@ -150,7 +153,7 @@ impl<'a> Context<'a> {
 
     /// Returns `true` for a network load balancer of the API, `false` for a classic one, `None` for none.
     pub(super) fn network_balancer(&self) -> Option<bool> {
-        let balancer = self.spec.at("api.loadBalancer")?;
+        let balancer = self.spec.opt_at("api.loadBalancer")?;
         Some(balancer.text("class") == "Network")
     }
 
@@ -165,7 +168,7 @@ impl<'a> Context<'a> {
 
     pub(super) fn cilium_etcd(&self) -> bool {
         let managed = |etcd: &Value| etcd.text("name") == "cilium";
-        self.spec.has("networking.cilium") && self.spec.list("etcdClusters").iter().any(managed)
+        self.spec.has("networking.cilium") && self.spec.items("etcdClusters").iter().any(managed)
     }
 
     /// Returns the certificate with which the load balancer terminates TLS.
@@ -176,14 +179,14 @@ impl<'a> Context<'a> {
 
     /// Reports whether Pods have IAM roles of their own.
     pub(super) fn has_pod_roles(&self) -> bool {
-        self.spec.is("iam.useServiceAccountExternalPermissions")
+        self.spec.flag("iam.useServiceAccountExternalPermissions")
     }
 
     /// Reports whether the node termination handler reads a queue.
     pub(super) fn has_termination_queue(&self) -> bool {
-        let handler = self.spec.at("cloudProvider.aws.nodeTerminationHandler");
+        let handler = self.spec.opt_at("cloudProvider.aws.nodeTerminationHandler");
         handler.is_some_and(|one| {
-            one.is("enabled") && one.flag("enableSQSTerminationDraining") != Some(false)
+            one.flag("enabled") && one.opt_flag("enableSQSTerminationDraining") != Some(false)
         })
     }
 
@@ -195,7 +198,7 @@ impl<'a> Context<'a> {
             "Bastion" => "Security group for bastion",
             _ => "Security group for nodes",
         };
-        let body = Body::SecurityGroup { vpc: self.vpc(), description: description.to_owned() };
+        let body = SecurityGroup { vpc: self.vpc(), description: description.to_owned() };
         let (mut found, mut all): (Vec<RoleGroup>, _) = (Vec::new(), true);
         for group in self.of_role(role) {
             let id = group.spec.text("securityGroupOverride");
@@ -271,7 +274,7 @@ impl<'a> Context<'a> {
 
     /// Adds a reference to an existing security group.
     pub(super) fn existing_group(&self, model: &mut Model, name: String, id: &str) -> Ref {
-        let body = Body::SecurityGroup { vpc: self.vpc(), description: String::new() };
+        let body = SecurityGroup { vpc: self.vpc(), description: String::new() };
         model.add_existing(name, id, body)
     }
 }
@@ -283,7 +286,7 @@ pub(super) fn pairs(map: Option<&Value>) -> impl Iterator<Item = (String, String
 }
 
 /// Returns owned copies of strings.
-pub(super) fn owned(texts: Vec<&str>) -> Vec<String> {
+pub(super) fn owned<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     texts.into_iter().map(str::to_owned).collect()
 }
 

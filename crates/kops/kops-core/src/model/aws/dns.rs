@@ -1,13 +1,13 @@
 //! The Route 53 zone and the DNS names of load balancers. The machines' own names are dns-controller's.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 
-use super::{
-    context::Context,
-    graph::Model,
-    resource::{Body, Kind, Ref, Tags},
+use super::{context::Context, graph::Model};
+use crate::{
+    aws::{Kind, Record, Ref, Tags, Zone, ZoneAssociation},
+    cluster::{Cluster as _, Dns},
+    error::Error,
 };
-use crate::{Cluster as _, Dns, Error};
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
     if !context.cluster.publishes_dns() {
@@ -19,7 +19,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     let kind = if network { Kind::NetworkBalancer } else { Kind::ClassicBalancer };
     let target = Ref::new(kind, format!("api.{}", context.name));
     let mut names = vec![spec.text("api.publicName").to_owned()];
-    if spec.is("api.loadBalancer.useForInternalAPI") {
+    if spec.flag("api.loadBalancer.useForInternalAPI") {
         names.push(format!("api.internal.{}", context.name));
     }
     names.dedup();
@@ -48,12 +48,16 @@ pub(super) fn zone_id(context: &Context<'_>) -> Result<String, Error> {
 fn add_zone(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
     let name = context.spec.text("dnsZone");
     let id = zone_id(context)?;
-    let zone = model.add_existing(name, &format!("/hostedzone/{id}"), Body::Zone);
+    let zone = model.add_existing(name, &format!("/hostedzone/{id}"), Zone);
     if context.cluster.dns() == Dns::Private {
         let vpc = context.spec.text("networking.networkID").to_owned();
         let known = context.inputs.world.zones.iter().find(|zone| zone.id == id);
         if vpc.is_empty() || !known.is_some_and(|zone| zone.networks.contains(&vpc)) {
-            let body = Body::ZoneAssociation { zone: zone.clone(), vpc: context.vpc() };
+            let body = ZoneAssociation {
+                zone: zone.clone(),
+                vpc: context.vpc(),
+                region: context.region.clone(),
+            };
             model.add(name, Tags::new(), body);
         }
     }
@@ -81,7 +85,7 @@ pub(super) fn add_records(
 fn put_records(model: &mut Model, zone: &Ref, name: &str, target: &Ref) {
     for (class, suffix) in [("A", ""), ("AAAA", "-AAAA")] {
         let (zone, to, class) = (zone.clone(), target.clone(), class.to_owned());
-        let body = Body::Record { zone, name: name.to_owned(), class, to };
+        let body = Record { zone, name: name.to_owned(), class, to };
         model.add(format!("{name}{suffix}"), Tags::new(), body);
     }
 }

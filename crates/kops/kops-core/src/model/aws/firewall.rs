@@ -1,12 +1,9 @@
 //! Firewall rules among the machines. Control planes may reach all machines. Workers may reach workers, and control
 //! planes on every port but etcd's.
 
-use super::{
-    context::Context,
-    graph::Model,
-    resource::{Body, Kind, Peer, Ref, Rule, Tags},
-};
-use kops_api::Spec as _;
+use super::{context::Context, graph::Model};
+use crate::aws::{Kind, Peer, Ref, SecurityGroupRule, Tags};
+use api_meta::Tree as _;
 
 /// The client and peer ports of etcd, which only control planes may reach.
 const ETCD: [i64; 4] = [2380, 2381, 4001, 4002];
@@ -24,7 +21,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) {
         for group in from {
             allow_egress(model, group);
             for other in to.iter().flat_map(|to| to.iter()) {
-                allow(model, Rule::of(other, Peer::Group(group.clone())));
+                allow(model, SecurityGroupRule::of(other, Peer::Group(group.clone())));
             }
         }
     }
@@ -36,14 +33,14 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) {
 }
 
 fn add_to_masters(context: &Context<'_>, model: &mut Model, master: &Ref, node: &Ref) {
-    let rule = || Rule::of(master, Peer::Group(node.clone()));
+    let rule = || SecurityGroupRule::of(master, Peer::Group(node.clone()));
     allow(model, rule().ports("udp", 1, LAST_PORT));
     for (from, to) in open_ports(context) {
         allow(model, rule().ports("tcp", from, to));
     }
     let has = |network: &str| context.spec.has(&format!("networking.{network}"));
     if has("calico") || has("kubeRouter") {
-        allow(model, Rule { protocol: Some(IPIP.to_owned()), ..rule() });
+        allow(model, SecurityGroupRule { protocol: Some(IPIP.to_owned()), ..rule() });
     }
     if has("amazonVPC") {
         allow(model, rule());
@@ -53,7 +50,7 @@ fn add_to_masters(context: &Context<'_>, model: &mut Model, master: &Ref, node: 
 /// Returns the port ranges that remain without etcd's ports.
 fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
     let mut closed = ETCD.to_vec();
-    if context.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
+    if context.spec.items("etcdClusters").iter().any(|etcd| etcd.text("name") == "leases") {
         closed.extend(ETCD_LEASES);
     }
     if context.cilium_etcd() {
@@ -74,12 +71,12 @@ fn open_ports(context: &Context<'_>) -> Vec<(i64, i64)> {
 /// Allows all egress from a group.
 pub(super) fn allow_egress(model: &mut Model, group: &Ref) {
     for peer in [Peer::V4("0.0.0.0/0".to_owned()), Peer::V6("::/0".to_owned())] {
-        allow(model, Rule { egress: true, ..Rule::of(group, peer) });
+        allow(model, SecurityGroupRule { egress: true, ..SecurityGroupRule::of(group, peer) });
     }
 }
 
 /// Adds a rule under a name that contains all of its parts.
-pub(super) fn allow(model: &mut Model, rule: Rule) {
+pub(super) fn allow(model: &mut Model, rule: SecurityGroupRule) {
     let peer = match &rule.peer {
         Peer::Group(group) => &group.name,
         Peer::V4(range) | Peer::V6(range) => range,
@@ -96,11 +93,11 @@ pub(super) fn allow(model: &mut Model, rule: Rule) {
 }
 
 /// Adds a rule under the given name.
-pub(super) fn allow_as(model: &mut Model, name: impl Into<String>, rule: Rule) {
-    model.add(name, Tags::new(), Body::SecurityGroupRule(rule));
+pub(super) fn allow_as(model: &mut Model, name: impl Into<String>, rule: SecurityGroupRule) {
+    model.add(name, Tags::new(), rule);
 }
 
-impl Rule {
+impl SecurityGroupRule {
     /// Returns a rule for all traffic from a peer.
     pub(super) fn of(group: &Ref, peer: Peer) -> Self {
         Self { group: group.clone(), peer, egress: false, protocol: None, ports: None }

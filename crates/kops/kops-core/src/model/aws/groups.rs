@@ -1,21 +1,23 @@
 //! Scaling groups and their dependent resources.
 
-use api_meta::{GoDuration, ParseDurationError};
-use kops_api::{Object, Spec as _};
+use api_meta::{GoDuration, ParseDurationError, Tree as _};
+use kops_api::Object;
 use serde_json::Value;
 
 use super::{
     balancer,
     context::{Context, owned, pairs, text_at},
     graph::Model,
-    names,
-    resource::{
-        Balancer, Body, Distribution, HealthCheck, Kind, Ref, ScalingGroup, Tags, TargetGroup,
-        WarmPool,
-    },
-    template,
+    names, template,
 };
-use crate::{Error, complete::overlay};
+use crate::{
+    aws::{
+        Balancer, ClassicBalancer, Distribution, HealthCheck, Kind, LifecycleHook, Ref,
+        ScalingGroup, Tags, TargetGroup, WarmPool,
+    },
+    complete::overlay,
+    error::Error,
+};
 
 /// The metrics of a group, and those of a group with a warm pool.
 const METRICS: [&str; 8] = [
@@ -48,7 +50,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
         let tags = tags(context, group, &name);
         let template = template::add(context, model, group, &name, tags.clone())?;
         let body = scaling_group(context, model, group, template)?;
-        let to = model.add(name, tags, Body::ScalingGroup(Box::new(body)));
+        let to = model.add(name, tags, body);
         add_warming(context, model, group, to);
     }
     Ok(())
@@ -59,12 +61,12 @@ impl Context<'_> {
     /// planes and bastions.
     pub(super) fn warm_pool(&self, group: &Object) -> Option<Value> {
         let role = group.spec.text("role");
-        let cluster = self.spec.at("cloudProvider.aws.warmPool");
+        let cluster = self.spec.opt_at("cloudProvider.aws.warmPool");
         let cluster = cluster.filter(|_| role != "ControlPlane" && role != "Bastion");
         let mut pool = cluster.cloned().unwrap_or(Value::Null);
         let own = group.spec.get("warmPool").unwrap_or(&Value::Null);
         overlay(&mut pool, own);
-        Some(pool).filter(|pool| !pool.is_null() && pool.int("maxSize") != Some(0))
+        Some(pool).filter(|pool| !pool.is_null() && pool.opt_int("maxSize") != Some(0))
     }
 }
 
@@ -72,7 +74,7 @@ impl Context<'_> {
 /// them.
 fn tags(context: &Context<'_>, group: &Object, name: &str) -> Tags {
     let mut tags = context.tags(name, false);
-    tags.extend(pairs(group.spec.at("cloudLabels")));
+    tags.extend(pairs(group.spec.opt_at("cloudLabels")));
     if context.has_termination_queue() {
         let tag = context.spec.text("cloudProvider.aws.nodeTerminationHandler.managedASGTag");
         if !tag.is_empty() {
@@ -80,7 +82,7 @@ fn tags(context: &Context<'_>, group: &Object, name: &str) -> Tags {
         }
     }
     let template = "k8s.io/cluster-autoscaler/node-template";
-    for (key, value) in pairs(group.spec.at("kubelet.nodeLabels")) {
+    for (key, value) in pairs(group.spec.opt_at("kubelet.nodeLabels")) {
         tags.insert(format!("{template}/label/{key}"), value);
     }
     for taint in group.spec.texts("taints") {
@@ -116,7 +118,7 @@ fn scaling_group(
     if ["ControlPlane", "APIServer"].contains(&role) && context.network_balancer() == Some(false) {
         balancers.push(Ref::new(Kind::ClassicBalancer, format!("api.{}", context.name)));
     }
-    for given in spec.list("externalLoadBalancers") {
+    for given in spec.items("externalLoadBalancers") {
         balancers
             .extend(text_at(given, "loadBalancerName").map(|name| existing_balancer(model, &name)));
         if let Some(arn) = text_at(given, "targetGroupARN") {
@@ -137,12 +139,12 @@ fn scaling_group(
             role => role.to_lowercase(),
         },
         template,
-        min: spec.int("minSize").unwrap_or(default),
-        max: spec.int("maxSize").unwrap_or(default),
+        min: spec.opt_int("minSize").unwrap_or(default),
+        max: spec.opt_int("maxSize").unwrap_or(default),
         subnets: subnets.into_iter().map(|one| context.subnet(one.text("name"))).collect(),
         metrics: owned(metrics),
         suspended: owned(spec.texts("suspendProcesses")),
-        protected: spec.is("instanceProtection"),
+        protected: spec.flag("instanceProtection"),
         balancers,
         target_groups,
         lifetime: match spec.text("maxInstanceLifetime") {
@@ -154,24 +156,22 @@ fn scaling_group(
                 text.parse::<GoDuration>().map_err(wrong)?.nanos() / 1_000_000_000
             }
         },
-        rebalanced: spec.flag("capacityRebalance"),
+        rebalanced: spec.opt_flag("capacityRebalance"),
         mixed: mixed(group),
-        warm_pool: pool.map(|pool| WarmPool {
-            min: pool.int("minSize").unwrap_or_default(),
-            max: pool.int("maxSize"),
-        }),
+        warm_pool: pool
+            .map(|pool| WarmPool { min: pool.int("minSize"), max: pool.opt_int("maxSize") }),
     })
 }
 
 fn mixed(group: &Object) -> Option<Distribution> {
-    let spec = group.spec.at("mixedInstancesPolicy").filter(|one| !one.is_null())?;
+    let spec = group.spec.opt_at("mixedInstancesPolicy")?;
     Some(Distribution {
         types: owned(spec.texts("instances")),
-        on_demand_above_base: spec.int("onDemandAboveBase"),
-        on_demand_base: spec.int("onDemandBase"),
+        on_demand_above_base: spec.opt_int("onDemandAboveBase"),
+        on_demand_base: spec.opt_int("onDemandBase"),
         on_demand_strategy: text_at(spec, "onDemandAllocationStrategy"),
         spot_strategy: text_at(spec, "spotAllocationStrategy"),
-        spot_pools: spec.int("spotInstancePools"),
+        spot_pools: spec.opt_int("spotInstancePools"),
         spot_price: group.spec.text("maxPrice").to_owned(),
     })
 }
@@ -188,7 +188,7 @@ fn existing_balancer(model: &mut Model, name: &str) -> Ref {
         certificate: None,
         idle_timeout: 0,
     };
-    model.add_existing(name, name, Body::ClassicBalancer(Box::new(body)))
+    model.add_existing(name, name, ClassicBalancer(body))
 }
 
 fn existing_target_group(
@@ -205,20 +205,21 @@ fn existing_target_group(
     };
     let health = HealthCheck { protocol: "TCP", path: None };
     let body = TargetGroup { vpc: context.vpc(), port: 0, protocol: "TCP", health };
-    Ok(model.add_existing(name, arn, Body::TargetGroup(body)))
+    Ok(model.add_existing(name, arn, body))
 }
 
 /// Adds the lifecycle hook by which a warm pool's machine reports that it may be stopped.
 fn add_warming(context: &Context<'_>, model: &mut Model, group: &Object, to: Ref) {
-    let Some(pool) = context.warm_pool(group).filter(|pool| pool.is("enableLifecycleHook")) else {
+    let Some(pool) = context.warm_pool(group).filter(|pool| pool.flag("enableLifecycleHook"))
+    else {
         return;
     };
     let name = format!("kops-warmpool-{}", group.name());
-    let body = Body::LifecycleHook {
+    let body = LifecycleHook {
         group: to,
         hook: "kops-warmpool".to_owned(),
         result: "ABANDON".to_owned(),
-        heartbeat: pool.int("lifecycleHookTimeout").unwrap_or(WARMING_TIMEOUT),
+        heartbeat: pool.opt_int("lifecycleHookTimeout").unwrap_or(WARMING_TIMEOUT),
         transition: "autoscaling:EC2_INSTANCE_LAUNCHING".to_owned(),
     };
     model.add(name, Tags::new(), body);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -10,10 +10,15 @@ use super::{
     graph::Model,
     names,
     policy::{self, Statement},
-    resource::{Body, Ref, Tags},
     statements,
 };
-use crate::{Error, names::fnv};
+use crate::{
+    aws::{
+        InstanceProfile, OidcProvider, Ref, Role, RolePolicy, RolePolicyAttachment, SshKey, Tags,
+    },
+    error::Error,
+    names::fnv,
+};
 
 /// The fingerprints of the two authorities that issue S3's certificates.
 const THUMBPRINTS: [&str; 2] =
@@ -37,7 +42,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     }
     for profile in given.keys() {
         let name = names::last_part(profile);
-        model.add_existing(name, name, Body::InstanceProfile { role: None });
+        model.add_existing(name, name, InstanceProfile { role: None });
     }
     managed.sort_unstable();
     managed.dedup();
@@ -65,15 +70,16 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     let key = key(role);
     let hooked = context.groups.iter().filter(|group| group.spec.text("role") == role);
     let hooked = hooked.filter_map(|group| context.warm_pool(group));
-    let hooked = hooked.into_iter().any(|pool| pool.is("enableLifecycleHook"));
+    let hooked = hooked.into_iter().any(|pool| pool.flag("enableLifecycleHook"));
     let tags = context.tags(&name, false);
     let assumed = policy::assumed_by_machines(&context.region);
     let to = put_role(context, model, &name, tags.clone(), assumed, format!("{key}s"));
     let document = statements::of_role(context, role, hooked)?;
     add_policy(model, &name, &to, document);
-    model.add(name.clone(), tags, Body::InstanceProfile { role: Some(to.clone()) });
+    model.add(name.clone(), tags, InstanceProfile { role: Some(to.clone()) });
     let known = if key == "master" { "control-plane" } else { key };
-    let mut external = context.spec.texts(&format!("externalPolicies.{known}"));
+    let mut external: Vec<&str> =
+        context.spec.texts(&format!("externalPolicies.{known}")).collect();
     external.sort_unstable();
     attach(model, &format!("{key}-policyoverride"), &to, &external);
     let field = format!("additionalPolicies.{known}");
@@ -94,18 +100,18 @@ fn put_role(
     known: String,
 ) -> Ref {
     let boundary = text_at(context.spec, "iam.permissionsBoundary");
-    model.add(name, tags, Body::Role { assumed, boundary, known })
+    model.add(name, tags, Role { assumed, boundary, known })
 }
 
 fn add_policy(model: &mut Model, name: &str, role: &Ref, document: String) {
-    model.add(name, Tags::new(), Body::RolePolicy { role: role.clone(), document });
+    model.add(name, Tags::new(), RolePolicy { role: role.clone(), document });
 }
 
 /// Attaches existing policies.
 fn attach(model: &mut Model, name: &str, role: &Ref, policies: &[&str]) {
     for policy in policies {
         let name = format!("{name}-{}", fnv(policy));
-        let body = Body::RolePolicyAttachment { role: role.clone(), policy: (*policy).to_owned() };
+        let body = RolePolicyAttachment { role: role.clone(), policy: (*policy).to_owned() };
         model.add(name, Tags::new(), body);
     }
 }
@@ -119,7 +125,7 @@ fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
         let role = add_account(context, model, "kube-system", name)?;
         add_policy(model, &role.name.clone(), &role, document);
     }
-    for account in context.spec.list("iam.serviceAccountExternalPermissions") {
+    for account in context.spec.items("iam.serviceAccountExternalPermissions") {
         let (namespace, name) = (account.text("namespace"), account.text("name"));
         let role = add_account(context, model, namespace, name)?;
         let inline = account.text("aws.inlinePolicy");
@@ -128,7 +134,7 @@ fn add_pods(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
             let document = policy::user_document(field, inline)?;
             add_policy(model, &role.name.clone(), &role, document);
         }
-        let arns = account.texts("aws.policyARNs");
+        let arns: Vec<&str> = account.texts("aws.policyARNs").collect();
         attach(model, &format!("external-{}", role.name), &role, &arns);
     }
     Ok(())
@@ -173,19 +179,15 @@ fn add_account(
 
 /// Adds the SSH key of the machines. A name in the spec refers to an existing key; an empty name means no key.
 fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    match context.spec.at("sshKeyName").and_then(Value::as_str) {
+    match context.spec.at("sshKeyName").as_str() {
         Some("") => {}
         Some(name) => {
-            model.add_existing(name, name, Body::SshKey { public: String::new() });
+            model.add_existing(name, name, SshKey { public: String::new() });
         }
         None => {
             if let Some(public) = context.inputs.ssh_keys.first() {
                 let tags = context.tags(context.name, false);
-                model.add(
-                    context.ssh_key_name(public)?,
-                    tags,
-                    Body::SshKey { public: public.clone() },
-                );
+                model.add(context.ssh_key_name(public)?, tags, SshKey { public: public.clone() });
             }
         }
     }
@@ -193,11 +195,11 @@ fn add_ssh_key(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
 }
 
 fn add_oidc(context: &Context<'_>, model: &mut Model) {
-    let discovery = context.spec.at("serviceAccountIssuerDiscovery");
-    let Some(discovery) = discovery.filter(|one| one.is("enableAWSOIDCProvider")) else { return };
+    let discovery = context.spec.opt_at("serviceAccountIssuerDiscovery");
+    let Some(discovery) = discovery.filter(|one| one.flag("enableAWSOIDCProvider")) else { return };
     let mut audiences = vec![AUDIENCE.to_owned()];
-    audiences.extend(discovery.texts("additionalAudiences").into_iter().map(str::to_owned));
-    let body = Body::OidcProvider {
+    audiences.extend(discovery.texts("additionalAudiences").map(str::to_owned));
+    let body = OidcProvider {
         url: context.spec.text("kubeAPIServer.serviceAccountIssuer").to_owned(),
         audiences,
         thumbprints: THUMBPRINTS.map(str::to_owned).into(),

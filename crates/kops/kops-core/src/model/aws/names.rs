@@ -1,6 +1,7 @@
 //! Upstream's names of AWS resources, and AWS' limits on them.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 
 use crate::names::{hashed, truncate};
 
@@ -47,15 +48,6 @@ pub(super) fn service_account(cluster: &str, namespace: &str, name: &str) -> Str
 /// Returns the name of a load balancer or target group, which AWS limits to 32 characters without dots.
 pub(super) fn short(cluster: &str, prefix: &str) -> String {
     hashed(&format!("{prefix}-{}", cluster.replace('.', "-")), 32)
-}
-
-pub(crate) fn queue(cluster: &str) -> String {
-    format!("{}-nth", truncate(&cluster.replace('.', "-"), 75))
-}
-
-/// Returns the prefix of the names of event rules.
-pub(crate) fn rule_prefix(cluster: &str) -> String {
-    truncate(cluster, 40)
 }
 
 /// Returns the last part of an ARN's path.

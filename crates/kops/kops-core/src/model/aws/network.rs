@@ -2,16 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api_meta::Cidr;
-use kops_api::Spec as _;
+use api_meta::{Cidr, Tree as _};
 use serde_json::Value;
 
 use super::{
     context::{Context, owned},
     graph::Model,
-    resource::{Body, Kind, Ref, Resource, RouteTarget, SubnetBody, Tags},
 };
-use crate::{Cluster as _, Error, Network};
+use crate::{
+    aws::{
+        Body, DhcpOptions, DhcpOptionsAssociation, EgressOnlyGateway, ElasticIp, InternetGateway,
+        Kind, NatGateway, Ref, Resource, Route, RouteTable, RouteTableAssociation, RouteTarget,
+        Subnet, Tags, Vpc, VpcCidr,
+    },
+    cluster::Cluster as _,
+    error::Error,
+    world::Network,
+};
 
 const ANY_V4: &str = "0.0.0.0/0";
 const ANY_V6: &str = "::/0";
@@ -31,25 +38,25 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
 }
 
 fn add_vpc(context: &Context<'_>, model: &mut Model) {
-    let networking = context.spec.at("networking").unwrap_or(&Value::Null);
+    let networking = context.spec.at("networking");
     let cidr = networking.text("networkCIDR").to_owned();
     let name = context.name;
     if context.shares_vpc() {
-        model.add_existing(name, networking.text("networkID"), Body::Vpc { cidr });
+        model.add_existing(name, networking.text("networkID"), Vpc { cidr });
         return;
     }
-    let vpc = model.add(name, context.tags(name, false), Body::Vpc { cidr });
+    let vpc = model.add(name, context.tags(name, false), Vpc { cidr });
     for cidr in owned(networking.texts("additionalNetworkCIDRs")) {
-        model.add(cidr.clone(), Tags::new(), Body::VpcCidr { vpc: vpc.clone(), cidr });
+        model.add(cidr.clone(), Tags::new(), VpcCidr { vpc: vpc.clone(), cidr });
     }
     let domain = match context.region.as_str() {
         "us-east-1" => "ec2.internal".to_owned(),
         region => format!("{region}.compute.internal"),
     };
     let servers = vec!["AmazonProvidedDNS".to_owned()];
-    let body = Body::DhcpOptions { domain, servers };
+    let body = DhcpOptions { domain, servers };
     let options = model.add(name, context.tags(name, false), body);
-    model.add(name, Tags::new(), Body::DhcpOptionsAssociation { vpc, options });
+    model.add(name, Tags::new(), DhcpOptionsAssociation { vpc, options });
 }
 
 /// Reports whether a subnet's routes are managed by others.
@@ -65,7 +72,7 @@ fn is_private(subnet: &Value) -> bool {
 fn gateway(
     context: &Context<'_>,
     model: &mut Model,
-    body: Body,
+    body: impl Into<Body>,
     known: fn(&Network) -> String,
     what: &'static str,
 ) -> Result<Ref, Error> {
@@ -78,7 +85,12 @@ fn gateway(
     // An unknown gateway is an error only if a resource refers to it.
     let id = network.map_or_else(String::new, known);
     let shared = Some(id.clone());
-    let gateway = Resource { name: name.to_owned(), shared, tags: context.tags(name, true), body };
+    let gateway = Resource {
+        name: name.to_owned(),
+        shared,
+        tags: context.tags(name, true),
+        body: body.into(),
+    };
     let refers = !context.subnets().iter().all(|subnet| !subnet.text("id").is_empty());
     if id.is_empty() && refers {
         return Err(Error::Unknown {
@@ -95,7 +107,7 @@ fn add_internet(context: &Context<'_>, model: &mut Model) -> Result<Option<Ref>,
     if context.subnets().iter().all(is_unmanaged) {
         return Ok(None);
     }
-    let body = Body::InternetGateway { vpc: context.vpc() };
+    let body = InternetGateway { vpc: context.vpc() };
     let known = |network: &Network| network.internet_gateway.clone();
     let internet = gateway(context, model, body, known, "the internet gateway of VPC")?;
     if context.subnets().iter().all(|subnet| !subnet.text("id").is_empty()) {
@@ -113,7 +125,7 @@ fn add_egress_only(context: &Context<'_>, model: &mut Model) -> Result<Option<Re
     if !private || !context.cluster.is_ipv6_only() {
         return Ok(None);
     }
-    let body = Body::EgressOnlyGateway { vpc: context.vpc() };
+    let body = EgressOnlyGateway { vpc: context.vpc() };
     let known = |network: &Network| network.egress_only_gateway.clone();
     gateway(context, model, body, known, "the egress-only gateway of VPC").map(Some)
 }
@@ -127,11 +139,11 @@ fn add_table(
 ) -> Ref {
     let mut tags = context.tags(name, shared);
     tags.insert("kubernetes.io/kops/role".to_owned(), role.clone());
-    model.add(name, tags, Body::RouteTable { vpc: context.vpc(), role })
+    model.add(name, tags, RouteTable { vpc: context.vpc(), role })
 }
 
 fn add_route(model: &mut Model, name: impl Into<String>, table: &Ref, to: &str, via: RouteTarget) {
-    let body = Body::Route { table: table.clone(), to: to.to_owned(), via };
+    let body = Route { table: table.clone(), to: to.to_owned(), via };
     model.add(name, Tags::new(), body);
 }
 
@@ -146,7 +158,7 @@ fn add_subnets(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
                 remedy: "set the address as egress: eipalloc-...",
             });
         }
-        let body = SubnetBody {
+        let body = Subnet {
             short: short.to_owned(),
             vpc: context.vpc(),
             zone: subnet.text("zone").to_owned(),
@@ -157,8 +169,7 @@ fn add_subnets(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
         let shared = Some(id.to_owned()).filter(|id| !id.is_empty());
         let tags = subnet_tags(context, subnet, &name);
         let made = shared.is_none() && !is_unmanaged(subnet);
-        let body = Body::Subnet(body);
-        let to = model.put(Resource { name: name.clone(), shared, tags, body });
+        let to = model.put(Resource { name: name.clone(), shared, tags, body: body.into() });
         if made {
             let (name, table) = match () {
                 () if is_private(subnet) => {
@@ -170,7 +181,7 @@ fn add_subnets(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
                 () => (name, context.name.to_owned()),
             };
             let table = Ref::new(Kind::RouteTable, table);
-            model.add(name, Tags::new(), Body::RouteTableAssociation { table, subnet: to });
+            model.add(name, Tags::new(), RouteTableAssociation { table, subnet: to });
         }
     }
     Ok(())
@@ -189,7 +200,7 @@ fn table_name(context: &Context<'_>, subnet: &Value, kind: &str) -> String {
 
 /// Returns the tags by which load balancers find their subnets.
 fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
-    if context.spec.flag("networking.tagSubnets") == Some(false) {
+    if context.spec.opt_flag("networking.tagSubnets") == Some(false) {
         return Tags::new();
     }
     let mut tags = context.tags(name, !subnet.text("id").is_empty());
@@ -212,7 +223,7 @@ fn subnet_tags(context: &Context<'_>, subnet: &Value, name: &str) -> Tags {
         }
     }
     for group in context.groups.iter().filter(|one| one.spec.text("manager") == "Karpenter") {
-        if group.spec.texts("subnets").contains(&subnet.text("name")) {
+        if group.spec.texts("subnets").any(|text| text == subnet.text("name")) {
             tags.insert(format!("kops.k8s.io/instance-group/{}", group.name()), "true".to_owned());
         }
     }
@@ -295,8 +306,8 @@ impl Zone<'_> {
             "nat" => return Ok(RouteTarget::GivenNat(egress.to_owned())),
             "i" => return Ok(RouteTarget::Instance(egress.to_owned())),
             "tgw" => return Ok(RouteTarget::Transit(egress.to_owned())),
-            "eipalloc" => model.add_existing(name.clone(), egress, Body::ElasticIp),
-            "" => model.add(name.clone(), context.tags(&name, false), Body::ElasticIp),
+            "eipalloc" => model.add_existing(name.clone(), egress, ElasticIp),
+            "" => model.add(name.clone(), context.tags(&name, false), ElasticIp),
             _ => {
                 let reason = "is neither External nor an ID with nat-, i-, tgw- or eipalloc-";
                 return Err(Error::value("spec.subnets[].egress", egress, reason));
@@ -317,14 +328,14 @@ impl Zone<'_> {
             });
         };
         let subnet = context.subnet(subnet.text("name"));
-        let body = Body::NatGateway { address: Some(address), subnet };
+        let body = NatGateway { address: Some(address), subnet };
         Ok(RouteTarget::Nat(model.add(name.clone(), context.tags(&name, false), body)))
     }
 
     /// Adds the additional routes of private subnets.
     fn add_further(&self, model: &mut Model, table: &Ref) -> Result<(), Error> {
         for subnet in self.subnets.iter().filter(|one| one.text("type") == "Private") {
-            for route in subnet.list("additionalRoutes") {
+            for route in subnet.items("additionalRoutes") {
                 let (to, target) = (route.text("cidr"), route.text("target").to_owned());
                 let via = match target.split('-').next() {
                     Some("pcx") => RouteTarget::Peering(target),

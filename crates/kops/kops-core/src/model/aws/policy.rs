@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The actions of each part of a cluster.
 const FACTS: &str = include_str!("../../../facts/iam.tsv");

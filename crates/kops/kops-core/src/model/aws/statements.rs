@@ -1,6 +1,6 @@
 //! The IAM policies of each role of machines, and of service accounts with a role of their own.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::json;
 
 use super::{
@@ -8,7 +8,11 @@ use super::{
     dns,
     policy::{Policy, Statement},
 };
-use crate::{Cluster as _, Error, boot::asks_kops_controller};
+use crate::{
+    boot::asks_kops_controller,
+    cluster::{Cluster as _, Dns},
+    error::Error,
+};
 
 /// Returns the policy of a role's machines. `hooked` is `true` if some of them complete a warm pool's lifecycle hook.
 pub(super) fn of_role(context: &Context<'_>, role: &str, hooked: bool) -> Result<String, Error> {
@@ -35,7 +39,7 @@ pub(super) fn of_role(context: &Context<'_>, role: &str, hooked: bool) -> Result
     if role != "Node" {
         add_store(context, &mut policy, role)?;
         policy.grant("keys");
-        if context.spec.is("encryptionConfig") {
+        if context.spec.flag("encryptionConfig") {
             policy.free_keys();
         }
     } else if !asks_kops_controller(context.cluster) {
@@ -49,8 +53,8 @@ pub(super) fn of_role(context: &Context<'_>, role: &str, hooked: bool) -> Result
         }
     }
     for (part, holds) in [
-        ("registry", context.spec.is("iam.allowContainerRegistry")),
-        ("registry-mirrors", context.spec.is("containerd.useECRCredentialsForMirrors")),
+        ("registry", context.spec.flag("iam.allowContainerRegistry")),
+        ("registry-mirrors", context.spec.flag("containerd.useECRCredentialsForMirrors")),
         ("cilium-eni", role != "Node" && context.spec.text("networking.cilium.ipam") == "eni"),
         ("calico", checks_source(context)),
         ("source-check", has("kindnet") || (role == "Node" && has("kubeRouter"))),
@@ -87,7 +91,7 @@ fn add_etcd(context: &Context<'_>, policy: &mut Policy<'_>) {
 fn add_pods(context: &Context<'_>, policy: &mut Policy<'_>) {
     add_disks(context, policy);
     add_cloud_controller(context, policy);
-    if context.spec.is("cloudProvider.aws.loadBalancerController.enabled") {
+    if context.spec.flag("cloudProvider.aws.loadBalancerController.enabled") {
         add_load_balancers(context, policy);
     }
     policy.grant("autoscaler");
@@ -99,7 +103,7 @@ fn add_pods(context: &Context<'_>, policy: &mut Policy<'_>) {
 fn add_disks(context: &Context<'_>, policy: &mut Policy<'_>) {
     policy.grant("keys");
     let kinds = ["volume", "snapshot"];
-    if context.spec.is("snapshotController.enabled") {
+    if context.spec.flag("snapshotController.enabled") {
         policy.grant("snapshots");
         policy.make(&["ec2:CreateSnapshot"], &kinds);
         let snapshots = Statement::allow_listed(&[], &[policy.ec2("snapshot")]);
@@ -125,7 +129,7 @@ fn add_load_balancers(context: &Context<'_>, policy: &mut Policy<'_>) {
     policy.grant("load-balancers");
     let spec = "cloudProvider.aws.loadBalancerController";
     for (field, part) in [("WAF", "waf"), ("WAFv2", "wafv2"), ("Shield", "shield")] {
-        if context.spec.is(&format!("{spec}.enable{field}")) {
+        if context.spec.flag(&format!("{spec}.enable{field}")) {
             policy.grant(&format!("load-balancers-{part}"));
         }
     }
@@ -181,7 +185,7 @@ fn add_store(context: &Context<'_>, policy: &mut Policy<'_>, role: &str) -> Resu
         buckets.push(bucket);
     }
     let stores =
-        context.spec.list("etcdClusters").iter().map(|etcd| etcd.text("backups.backupStore"));
+        context.spec.items("etcdClusters").iter().map(|etcd| etcd.text("backups.backupStore"));
     let mut stores: Vec<&str> =
         stores.filter(|url| role == "ControlPlane" && !url.is_empty()).collect();
     stores.dedup();
@@ -210,33 +214,33 @@ fn add_store(context: &Context<'_>, policy: &mut Policy<'_>, role: &str) -> Resu
 pub(super) fn of_pods(context: &Context<'_>) -> Result<Vec<(&'static str, String)>, Error> {
     let spec = context.spec;
     let roles = context.has_pod_roles();
-    let dns = context.cluster.dns() != crate::Dns::None;
+    let dns = context.cluster.dns() != Dns::None;
     let provider = spec.text("externalDNS.provider");
-    let aws = |field: &str| spec.at(&format!("cloudProvider.aws.{field}"));
+    let aws = |field: &str| spec.opt_at(&format!("cloudProvider.aws.{field}"));
     let publishes = context.cluster.publishes_dns();
-    let zones = spec.texts("certManager.hostedZoneIDs");
+    let zones: Vec<&str> = spec.texts("certManager.hostedZoneIDs").collect();
     let accounts = [
         ("dns-controller", roles && dns && publishes && ["", "dns-controller"].contains(&provider)),
         ("external-dns", roles && dns && provider == "external-dns"),
-        ("cluster-autoscaler", roles && spec.is("clusterAutoscaler.enabled")),
+        ("cluster-autoscaler", roles && spec.flag("clusterAutoscaler.enabled")),
         (
             "cert-manager",
             !zones.is_empty()
-                && spec.is("certManager.enabled")
-                && spec.flag("certManager.managed") != Some(false),
+                && spec.flag("certManager.enabled")
+                && spec.opt_flag("certManager.managed") != Some(false),
         ),
         (
             "aws-node-termination-handler",
-            roles && spec.is("cloudProvider.aws.nodeTerminationHandler.enabled"),
+            roles && spec.flag("cloudProvider.aws.nodeTerminationHandler.enabled"),
         ),
         (
             "aws-load-balancer-controller",
-            roles && spec.is("cloudProvider.aws.loadBalancerController.enabled"),
+            roles && spec.flag("cloudProvider.aws.loadBalancerController.enabled"),
         ),
         ("kube-router", roles && spec.has("networking.kubeRouter")),
         ("aws-cloud-controller-manager", roles && spec.has("cloudControllerManager")),
         ("ebs-csi-controller-sa", roles && aws("ebsCSIDriver.managed").is_none_or(|m| m != false)),
-        ("karpenter", roles && spec.is("karpenter.enabled")),
+        ("karpenter", roles && spec.flag("karpenter.enabled")),
     ];
     let accounts = accounts.into_iter().filter(|(_, needed)| *needed);
     accounts.map(|(name, _)| Ok((name, of_pod(context, name, &zones)?))).collect()
@@ -256,7 +260,7 @@ fn of_pod(context: &Context<'_>, name: &str, zones: &[&str]) -> Result<String, E
             policy.grant("karpenter");
             let keyed = |group: &kops_api::Object| {
                 group.spec.text("manager") == "Karpenter"
-                    && group.spec.is("rootVolume.encryption")
+                    && group.spec.flag("rootVolume.encryption")
                     && !group.spec.text("rootVolume.encryptionKey").is_empty()
             };
             if context.groups.iter().any(keyed) {

@@ -1,16 +1,17 @@
 //! The objects that machines read from the state store: specs, configurations, and manifests of static Pods and
 //! add-ons. Private keys are not in the model: they are written to the store directly, and never to Terraform files.
 
-use kops_api::{Object, Spec as _, VersionName};
+use api_meta::Tree as _;
+use kops_api::{Object, VersionName};
 use serde_json::Value;
 
-use super::{
-    context::Context,
-    graph::Model,
-    resource::{Body, Tags},
-    user_data,
+use super::{context::Context, graph::Model, user_data};
+use crate::{
+    aws::{StoreObject, Tags},
+    channels_pod,
+    error::Error,
+    etcd_pod, etcd_spec, healthcheck_pod, node_config,
 };
-use crate::{Error, channels_pod, etcd_pod, etcd_spec, healthcheck_pod, node_config};
 
 /// The list of add-ons.
 const CHANNEL: &str = "bootstrap-channel.yaml";
@@ -55,7 +56,7 @@ impl Store<'_> {
         if key.split('/').any(|part| ["", ".", ".."].contains(&part)) {
             return Err(Error::value("the state store", key, "is not the name of an object"));
         }
-        let body = Body::StoreObject { bucket: place.bucket, key, content };
+        let body = StoreObject { bucket: place.bucket, key, content };
         self.model.add(name, Tags::new(), body);
         Ok(())
     }
@@ -63,12 +64,12 @@ impl Store<'_> {
     fn add_etcd(&mut self) -> Result<(), Error> {
         let context = self.context;
         let servers = context.of_role("APIServer").next().is_some();
-        for etcd in context.spec.list("etcdClusters") {
+        for etcd in context.spec.items("etcdClusters") {
             let name = etcd.text("name");
             let backups = etcd.text("backups.backupStore");
             let known = format!("etcd-cluster-spec-{name}");
             self.put_at(backups, &known, "control/etcd-cluster-spec", etcd_spec(etcd))?;
-            for member in etcd.list("etcdMembers") {
+            for member in etcd.items("etcdMembers") {
                 let kops = &context.inputs.node.kops;
                 let pod = etcd_pod(context.cluster, etcd, kops, servers)?;
                 let one = format!("{name}-{}", member.text("instanceGroup"));
@@ -82,7 +83,7 @@ impl Store<'_> {
     fn add_group(&mut self, group: &Object) -> Result<(), Error> {
         let context = self.context;
         let role = group.spec.text("role");
-        if role == "Bastion" && group.spec.list("additionalUserData").is_empty() {
+        if role == "Bastion" && group.spec.items("additionalUserData").is_empty() {
             return Ok(());
         }
         let role = match role {
@@ -119,7 +120,7 @@ impl Store<'_> {
             kops_api::Error::Yaml { what: format!("addons/{CHANNEL}"), cause: e.to_string() }
         })?;
         let known = format!("{}-addons", context.name);
-        for addon in listed.list("spec.addons") {
+        for addon in listed.items("spec.addons") {
             let path = addon.text("manifest");
             let content = addons.get(path).ok_or_else(|| missing(path))?;
             let (name, id) = (addon.text("name"), addon.text("id"));

@@ -1,19 +1,19 @@
 //! Launch templates of groups.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::Value;
 
 use super::{
     context::{Context, text_at},
     graph::Model,
-    names,
-    resource::{
-        BlockDevice, Body, Disk, Ebs, Kind, LaunchTemplate, MetadataService, Ref, SpotOptions, Tags,
-    },
-    user_data,
+    names, user_data,
     volumes::disk,
 };
-use crate::Error;
+use crate::{
+    aws::{BlockDevice, Disk, Ebs, Kind, LaunchTemplate, MetadataService, Ref, SpotOptions, Tags},
+    error::Error,
+};
 
 pub(super) fn add(
     context: &Context<'_>,
@@ -26,7 +26,7 @@ pub(super) fn add(
     let subnets = context.subnets_of(group)?;
     let public =
         subnets.first().is_some_and(|one| ["Public", "Utility"].contains(&one.text("type")));
-    let public = public && spec.flag("associatePublicIP") != Some(false);
+    let public = public && spec.opt_flag("associatePublicIP") != Some(false);
     let ipv6 = subnets.iter().any(|one| !one.text("ipv6CIDR").is_empty());
     let machine_type = machine_type(spec);
     let image = context.image(spec.text("image"))?;
@@ -37,11 +37,11 @@ pub(super) fn add(
         machine_type: Some(machine_type).filter(|text| !text.is_empty()),
         profile: profile(context, group),
         key: ssh_key(context)?,
-        optimized: spec.flag("rootVolume.optimization"),
+        optimized: spec.opt_flag("rootVolume.optimization"),
         cpu_credits: text_at(spec, "cpuCredits"),
-        monitoring: spec.is("detailedInstanceMonitoring"),
+        monitoring: spec.flag("detailedInstanceMonitoring"),
         metadata: MetadataService {
-            hops: spec.int("instanceMetadata.httpPutResponseHopLimit").unwrap_or(1),
+            hops: spec.opt_int("instanceMetadata.httpPutResponseHopLimit").unwrap_or(1),
             tokens: text_at(spec, "instanceMetadata.httpTokens").unwrap_or("required".to_owned()),
             ipv6,
         },
@@ -51,12 +51,12 @@ pub(super) fn add(
         tenancy: text_at(spec, "tenancy"),
         spot: spot.map(|price| SpotOptions {
             price,
-            minutes: spec.int("spotDurationInMinutes"),
+            minutes: spec.opt_int("spotDurationInMinutes"),
             interruption: text_at(spec, "instanceInterruptionBehavior"),
         }),
         user_data: user_data::of_group(context, group)?,
     };
-    Ok(model.add(name, tags, Body::LaunchTemplate(Box::new(template))))
+    Ok(model.add(name, tags, template))
 }
 
 /// Returns the first machine type of a group; the others are for the mixture.
@@ -73,7 +73,7 @@ fn profile(context: &Context<'_>, group: &Object) -> Ref {
 }
 
 fn ssh_key(context: &Context<'_>) -> Result<Option<Ref>, Error> {
-    let name = match context.spec.at("sshKeyName").and_then(Value::as_str) {
+    let name = match context.spec.at("sshKeyName").as_str() {
         Some("") => None,
         Some(name) => Some(name.to_owned()),
         None => context
@@ -119,44 +119,45 @@ fn devices(
 ) -> Result<Vec<BlockDevice>, Error> {
     let mut devices =
         vec![BlockDevice { device: root.to_owned(), disk: Disk::Ebs(root_disk(spec)) }];
-    let mut further: Vec<BlockDevice> = spec.list("volumes").iter().map(further_disk).collect();
+    let mut further: Vec<BlockDevice> = spec.items("volumes").iter().map(further_disk).collect();
     further.sort_by(|a, b| a.device.cmp(&b.device));
     devices.extend(further);
     let known = context.inputs.world.machine_types.get(machine_type);
     let own = known.map_or(0, |one| one.disks);
     for (number, letter) in (b'c'..=b'v').take(own.into()).enumerate() {
         let device = format!("/dev/sd{}", char::from(letter));
-        devices.push(BlockDevice { device, disk: Disk::Own(format!("ephemeral{number}")) });
+        devices
+            .push(BlockDevice { device, disk: Disk::InstanceStore(format!("ephemeral{number}")) });
     }
     Ok(devices)
 }
 
 fn root_disk(spec: &Value) -> Ebs {
-    let volume = spec.at("rootVolume").unwrap_or(&Value::Null);
+    let volume = spec.at("rootVolume");
     let usual = match spec.text("role") {
         "ControlPlane" => 64,
         "Bastion" => 32,
         _ => 128,
     };
-    let size = volume.int("size").filter(|size| *size > 0).unwrap_or(usual);
+    let size = volume.opt_int("size").filter(|size| *size > 0).unwrap_or(usual);
     let class = text_at(volume, "type").unwrap_or("gp3".to_owned());
     Ebs {
-        encrypted: volume.flag("encryption") != Some(false),
+        encrypted: volume.opt_flag("encryption") != Some(false),
         // A key applies only if encryption is requested.
-        key: text_at(volume, "encryptionKey").filter(|_| volume.is("encryption")),
+        key: text_at(volume, "encryptionKey").filter(|_| volume.flag("encryption")),
         deleted_with_machine: true,
-        ..disk(size, &class, volume.int("iops"), volume.int("throughput"))
+        ..disk(size, &class, volume.opt_int("iops"), volume.opt_int("throughput"))
     }
 }
 
 fn further_disk(volume: &Value) -> BlockDevice {
     let class = text_at(volume, "type").unwrap_or("gp3".to_owned());
-    let (iops, throughput) = (volume.int("iops"), volume.int("throughput"));
+    let (iops, throughput) = (volume.opt_int("iops"), volume.opt_int("throughput"));
     let ebs = Ebs {
-        encrypted: volume.flag("encrypted") != Some(false),
+        encrypted: volume.opt_flag("encrypted") != Some(false),
         key: text_at(volume, "key"),
-        deleted_with_machine: volume.flag("deleteOnTermination") != Some(false),
-        ..disk(volume.int("size").unwrap_or_default(), &class, iops, throughput)
+        deleted_with_machine: volume.opt_flag("deleteOnTermination") != Some(false),
+        ..disk(volume.int("size"), &class, iops, throughput)
     };
     BlockDevice { device: volume.text("device").to_owned(), disk: Disk::Ebs(ebs) }
 }

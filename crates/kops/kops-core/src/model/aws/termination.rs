@@ -1,6 +1,6 @@
 //! The queue and event rules from which the node termination handler learns that a machine will end.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::json;
 
 use super::{
@@ -8,9 +8,12 @@ use super::{
     graph::Model,
     names,
     policy::{Statement, document},
-    resource::{Body, Kind, Ref, Tags},
 };
-use crate::Error;
+use crate::{
+    aws::{EventRule, EventTarget, Kind, LifecycleHook, Queue, Ref, Tags},
+    error::Error,
+    names::{queue_name, rule_prefix},
+};
 
 /// The retention of a message, and the time that a machine's end waits for the handler, in seconds.
 const WAIT: i64 = 300;
@@ -46,7 +49,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     }
     for group in context.groups.iter().filter(|one| one.spec.text("manager") == "CloudGroup") {
         let name = format!("{}-NTHLifecycleHook", group.name());
-        let body = Body::LifecycleHook {
+        let body = LifecycleHook {
             group: Ref::new(Kind::ScalingGroup, names::scaling_group(context.name, group)),
             hook: name.clone(),
             result: "CONTINUE".to_owned(),
@@ -57,22 +60,22 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     }
     let queue = add_queue(context, model)?;
     let handler = "cloudProvider.aws.nodeTerminationHandler.enableRebalanceDraining";
-    let prefix = names::rule_prefix(context.name);
+    let prefix = rule_prefix(context.name);
     for (event, pattern) in EVENTS {
-        if event == REBALANCE && !context.spec.is(handler) {
+        if event == REBALANCE && !context.spec.flag(handler) {
             continue;
         }
         let name = format!("{prefix}-{event}");
-        let body = Body::EventRule { pattern: pattern.to_owned() };
+        let body = EventRule { pattern: pattern.to_owned() };
         let rule = model.add(name.clone(), context.tags(&name, false), body);
-        let body = Body::EventTarget { rule, queue: queue.clone() };
+        let body = EventTarget { rule, queue: queue.clone() };
         model.add(format!("{name}-Target"), Tags::new(), body);
     }
     Ok(())
 }
 
 fn add_queue(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
-    let name = names::queue(context.name);
+    let name = queue_name(context.name);
     let (partition, region) = (&context.partition, &context.region);
     let account = context.account("the policy of the termination queue needs it")?;
     let mut statement = Statement::allow(
@@ -80,6 +83,6 @@ fn add_queue(context: &Context<'_>, model: &mut Model) -> Result<Ref, Error> {
         &[format!("arn:{partition}:sqs:{region}:{account}:{name}")],
     );
     statement.principal = json!({"Service": ["events.amazonaws.com", "sqs.amazonaws.com"]});
-    let body = Body::Queue { retention: WAIT, policy: document(&[statement]) };
+    let body = Queue { retention: WAIT, policy: document(&[statement]) };
     Ok(model.add(name.clone(), context.tags(&name, false), body))
 }

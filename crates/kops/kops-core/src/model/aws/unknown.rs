@@ -1,9 +1,13 @@
 //! Rejects fields of specs that the model does not support, by name, instead of ignoring them silently.
 
-use kops_api::{Object, Spec as _};
+use api_meta::Tree as _;
+use kops_api::Object;
 use serde_json::Value;
 
-use crate::{CloudName, Cluster as _, Error};
+use crate::{
+    cluster::{CloudName, Cluster as _},
+    error::Error,
+};
 
 /// The unsupported fields of groups, with the alternative.
 const OF_GROUPS: [(&str, &str); 2] = [

@@ -2,13 +2,14 @@
 
 use std::io::Write as _;
 
+use api_meta::Tree as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, GzBuilder};
-use kops_api::{Object, Spec as _};
+use kops_api::Object;
 use serde_json::Value;
 
 use super::context::Context;
-use crate::{Error, boot_config, files, node_config, pods};
+use crate::{boot_config, error::Error, files, node_config, pods};
 
 /// AWS' limit, in bytes.
 const LIMIT: usize = 16 * 1024;
@@ -17,7 +18,7 @@ const SCRIPT: &str = include_str!("user_data.sh");
 
 /// Returns a group's user data. Bastions have none, unless the user adds parts.
 pub(super) fn of_group(context: &Context<'_>, group: &Object) -> Result<Vec<u8>, Error> {
-    let parts = group.spec.list("additionalUserData");
+    let parts = group.spec.items("additionalUserData");
     let bastion = group.spec.text("role") == "Bastion";
     let data = match (bastion, parts.is_empty()) {
         (true, true) => return Ok(Vec::new()),
@@ -57,7 +58,7 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
             lines.push(format!("echo {name}={value} >> /etc/environment"));
         }
     }
-    let document = if group.spec.is("compressUserData") {
+    let document = if group.spec.flag("compressUserData") {
         format!("echo {} | base64 -d | gzip -d > conf/kube_env.yaml", packed(&document)?)
     } else {
         format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{document}\n__EOF_KUBE_ENV")

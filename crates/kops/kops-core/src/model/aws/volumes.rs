@@ -1,25 +1,27 @@
 //! The volumes of etcd's members, which outlive their machines.
 
-use kops_api::Spec as _;
+use api_meta::Tree as _;
 use serde_json::Value;
 
 use super::{
     context::{Context, text_at},
     graph::Model,
-    resource::{Body, Ebs, Tags},
 };
-use crate::Error;
+use crate::{
+    aws::{Ebs, Tags, Volume},
+    error::Error,
+};
 
 /// The size in GiB.
 const SIZE: i64 = 20;
 const CLASS: &str = "gp3";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    for etcd in context.spec.list("etcdClusters") {
+    for etcd in context.spec.items("etcdClusters") {
         let mut members: Vec<&str> =
-            etcd.list("etcdMembers").iter().map(|one| one.text("name")).collect();
+            etcd.items("etcdMembers").iter().map(|one| one.text("name")).collect();
         members.sort_unstable();
-        for member in etcd.list("etcdMembers") {
+        for member in etcd.items("etcdMembers") {
             add_volume(context, model, etcd.text("name"), member, &members.join(","))?;
         }
     }
@@ -35,13 +37,13 @@ fn add_volume(
 ) -> Result<(), Error> {
     let name = format!("{}.etcd-{etcd}.{}", member.text("name"), context.name);
     let ebs = disk(
-        member.int("volumeSize").filter(|size| *size > 0).unwrap_or(SIZE),
+        member.opt_int("volumeSize").filter(|size| *size > 0).unwrap_or(SIZE),
         text_at(member, "volumeType").as_deref().unwrap_or(CLASS),
-        member.int("volumeIOPS"),
-        member.int("volumeThroughput"),
+        member.opt_int("volumeIOPS"),
+        member.opt_int("volumeThroughput"),
     );
     let ebs =
-        Ebs { encrypted: member.is("encryptedVolume"), key: text_at(member, "kmsKeyID"), ..ebs };
+        Ebs { encrypted: member.flag("encryptedVolume"), key: text_at(member, "kmsKeyID"), ..ebs };
     check(&name, &ebs)?;
     let mut tags: Tags = context.labels().collect();
     let own = format!("kubernetes.io/cluster/{}", context.name);
@@ -56,7 +58,7 @@ fn add_volume(
         tags.insert(key, value);
     }
     let zone = zone(context, &name, member)?;
-    model.add(name, tags, Body::Volume { zone, ebs });
+    model.add(name, tags, Volume { zone, ebs });
     Ok(())
 }
 

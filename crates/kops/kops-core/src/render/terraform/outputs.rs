@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Writer,
-    hcl::{Block, Expr, Item},
-    names,
-};
 use crate::{
-    Error,
-    model::aws::{Body, Ref, Resource},
+    aws::{
+        Body, Ref, Resource,
+        terraform::{
+            hcl::{Block, Expr, Item},
+            labels,
+            writer::Writer,
+        },
+    },
+    error::Error,
+    model::aws::Model,
 };
 
+/// The outputs of a configuration.
 #[derive(Default)]
 pub(super) struct Outputs {
     values: BTreeMap<String, Expr>,
@@ -19,14 +23,17 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    pub(super) fn one(&mut self, name: impl Into<String>, value: Expr) {
+    /// Sets an output.
+    pub(super) fn set(&mut self, name: impl Into<String>, value: Expr) {
         self.values.insert(name.into(), value);
     }
 
-    fn among(&mut self, name: impl Into<String>, value: &Expr) {
+    /// Adds an item to a list.
+    fn push(&mut self, name: impl Into<String>, value: &Expr) {
         self.lists.entry(name.into()).or_default().insert(value.written());
     }
 
+    /// Returns the locals and the outputs.
     pub(super) fn written(&self) -> Result<String, Error> {
         let mut all = self.values.clone();
         for (name, items) in &self.lists {
@@ -35,7 +42,7 @@ impl Outputs {
         }
         let mut locals = Block::default();
         for (name, value) in all {
-            locals.set_named(names::label(&name)?, Item::Value(value));
+            locals.set_named(labels::label(&name)?, Item::Value(value));
         }
         let mut text = locals.written(0, "locals") + "\n";
         for (name, item) in locals.members() {
@@ -46,65 +53,65 @@ impl Outputs {
         }
         Ok(text)
     }
-}
 
-impl Writer<'_> {
     /// Adds the outputs of a resource.
-    pub(super) fn add_outputs(&mut self, resource: &Resource) {
-        let own = Ref::new(resource.kind(), resource.name.clone());
-        let link = self.link(&own);
+    pub(super) fn add(&mut self, resource: &Resource, model: &Model, writer: &Writer<'_>) {
+        let own = resource.reference();
+        let link = writer.link(&own);
         match &resource.body {
-            Body::Vpc { .. } => self.add_vpc_outputs(resource, &own, link),
+            Body::Vpc(_) => self.add_vpc(resource, &own, writer),
             Body::Subnet(subnet) => {
                 if resource.shared.is_some() {
-                    self.outputs.among("subnet_ids", &link);
+                    self.push("subnet_ids", &link);
                 }
-                self.outputs.one(format!("subnet_{}_id", subnet.short), link);
+                self.set(format!("subnet_{}_id", subnet.short), link);
             }
-            Body::RouteTable { role, .. } => {
-                self.outputs.one(format!("route_table_{role}_id"), link);
+            Body::RouteTable(table) => {
+                self.set(format!("route_table_{}_id", table.role), link);
             }
-            Body::Role { known, .. } => {
-                let arn = self.property(&own, "arn");
-                self.outputs.one(format!("{known}_role_arn"), arn);
-                self.outputs.one(format!("{known}_role_name"), link);
+            Body::Role(role) => {
+                let known = &role.known;
+                let arn = writer.property(&own, "arn");
+                self.set(format!("{known}_role_arn"), arn);
+                self.set(format!("{known}_role_name"), link);
             }
-            Body::OidcProvider { url, .. } => {
+            Body::OidcProvider(provider) => {
+                let url = &provider.url;
                 let issuer = url.split_once("://").map_or(url.as_str(), |(_, issuer)| issuer);
-                self.outputs.one("iam_openid_connect_provider_arn", link);
-                self.outputs.one("iam_openid_connect_provider_issuer", Expr::text(issuer));
+                self.set("iam_openid_connect_provider_arn", link);
+                self.set("iam_openid_connect_provider_issuer", Expr::text(issuer));
             }
             Body::ScalingGroup(group) => {
                 let role = &group.role;
-                self.outputs.among(format!("{role}_autoscaling_group_ids"), &link);
+                self.push(format!("{role}_autoscaling_group_ids"), &link);
                 if let Some(Body::LaunchTemplate(template)) =
-                    self.model.find(&group.template).map(|found| &found.body)
+                    model.find(&group.template).map(|found| &found.body)
                 {
                     for one in &template.security_groups {
-                        let one = self.link(one);
-                        self.outputs.among(format!("{role}_security_group_ids"), &one);
+                        let one = writer.link(one);
+                        self.push(format!("{role}_security_group_ids"), &one);
                     }
                 }
                 for subnet in group.subnets.iter().filter(|_| role == "node") {
-                    let subnet = self.link(subnet);
-                    self.outputs.among("node_subnet_ids", &subnet);
+                    let subnet = writer.link(subnet);
+                    self.push("node_subnet_ids", &subnet);
                 }
             }
             _ => {}
         }
     }
 
-    fn add_vpc_outputs(&mut self, resource: &Resource, own: &Ref, link: Expr) {
-        self.outputs.one("vpc_id", link);
+    fn add_vpc(&mut self, resource: &Resource, own: &Ref, writer: &Writer<'_>) {
+        self.set("vpc_id", writer.link(own));
         for field in ["cidr_block", "ipv6_cidr_block"] {
             let property = match resource.shared {
-                Some(_) => Expr::Token(format!("data.{}", self.property(own, field).written())),
-                None => self.property(own, field),
+                Some(_) => Expr::Token(format!("data.{}", writer.property(own, field).written())),
+                None => writer.property(own, field),
             };
-            self.outputs.one(format!("vpc_{field}"), property);
+            self.set(format!("vpc_{field}"), property);
         }
         // The prefix length of the VPC's own IPv6 range, if it has one.
         let length = r#"local.vpc_ipv6_cidr_block == "" ? null : tonumber(regex(".*/(\\d+)", local.vpc_ipv6_cidr_block)[0])"#;
-        self.outputs.one("vpc_ipv6_cidr_length", Expr::Token(length.to_owned()));
+        self.set("vpc_ipv6_cidr_length", Expr::Token(length.to_owned()));
     }
 }

@@ -1,20 +1,20 @@
 //! Validates names for Terraform and file systems. Invalid names are rejected, because they could change the
 //! configuration's meaning.
 
-use crate::Error;
+use crate::error::Error;
 
 /// The longest file name of common file systems, in bytes.
 const LONGEST: usize = 255;
 
 /// Returns the label of a resource.
-pub(super) fn label(name: &str) -> Result<String, Error> {
+pub(crate) fn label(name: &str) -> Result<String, Error> {
     let prefix = if name.starts_with(|c: char| c.is_ascii_digit()) { "prefix_" } else { "" };
     let label = name.replace('.', "-").replace('/', "--").replace(':', "_");
     identifier(&format!("{prefix}{label}"))
 }
 
 /// Validates an identifier of HCL.
-pub(super) fn identifier(name: &str) -> Result<String, Error> {
+pub(crate) fn identifier(name: &str) -> Result<String, Error> {
     let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
     if name.starts_with(first) && name.chars().all(rest) {
@@ -26,7 +26,7 @@ pub(super) fn identifier(name: &str) -> Result<String, Error> {
 }
 
 /// Validates the name of a file directly below a directory.
-pub(super) fn file(name: &str) -> Result<String, Error> {
+pub(crate) fn file(name: &str) -> Result<String, Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-@+=:".contains(c);
     let reason = match () {
         () if name.len() > LONGEST => "is longer than 255 bytes",

@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 
 /// A value on one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Expr {
+pub(crate) enum Expr {
     Text(String),
-    /// A verbatim token: a reference, number or call. User input in it must have passed `names`.
+    /// A verbatim token: a reference, number or call. User input in it must have passed `labels`.
     Token(String),
     List(Vec<Expr>),
 }
 
 impl Expr {
-    pub(super) fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn texts(texts: &[String]) -> Self {
+    pub(crate) fn texts(texts: &[String]) -> Self {
         Self::List(texts.iter().map(Self::text).collect())
     }
 
-    pub(super) fn int(number: i64) -> Self {
+    pub(crate) fn int(number: i64) -> Self {
         Self::Token(number.to_string())
     }
 
-    pub(super) fn flag(flag: bool) -> Self {
+    pub(crate) fn flag(flag: bool) -> Self {
         Self::Token(flag.to_string())
     }
 
-    pub(super) fn written(&self) -> String {
+    pub(crate) fn written(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
             Self::Token(token) => token.clone(),
@@ -61,7 +61,7 @@ fn quoted(text: &str) -> String {
 
 /// A member of a block.
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub(crate) enum Item {
     Value(Expr),
     /// A map. An empty one is omitted, but still separates columns.
     Map(BTreeMap<String, Expr>),
@@ -70,38 +70,38 @@ pub(super) enum Item {
 
 /// The members of a block.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Block(BTreeMap<String, Item>);
+pub(crate) struct Block(BTreeMap<String, Item>);
 
 impl Block {
     /// Sets a member with a fixed name.
-    pub(super) fn set(&mut self, name: &str, item: Item) -> &mut Self {
+    pub(crate) fn set(&mut self, name: &str, item: Item) -> &mut Self {
         self.set_named(name.to_owned(), item)
     }
 
-    /// Sets a member with a name that `names` has checked.
-    pub(super) fn set_named(&mut self, name: String, item: Item) -> &mut Self {
+    /// Sets a member with a name that `labels` has checked.
+    pub(crate) fn set_named(&mut self, name: String, item: Item) -> &mut Self {
         self.0.insert(name, item);
         self
     }
 
-    pub(super) fn value(&mut self, name: &str, value: Expr) -> &mut Self {
+    pub(crate) fn value(&mut self, name: &str, value: Expr) -> &mut Self {
         self.set(name, Item::Value(value))
     }
 
-    pub(super) fn text(&mut self, name: &str, text: &str) -> &mut Self {
+    pub(crate) fn text(&mut self, name: &str, text: &str) -> &mut Self {
         self.value(name, Expr::text(text))
     }
 
-    pub(super) fn int(&mut self, name: &str, number: i64) -> &mut Self {
+    pub(crate) fn int(&mut self, name: &str, number: i64) -> &mut Self {
         self.value(name, Expr::int(number))
     }
 
-    pub(super) fn flag(&mut self, name: &str, flag: bool) -> &mut Self {
+    pub(crate) fn flag(&mut self, name: &str, flag: bool) -> &mut Self {
         self.value(name, Expr::flag(flag))
     }
 
     /// Sets a member if there is a value.
-    pub(super) fn maybe(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
+    pub(crate) fn maybe(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
         match value {
             Some(value) => self.value(name, value),
             None => self,
@@ -109,28 +109,28 @@ impl Block {
     }
 
     /// Sets a list if it has items.
-    pub(super) fn list(&mut self, name: &str, items: Vec<Expr>) -> &mut Self {
+    pub(crate) fn list(&mut self, name: &str, items: Vec<Expr>) -> &mut Self {
         self.maybe(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
     }
 
-    pub(super) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
+    pub(crate) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
         if blocks.is_empty() { self } else { self.set(name, Item::Blocks(blocks)) }
     }
 
-    pub(super) fn block(&mut self, name: &str, block: Block) -> &mut Self {
+    pub(crate) fn block(&mut self, name: &str, block: Block) -> &mut Self {
         self.blocks(name, vec![block])
     }
 
-    pub(super) fn tags(&mut self, tags: &BTreeMap<String, String>) -> &mut Self {
+    pub(crate) fn tags(&mut self, tags: &BTreeMap<String, String>) -> &mut Self {
         let tags = tags.iter().map(|(key, value)| (key.clone(), Expr::text(value)));
         self.set("tags", Item::Map(tags.collect()))
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = (&String, &Item)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&String, &Item)> {
         self.0.iter()
     }
 
-    pub(super) fn written(&self, indent: usize, head: &str) -> String {
+    pub(crate) fn written(&self, indent: usize, head: &str) -> String {
         let space = " ".repeat(indent);
         let mut out = format!("{space}{head} {{\n");
         let members: Vec<_> = self.0.iter().collect();
@@ -159,7 +159,7 @@ impl Block {
 }
 
 /// Returns a map with quoted keys and aligned values.
-pub(super) fn map(members: &BTreeMap<String, Expr>, indent: usize, name: &str) -> String {
+pub(crate) fn map(members: &BTreeMap<String, Expr>, indent: usize, name: &str) -> String {
     if members.is_empty() {
         return String::new();
     }
