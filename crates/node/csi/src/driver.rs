@@ -8,13 +8,13 @@ use std::{
 use tonic::transport::Channel;
 
 use crate::{
-    Error, TIMEOUT, channel,
+    connection::{TIMEOUT, channel, within},
+    error::Error,
     v1::{
         self,
         node_client::NodeClient,
         node_service_capability::{self, rpc::Type},
     },
-    within,
 };
 
 /// The capabilities of a driver's node service that the kubelet uses.

@@ -5,11 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use tonic::transport::Channel;
 
 use crate::{
-    Error, channel,
+    connection::{channel, within},
+    error::Error,
     registration::{
         InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient,
     },
-    within,
 };
 
 /// The timeout of a call, short because a registrar does no work.

@@ -18,7 +18,7 @@ use k8s_openapi::api::{
 
 pub use book::Allocations;
 
-use crate::namespaced_name;
+use crate::spec::namespaced_name;
 
 /// A claim's namespace and name.
 pub type Key = (String, String);

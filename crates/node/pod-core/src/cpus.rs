@@ -14,8 +14,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 pub use set::{CpuSet, SetError};
 
 use crate::{
-    QosClass, Role, members, qos_class,
+    qos::{QosClass, qos_class},
     resources::Amounts,
+    spec::{Role, members},
     topology::{Hints, Mask, at_once, hints},
 };
 

@@ -18,7 +18,11 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 pub use choice::{Choice, Question};
 
-use crate::{Role, Timestamp, after, members, resources::whole};
+use crate::{
+    resources::whole,
+    spec::{Role, members},
+    time::{Timestamp, after},
+};
 
 /// The time for which a resource is reported after its plugin has disconnected, so that the scheduler sees the change.
 pub const GRACE: Duration = Duration::from_secs(5 * 60);

@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, VolumeMount};
 
-use crate::{admit::Refusal, members};
+use crate::{refusal::Refusal, spec::members};
 
 /// The optional features that a container runtime reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

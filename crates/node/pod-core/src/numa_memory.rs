@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    QosClass, Role, members, qos_class,
+    qos::{QosClass, qos_class},
     resources::whole,
+    spec::{Role, members},
     topology::{Hint, Hints, Mask, at_once, subsets},
 };
 

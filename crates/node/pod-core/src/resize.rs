@@ -8,8 +8,9 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Observed, is_static,
+    observed::Observed,
     resources::{Amounts, CgroupLimits, milli, pod_amounts, pod_cgroup, whole},
+    spec::is_static,
 };
 
 /// The resources of a Pod's containers by name.

@@ -11,12 +11,15 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
-    go_duration, members, namespaced_name,
-    phase::phase,
-    qos_class,
+    memory::Memory,
+    observed::{Container, Observed, Run},
+    phase::{Phase, phase},
+    plan::Ending,
+    probe::Verdicts,
+    qos::qos_class,
     resize::{self, Pending},
-    should_restart,
+    spec::{Member, Role, Verdict, members, namespaced_name, should_restart},
+    time::{Timestamp, go_duration},
 };
 
 /// The inputs of a status.

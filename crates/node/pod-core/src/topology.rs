@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::{Role, members};
+use crate::spec::{Role, members};
 
 /// The default limit of NUMA nodes. All their combinations are tried.
 pub const USUAL_NODES: usize = 8;

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
 use super::{AllocatedDevices, Allocations, Resource};
-use crate::{Timestamp, spec::fnv1a};
+use crate::{spec::fnv1a, time::Timestamp};
 
 /// The error of a checkpoint that cannot be restored.
 #[derive(Debug, thiserror::Error)]
