@@ -1,41 +1,19 @@
 //! TLS bootstrap: a machine with a bootstrap token obtains the client certificate of its node.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use client::Client;
+use kubelet_config::Args;
 use pki::{Key, KeyAlgorithm};
 
 use crate::{
-    Args, Config, Error,
     certificate::{AGAIN, Certificate, is_transient},
-    run,
+    error::{EnrollError, Error},
+    run::{Config, run},
 };
 
 /// The time that the standalone kubelet has for its shutdown once there is a certificate.
 const ENDED: Duration = Duration::from_secs(5);
-
-/// The error of a TLS bootstrap. Errors that pass without intervention are retried instead.
-#[derive(Debug, thiserror::Error)]
-pub enum EnrollError {
-    #[error("read the bootstrap kubeconfig: {0}")]
-    Kubeconfig(#[from] client::KubeconfigError),
-    #[error(transparent)]
-    Config(#[from] api_config::Error),
-    #[error("ask for a certificate: {0}")]
-    Api(#[from] client::Error),
-    #[error(transparent)]
-    Pki(#[from] pki::Error),
-    #[error("the request for a certificate, {name}, was {what}: {message}")]
-    Refused { name: String, what: &'static str, message: String },
-    #[error("the certificate that was issued for {name} cannot be read: {message}")]
-    Unreadable { name: String, message: String },
-    #[error(
-        "no decision within {after:?} on a certificate request for {usage}; approve it with kubectl"
-    )]
-    Unanswered { usage: &'static str, after: Duration },
-    #[error("link {}: {source}", path.display())]
-    Link { path: PathBuf, source: std::io::Error },
-}
 
 /// Creates the file that `--kubeconfig` names, if it does not exist, with a certificate requested by means of the
 /// bootstrap kubeconfig. Waits until the request is approved or shutdown begins.

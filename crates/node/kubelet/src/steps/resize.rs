@@ -14,7 +14,7 @@ use crate::context::Context;
 pub(crate) enum ResizeError {
     #[error("set the limits of the Pod's cgroup: {0}")]
     Group(#[from] sys::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Runtime(#[from] cri::Error),
     #[error("attempting to set pod memory limit ({wanted}) below current usage ({used})")]
     InUse { wanted: i64, used: u64 },

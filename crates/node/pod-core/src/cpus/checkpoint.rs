@@ -18,7 +18,7 @@ pub enum StateError {
     Syntax(#[from] serde_json::Error),
     #[error("default cpuset cannot be empty")]
     NothingShared,
-    #[error("{0}")]
+    #[error(transparent)]
     Set(#[from] super::SetError),
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
     Checksum { stated: u64, actual: u64 },
