@@ -72,7 +72,7 @@ pub enum ClaimsError {
     #[error("{call} failed for ResourceClaim {claim}: {message}")]
     Refused { call: &'static str, claim: String, message: String },
     #[error("{call} returned result for unknown claim UID {uid}")]
-    Unasked { call: &'static str, uid: String },
+    UnknownUid { call: &'static str, uid: String },
     #[error("{call} skipped {count} ResourceClaims")]
     Skipped { call: &'static str, count: usize },
     #[error("checkpoint ResourceClaim state: {0}")]
@@ -295,7 +295,7 @@ impl Claims {
                 all.flat_map(|(driver, all)| all.iter().map(|d| device(driver, d))).collect()
             },
         };
-        self.lock().allocations.given(pod, container).into_iter().map(claim).collect()
+        self.lock().allocations.of_container(pod, container).into_iter().map(claim).collect()
     }
 
     /// Returns the UIDs of the Pods that hold claims.

@@ -6,7 +6,7 @@
 //! - Devices of one plugin are allocated to one Pod at a time. A hanging plugin blocks only the Pods that request its
 //!   devices, and each for a bounded time.
 
-pub(crate) mod allot;
+pub(crate) mod allocation;
 pub(crate) mod server;
 #[cfg(test)]
 mod tests;
@@ -175,10 +175,10 @@ impl Devices {
     /// Returns a container's devices.
     pub(crate) fn devices_of(&self, uid: &str, container: &str) -> Vec<NodeDevice> {
         let state = self.lock();
-        let given = state.allocations.given((uid, container)).into_iter().flatten();
-        let each = given.flat_map(|(resource, given)| {
-            given.ids().into_iter().map(move |id| {
-                let near = given.devices.iter().filter(|(_, ids)| ids.iter().any(|i| i == id));
+        let allocated = state.allocations.of_container((uid, container)).into_iter().flatten();
+        let each = allocated.flat_map(|(resource, allocated)| {
+            allocated.ids().into_iter().map(move |id| {
+                let near = allocated.devices.iter().filter(|(_, ids)| ids.iter().any(|i| i == id));
                 NodeDevice {
                     resource: resource.clone(),
                     id: id.to_owned(),
@@ -224,8 +224,8 @@ impl Devices {
 
     /// Frees the devices of a Pod. Call it only when all of the Pod has ended.
     pub async fn release(&self, uid: &str) {
-        let had = self.lock().allocations.release(uid);
-        if had && let Err(error) = self.save().await {
+        let released = self.lock().allocations.release(uid);
+        if released && let Err(error) = self.save().await {
             tracing::warn!(uid, %error, "write the device checkpoint after a Pod has ended");
         }
     }
@@ -240,8 +240,10 @@ impl Devices {
     pub fn describe(&self, uid: &str, status: &mut PodStatus) {
         let state = self.lock();
         for container in status.container_statuses.iter_mut().flatten() {
-            let Some(given) = state.allocations.given((uid, &container.name)) else { continue };
-            let resources = given.iter().map(|(name, given)| {
+            let Some(allocated) = state.allocations.of_container((uid, &container.name)) else {
+                continue;
+            };
+            let resources = allocated.iter().map(|(name, allocated)| {
                 let health = |id: &str| ResourceHealth {
                     resource_id: id.to_owned(),
                     health: Some(
@@ -250,7 +252,7 @@ impl Devices {
                     ),
                     ..ResourceHealth::default()
                 };
-                let resources = given.ids().into_iter().map(health).collect();
+                let resources = allocated.ids().into_iter().map(health).collect();
                 ResourceStatus { name: name.clone(), resources: Some(resources) }
             });
             container.allocated_resources_status = Some(resources.collect());

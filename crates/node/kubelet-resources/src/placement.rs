@@ -77,10 +77,10 @@ impl Placement {
     ) -> Result<Self, PlacementError> {
         let placement = settings.placement.clone();
         let (online, nodes) = (topology.online(), topology.places(placement.closest));
-        if let Some(wanted) = &placement.reserved_cpus
-            && !wanted.without(&online).is_empty()
+        if let Some(reserved) = &placement.reserved_cpus
+            && !reserved.without(&online).is_empty()
         {
-            return Err(PlacementError::Offline { wanted: wanted.clone(), online });
+            return Err(PlacementError::Offline { reserved: reserved.clone(), online });
         }
         if placement.topology != Policy::None && nodes.all.len() > placement.most_nodes {
             return Err(PlacementError::TooManyNodes(placement.most_nodes));
@@ -122,8 +122,9 @@ impl Placement {
     /// Returns a container's exclusive CPUs.
     pub fn exclusive(&self, uid: &str, container: &str) -> CpuSet {
         let state = self.lock();
-        let given = state.allocations.cpus.as_ref().and_then(|cpus| cpus.exclusive(uid, container));
-        given.cloned().unwrap_or_default()
+        let allocated =
+            state.allocations.cpus.as_ref().and_then(|cpus| cpus.exclusive(uid, container));
+        allocated.cloned().unwrap_or_default()
     }
 
     /// Reports whether any container of a Pod has exclusive CPUs.
@@ -140,9 +141,9 @@ impl Placement {
     /// Returns a container's exclusive memory.
     pub fn memory(&self, uid: &str, container: &str) -> Vec<Block> {
         let state = self.lock();
-        let given =
-            state.allocations.memory.as_ref().map(|memory| memory.given(uid, container).to_vec());
-        given.unwrap_or_default()
+        let allocated =
+            state.allocations.memory.as_ref().map(|memory| memory.blocks(uid, container).to_vec());
+        allocated.unwrap_or_default()
     }
 
     /// Returns a container's NUMA memory nodes in the kernel's syntax (`cpuset.mems`). Empty means any node.
@@ -158,7 +159,7 @@ impl Placement {
     }
 
     /// Returns upstream's message if a running Pod's exclusive CPUs or memory cannot be resized.
-    pub fn forbids_resize(&self, pod: &Pod, given: &Pod) -> Option<String> {
+    pub fn forbids_resize(&self, pod: &Pod, allocated: &Pod) -> Option<String> {
         if pod_core::qos_class(pod) != pod_core::QosClass::Guaranteed {
             return None;
         }
@@ -167,7 +168,7 @@ impl Placement {
             ("cpu", state.allocations.cpus.is_some(), "CPU Manager policy \"static\""),
             ("memory", state.allocations.memory.is_some(), "Memory Manager policy \"Static\""),
         ];
-        let differs = |name: &str| pod_core::resize::differs(pod, given, name);
+        let differs = |name: &str| pod_core::resize::differs(pod, allocated, name);
         let forbids = managers.iter().find(|(name, acts, _)| *acts && differs(name));
         forbids.map(|(_, _, policy)| {
             format!("Resize is infeasible for Guaranteed Pods alongside {policy}")
@@ -208,8 +209,8 @@ impl Placement {
         self.counts.measure(self.lock().allocations.cpus.as_ref());
         self.moved.send_replace(());
         let acts = {
-            let given = &self.lock().allocations;
-            (given.cpus.is_some(), given.memory.is_some())
+            let allocated = &self.lock().allocations;
+            (allocated.cpus.is_some(), allocated.memory.is_some())
         };
         if acts.0 {
             let content =
@@ -218,8 +219,8 @@ impl Placement {
         }
         if acts.1 {
             let content = || {
-                let given = &self.lock().allocations;
-                given.memory.as_ref().map_or_else(NumaMemory::none, NumaMemory::bytes)
+                let allocated = &self.lock().allocations;
+                allocated.memory.as_ref().map_or_else(NumaMemory::none, NumaMemory::bytes)
             };
             self.memory.write(content).await?;
         }
@@ -238,7 +239,7 @@ fn cpus(settings: &Settings, topology: Topology) -> Result<Option<Cpus>, Placeme
         return Err(PlacementError::NothingReserved);
     }
     let these = settings.placement.reserved_cpus.clone();
-    let reserved = these.map_or(Reserved::Count(count), Reserved::These);
+    let reserved = these.map_or(Reserved::Count(count), Reserved::Set);
     let none = |_: CpuError| PlacementError::TooMuchReserved(count);
     Cpus::new(topology.cpus, options, reserved).map(Some).map_err(none)
 }

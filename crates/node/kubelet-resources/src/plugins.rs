@@ -192,8 +192,7 @@ impl PluginWatcher {
         let info = registrar.info().await;
         let info = info.map_err(|source| PluginError::Info { socket: socket.clone(), source })?;
         let done = self.accept(&socket, &info, taken).await;
-        let notified =
-            registrar.notify(done.as_ref().map(|_| ()).map_err(ToString::to_string)).await;
+        let notified = registrar.notify(done.as_ref().map(|_| ())).await;
         if let Err(error) = notified {
             // Upstream's kubelet also keeps the plugin registered if the notification fails.
             tracing::warn!(socket, %error, "notify a plugin of the result of its registration");

@@ -42,7 +42,7 @@ struct State {
 
 struct Handle {
     /// The Pod as its source has it. The Pod in `desired` has the resources that were allocated.
-    wanted: Arc<Pod>,
+    requested: Arc<Pod>,
     desired: watch::Sender<Desired>,
     shared: Arc<Shared>,
 }
@@ -72,14 +72,14 @@ impl Pods {
                 drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
                 return;
             }
-            let wanted = desired.pod.clone();
-            (desired.pod, desired.pending) = self.allocate(&state, wanted.clone(), &known.pod);
+            let requested = desired.pod.clone();
+            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &known.pod);
             desired.end = known.end;
             if deleted {
                 self.ctx.placement.mark_ending(&uid);
             }
             if let Some(handle) = state.workers.get_mut(&uid) {
-                handle.wanted = wanted;
+                handle.requested = requested;
                 drop(handle.desired.send_replace(desired));
             }
             return;
@@ -132,14 +132,14 @@ impl Pods {
 
     fn start(&self, state: &mut State, uid: String, mut desired: Desired) {
         let refusal = self.refusal(state, &desired);
-        let wanted = desired.pod.clone();
-        let given = resize::with(&wanted, &resize::recovered(&wanted));
-        (desired.pod, desired.pending) = self.allocate(state, wanted.clone(), &given);
+        let requested = desired.pod.clone();
+        let allocated = resize::with_resources(&requested, &resize::recovered(&requested));
+        (desired.pod, desired.pending) = self.allocate(state, requested.clone(), &allocated);
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
         let worker = run_worker(self.ctx.clone(), receiver, shared.clone(), refusal);
-        state.workers.insert(uid.clone(), Handle { desired: sender, shared, wanted });
+        state.workers.insert(uid.clone(), Handle { desired: sender, shared, requested });
         let pods = self.clone();
         self.ctx.tasks.spawn_until_shutdown(&name, async move {
             worker.await;
@@ -175,34 +175,38 @@ impl Pods {
         Some(refusal)
     }
 
-    /// Allocates the resources that a resized Pod requests. If that is not possible, returns the `given` ones and the
-    /// reason.
+    /// Allocates the resources that a resized Pod requests. If that is not possible, returns the `allocated` ones and
+    /// the reason.
     fn allocate(
         &self,
         state: &State,
-        wanted: Arc<Pod>,
-        given: &Pod,
+        requested: Arc<Pod>,
+        allocated: &Pod,
     ) -> (Arc<Pod>, Option<Pending>) {
-        let given = resize::asked(given);
-        if resize::asked(&wanted) == given {
-            return (wanted, None);
+        let allocated = resize::container_resources(allocated);
+        if resize::container_resources(&requested) == allocated {
+            return (requested, None);
         }
-        if let Some(message) =
-            self.ctx.placement.forbids_resize(&wanted, &resize::with(&wanted, &given))
+        if let Some(message) = self
+            .ctx
+            .placement
+            .forbids_resize(&requested, &resize::with_resources(&requested, &allocated))
         {
             let pending = Pending { reason: "Infeasible", message };
-            return (Arc::new(resize::with(&wanted, &given)), Some(pending));
+            return (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending));
         }
         let others: Vec<Arc<Pod>> = state
             .workers
             .values()
-            .filter(|h| !h.is_over() && h.wanted.metadata.uid != wanted.metadata.uid)
+            .filter(|h| !h.is_over() && h.requested.metadata.uid != requested.metadata.uid)
             .map(Handle::allocated)
             .collect();
         let allocatable = allocatable(&self.ctx.machine, &self.ctx.settings);
-        match resize::consider(&wanted, &allocatable, others.iter().map(AsRef::as_ref)) {
-            Ok(()) => (wanted, None),
-            Err(pending) => (Arc::new(resize::with(&wanted, &given)), Some(pending)),
+        match resize::consider(&requested, &allocatable, others.iter().map(AsRef::as_ref)) {
+            Ok(()) => (requested, None),
+            Err(pending) => {
+                (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending))
+            }
         }
     }
 
@@ -214,7 +218,7 @@ impl Pods {
             if known.pending.is_none() {
                 continue;
             }
-            let (pod, pending) = self.allocate(&state, handle.wanted.clone(), &known.pod);
+            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &known.pod);
             if known.pending != pending {
                 handle
                     .desired

@@ -123,7 +123,7 @@ impl Worker {
             self.pod = desired.pod.clone();
             let visible = |pod: &Pod| {
                 let meta = &pod.metadata;
-                (meta.labels.clone(), meta.annotations.clone(), resize::asked(pod))
+                (meta.labels.clone(), meta.annotations.clone(), resize::container_resources(pod))
             };
             if visible(&before) != visible(&self.pod) || self.shared.take_stale() {
                 // Volumes may contain the changed fields or objects.

@@ -203,9 +203,9 @@ fn selectors(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     let required = spec.affinity.as_ref().and_then(|a| {
         a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
     });
-    let wanted =
+    let affine =
         required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node, labels)));
-    if chosen && wanted {
+    if chosen && affine {
         return Ok(());
     }
     let text = "node(s) didn't match Pod's node affinity/selector";

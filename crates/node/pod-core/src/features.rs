@@ -25,10 +25,10 @@ pub fn has_strict_groups(pod: &Pod) -> bool {
 
 /// Returns `true` if the runtime's [`Features`] are needed to create a container's configuration.
 pub fn needs_features(pod: &Pod, container: &Container) -> bool {
-    let asks = |mount: &VolumeMount| {
+    let is_requested = |mount: &VolumeMount| {
         mount.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled")
     };
-    has_strict_groups(pod) || container.volume_mounts.iter().flatten().any(asks)
+    has_strict_groups(pod) || container.volume_mounts.iter().flatten().any(is_requested)
 }
 
 /// Refuses a Pod with the groups policy `Strict` if the runtime does not implement it.

@@ -31,21 +31,21 @@ impl Claims {
 
     /// Prepares the claims and returns `false` if the Pod has none.
     async fn prepare_all(&self, client: Option<&Client>, pod: &Pod) -> Result<bool, ClaimsError> {
-        let wanted = claims::wanted(pod)?;
-        if wanted.is_empty() {
+        let references = claims::references(pod)?;
+        if references.is_empty() {
             return Ok(false);
         }
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let keys = wanted.iter().map(|wanted| (namespace.clone(), wanted.name.clone()));
+        let keys = references.iter().map(|reference| (namespace.clone(), reference.name.clone()));
         let _turns = self.lock_claims(keys.collect()).await;
         let (mut all, mut drivers) = (Vec::new(), BTreeMap::new());
-        for wanted in &wanted {
-            let name = || wanted.name.clone();
+        for reference in &references {
+            let name = || reference.name.clone();
             let client = client.ok_or_else(|| ClaimsError::Standalone(name()))?;
-            let object = client.get(&Resource::RESOURCE_CLAIMS, &namespace, &wanted.name).await;
+            let object = client.get(&Resource::RESOURCE_CLAIMS, &namespace, &reference.name).await;
             let object: ResourceClaim =
                 object.map_err(|source| ClaimsError::Fetch { name: name(), source })?;
-            let claim = wanted.check(pod, &object)?;
+            let claim = reference.check(pod, &object)?;
             // Check all drivers before anything is recorded: otherwise the Pod could not end until they have
             // registered.
             for driver in claim.drivers.keys() {
@@ -78,13 +78,13 @@ impl Claims {
         claims: &[Claim],
     ) -> Result<(), ClaimsError> {
         let start = Instant::now();
-        let answer = driver.prepare(claims.iter().map(dra_claim).collect()).await;
-        self.counts.call(name, driver.prepare_method(), answer.as_ref().err(), start.elapsed());
-        let answer = answer.map_err(|source| ClaimsError::Call { call: PREPARE, source })?;
-        let error = |answer: &NodePrepareResourceResponse| answer.error.clone();
-        for (key, answer) in match_answers(PREPARE, claims, answer, error)? {
-            let devices = answer.devices.into_iter().map(device).collect();
-            self.lock().allocations.give(&key, name, devices);
+        let response = driver.prepare(claims.iter().map(dra_claim).collect()).await;
+        self.counts.call(name, driver.prepare_method(), response.as_ref().err(), start.elapsed());
+        let response = response.map_err(|source| ClaimsError::Call { call: PREPARE, source })?;
+        let error = |response: &NodePrepareResourceResponse| response.error.clone();
+        for (key, response) in match_responses(PREPARE, claims, response, error)? {
+            let devices = response.devices.into_iter().map(device).collect();
+            self.lock().allocations.set_devices(&key, name, devices);
         }
         Ok(())
     }
@@ -121,11 +121,11 @@ impl Claims {
     async fn ask_to_unprepare(&self, name: &str, claims: &[Claim]) -> Result<(), ClaimsError> {
         let driver = self.driver(name)?;
         let start = Instant::now();
-        let answer = driver.unprepare(claims.iter().map(dra_claim).collect()).await;
-        self.counts.call(name, driver.unprepare_method(), answer.as_ref().err(), start.elapsed());
-        let answer = answer.map_err(|source| ClaimsError::Call { call: UNPREPARE, source })?;
-        let error = |answer: &NodeUnprepareResourceResponse| answer.error.clone();
-        match_answers(UNPREPARE, claims, answer, error).map(drop)
+        let response = driver.unprepare(claims.iter().map(dra_claim).collect()).await;
+        self.counts.call(name, driver.unprepare_method(), response.as_ref().err(), start.elapsed());
+        let response = response.map_err(|source| ClaimsError::Call { call: UNPREPARE, source })?;
+        let error = |response: &NodeUnprepareResourceResponse| response.error.clone();
+        match_responses(UNPREPARE, claims, response, error).map(drop)
     }
 
     /// Locks the claims. Every caller locks them in the order of their keys, which prevents deadlocks.
@@ -170,15 +170,15 @@ fn device(device: dra::Device) -> Device {
 }
 
 /// Returns a driver's answer per claim. An answer that misses a claim or names an unknown one is an error.
-fn match_answers<A>(
+fn match_responses<A>(
     call: &'static str,
     claims: &[Claim],
-    mut answer: HashMap<String, A>,
+    mut response: HashMap<String, A>,
     error: impl Fn(&A) -> String,
 ) -> Result<Vec<(Key, A)>, ClaimsError> {
     let mut all = Vec::new();
     for claim in claims {
-        let Some(result) = answer.remove(&claim.uid) else { continue };
+        let Some(result) = response.remove(&claim.uid) else { continue };
         let message = error(&result);
         if !message.is_empty() {
             let message = deviceplugin::shortened(&message).to_owned();
@@ -186,9 +186,9 @@ fn match_answers<A>(
         }
         all.push((claim.key(), result));
     }
-    if let Some(uid) = answer.into_keys().next() {
+    if let Some(uid) = response.into_keys().next() {
         let uid = deviceplugin::shortened(&uid).to_owned();
-        return Err(ClaimsError::Unasked { call, uid });
+        return Err(ClaimsError::UnknownUid { call, uid });
     }
     match claims.len() - all.len() {
         0 => Ok(all),

@@ -101,7 +101,7 @@ impl Scene {
         self.claims.unprepare(uid).await.map_err(|error| error.to_string())
     }
 
-    fn given(&self, pod: &Pod) -> Result<Vec<String>, String> {
+    fn cdi(&self, pod: &Pod) -> Result<Vec<String>, String> {
         self.claims.for_start(pod, container(pod)).map_err(|error| error.to_string())
     }
 
@@ -126,10 +126,10 @@ impl Scene {
 fn pod(uid: &str, claims: &[&str]) -> Pod {
     let refer = |name: &&str| json!({"name": name, "resourceClaimName": name});
     let listed: Vec<Value> = claims.iter().map(refer).collect();
-    let asked: Vec<Value> = claims.iter().map(|name| json!({"name": name})).collect();
+    let requests: Vec<Value> = claims.iter().map(|name| json!({"name": name})).collect();
     let pod = json!({"metadata": {"name": uid, "namespace": "ns", "uid": uid},
         "spec": {"resourceClaims": listed,
-            "containers": [{"name": "c", "resources": {"claims": asked}}]}});
+            "containers": [{"name": "c", "resources": {"claims": requests}}]}});
     serde_json::from_value(pod).unwrap()
 }
 
@@ -156,7 +156,7 @@ async fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     assert_eq!(driver.calls(), ["v1 NodePrepareResources shared"]);
     assert!(scene.claims.has_all(&one) && scene.claims.has_all(&two));
     for pod in [&one, &two] {
-        assert_eq!(scene.given(pod).unwrap(), ["fpga.example.com/device=shared"]);
+        assert_eq!(scene.cdi(pod).unwrap(), ["fpga.example.com/device=shared"]);
     }
     assert_eq!(scene.written(), users(&["one", "two"]));
     let dynamic_resources = scene.claims.dynamic_resources(&one, container(&one));
@@ -170,7 +170,7 @@ async fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     assert_eq!(device.cdi_devices[0].name, "fpga.example.com/device=shared");
 
     scene.restart();
-    assert_eq!(scene.given(&two).unwrap(), ["fpga.example.com/device=shared"]);
+    assert_eq!(scene.cdi(&two).unwrap(), ["fpga.example.com/device=shared"]);
     scene.unprepare("one").await.unwrap();
     assert_eq!(driver.ready().len(), 1, "the other Pod uses it still");
     assert_eq!(scene.written(), users(&["two"]));
@@ -208,7 +208,7 @@ async fn records_nothing_for_unsatisfiable_claims() {
         let error = scene.prepare(&pod).await.unwrap_err();
         assert!(error.starts_with(words), "{error}");
         assert!(!scene.claims.has_all(&pod));
-        assert!(scene.given(&pod).unwrap_err().starts_with("unable to get claim info"));
+        assert!(scene.cdi(&pod).unwrap_err().starts_with("unable to get claim info"));
     }
     let nobody = scene.claims.prepare(None, &pod("pod", &["good"])).await.unwrap_err();
     assert!(nobody.to_string().contains("no API server"), "{nobody}");
@@ -232,7 +232,7 @@ async fn faulty_driver_blocks_only_its_own_pods() {
     let ((), error) = tokio::join!(
         async {
             scene.prepare(&two).await.unwrap();
-            assert_eq!(scene.given(&two).unwrap(), ["good.example.com/device=good"]);
+            assert_eq!(scene.cdi(&two).unwrap(), ["good.example.com/device=good"]);
         },
         scene.prepare(&one),
     );
@@ -246,7 +246,7 @@ async fn faulty_driver_blocks_only_its_own_pods() {
     let error = scene.prepare(&one).await.unwrap_err();
     assert!(error.starts_with("NodePrepareResources: rpc error") && error.len() < 3000, "{error}");
     bad.set_fault("NodePrepareResources", None);
-    let answer = |pairs: &[(&str, &str)]| -> HashMap<String, NodePrepareResourceResponse> {
+    let response = |pairs: &[(&str, &str)]| -> HashMap<String, NodePrepareResourceResponse> {
         let one = |(uid, error): &(&str, &str)| {
             let error = (*error).to_owned();
             ((*uid).to_owned(), NodePrepareResourceResponse { error, devices: Vec::new() })
@@ -256,18 +256,18 @@ async fn faulty_driver_blocks_only_its_own_pods() {
     let (first, second) = (scene.uid_of("bad"), scene.uid_of("both"));
     let long = "x".repeat(1 << 20);
     for (said, words) in [
-        (answer(&[]), "NodePrepareResources skipped 2 ResourceClaims"),
-        (answer(&[(&first, "")]), "NodePrepareResources skipped 1 ResourceClaims"),
+        (response(&[]), "NodePrepareResources skipped 2 ResourceClaims"),
+        (response(&[(&first, "")]), "NodePrepareResources skipped 1 ResourceClaims"),
         (
-            answer(&[(&first, ""), (&second, ""), ("stray", "")]),
+            response(&[(&first, ""), (&second, ""), ("stray", "")]),
             "NodePrepareResources returned result for unknown claim UID stray",
         ),
         (
-            answer(&[(&first, "no power"), (&second, "")]),
+            response(&[(&first, "no power"), (&second, "")]),
             "NodePrepareResources failed for ResourceClaim bad: no power",
         ),
         (
-            answer(&[(&first, &long), (&second, "")]),
+            response(&[(&first, &long), (&second, "")]),
             "NodePrepareResources failed for ResourceClaim bad: xxx",
         ),
     ] {
@@ -277,9 +277,9 @@ async fn faulty_driver_blocks_only_its_own_pods() {
     }
     bad.set_answer(None);
     scene.prepare(&one).await.unwrap();
-    let given = scene.given(&one).unwrap();
+    let cdi = scene.cdi(&one).unwrap();
     let each = ["fpga.example.com/device=bad", "fpga.example.com/device=both"];
-    assert_eq!(given, [each[0], each[1], "good.example.com/device=both"]);
+    assert_eq!(cdi, [each[0], each[1], "good.example.com/device=both"]);
 
     let refuse = Fault::Refuse(Code::Internal, "stuck".to_owned());
     bad.set_fault("NodeUnprepareResources", Some(refuse));

@@ -10,7 +10,7 @@ use testkit::{
     device_plugin::{device, register},
 };
 
-use super::{allot::ForContainer, *};
+use super::{allocation::ForContainer, *};
 use crate::placement::Placement;
 
 const R: &str = "example.com/fpga";

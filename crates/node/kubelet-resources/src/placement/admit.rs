@@ -50,11 +50,11 @@ impl Placement {
             let name = &container.name;
             let state = self.lock();
             let cpus = state.allocations.cpus.as_ref().is_some_and(|cpus| {
-                Cpus::asked(pod, container) > 0 && cpus.exclusive(uid, name).is_none()
+                Cpus::requested(pod, container) > 0 && cpus.exclusive(uid, name).is_none()
             });
             let memory = state.allocations.memory.as_ref().is_some_and(|memory| {
-                let requests_memory = !NumaMemory::asked(pod, container).is_empty();
-                requests_memory && memory.given(uid, name).is_empty()
+                let requests_memory = !NumaMemory::requested(pod, container).is_empty();
+                requests_memory && memory.blocks(uid, name).is_empty()
             });
             cpus || memory
         };
@@ -73,10 +73,10 @@ impl Placement {
         let members = members(pod);
         let units = self.units(&members);
         // A Pod that requests no devices must not wait for a plugin that is answering for another Pod.
-        let wants = |container: &&Container| {
+        let has_hints = |container: &&Container| {
             !self.devices.hints(pod, Some(container), &self.nodes.all).is_empty()
         };
-        let turns = by_nodes && units.iter().flatten().any(wants);
+        let turns = by_nodes && units.iter().flatten().any(has_hints);
         let mut freed = self.freed.subscribe();
         for unit in &units {
             loop {
@@ -95,7 +95,7 @@ impl Placement {
         if self.settings.topology == Policy::SingleNode {
             self.counts.aligned(self.settings.scope, units.len());
         }
-        Ok(self.save_if_given(pod).await?)
+        Ok(self.save_if_allocated(pod).await?)
     }
 
     /// Returns the containers of a Pod in groups that are placed together.
@@ -109,9 +109,9 @@ impl Placement {
     }
 
     async fn place_together(&self, pod: &Pod, unit: &[&Container]) -> Result<(), NotPlaced> {
-        let near = self.give(&mut self.lock().allocations, pod, unit)?;
+        let near = self.allocate(&mut self.lock().allocations, pod, unit)?;
         for container in unit {
-            self.devices.allot(pod, container, near.nodes).await?;
+            self.devices.allocate(pod, container, near.nodes).await?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Placement {
     /// Returns the NUMA nodes that all hints agree on, for one container or for all of a Pod.
     fn agree(
         &self,
-        given: &Allocations,
+        allocations: &Allocations,
         pod: &Pod,
         unit: &[&Container],
     ) -> Result<Hint, NotPlaced> {
@@ -152,27 +152,27 @@ impl Placement {
             (_, Scope::Container) => unit.first().copied(),
         };
         let mut hints: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
-        hints.extend(given.hints(pod, container));
+        hints.extend(allocations.hints(pod, container));
         let (hint, taken) = merge(self.settings.topology, &self.nodes, &hints);
         taken.then_some(hint).ok_or(NotPlaced::Topology)
     }
 
-    /// Agrees on NUMA nodes and allocates the CPUs and memory that the containers lack. An error leaves `given`
-    /// unchanged.
-    fn give(
+    /// Agrees on NUMA nodes and allocates the CPUs and memory that the containers lack. An error leaves
+    /// `allocations` unchanged.
+    fn allocate(
         &self,
-        given: &mut Allocations,
+        allocations: &mut Allocations,
         pod: &Pod,
         unit: &[&Container],
     ) -> Result<Hint, NotPlaced> {
-        let near = self.agree(given, pod, unit)?;
-        let mut all = given.clone();
+        let near = self.agree(allocations, pod, unit)?;
+        let mut all = allocations.clone();
         for container in unit {
-            let done = all.give(pod, container, near);
-            self.counts.given(pod, container, &all, done.as_ref().err());
+            let done = all.allocate(pod, container, near);
+            self.counts.record_allocation(pod, container, &all, done.as_ref().err());
             done?;
         }
-        *given = all;
+        *allocations = all;
         Ok(near)
     }
 
@@ -180,14 +180,14 @@ impl Placement {
     /// Upstream's kubelet reports the topology error first.
     pub fn refusal(&self, pod: &Pod) -> Option<Refusal> {
         self.counts.requests.inc();
-        let (members, mut given) = (members(pod), self.lock().allocations.clone());
+        let (members, mut allocations) = (members(pod), self.lock().allocations.clone());
         let mut units = self.units(&members).into_iter();
-        let why = units.find_map(|unit| self.give(&mut given, pod, &unit).err())?;
+        let why = units.find_map(|unit| self.allocate(&mut allocations, pod, &unit).err())?;
         (!self.is_held_by_ending_pod(&why)).then(|| self.refused(why))
     }
 
     /// Writes the checkpoints if a Pod has allocations.
-    async fn save_if_given(&self, pod: &Pod) -> std::io::Result<()> {
+    async fn save_if_allocated(&self, pod: &Pod) -> std::io::Result<()> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let has = self.lock().allocations.holders().any(|holder| holder == uid);
         if has { self.save().await } else { Ok(()) }

@@ -27,17 +27,17 @@ impl Allocations {
     }
 
     /// Allocates the CPUs and memory that a container lacks.
-    pub(super) fn give(
+    pub(super) fn allocate(
         &mut self,
         pod: &Pod,
         container: &Container,
         near: Hint,
     ) -> Result<(), NotPlaced> {
         if let Some(cpus) = &mut self.cpus {
-            cpus.allot(pod, container, near.nodes)?;
+            cpus.allocate(pod, container, near.nodes)?;
         }
         if let Some(memory) = &mut self.memory {
-            memory.allot(pod, container, near)?;
+            memory.allocate(pod, container, near)?;
         }
         Ok(())
     }

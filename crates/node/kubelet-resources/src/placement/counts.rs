@@ -93,7 +93,7 @@ impl Counts {
         let free = cpus.shared().len() - cpus.shared().without(&cpus.allocatable()).len();
         self.shared.set(free as f64 * 1000.0);
         let mut all = 0;
-        for (node, count) in cpus.given_by_node() {
+        for (node, count) in cpus.allocated_by_node() {
             self.by_node.with_label_values(&[node.to_string()]).set(count as f64);
             all += count;
         }
@@ -101,15 +101,15 @@ impl Counts {
     }
 
     /// Counts the allocation of a container's CPUs and memory, or its failure.
-    pub(super) fn given(
+    pub(super) fn record_allocation(
         &self,
         pod: &Pod,
         container: &Container,
-        given: &Allocations,
+        allocations: &Allocations,
         why: Option<&NotPlaced>,
     ) {
-        if let Some(cpus) = &given.cpus
-            && Cpus::asked(pod, container) > 0
+        if let Some(cpus) = &allocations.cpus
+            && Cpus::requested(pod, container) > 0
         {
             self.pins.inc();
             let failed = matches!(why, Some(NotPlaced::Cpus(_)));
@@ -119,7 +119,7 @@ impl Counts {
                 counter.with_label_values(&["container", "physical_cpu"]).inc();
             }
         }
-        if given.memory.is_some() && !NumaMemory::asked(pod, container).is_empty() {
+        if allocations.memory.is_some() && !NumaMemory::requested(pod, container).is_empty() {
             self.memory_pins.inc();
             self.memory_pin_errors.inc_by(matches!(why, Some(NotPlaced::Memory(_))).into());
         }

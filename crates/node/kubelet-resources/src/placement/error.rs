@@ -16,8 +16,8 @@ use crate::devices::DevicesError;
 pub enum PlacementError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    #[error("reserved-cpus: {wanted} is not a subset of online-cpus: {online}")]
-    Offline { wanted: CpuSet, online: CpuSet },
+    #[error("reserved-cpus: {reserved} is not a subset of online-cpus: {online}")]
+    Offline { reserved: CpuSet, online: CpuSet },
     #[error(
         "[cpumanager] unable to determine reserved CPU resources for static policy; reserve some with \
          reservedSystemCPUs, systemReserved or kubeReserved"

@@ -188,17 +188,17 @@ fn reads_topology_from_sysfs() {
     }
     let nowhere = dir.path().join("none");
     assert!(Topology::read(&nowhere, 0).is_err());
-    let wanted = |text: &str| {
+    let topology = |text: &str| {
         Topology::read_if_needed(&nowhere, 0, &settings(dir.path(), text).placement)
             .map_err(|e| e.to_string())
     };
-    assert_eq!(wanted("{}"), Ok(Topology::default()));
+    assert_eq!(topology("{}"), Ok(Topology::default()));
     for text in [
         r#"{"topologyManagerPolicy": "best-effort"}"#,
         r#"{"cpuManagerPolicy": "static", "systemReserved": {"cpu": "1"}}"#,
         r#"{"reservedSystemCPUs": "0"}"#,
     ] {
-        assert!(wanted(text).unwrap_err().contains("read the machine's topology"), "{text}");
+        assert!(topology(text).unwrap_err().contains("read the machine's topology"), "{text}");
     }
 }
 

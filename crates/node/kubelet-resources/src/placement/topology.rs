@@ -17,8 +17,8 @@ use pod_core::{
 pub enum TopologyError {
     #[error("read the machine's topology from {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("the kernel's {} has {text:?}, expected: {wanted}", path.display())]
-    Wrong { path: PathBuf, text: String, wanted: &'static str },
+    #[error("the kernel's {} has {text:?}, expected: {expected}", path.display())]
+    Wrong { path: PathBuf, text: String, expected: &'static str },
     #[error(transparent)]
     Pages(#[from] sys::Error),
 }
@@ -115,7 +115,7 @@ impl Node {
         let kibibytes = total.and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
         let Some(kibibytes) = kibibytes.filter(|kibibytes: &u64| *kibibytes <= u64::MAX / 1024)
         else {
-            return Err(TopologyError::Wrong { path, text, wanted: "amount of memory" });
+            return Err(TopologyError::Wrong { path, text, expected: "amount of memory" });
         };
         let huge_pages = sys::huge_pages(&directory.join("hugepages"))?;
         let far = read(&directory.join("distance"))?.unwrap_or_default();
@@ -144,7 +144,7 @@ fn read(path: &Path) -> Result<Option<String>, TopologyError> {
 fn number(path: &Path) -> Result<Option<i64>, TopologyError> {
     let Some(text) = read(path)? else { return Ok(None) };
     let wrong =
-        |_| TopologyError::Wrong { path: path.to_owned(), text: text.clone(), wanted: "number" };
+        |_| TopologyError::Wrong { path: path.to_owned(), text: text.clone(), expected: "number" };
     text.trim().parse().map(Some).map_err(wrong)
 }
 
@@ -156,7 +156,7 @@ fn set(path: &Path) -> Result<CpuSet, TopologyError> {
     let wrong = || TopologyError::Wrong {
         path: path.to_owned(),
         text: text.clone(),
-        wanted: "list of CPUs",
+        expected: "list of CPUs",
     };
     text.parse().map_err(|_| wrong())
 }

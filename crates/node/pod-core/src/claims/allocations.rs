@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::{Claim, ClaimError, Device, Key, of_container, of_extended, wanted};
+use super::{Claim, ClaimError, Device, Key, of_container, of_extended, references};
 
 /// The claims that Pods of this node hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Allocations {
     }
 
     /// Records the devices that a driver has prepared. Replaces earlier ones of the driver.
-    pub fn give(&mut self, key: &Key, driver: &str, devices: Vec<Device>) {
+    pub fn set_devices(&mut self, key: &Key, driver: &str, devices: Vec<Device>) {
         if let Some(claim) = self.claims.get_mut(key) {
             claim.drivers.insert(driver.to_owned(), devices);
         }
@@ -93,7 +93,7 @@ impl Allocations {
     pub fn has_all(&self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let uses = |name: &str| self.get(pod, name).is_some_and(|claim| claim.pods.contains(uid));
-        wanted(pod).is_ok_and(|all| all.iter().all(|wanted| uses(&wanted.name)))
+        references(pod).is_ok_and(|all| all.iter().all(|reference| uses(&reference.name)))
     }
 
     fn get(&self, pod: &Pod, name: &str) -> Option<&Claim> {
@@ -126,7 +126,7 @@ impl Allocations {
     }
 
     /// Returns the claims of a container, without duplicates.
-    pub fn given(&self, pod: &Pod, container: &Container) -> Vec<&Claim> {
+    pub fn of_container(&self, pod: &Pod, container: &Container) -> Vec<&Claim> {
         let listed = of_container(pod, container).unwrap_or_default().into_iter();
         let mut names: Vec<String> = listed.map(|(_, name, _)| name).collect();
         names.extend(of_extended(pod, container).into_iter().map(|(name, _)| name));

@@ -29,15 +29,15 @@ pub struct ForContainer {
 }
 
 impl ForContainer {
-    /// Adds a plugin's answer. The first of several values for one name or path wins.
-    fn add(&mut self, answer: ContainerAllocateResponse) {
-        for (name, value) in answer.envs {
+    /// Adds a plugin's response. The first of several values for one name or path wins.
+    fn add(&mut self, response: ContainerAllocateResponse) {
+        for (name, value) in response.envs {
             self.envs.entry(name).or_insert(value);
         }
-        for (name, value) in answer.annotations {
+        for (name, value) in response.annotations {
             self.annotations.entry(name).or_insert(value);
         }
-        for mount in answer.mounts {
+        for mount in response.mounts {
             if self.mounts.iter().all(|known| known.container_path != mount.container_path) {
                 self.mounts.push(v1::Mount {
                     container_path: mount.container_path,
@@ -47,7 +47,7 @@ impl ForContainer {
                 });
             }
         }
-        for device in answer.devices {
+        for device in response.devices {
             if self.devices.iter().all(|known| known.container_path != device.container_path) {
                 self.devices.push(v1::Device {
                     container_path: device.container_path,
@@ -56,7 +56,7 @@ impl ForContainer {
                 });
             }
         }
-        self.add_cdi(answer.cdi_devices.into_iter().map(|device| device.name));
+        self.add_cdi(response.cdi_devices.into_iter().map(|device| device.name));
     }
 
     /// Adds CDI device names, each once.
@@ -70,36 +70,35 @@ impl ForContainer {
 }
 
 impl Devices {
-    /// Allocates the devices that a container lacks, near the wanted NUMA nodes if possible.
-    pub async fn allot(
+    /// Allocates the devices that a container lacks, near the preferred NUMA nodes if possible.
+    pub async fn allocate(
         &self,
         pod: &Pod,
         container: &Container,
         near: Option<Mask>,
     ) -> Result<(), DevicesError> {
-        let requested = self.lock().allocations.asked(container);
-        for (resource, wanted) in requested {
+        let requested = self.lock().allocations.requests(container);
+        for (resource, count) in requested {
             let turn = self.lock().turns.entry(resource.clone()).or_default().clone();
             let _turn = turn.lock().await;
-            let wanted = (resource.as_str(), wanted);
-            let choice = self.lock().allocations.choose(pod, &container.name, wanted, near)?;
-            let Choice::These(mut ids, question) = choice else { continue };
+            let choice =
+                self.lock().allocations.choose(pod, &container.name, &resource, count, near)?;
+            let Choice::New(mut ids, request) = choice else { continue };
             let (plugin, options) = self.plugin(&resource)?;
-            if let Some(question) = question.filter(|_| options.get_preferred_allocation_available)
-            {
+            if let Some(request) = request.filter(|_| options.get_preferred_allocation_available) {
                 let list = |ids: &BTreeSet<String>| ids.iter().cloned().collect();
-                let (available, must) = (list(&question.available), list(&question.must_include));
-                let preferred = plugin.preferred(available, must, question.size).await;
-                ids = question.answered(&preferred.map_err(DevicesError::Preferred)?);
+                let (available, must) = (list(&request.available), list(&request.must_include));
+                let preferred = plugin.preferred(available, must, request.size).await;
+                ids = request.choose(&preferred.map_err(DevicesError::Preferred)?);
             }
-            let answer = plugin.allocate(ids.iter().cloned().collect()).await;
-            let answer = answer.map_err(DevicesError::Allocate)?;
-            let answer = answer.ok_or_else(|| DevicesError::NoContainer(resource.clone()))?;
+            let response = plugin.allocate(ids.iter().cloned().collect()).await;
+            let response = response.map_err(DevicesError::Allocate)?;
+            let response = response.ok_or_else(|| DevicesError::NoContainer(resource.clone()))?;
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            let whom = (uid, container.name.as_str());
-            self.lock().allocations.give(whom, &resource, &ids, answer.encode_to_vec());
+            let key = (uid, container.name.as_str());
+            self.lock().allocations.allocate(key, &resource, &ids, response.encode_to_vec());
             if let Err(error) = self.save().await {
-                self.lock().allocations.take_back(whom, &resource);
+                self.lock().allocations.revert(key, &resource);
                 return Err(error);
             }
         }
@@ -120,21 +119,25 @@ impl Devices {
         pod: &Pod,
         container: &Container,
     ) -> Result<ForContainer, DevicesError> {
-        self.allot(pod, container, None).await?;
+        self.allocate(pod, container, None).await?;
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let given =
-            self.lock().allocations.given((uid, &container.name)).cloned().unwrap_or_default();
+        let allocated = self
+            .lock()
+            .allocations
+            .of_container((uid, &container.name))
+            .cloned()
+            .unwrap_or_default();
         let mut all = ForContainer::default();
-        for (resource, given) in given {
-            // A disconnected plugin is skipped: its answer was recorded when the devices were allocated.
+        for (resource, allocated) in allocated {
+            // A disconnected plugin is skipped: its response was recorded when the devices were allocated.
             if let Ok((plugin, options)) = self.plugin(&resource)
                 && options.pre_start_required
             {
-                let ids = given.ids().into_iter().map(str::to_owned).collect();
+                let ids = allocated.ids().into_iter().map(str::to_owned).collect();
                 plugin.pre_start(ids).await.map_err(DevicesError::PreStart)?;
             }
-            let answer = ContainerAllocateResponse::decode(&given.answer[..]);
-            all.add(answer.map_err(|_| DevicesError::NoContainer(resource))?);
+            let response = ContainerAllocateResponse::decode(&allocated.response[..]);
+            all.add(response.map_err(|_| DevicesError::NoContainer(resource))?);
         }
         Ok(all)
     }
