@@ -11,6 +11,6 @@ pub enum ConfigError {
     Decode { path: PathBuf, source: api_config::Error },
     #[error("the kubelet's configuration: {field}: {message}")]
     Invalid { field: &'static str, message: String },
-    #[error("--{flag}={value}: it must be {wanted}")]
-    Flag { flag: &'static str, value: String, wanted: &'static str },
+    #[error("--{flag}={value}: it must be {expected}")]
+    Flag { flag: &'static str, value: String, expected: &'static str },
 }

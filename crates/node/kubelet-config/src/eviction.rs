@@ -54,12 +54,12 @@ impl EvictionSettings {
         let defaults = HARD.map(|(signal, amount)| (signal.to_owned(), amount.to_owned())).into();
         let hard = match &config.eviction_hard {
             None => defaults,
-            Some(given) if config.merge_default_eviction_settings => {
+            Some(configured) if config.merge_default_eviction_settings => {
                 let mut merged: Amounts = defaults;
-                merged.extend(given.clone());
+                merged.extend(configured.clone());
                 merged
             }
-            Some(given) => given.clone(),
+            Some(configured) => configured.clone(),
         };
         let mut thresholds = Vec::new();
         for (name, text) in &hard {

@@ -27,10 +27,10 @@ impl Overlay {
             let Some((_, values)) = self.values.iter().find(|(name, _)| name == flag) else {
                 continue;
             };
-            let value = form.read(values).map_err(|wanted| ConfigError::Flag {
+            let value = form.read(values).map_err(|expected| ConfigError::Flag {
                 flag,
                 value: values.join(","),
-                wanted,
+                expected,
             })?;
             set_field(config, path, value);
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn names_the_flag_whose_value_is_malformed() {
-        for (flag, wanted) in [
+        for (flag, expected) in [
             ("--max-pods=many", "a whole number"),
             ("--anonymous-auth=perhaps", "true or false"),
             ("--eviction-hard=memory.available=1", "signal<amount"),
@@ -156,7 +156,7 @@ mod tests {
         ] {
             let error = over(json!({}), &[flag]).unwrap_err().to_string();
             let name = flag.split('=').next().unwrap();
-            assert!(error.contains(wanted) && error.contains(name), "{error}");
+            assert!(error.contains(expected) && error.contains(name), "{error}");
         }
     }
 

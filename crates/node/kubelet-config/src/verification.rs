@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(of("", &[]), of("NeverVerifyPreloadedImages", &[]));
         assert!(!of("NeverVerify", &[]).unwrap().applies_to(IMAGE, true));
         let listed = "NeverVerifyAllowlistedImages";
-        for (pattern, wanted) in [
+        for (pattern, verified) in [
             ("registry.example:5000/team/app", false),
             ("registry.example:5000/team/*", false),
             ("registry.example:5000/team", true),
@@ -130,7 +130,7 @@ mod tests {
         ] {
             assert_eq!(
                 of(listed, &[pattern]).unwrap().applies_to(IMAGE, true),
-                wanted,
+                verified,
                 "{pattern}"
             );
         }

@@ -96,10 +96,10 @@ impl ObjectWatches {
     /// Watches the objects in a Pod's volumes, and stops watches that no Pod needs any more. Without a Pod, removes its
     /// uses.
     pub(crate) fn follow(&self, uid: &str, user: &Arc<dyn VolumeUser>, pod: Option<&Pod>) {
-        let wanted = pod.map(references).unwrap_or_default();
+        let current = pod.map(references).unwrap_or_default();
         let mut entries = lock(&self.entries);
         entries.retain(|reference, entry| {
-            if !wanted.contains(reference) {
+            if !current.contains(reference) {
                 entry.users.remove(uid);
             }
             if entry.users.is_empty() {
@@ -107,7 +107,7 @@ impl ObjectWatches {
             }
             !entry.users.is_empty()
         });
-        for reference in wanted {
+        for reference in current {
             if !entries.contains_key(&reference) {
                 if entries.len() >= MOST {
                     continue;

@@ -257,7 +257,7 @@ mod tests {
         let dialect = |status, base64| Dialect { status, base64, can_close: false };
         let binary =
             |number: u8, text: &str| Some(Message::binary([&[number], text.as_bytes()].concat()));
-        for (channel, content, dialect, wanted) in [
+        for (channel, content, dialect, expected) in [
             (&out, "hi", dialect(true, false), binary(1, "hi")),
             (&out, "hi", dialect(false, true), Some(Message::text("1aGk="))),
             (&error, SUCCESS, dialect(true, false), binary(3, SUCCESS)),
@@ -266,7 +266,7 @@ mod tests {
         ] {
             assert_eq!(
                 message(channel, content.as_bytes(), dialect),
-                wanted,
+                expected,
                 "{dialect:?} {content}"
             );
         }

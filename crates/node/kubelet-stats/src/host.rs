@@ -27,8 +27,8 @@ const LEFT_OUT: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
 /// Returns the interfaces in the network namespace of a process, or of this process.
 pub(crate) fn interfaces(pid: Option<i32>) -> Vec<Interface> {
-    let who = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    links(&fs::read_to_string(format!("/proc/{who}/net/dev")).unwrap_or_default())
+    let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    links(&fs::read_to_string(format!("/proc/{process}/net/dev")).unwrap_or_default())
 }
 
 fn links(text: &str) -> Vec<Interface> {

@@ -97,10 +97,10 @@ impl Names {
         }
         let by_id: HashMap<&str, &v1::Image> = known.iter().map(|i| (i.id.as_str(), i)).collect();
         for container in containers {
-            let given = container.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
-            let known = by_id.get(container.image_ref.as_str()).or(by_id.get(given.as_str()));
+            let image = container.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
+            let known = by_id.get(container.image_ref.as_str()).or(by_id.get(image.as_str()));
             let name = known.and_then(|i| i.repo_tags.first().or(i.repo_digests.first()).cloned());
-            names.add_container(container, name.unwrap_or(given));
+            names.add_container(container, name.unwrap_or(image));
         }
         Ok(names)
     }

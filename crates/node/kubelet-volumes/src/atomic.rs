@@ -76,8 +76,8 @@ fn remove(path: &Path) -> Result<(), Error> {
 
 /// Creates the visible names as links through `..data`, and removes those of files that no longer exist.
 fn links(dir: &Path, files: &Files) -> Result<(), Error> {
-    let wanted: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
-    for name in &wanted {
+    let names: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
+    for name in &names {
         let at = dir.join(name);
         if fs::symlink_metadata(&at).is_err() {
             symlink(Path::new(DATA).join(name), &at).map_err(Error::file("create link", &at))?;
@@ -89,7 +89,7 @@ fn links(dir: &Path, files: &Files) -> Result<(), Error> {
         let name = name.to_string_lossy();
         // Keep directories: the runtime creates one for a `subPath` that is not in the volume.
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        if is_link && !name.starts_with("..") && !wanted.contains(name.as_ref()) {
+        if is_link && !name.starts_with("..") && !names.contains(name.as_ref()) {
             remove(&entry.path())?;
         }
     }

@@ -39,7 +39,7 @@ struct RegisteredDriver {
 #[derive(Default)]
 struct Volume {
     /// The UIDs of the Pods that need the volume.
-    wanted: BTreeSet<String>,
+    users: BTreeSet<String>,
     /// `true` if the volume must be attached to the node. `None` for a volume found on the disk.
     attachable: Option<bool>,
     /// `true` if the driver may have staged the volume on this node.
@@ -52,7 +52,7 @@ struct Volume {
 
 impl Volume {
     fn is_idle(&self) -> bool {
-        self.wanted.is_empty() && !self.staged && self.published.is_empty()
+        self.users.is_empty() && !self.staged && self.published.is_empty()
     }
 }
 
@@ -99,8 +99,8 @@ impl Drivers {
     pub(crate) fn add_user(&self, volume: &str, uid: &str, attachable: bool) {
         let mut volumes = lock(&self.volumes);
         let known = volumes.entry(volume.to_owned()).or_default();
-        let new = known.attachable != Some(attachable) || known.wanted.is_empty();
-        known.wanted.insert(uid.to_owned());
+        let new = known.attachable != Some(attachable) || known.users.is_empty();
+        known.users.insert(uid.to_owned());
         known.attachable = Some(attachable);
         drop(volumes);
         if new {
@@ -117,12 +117,12 @@ impl Drivers {
     /// Records that a Pod needs no volume any more.
     pub(crate) fn remove_user(&self, uid: &str) {
         self.change_all(|volume| {
-            volume.wanted.remove(uid);
+            volume.users.remove(uid);
         });
     }
 
-    pub(crate) fn is_wanted(&self, volume: &str) -> bool {
-        lock(&self.volumes).get(volume).is_some_and(|known| !known.wanted.is_empty())
+    pub(crate) fn is_used(&self, volume: &str) -> bool {
+        lock(&self.volumes).get(volume).is_some_and(|known| !known.users.is_empty())
     }
 
     pub(crate) fn is_published(&self, volume: &str, target: &PathBuf) -> bool {

@@ -1,5 +1,5 @@
-//! The volumes of Pods: one file for each type. Each implements `Plugin` and is listed in `PLUGINS`. This crate does not
-//! decide when volumes are mounted; the Pod's worker in `kubelet` does. Read [`Volumes::mount`] first.
+//! The volumes of Pods: one file for each type. Each implements `Plugin` and is listed in `PLUGINS`. This crate does
+//! not decide when volumes are mounted; the Pod's worker in `kubelet` does. Read [`Volumes::mount`] first.
 //!
 //! - A Pod's worker sends the requests to the API server. Work on files, which may be on a server that does not answer,
 //!   runs in [`Operations`].

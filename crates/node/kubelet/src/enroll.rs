@@ -43,11 +43,11 @@ async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), E
     }
     let node = args.node_name();
     let client = Client::from_kubeconfig_file(bootstrap, "kubelet-bootstrap")?;
-    let (wanted, key) =
+    let (client_certificate, key) =
         (Certificate::client(node.clone()), Key::generate(KeyAlgorithm::EcdsaP256)?);
     tracing::info!(node, "request the node's client certificate and wait for approval");
     let certificate = loop {
-        match wanted.request(&client, &key).await {
+        match client_certificate.request(&client, &key).await {
             Err(EnrollError::Api(error)) if is_transient(&error) => {
                 tracing::debug!(%error, "request the node's client certificate again");
                 tokio::time::sleep(AGAIN).await;
@@ -55,7 +55,7 @@ async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), E
             result => break result?,
         }
     };
-    let current = wanted.keep(&args.cert_dir(), &certificate, &key, clock.now())?;
+    let current = client_certificate.keep(&args.cert_dir(), &certificate, &key, clock.now())?;
     // The new file names the same cluster and the file of the current certificate, which renewals replace.
     let old = api_config::Kubeconfig::load(bootstrap)?;
     let identity = current.display().to_string();

@@ -37,8 +37,8 @@ impl Form {
     pub(super) fn read(self, values: &[String]) -> Result<Value, &'static str> {
         let last = values.last().map(String::as_str).unwrap_or_default();
         let parts = || values.iter().flat_map(|v| v.split(',')).filter(|part| !part.is_empty());
-        let pair = |text: &str, sign: char, wanted| {
-            let (key, value) = text.split_once(sign).ok_or(wanted)?;
+        let pair = |text: &str, sign: char, expected| {
+            let (key, value) = text.split_once(sign).ok_or(expected)?;
             Ok::<_, &'static str>((key.trim().to_owned(), value.trim().to_owned()))
         };
         Ok(match self {
@@ -47,8 +47,8 @@ impl Form {
             Self::Text => last.into(),
             Self::List => parts().collect(),
             Self::Map(sign) => {
-                let wanted = if sign == '<' { "signal<amount,..." } else { "key=value,..." };
-                let pairs = parts().map(|part| pair(part, sign, wanted));
+                let expected = if sign == '<' { "signal<amount,..." } else { "key=value,..." };
+                let pairs = parts().map(|part| pair(part, sign, expected));
                 json!(pairs.collect::<Result<BTreeMap<_, _>, _>>()?)
             }
             Self::Headers => {

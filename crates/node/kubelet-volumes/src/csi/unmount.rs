@@ -80,7 +80,7 @@ impl Volumes {
         let staged =
             self.operations.run(("", "csi"), EarlierResult::Discard, move || read.staged());
         let unused = staged.await??.into_iter();
-        let unused = unused.filter(|held| !self.drivers.is_wanted(&held.record.unique_name()));
+        let unused = unused.filter(|held| !self.drivers.is_used(&held.record.unique_name()));
         let each = unused.map(|held| {
             let layout = layout.clone();
             async move {

@@ -35,14 +35,14 @@ impl Groups {
             ..shares(amount("cpu", milli))
         };
         let names = &ctx.settings.cgroups;
-        let wanted = vec![
+        let limits = vec![
             (names.pods(), all),
             (names.class(QosClass::Burstable), shares(requested)),
             (names.class(QosClass::BestEffort), shares(0)),
         ];
-        if self.set != wanted {
-            wanted.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, limits))?;
-            self.set = wanted;
+        if self.set != limits {
+            limits.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, limits))?;
+            self.set = limits;
         }
         Ok(())
     }

@@ -25,8 +25,8 @@ pub(crate) async fn run(
     mut current: watch::Receiver<Vec<Arc<Pod>>>,
 ) {
     loop {
-        let wanted = current.borrow_and_update().clone();
-        let complete = reconcile(&ctx, &client, &wanted).await;
+        let static_pods = current.borrow_and_update().clone();
+        let complete = reconcile(&ctx, &client, &static_pods).await;
         let wait = async {
             if complete {
                 ctx.mirrors.changed().await;
@@ -42,18 +42,18 @@ pub(crate) async fn run(
 }
 
 /// Deletes outdated mirrors and creates missing ones. Returns `false` if any of that failed.
-async fn reconcile(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> bool {
+async fn reconcile(ctx: &Context, client: &Client, static_pods: &[Arc<Pod>]) -> bool {
     let known = ctx.mirrors.all();
     let mut complete = true;
     for (name, mirror) in &known {
-        let fits = wanted
+        let fits = static_pods
             .iter()
             .any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
         if !fits || mirror.deleting {
             complete &= delete(client, name, mirror).await;
         }
     }
-    for pod in wanted.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
+    for pod in static_pods.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
         if let Err(error) = create(ctx, client, pod).await {
             tracing::warn!(pod = %namespaced_name(pod), %error, "create a mirror Pod; trying again");
             complete = false;

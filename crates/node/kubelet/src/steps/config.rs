@@ -173,20 +173,20 @@ async fn environment(
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let wanted = env::references(container);
+    let references = env::references(container);
     let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-    for name in wanted.config_maps {
+    for name in references.config_maps {
         if let Some(map) = ctx.objects.config_map(&namespace, name).await? {
             config_maps.insert(name.to_owned(), map);
         }
     }
-    for name in wanted.secrets {
+    for name in references.secrets {
         if let Some(secret) = ctx.objects.secret(&namespace, name).await? {
             secrets.insert(name.to_owned(), secret);
         }
     }
     let mut files = BTreeMap::new();
-    for file in wanted.files {
+    for file in references.files {
         let Some(at) = request.volumes.path(&file.volume_name) else { continue };
         let (volume, path) = (at.path.clone(), file.path.clone());
         let read = on_volume(ctx, pod, &file.volume_name, move || env_file(&volume, &path));
@@ -366,18 +366,18 @@ fn propagation(
 
 /// Returns the devices of a container, from device plugins and block volumes.
 fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
-    let wanted = request.container.volume_devices.iter().flatten();
-    let device = |wanted: &VolumeDevice| {
-        let volume = request.volumes.path(&wanted.name).filter(|volume| volume.block);
-        let volume = volume.ok_or_else(|| ConfigError::NoDevice { volume: wanted.name.clone() })?;
+    let volume_devices = request.container.volume_devices.iter().flatten();
+    let device = |device: &VolumeDevice| {
+        let volume = request.volumes.path(&device.name).filter(|volume| volume.block);
+        let volume = volume.ok_or_else(|| ConfigError::NoDevice { volume: device.name.clone() })?;
         Ok(v1::Device {
-            container_path: wanted.device_path.clone(),
+            container_path: device.device_path.clone(),
             host_path: volume.path.display().to_string(),
             permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
         })
     };
-    let given = request.devices.devices.iter().cloned().map(Ok);
-    given.chain(wanted.map(device)).collect()
+    let of_plugins = request.devices.devices.iter().cloned().map(Ok);
+    of_plugins.chain(volume_devices.map(device)).collect()
 }
 
 fn absolute(path: &str) -> String {
