@@ -40,9 +40,9 @@ const COMPONENTS: &[(&str, &[&str])] = &[
     (
         "kubelet",
         &[
-            "crates/node/kubelet/src/args.rs",
-            "crates/node/kubelet/src/flags/fields.rs",
-            "crates/node/kubelet/src/flags/ignored.rs",
+            "crates/node/kubelet-config/src/args.rs",
+            "crates/node/kubelet-config/src/flags/fields.rs",
+            "crates/node/kubelet-config/src/flags/ignored.rs",
         ],
     ),
 ];
@@ -52,10 +52,10 @@ const KINDS: &[(&str, &[&str])] = &[
     (
         "KubeletConfiguration",
         &[
-            "crates/node/kubelet/src/config.rs",
-            "crates/node/kubelet/src/config/eviction.rs",
-            "crates/node/kubelet/src/config/placement.rs",
-            "crates/node/kubelet/src/config/ignored.rs",
+            "crates/node/kubelet-config/src/configuration.rs",
+            "crates/node/kubelet-config/src/eviction.rs",
+            "crates/node/kubelet-config/src/placement.rs",
+            "crates/node/kubelet-config/src/ignored.rs",
         ],
     ),
     // `init` writes this struct too, so a field in it does not prove that the proxy reads it.

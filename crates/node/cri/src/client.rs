@@ -9,7 +9,7 @@ use tonic::{
 };
 
 use crate::{
-    Error,
+    error::Error,
     v1::{
         self, image_service_client::ImageServiceClient,
         runtime_service_client::RuntimeServiceClient,

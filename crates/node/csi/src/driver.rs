@@ -8,13 +8,13 @@ use std::{
 use tonic::transport::Channel;
 
 use crate::{
-    Error, TIMEOUT, channel,
+    connection::{TIMEOUT, channel, within},
+    error::Error,
     v1::{
         self,
         node_client::NodeClient,
         node_service_capability::{self, rpc::Type},
     },
-    within,
 };
 
 /// The capabilities of a driver's node service that the kubelet uses.
@@ -54,7 +54,7 @@ pub struct Usage {
 
 impl Usage {
     fn of(usage: &v1::VolumeUsage) -> Self {
-        let amount = |told: i64| u64::try_from(told).unwrap_or(0);
+        let amount = |reported: i64| u64::try_from(reported).unwrap_or(0);
         Self {
             available: amount(usage.available),
             total: amount(usage.total),

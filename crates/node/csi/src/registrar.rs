@@ -5,11 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use tonic::transport::Channel;
 
 use crate::{
-    Error, channel,
+    connection::{channel, within},
+    error::Error,
     registration::{
         InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient,
     },
-    within,
 };
 
 /// The timeout of a call, short because a registrar does no work.
@@ -33,11 +33,11 @@ impl Registrar {
     }
 
     /// Sends the result of the registration to the registrar.
-    pub async fn notify(&self, result: Result<(), String>) -> Result<(), Error> {
+    pub async fn notify<E: std::fmt::Display>(&self, result: Result<(), E>) -> Result<(), Error> {
         let mut client = self.client.clone();
         let status = RegistrationStatus {
             plugin_registered: result.is_ok(),
-            error: result.err().unwrap_or_default(),
+            error: result.err().map(|error| error.to_string()).unwrap_or_default(),
         };
         within(TIMEOUT, client.notify_registration_status(status)).await.map(drop)
     }

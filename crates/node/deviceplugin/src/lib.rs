@@ -5,39 +5,23 @@
 //! Invariants: every call has a timeout, except for the streams of devices and of their health. Messages are limited to
 //! gRPC's 4 MiB, and [`serve`] limits the number of connections to a socket.
 
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+pub mod dra;
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+pub mod drahealth;
 mod driver;
 mod lenient;
 mod plugin;
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+pub mod podresources;
 mod server;
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
+pub mod v1beta1;
 
 pub use csi::{Error, shortened};
 pub use driver::{DRIVER_SERVICES, DRIVER_TIMEOUT, DeviceHealths, Driver, DriverVersion};
 pub use plugin::{Devices, Plugin};
 pub use server::serve;
-
-/// The messages of device plugins, generated from `proto/deviceplugin.proto`, with clients and servers.
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
-pub mod v1beta1 {
-    tonic::include_proto!("v1beta1");
-}
-
-/// The messages of dynamic resource allocation, v1, generated from `proto/dra.proto`, with clients and servers.
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
-pub mod dra {
-    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
-}
-
-/// The messages of devices' health, generated from `proto/drahealth.proto`, with clients and servers.
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
-pub mod drahealth {
-    tonic::include_proto!("v1alpha1");
-}
-
-/// The messages of podresources, generated from `proto/podresources.proto`, with clients and servers.
-#[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
-pub mod podresources {
-    tonic::include_proto!("v1");
-}
 
 /// The version of the device plugin API, which a plugin sends in its registration.
 pub const VERSION: &str = "v1beta1";

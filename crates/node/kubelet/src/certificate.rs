@@ -12,7 +12,7 @@ use client::{Client, ListOptions, Resource, WatchEvent};
 use pki::{AltName, Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
-use crate::EnrollError;
+use crate::error::EnrollError;
 
 /// The delay before a request to an unreachable API server is repeated. The server may be one that this kubelet starts.
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
@@ -171,7 +171,7 @@ impl Certificate {
         key: &Key,
         now: SystemTime,
     ) -> Result<PathBuf, EnrollError> {
-        let at = crate::context::timestamp(now).strftime("%Y-%m-%d-%H-%M-%S");
+        let at = pod_core::timestamp(now).strftime("%Y-%m-%d-%H-%M-%S");
         let name = format!("{}-{at}.pem", self.prefix);
         let content = format!("{certificate}{}", key.to_pem()?);
         pki::write_file(&dir.join(&name), content.as_bytes(), pki::KEY_MODE)?;

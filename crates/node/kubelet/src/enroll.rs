@@ -1,41 +1,19 @@
 //! TLS bootstrap: a machine with a bootstrap token obtains the client certificate of its node.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use client::Client;
+use kubelet_config::Args;
 use pki::{Key, KeyAlgorithm};
 
 use crate::{
-    Args, Config, Error,
     certificate::{AGAIN, Certificate, is_transient},
-    run,
+    error::{EnrollError, Error},
+    run::{Config, run},
 };
 
 /// The time that the standalone kubelet has for its shutdown once there is a certificate.
 const ENDED: Duration = Duration::from_secs(5);
-
-/// The error of a TLS bootstrap. Errors that pass without intervention are retried instead.
-#[derive(Debug, thiserror::Error)]
-pub enum EnrollError {
-    #[error("read the bootstrap kubeconfig: {0}")]
-    Kubeconfig(#[from] client::KubeconfigError),
-    #[error(transparent)]
-    Config(#[from] api_config::Error),
-    #[error("ask for a certificate: {0}")]
-    Api(#[from] client::Error),
-    #[error(transparent)]
-    Pki(#[from] pki::Error),
-    #[error("the request for a certificate, {name}, was {what}: {message}")]
-    Refused { name: String, what: &'static str, message: String },
-    #[error("the certificate that was issued for {name} cannot be read: {message}")]
-    Unreadable { name: String, message: String },
-    #[error(
-        "no decision within {after:?} on a certificate request for {usage}; approve it with kubectl"
-    )]
-    Unanswered { usage: &'static str, after: Duration },
-    #[error("link {}: {source}", path.display())]
-    Link { path: PathBuf, source: std::io::Error },
-}
 
 /// Creates the file that `--kubeconfig` names, if it does not exist, with a certificate requested by means of the
 /// bootstrap kubeconfig. Waits until the request is approved or shutdown begins.
@@ -65,11 +43,11 @@ async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), E
     }
     let node = args.node_name();
     let client = Client::from_kubeconfig_file(bootstrap, "kubelet-bootstrap")?;
-    let (wanted, key) =
+    let (client_certificate, key) =
         (Certificate::client(node.clone()), Key::generate(KeyAlgorithm::EcdsaP256)?);
     tracing::info!(node, "request the node's client certificate and wait for approval");
     let certificate = loop {
-        match wanted.request(&client, &key).await {
+        match client_certificate.request(&client, &key).await {
             Err(EnrollError::Api(error)) if is_transient(&error) => {
                 tracing::debug!(%error, "request the node's client certificate again");
                 tokio::time::sleep(AGAIN).await;
@@ -77,7 +55,7 @@ async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), E
             result => break result?,
         }
     };
-    let current = wanted.keep(&args.cert_dir(), &certificate, &key, clock.now())?;
+    let current = client_certificate.keep(&args.cert_dir(), &certificate, &key, clock.now())?;
     // The new file names the same cluster and the file of the current certificate, which renewals replace.
     let old = api_config::Kubeconfig::load(bootstrap)?;
     let identity = current.display().to_string();

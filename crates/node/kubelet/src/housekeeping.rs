@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, local_volumes, pods::Pods};
+use crate::{context::Context, pods::Pods};
 
 const LOOK: Duration = Duration::from_secs(10);
 const ORPHANS: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
         if let Err(error) = groups.update(&ctx, &pods) {
             tracing::warn!(%error, "set the limits of the cgroups above Pods");
         }
-        if let Err(error) = local_volumes::sync(&ctx).await {
+        if let Err(error) = ctx.volumes.sync_local().await {
             tracing::warn!(%error, "publish the directory of local volumes, or remove one");
         }
         pods.retry_resizes();

@@ -1,5 +1,6 @@
 //! The kubelet: runs the Pods of one node by means of a container runtime (CRI), and reports their and the node's
-//! status. It decides nothing about a Pod's containers itself: that is the pure crate `pod-core`.
+//! status. It decides nothing about a Pod's containers itself: that is the pure crate `pod-core`. Volumes, resources,
+//! statistics and the HTTPS server are in crates of their own, whose names begin with `kubelet-`.
 //!
 //! Read [`worker`] first, then [`run()`].
 //!
@@ -10,47 +11,36 @@
 //! - Static Pods need no API server.
 //! - Heartbeats have a runtime and a thread of their own, so other work cannot delay them.
 
-mod args;
+mod annotations;
 mod certificate;
-mod checkpoint;
-mod claims;
-mod config;
 mod context;
-mod devices;
 mod enroll;
-mod events;
+mod error;
 mod eviction;
 mod features;
-mod flags;
 mod housekeeping;
 mod kernel;
-mod local_volumes;
-mod logs;
 mod machine;
+mod mirrors;
 mod node;
-mod objects;
-mod placement;
 mod pleg;
-mod plugins;
-mod pod_resources;
+mod pod_state;
 mod pods;
+mod pressures;
 mod probes;
 mod pulls;
 mod report;
+mod requests;
 mod run;
 mod runtime;
-mod server;
 mod sources;
-mod stats;
 mod steps;
-mod volumes;
 mod worker;
 
-pub use args::Args;
-pub use claims::ClaimsStateError;
-pub use config::{ConfigError, HostSettings, KubeletConfiguration, Settings, parse};
-pub use enroll::{EnrollError, enroll, keep_enrolled};
+pub use enroll::{enroll, keep_enrolled};
+pub use error::{EnrollError, Error};
+pub use kubelet_config::{Args, ConfigError, HostSettings, KubeletConfiguration, Settings, parse};
+pub use kubelet_resources::{ClaimsStateError, PlacementError, TopologyError};
+pub use kubelet_server::ServerError;
 pub use machine::default_address;
-pub use placement::{PlacementError, TopologyError};
-pub use run::{Config, Error, run};
-pub use server::ServerError;
+pub use run::{Config, run};

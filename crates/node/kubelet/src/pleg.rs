@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use cri::RuntimePod;
+use pod_core::PodRegistry;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{
-    context::Context,
-    pods::Pods,
-    runtime::{self, RuntimePod},
-};
+use crate::{context::Context, pods::Pods};
 
 /// The interval of full lists if the runtime has no event stream.
 const RELIST: Duration = Duration::from_secs(1);
@@ -21,14 +19,14 @@ pub(crate) async fn run(
     ctx: Arc<Context>,
     pods: Pods,
     sources: watch::Receiver<bool>,
-    healthy: watch::Sender<Option<String>>,
+    listing_error: watch::Sender<Option<String>>,
 ) {
     let mut before: BTreeMap<String, RuntimePod> = BTreeMap::new();
     let mut events = ctx.cri.container_events().await.ok();
     loop {
-        match runtime::list_pods(&ctx).await {
+        match ctx.cri.list_pods().await {
             Ok(now) => {
-                healthy.send_replace(None);
+                listing_error.send_replace(None);
                 for (uid, known) in &now {
                     if before.get(uid) != Some(known) {
                         pods.wake(uid);
@@ -41,7 +39,7 @@ pub(crate) async fn run(
                 before = now;
             }
             Err(error) => {
-                healthy.send_replace(Some(error.to_string()));
+                listing_error.send_replace(Some(error.to_string()));
                 tracing::warn!(%error, "list the runtime's sandboxes and containers");
             }
         }

@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use cri::RuntimePod;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use pod_core::{
-    Ending,
+    Ending, KnownPod, Observed, PodRegistry, RunningContainer,
     admit::{NodeView, Refusal, admit},
     namespaced_name,
     resize::{self, Pending},
@@ -18,8 +19,9 @@ use tokio::sync::watch;
 
 use crate::{
     context::Context,
-    runtime::RuntimePod,
-    worker::{Desired, Shared, Stop, Worker},
+    node::capacity::allocatable,
+    pod_state::{Desired, Shared, Stop},
+    worker::Worker,
 };
 
 /// The registry of workers. Cheap to clone.
@@ -40,7 +42,7 @@ struct State {
 
 struct Handle {
     /// The Pod as its source has it. The Pod in `desired` has the resources that were allocated.
-    wanted: Arc<Pod>,
+    requested: Arc<Pod>,
     desired: watch::Sender<Desired>,
     shared: Arc<Shared>,
 }
@@ -70,14 +72,14 @@ impl Pods {
                 drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
                 return;
             }
-            let wanted = desired.pod.clone();
-            (desired.pod, desired.pending) = self.allocate(&state, wanted.clone(), &known.pod);
+            let requested = desired.pod.clone();
+            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &known.pod);
             desired.end = known.end;
             if deleted {
                 self.ctx.placement.mark_ending(&uid);
             }
             if let Some(handle) = state.workers.get_mut(&uid) {
-                handle.wanted = wanted;
+                handle.requested = requested;
                 drop(handle.desired.send_replace(desired));
             }
             return;
@@ -130,14 +132,14 @@ impl Pods {
 
     fn start(&self, state: &mut State, uid: String, mut desired: Desired) {
         let refusal = self.refusal(state, &desired);
-        let wanted = desired.pod.clone();
-        let given = resize::with(&wanted, &resize::recovered(&wanted));
-        (desired.pod, desired.pending) = self.allocate(state, wanted.clone(), &given);
+        let requested = desired.pod.clone();
+        let allocated = resize::with_resources(&requested, &resize::recovered(&requested));
+        (desired.pod, desired.pending) = self.allocate(state, requested.clone(), &allocated);
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
         let worker = run_worker(self.ctx.clone(), receiver, shared.clone(), refusal);
-        state.workers.insert(uid.clone(), Handle { desired: sender, shared, wanted });
+        state.workers.insert(uid.clone(), Handle { desired: sender, shared, requested });
         let pods = self.clone();
         self.ctx.tasks.spawn_until_shutdown(&name, async move {
             worker.await;
@@ -157,13 +159,13 @@ impl Pods {
             name: &ctx.settings.node_name,
             labels: own.as_ref().map(|own| own.labels()),
             taints: own.as_ref().map(|own| own.taints()).unwrap_or_default(),
-            allocatable: crate::node::allocatable(ctx),
+            allocatable: allocatable(&ctx.machine, &ctx.settings),
             pressures: &ctx.pressures.now(),
             unsafe_sysctls: &ctx.settings.unsafe_sysctls,
             app_armor: ctx.machine.app_armor,
         };
         let others: Vec<Arc<Pod>> =
-            state.workers.values().filter(|h| !h.is_over()).map(Handle::wanted).collect();
+            state.workers.values().filter(|h| !h.is_over()).map(Handle::allocated).collect();
         let refusal = admit(&desired.pod, &node, others.iter().map(AsRef::as_ref)).err()?;
         // Upstream's kubelet asks the CPU and memory managers before it compares requests with allocatable amounts.
         let placed =
@@ -173,34 +175,38 @@ impl Pods {
         Some(refusal)
     }
 
-    /// Allocates the resources that a resized Pod requests. If that is not possible, returns the `given` ones and the
-    /// reason.
+    /// Allocates the resources that a resized Pod requests. If that is not possible, returns the `allocated` ones and
+    /// the reason.
     fn allocate(
         &self,
         state: &State,
-        wanted: Arc<Pod>,
-        given: &Pod,
+        requested: Arc<Pod>,
+        allocated: &Pod,
     ) -> (Arc<Pod>, Option<Pending>) {
-        let given = resize::asked(given);
-        if resize::asked(&wanted) == given {
-            return (wanted, None);
+        let allocated = resize::container_resources(allocated);
+        if resize::container_resources(&requested) == allocated {
+            return (requested, None);
         }
-        if let Some(message) =
-            self.ctx.placement.forbids_resize(&wanted, &resize::with(&wanted, &given))
+        if let Some(message) = self
+            .ctx
+            .placement
+            .forbids_resize(&requested, &resize::with_resources(&requested, &allocated))
         {
             let pending = Pending { reason: "Infeasible", message };
-            return (Arc::new(resize::with(&wanted, &given)), Some(pending));
+            return (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending));
         }
         let others: Vec<Arc<Pod>> = state
             .workers
             .values()
-            .filter(|h| !h.is_over() && h.wanted.metadata.uid != wanted.metadata.uid)
-            .map(Handle::wanted)
+            .filter(|h| !h.is_over() && h.requested.metadata.uid != requested.metadata.uid)
+            .map(Handle::allocated)
             .collect();
-        let allocatable = crate::node::allocatable(&self.ctx);
-        match resize::consider(&wanted, &allocatable, others.iter().map(AsRef::as_ref)) {
-            Ok(()) => (wanted, None),
-            Err(pending) => (Arc::new(resize::with(&wanted, &given)), Some(pending)),
+        let allocatable = allocatable(&self.ctx.machine, &self.ctx.settings);
+        match resize::consider(&requested, &allocatable, others.iter().map(AsRef::as_ref)) {
+            Ok(()) => (requested, None),
+            Err(pending) => {
+                (Arc::new(resize::with_resources(&requested, &allocated)), Some(pending))
+            }
         }
     }
 
@@ -212,7 +218,7 @@ impl Pods {
             if known.pending.is_none() {
                 continue;
             }
-            let (pod, pending) = self.allocate(&state, handle.wanted.clone(), &known.pod);
+            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &known.pod);
             if known.pending != pending {
                 handle
                     .desired
@@ -234,13 +240,6 @@ impl Pods {
         }
     }
 
-    /// Wakes a Pod's worker.
-    pub(crate) fn wake(&self, uid: &str) {
-        if let Some(handle) = self.lock().workers.get(uid) {
-            handle.shared.wake.notify_one();
-        }
-    }
-
     pub(crate) fn wake_named(&self, name: &str) {
         for handle in self.lock().workers.values() {
             if namespaced_name(&handle.desired.borrow().pod) == name {
@@ -256,59 +255,57 @@ impl Pods {
             handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
         }
     }
+}
 
-    /// Returns the Pods that are not ending and that hold resources of the node.
-    pub(crate) fn active(&self) -> Vec<Arc<Pod>> {
+impl PodRegistry for Pods {
+    fn list(&self) -> Vec<Pod> {
+        self.lock().workers.values().map(Handle::pod).collect()
+    }
+
+    fn active(&self) -> Vec<Arc<Pod>> {
         let state = self.lock();
         let stays = |handle: &&Handle| {
             let desired = handle.desired.borrow();
             desired.stop.is_none() && desired.end.is_none() && !handle.is_over()
         };
-        state.workers.values().filter(stays).map(Handle::wanted).collect()
+        state.workers.values().filter(stays).map(Handle::allocated).collect()
     }
 
-    /// Returns the running containers as Pod UID, container name and container ID.
-    pub(crate) fn running(&self) -> Vec<(String, String, String)> {
+    fn find(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<KnownPod> {
+        let state = self.lock();
+        let full_name = format!("{namespace}/{name}");
+        let has_uid = |id: &String, pod: &Pod| {
+            uid.is_none_or(|uid| uid == *id || self.ctx.mirrors.uid(pod).as_deref() == Some(uid))
+        };
+        let mut workers = state.workers.iter();
+        let (_, handle) = workers.find(|(id, handle)| {
+            let pod = &handle.desired.borrow().pod;
+            namespaced_name(pod) == full_name && has_uid(id, pod)
+        })?;
+        Some(KnownPod { pod: handle.pod(), observed: handle.observed().clone() })
+    }
+
+    fn running(&self) -> Vec<RunningContainer> {
         let state = self.lock();
         let mut running = Vec::new();
         for (uid, handle) in &state.workers {
-            let observed = handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner);
-            let containers = observed.running();
-            running.extend(containers.map(|c| (uid.clone(), c.name.clone(), c.id.clone())));
+            running.extend(handle.observed().running().map(|container| RunningContainer {
+                uid: uid.clone(),
+                name: container.name.clone(),
+                id: container.id.clone(),
+            }));
         }
         running
     }
 
-    /// Returns all Pods with their latest statuses.
-    pub(crate) fn list(&self) -> Vec<Pod> {
-        self.lock().workers.values().map(Handle::pod).collect()
-    }
-
-    pub(crate) fn has_pod(&self, uid: &str) -> bool {
+    fn has_pod(&self, uid: &str) -> bool {
         self.lock().workers.contains_key(uid)
     }
 
-    /// Returns the Pod of a name and its last observed containers.
-    pub(crate) fn find(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: Option<&str>,
-    ) -> Option<(Pod, pod_core::Observed)> {
-        let state = self.lock();
-        let wanted = format!("{namespace}/{name}");
-        let handle = state.workers.iter().find(|(id, handle)| {
-            let pod = &handle.desired.borrow().pod;
-            namespaced_name(pod) == wanted
-                && uid.is_none_or(|uid| {
-                    uid == *id || self.ctx.mirrors.uid(pod).as_deref() == Some(uid)
-                })
-        });
-        let (_, handle) = handle?;
-        Some((
-            handle.pod(),
-            handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        ))
+    fn wake(&self, uid: &str) {
+        if let Some(handle) = self.lock().workers.get(uid) {
+            handle.shared.wake.notify_one();
+        }
     }
 }
 
@@ -333,8 +330,13 @@ async fn run_worker(
 }
 
 impl Handle {
-    fn wanted(&self) -> Arc<Pod> {
+    /// Returns the Pod with the resources that were allocated to it.
+    fn allocated(&self) -> Arc<Pod> {
         self.desired.borrow().pod.clone()
+    }
+
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reports whether the Pod has ended and holds no resources of the node any more.

@@ -12,99 +12,13 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
+use kubelet_config::{Verification, without_tag};
 use pod_core::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const DIRECTORY_MODE: u32 = 0o700;
-
-/// The images on the node for which a Pod's credentials are verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verification {
-    /// No image.
-    Never,
-    /// Images that a kubelet has pulled.
-    Pulled,
-    /// All images but those that match a pattern: an image name without tag, or all names below a path (`/*`).
-    Unlisted(Vec<String>),
-    /// Every image.
-    Always,
-}
-
-impl Verification {
-    /// Parses the policy. The error is upstream's.
-    pub(crate) fn new(policy: &str, allowlist: &[String]) -> Result<Self, String> {
-        if !allowlist.is_empty() && policy != "NeverVerifyAllowlistedImages" {
-            return Err("can't set `preloadedImagesVerificationAllowlist` if \
-                 `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\""
-                .to_owned());
-        }
-        match policy {
-            "" | "NeverVerifyPreloadedImages" => Ok(Self::Pulled),
-            "NeverVerify" => Ok(Self::Never),
-            "AlwaysVerify" => Ok(Self::Always),
-            "NeverVerifyAllowlistedImages" => {
-                allowlist.iter().try_for_each(|pattern| check_pattern(pattern)).map_err(|e| {
-                    format!("invalid image pattern in `preloadedImagesVerificationAllowlist`: {e}")
-                })?;
-                Ok(Self::Unlisted(allowlist.to_vec()))
-            }
-            other => Err(format!(
-                "option {other:?} specified for imagePullCredentialsVerificationPolicy. Valid options are \
-                 \"NeverVerify\", \"NeverVerifyPreloadedImages\", \"NeverVerifyAllowlistedImages\" or \
-                 \"AlwaysVerify\""
-            )),
-        }
-    }
-
-    fn is_wanted(&self, image: &str, pulled: bool) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Pulled => pulled,
-            Self::Always => true,
-            Self::Unlisted(patterns) => {
-                let name = without_tag(image);
-                !patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
-                    Some(prefix) => name.starts_with(prefix),
-                    None => name == pattern,
-                })
-            }
-        }
-    }
-}
-
-fn check_pattern(pattern: &str) -> Result<(), String> {
-    let below = pattern.strip_suffix("/*");
-    if pattern != pattern.trim() {
-        return Err(format!("leading/trailing spaces are not allowed: {pattern}"));
-    }
-    if pattern.is_empty() {
-        return Err(format!("the supplied pattern is too short: {pattern}"));
-    }
-    if below.unwrap_or(pattern).contains('*') {
-        return Err(format!(
-            "not a valid wildcard pattern, only patterns ending with '/*' are allowed: {pattern}"
-        ));
-    }
-    match below {
-        Some("") => Err("at least registry hostname is required".to_owned()),
-        None if without_tag(pattern) != pattern => {
-            Err(format!("neither tag nor digest is accepted in an image reference: {pattern}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns an image's name without tag and digest.
-fn without_tag(image: &str) -> &str {
-    let name = image.split_once('@').map_or(image, |(name, _)| name);
-    match name.rsplit_once(':') {
-        // A colon before a slash separates host and port.
-        Some((name, tag)) if !tag.contains('/') => name,
-        _ => name,
-    }
-}
 
 /// A Secret with pull credentials, and the hash of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -186,7 +100,7 @@ impl PullRecords {
         let _one_at_a_time = self.lock();
         let Ok(record) = self.read(reference) else { return true };
         let pulled = record.is_some() || file(&self.pulling, image).exists();
-        if !self.policy.is_wanted(image, pulled) {
+        if !self.policy.applies_to(image, pulled) {
             return false;
         }
         let known = record.as_ref().and_then(|r| r.credential_mapping.get(without_tag(image)));
@@ -343,14 +257,14 @@ mod tests {
         Timestamp::from_second(1_790_000_000).unwrap()
     }
 
-    fn records(dir: &tempfile::TempDir, policy: &str) -> PullRecords {
-        PullRecords::new(dir.path(), Verification::new(policy, &[]).unwrap())
+    fn records(dir: &tempfile::TempDir, policy: Verification) -> PullRecords {
+        PullRecords::new(dir.path(), policy)
     }
 
     #[test]
     fn reuses_private_image_only_with_matching_credentials() {
         let dir = tempfile::tempdir().unwrap();
-        let records = records(&dir, "");
+        let records = records(&dir, Verification::Pulled);
         let must = |secrets: &[PullSecret]| records.must_pull(IMAGE, REFERENCE, secrets, now());
         assert!(!must(&[]), "nobody of ours pulled it: it was there");
         records.begin(IMAGE).unwrap();
@@ -371,7 +285,7 @@ mod tests {
     #[test]
     fn reuses_image_pulled_without_credentials() {
         let dir = tempfile::tempdir().unwrap();
-        let records = records(&dir, "AlwaysVerify");
+        let records = records(&dir, Verification::Always);
         assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "even one that was there");
         records.begin(IMAGE).unwrap();
         records.end(IMAGE, Some((REFERENCE, None)), now());
@@ -383,7 +297,7 @@ mod tests {
     #[test]
     fn removes_intents_of_failed_pulls_and_records_of_gone_images() {
         let dir = tempfile::tempdir().unwrap();
-        let records = records(&dir, "");
+        let records = records(&dir, Verification::Pulled);
         records.begin(IMAGE).unwrap();
         records.begin(IMAGE).unwrap();
         records.end(IMAGE, None, now());
@@ -405,34 +319,5 @@ mod tests {
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         let path = file(Path::new(""), "test-brokenhash");
         assert!(path.display().to_string().starts_with("sha256-38a8906435c4dd5f"));
-    }
-
-    #[test]
-    fn parses_policies_as_upstream() {
-        let of = |policy: &str, list: &[&str]| {
-            Verification::new(policy, &list.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        assert_eq!(of("", &[]), of("NeverVerifyPreloadedImages", &[]));
-        assert!(!of("NeverVerify", &[]).unwrap().is_wanted(IMAGE, true));
-        let listed = "NeverVerifyAllowlistedImages";
-        for (pattern, wanted) in [
-            ("registry.example:5000/team/app", false),
-            ("registry.example:5000/team/*", false),
-            ("registry.example:5000/team", true),
-            ("registry.example:5000/te/*", true),
-        ] {
-            assert_eq!(of(listed, &[pattern]).unwrap().is_wanted(IMAGE, true), wanted, "{pattern}");
-        }
-        for (policy, list, words) in [
-            ("Sometimes", &[][..], "option \"Sometimes\" specified"),
-            ("AlwaysVerify", &["a/b"], "can't set `preloadedImagesVerificationAllowlist`"),
-            (listed, &["a/b:1"], "neither tag nor digest"),
-            (listed, &["a/*/b"], "not a valid wildcard pattern"),
-            (listed, &["/*"], "at least registry hostname"),
-            (listed, &[" a"], "leading/trailing spaces"),
-        ] {
-            let error = of(policy, list).unwrap_err();
-            assert!(error.contains(words), "{error}");
-        }
     }
 }

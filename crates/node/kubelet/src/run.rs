@@ -2,61 +2,29 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use kubelet_config::{Args, HostSettings, Settings};
+use kubelet_objects::{Events, NodeInformer, Objects};
+use kubelet_resources::{Claims, Devices, Placement, PlacementError, PluginWatcher, Topology};
+use kubelet_server::Backend;
+use kubelet_stats::{Machine, Stats, StatsSources};
+use kubelet_volumes::{Operations, Volumes};
+use pod_core::{PodRegistry, paths::DIRECTORY_MODE};
 use rt::Tasks;
 use sys::mount::{HostMounts, Mounts};
+use telemetry::metrics::Metrics;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    args::Args,
-    claims::{self, Claims, ClaimsStateError},
-    config::{self, ConfigError, HostSettings, Settings},
+    certificate::Certificate,
     context::Context,
-    devices::{self, Devices},
-    events::Events,
-    eviction, housekeeping,
-    machine::{self, Machine},
+    error::Error,
+    eviction, housekeeping, kernel, machine,
     node::{self, Heartbeats},
-    objects::Objects,
-    placement::{self, Placement, PlacementError, Topology},
-    pleg, plugins, pod_resources,
+    pleg,
     pods::Pods,
     pulls::PullRecords,
-    server::{self, ServerError},
     sources::{api, files, mirror},
-    stats::Stats,
-    volumes::{self, DIRECTORY_MODE},
 };
-
-/// The error that prevents the kubelet's start or ends it.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("this machine has no address besides loopback's; give one with --node-ip")]
-    NoAddress,
-    #[error("create the kubelet's directory {}: {source}", path.display())]
-    Root { path: std::path::PathBuf, source: std::io::Error },
-    #[error(transparent)]
-    Mount(#[from] sys::Error),
-    #[error(transparent)]
-    Kubeconfig(#[from] client::KubeconfigError),
-    #[error(transparent)]
-    Enroll(#[from] crate::EnrollError),
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    #[error("start the thread of heartbeats: {0}")]
-    Thread(std::io::Error),
-    #[error(
-        "Failed to start ContainerManager: {0}; set them with sysctl, or protectKernelDefaults to false"
-    )]
-    Kernel(String),
-    #[error("Failed to start ContainerManager: {0}")]
-    Placement(#[from] PlacementError),
-    #[error("Failed to start ContainerManager: {0}")]
-    Claims(#[from] ClaimsStateError),
-    #[error("the container runtime does not answer: {0}")]
-    Runtime(#[from] cri::Error),
-}
 
 /// The configuration of one kubelet.
 #[derive(Clone)]
@@ -73,14 +41,14 @@ impl Config {
     /// Assembles the configuration from flags, the configuration file and facts about the machine.
     pub fn from_args(args: &Args) -> Result<Self, Error> {
         args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-        let file = config::load(args)?;
+        let file = kubelet_config::load(args)?;
         let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
         } else {
             args.node_ip.clone()
         };
-        let place = HostSettings {
+        let host = HostSettings {
             node_name,
             node_ips,
             root: args.root_dir.clone(),
@@ -95,7 +63,7 @@ impl Config {
             _ => None,
         };
         let rotate_certificates = file.rotate_certificates;
-        Ok(Self { settings: Settings::new(&file, place)?, heartbeats, rotate_certificates })
+        Ok(Self { settings: Settings::new(&file, host)?, heartbeats, rotate_certificates })
     }
 }
 
@@ -108,26 +76,63 @@ pub async fn run(
     client: Option<client::Client>,
     tasks: &Tasks,
 ) -> Result<(), Error> {
-    let settings = config.settings;
+    let settings = Arc::new(config.settings);
+    let Some(ctx) = context(settings, client.clone(), tasks).await? else { return Ok(()) };
+    let settings = &ctx.settings;
+    if let Err(error) = ctx.volumes.reconstruct().await {
+        tracing::warn!(%error, "reconstruct the CSI volumes mounted by an earlier kubelet");
+    }
+    let pods = Pods::new(ctx.clone());
+    if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
+        let (node, duration) = (settings.node_name.clone(), settings.lease_duration);
+        let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
+        heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
+    }
+    let listing_error = watch::Sender::new(None);
+    if settings.serve {
+        serve(&ctx, &pods, listing_error.subscribe()).await?;
+    }
+    let served = kubelet_resources::serve_pod_resources(
+        &settings.root,
+        ctx.placement.clone(),
+        ctx.claims.clone(),
+        Arc::new(pods.clone()),
+        tasks,
+    );
+    if let Err(error) = served {
+        tracing::warn!(%error, "serve the Pod resources API; monitoring agents see no devices");
+    }
+    start(&ctx, &pods, client, listing_error);
+    tasks.shutdown().stopping().await;
+    Ok(())
+}
+
+/// Prepares the machine and creates the kubelet's managers. Returns `None` if shutdown begins before the runtime
+/// answers.
+async fn context(
+    settings: Arc<Settings>,
+    client: Option<client::Client>,
+    tasks: &Tasks,
+) -> Result<Option<Arc<Context>>, Error> {
     if settings.protect_kernel {
-        crate::kernel::check(Path::new("/proc/sys")).map_err(Error::Kernel)?;
+        kernel::check(Path::new("/proc/sys"))?;
     }
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let machine = Machine::read();
     let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
-    let stats = Stats::default();
+    let metrics = Metrics::default();
     let devices = Arc::new(Devices::new(&settings.root, clock.clone(), tasks));
-    let topology = Topology::wanted(Path::new("/sys"), machine.memory, &settings.placement)
+    let topology = Topology::read_if_needed(Path::new("/sys"), machine.memory, &settings.placement)
         .map_err(PlacementError::from)?;
-    let claims = Arc::new(Claims::new(&settings.root, stats.metrics(), tasks)?);
-    let placement = Placement::new(&settings, topology, devices.clone(), stats.metrics())?;
+    let claims = Arc::new(Claims::new(&settings.root, &metrics, tasks)?);
+    let placement = Arc::new(Placement::new(&settings, topology, devices.clone(), &metrics)?);
     // Upstream's kubelet makes its root shared, too. If it took over later, it would otherwise hide our mounts below
     // its own.
     HostMounts.make_shared(&settings.root)?;
     let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
     let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
-        return Ok(());
+        return Ok(None);
     };
     let version = version?;
     tracing::info!(
@@ -138,48 +143,91 @@ pub async fn run(
     if !settings.pod_cidr.is_empty() {
         cri.set_pod_cidr(&settings.pod_cidr).await?;
     }
-    let ctx = Arc::new(Context {
+    let volumes = Arc::new(volumes(&settings, client.clone(), &clock, tasks));
+    let cgroups: Arc<dyn sys::cgroup::Cgroups> = sys::cgroup::detect().into();
+    let sources = StatsSources {
+        node_name: settings.node_name.clone(),
+        root: settings.root.clone(),
+        logs: settings.logs.clone(),
+        machine: machine.clone(),
+        cri: cri.clone(),
+        cgroups: cgroups.clone(),
+        cgroup_names: settings.cgroups.clone(),
+        volumes: volumes.clone(),
+        clock: clock.clone(),
+    };
+    Ok(Some(Arc::new(Context {
         machine,
         runtime_name: version.runtime_name,
-        objects: Objects::new(client.clone(), tasks),
-        node: node::OwnNode::new(client.as_ref(), &settings.node_name, tasks),
-        events: Events::new(client.clone(), &settings.node_name, clock.clone(), tasks),
-        cgroups: sys::cgroup::detect(),
-        mounts: Arc::new(HostMounts),
-        operations: Default::default(),
-        csi: Default::default(),
+        objects: volumes.objects.clone(),
+        node: volumes.node.clone(),
+        events: volumes.events.clone(),
+        cgroups,
+        volumes,
         devices,
         claims,
-        placement: Arc::new(placement),
+        placement,
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
-        stats,
+        stats: Arc::new(Stats::new(sources, metrics)),
         pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
-        client: client.clone(),
+        client,
         clock,
         cri,
         tasks: tasks.clone(),
         settings,
-    });
-    if let Err(error) = volumes::csi::reconstruct(&ctx).await {
-        tracing::warn!(%error, "reconstruct the CSI volumes mounted by an earlier kubelet");
+    })))
+}
+
+fn volumes(
+    settings: &Settings,
+    client: Option<client::Client>,
+    clock: &Arc<dyn rt::Clock>,
+    tasks: &Tasks,
+) -> Volumes {
+    let node = &settings.node_name;
+    Volumes {
+        root: settings.root.clone(),
+        node_name: node.clone(),
+        node: Arc::new(NodeInformer::new(client.as_ref(), node, tasks)),
+        objects: Arc::new(Objects::new(client.clone(), tasks)),
+        events: Events::new(client, node, clock.clone(), tasks),
+        mounts: Arc::new(HostMounts),
+        operations: Operations::default(),
+        drivers: Arc::default(),
+        clock: clock.clone(),
     }
-    let pods = Pods::new(ctx.clone());
-    if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
-        let (node, duration) = (ctx.settings.node_name.clone(), ctx.settings.lease_duration);
-        let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
-        heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
+}
+
+/// Starts the kubelet's server, and the renewal of the certificate that the cluster issues for it.
+async fn serve(
+    ctx: &Arc<Context>,
+    pods: &Pods,
+    health: watch::Receiver<Option<String>>,
+) -> Result<(), Error> {
+    let settings = &ctx.settings;
+    let certificate = Certificate::serving(settings.node_name.clone(), &settings.node_ips);
+    let issued = settings.server.bootstrap.then(|| certificate.current(&settings.cert_dir));
+    kubelet_server::start(Backend {
+        settings: settings.clone(),
+        issued_certificate: issued,
+        client: ctx.client.clone(),
+        cri: ctx.cri.clone(),
+        pods: Arc::new(pods.clone()),
+        stats: ctx.stats.clone(),
+        health,
+        clock: ctx.clock.clone(),
+        tasks: ctx.tasks.clone(),
+    })
+    .await?;
+    if let (true, Some(client)) = (settings.server.bootstrap, ctx.client.clone()) {
+        let own = ctx.clone();
+        ctx.tasks.keep("kubelet serving certificate", move || {
+            let (dir, clock) = (own.settings.cert_dir.clone(), own.clock.clone());
+            certificate.clone().keep_current(dir, client.clone(), clock)
+        });
     }
-    let (healthy, health) = watch::channel(None);
-    if ctx.settings.serve {
-        server::start(&ctx, &pods, health.clone()).await?;
-    }
-    if let Err(error) = pod_resources::serve(&ctx, pods.clone()) {
-        tracing::warn!(%error, "serve the Pod resources API; monitoring agents see no devices");
-    }
-    start(&ctx, &pods, client, (healthy, health));
-    tasks.shutdown().stopping().await;
     Ok(())
 }
 
@@ -193,11 +241,11 @@ fn make_root(root: &Path) -> std::io::Result<()> {
 }
 
 async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
-    let ask = || async {
+    let query = || async {
         let version = cri.version().await;
         version.inspect_err(|error| tracing::debug!(%error, "waiting for the container runtime"))
     };
-    rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, ask).await
+    rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, query).await
 }
 
 /// Starts the tasks that follow the sources and the runtime.
@@ -205,7 +253,7 @@ fn start(
     ctx: &Arc<Context>,
     pods: &Pods,
     client: Option<client::Client>,
-    (healthy, health): (watch::Sender<Option<String>>, watch::Receiver<Option<String>>),
+    listing_error: watch::Sender<Option<String>>,
 ) {
     let tasks = &ctx.tasks;
     let (statics, current) = watch::channel(Vec::new());
@@ -219,31 +267,19 @@ fn start(
     }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
-        let (own, api) = (ctx.clone(), client.clone());
+        let (own, api, health) = (ctx.clone(), client.clone(), listing_error.subscribe());
         tasks.keep("kubelet node status", move || {
             node::run(own.clone(), api.clone(), health.clone())
         });
-        let own = ctx.clone();
-        let api = client.clone();
+        let (own, api) = (ctx.clone(), client.clone());
         tasks.keep("kubelet mirror pods", move || {
             mirror::run(own.clone(), api.clone(), current.clone())
         });
-        let own = ctx.clone();
-        let api = client.clone();
-        tasks.keep("kubelet plugins", move || plugins::run(own.clone(), api.clone()));
-        let own = ctx.clone();
-        tasks.keep("kubelet resource slices", move || {
-            claims::remove_slices(own.clone(), client.clone())
-        });
+        start_plugins(ctx, client);
     }
-    let own = (ctx.clone(), pods.clone());
-    tasks.keep("kubelet devices", move || devices::run(own.0.clone(), own.1.clone()));
-    let (own, ready) = ((ctx.clone(), pods.clone()), sources_ready.clone());
-    tasks.keep("kubelet claims", move || claims::run(own.0.clone(), own.1.clone(), ready.clone()));
-    let own = (ctx.clone(), pods.clone());
-    tasks.keep("kubelet placement", move || placement::run(own.0.clone(), own.1.clone()));
-    let own = ctx.clone();
-    tasks.keep("kubelet unused volumes", move || volumes::csi::unstage_unused(own.clone()));
+    start_resources(ctx, pods, &sources_ready);
+    let volumes = ctx.volumes.clone();
+    tasks.keep("kubelet unused volumes", move || volumes.clone().unstage_unused());
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
         let _ = files_ready.wait_for(|read| *read).await;
@@ -262,7 +298,42 @@ fn start(
     });
     let own = (ctx.clone(), pods.clone());
     tasks.keep("kubelet runtime events", move || {
-        pleg::run(own.0.clone(), own.1.clone(), sources_ready.clone(), healthy.clone())
+        pleg::run(own.0.clone(), own.1.clone(), sources_ready.clone(), listing_error.clone())
+    });
+}
+
+/// Starts the tasks that register plugins and publish them at the API server.
+fn start_plugins(ctx: &Context, client: client::Client) {
+    let watcher = PluginWatcher {
+        root: ctx.settings.root.clone(),
+        node_name: ctx.settings.node_name.clone(),
+        client: client.clone(),
+        drivers: ctx.volumes.drivers.clone(),
+        devices: ctx.devices.clone(),
+        claims: ctx.claims.clone(),
+    };
+    ctx.tasks.keep("kubelet plugins", move || watcher.clone().run());
+    let (claims, node) = (ctx.claims.clone(), ctx.settings.node_name.clone());
+    ctx.tasks.keep("kubelet resource slices", move || {
+        kubelet_resources::remove_slices(claims.clone(), client.clone(), node.clone())
+    });
+}
+
+/// Starts the tasks of devices, claims and CPUs.
+fn start_resources(ctx: &Context, pods: &Pods, sources_ready: &watch::Receiver<bool>) {
+    let (tasks, registry): (_, Arc<dyn PodRegistry>) = (&ctx.tasks, Arc::new(pods.clone()));
+    let (devices, pods) = (ctx.devices.clone(), registry.clone());
+    tasks.keep("kubelet devices", move || {
+        kubelet_resources::serve_devices(devices.clone(), pods.clone())
+    });
+    let (claims, cri, pods) = (ctx.claims.clone(), ctx.cri.clone(), registry.clone());
+    let ready = sources_ready.clone();
+    tasks.keep("kubelet claims", move || {
+        kubelet_resources::follow_claims(claims.clone(), cri.clone(), pods.clone(), ready.clone())
+    });
+    let (placement, cri) = (ctx.placement.clone(), ctx.cri.clone());
+    tasks.keep("kubelet placement", move || {
+        kubelet_resources::reconcile_cpus(placement.clone(), cri.clone(), registry.clone())
     });
 }
 

@@ -2,25 +2,10 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use cri::v1;
-use pod_core::{Container, Observed, Run, Sandbox, Timestamp};
+use cri::{labels, v1};
+use pod_core::{Container, Observed, Run, Sandbox, Timestamp, from_nanos};
 
-use crate::context::{Context, of_nanos};
-
-/// The labels and annotations from which a restarted kubelet recognizes its sandboxes and containers.
-pub(crate) mod label {
-    pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
-    pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-    pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
-    pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
-    pub(crate) const HASH: &str = "io.kubernetes.container.hash";
-    /// The resources with which the container was created.
-    pub(crate) const RESOURCES: &str = "io.windlass.container.resources";
-    pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
-    pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-    pub(crate) const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-    pub(crate) const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
-}
+use crate::context::Context;
 
 /// The limits of a termination message, as upstream.
 const MESSAGE_BYTES: u64 = 4096;
@@ -44,7 +29,7 @@ pub(crate) async fn observe(
     known: &Observed,
     ending: bool,
 ) -> Result<Observed, cri::Error> {
-    let selector = BTreeMap::from([(label::POD_UID.to_owned(), uid.to_owned())]);
+    let selector = BTreeMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]);
     let label_selector = selector.into_iter().collect::<std::collections::HashMap<_, _>>();
     let filter =
         v1::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
@@ -108,7 +93,7 @@ where
             status.reason = OUT_OF_MEMORY.to_owned();
             return Ok(status);
         }
-        if now() >= pod_core::after(of_nanos(status.finished_at), SETTLED_AFTER) {
+        if now() >= pod_core::after(from_nanos(status.finished_at), SETTLED_AFTER) {
             return Ok(status);
         }
         tokio::time::sleep(READ_AGAIN).await;
@@ -151,7 +136,13 @@ async fn observe_sandbox(
         },
     };
     let attempt = sandbox.metadata.as_ref().map_or(0, |m| m.attempt);
-    Ok(Some(Sandbox { attempt, ready, created: of_nanos(sandbox.created_at), ips, id: sandbox.id }))
+    Ok(Some(Sandbox {
+        attempt,
+        ready,
+        created: from_nanos(sandbox.created_at),
+        ips,
+        id: sandbox.id,
+    }))
 }
 
 fn ips(network: Option<v1::PodSandboxNetworkStatus>) -> Vec<String> {
@@ -168,11 +159,11 @@ fn observe_container(
     let run = match status.state() {
         v1::ContainerState::ContainerCreated => Run::Created,
         v1::ContainerState::ContainerRunning => {
-            Run::Running { started: of_nanos(status.started_at) }
+            Run::Running { started: from_nanos(status.started_at) }
         }
         v1::ContainerState::ContainerExited => Run::Exited {
-            started: (status.started_at > 0).then(|| of_nanos(status.started_at)),
-            finished: of_nanos(if status.finished_at > 0 {
+            started: (status.started_at > 0).then(|| from_nanos(status.started_at)),
+            finished: from_nanos(if status.finished_at > 0 {
                 status.finished_at
             } else {
                 status.created_at
@@ -194,15 +185,15 @@ fn observe_container(
         name: metadata.name,
         attempt: metadata.attempt,
         sandbox: container.pod_sandbox_id,
-        created: of_nanos(container.created_at),
+        created: from_nanos(container.created_at),
         run,
         image,
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
         resources: container
             .annotations
-            .get(label::RESOURCES)
+            .get(labels::RESOURCES)
             .and_then(|text| serde_json::from_str(text).ok()),
-        hash: container.annotations.get(label::HASH).cloned().unwrap_or_default(),
+        hash: container.annotations.get(labels::HASH).cloned().unwrap_or_default(),
         message,
         id: container.id,
     }
@@ -211,16 +202,18 @@ fn observe_container(
 /// Returns the termination message: the container's message file, else the end of its log if the policy says so, else
 /// the runtime's message. Logs must be below the directory `logs`.
 fn termination_message(status: &v1::ContainerStatus, logs: &Path) -> String {
-    let inside = status.annotations.get(label::MESSAGE_PATH);
+    let inside = status.annotations.get(labels::MESSAGE_PATH);
     let file = inside.and_then(|path| status.mounts.iter().find(|m| m.container_path == *path));
     let words = file.map(|mount| read_start(Path::new(&mount.host_path))).unwrap_or_default();
     if !words.is_empty() {
         return words;
     }
-    let fall_back =
-        status.annotations.get(label::MESSAGE_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
+    let fall_back = status
+        .annotations
+        .get(labels::MESSAGE_POLICY)
+        .is_some_and(|p| p == "FallbackToLogsOnError");
     if fall_back && status.exit_code != 0 {
-        return crate::logs::tail(
+        return cri::log::tail(
             logs,
             Path::new(&status.log_path),
             LOG_MESSAGE_LINES,
@@ -242,44 +235,6 @@ fn read_start(path: &Path) -> String {
         let _ = file.take(MESSAGE_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The ID and state of one sandbox or container.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RuntimeObject {
-    pub(crate) id: String,
-    pub(crate) state: i32,
-}
-
-/// A Pod as the container runtime has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuntimePod {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) containers: Vec<String>,
-    pub(crate) pieces: Vec<RuntimeObject>,
-}
-
-/// Returns all sandboxes and containers that kubelets have created, by Pod UID.
-pub(crate) async fn list_pods(ctx: &Context) -> Result<BTreeMap<String, RuntimePod>, cri::Error> {
-    let mut pods: BTreeMap<String, RuntimePod> = BTreeMap::new();
-    for sandbox in ctx.cri.list_pod_sandboxes(None).await? {
-        let Some(uid) = sandbox.labels.get(label::POD_UID) else { continue };
-        let pod = pods.entry(uid.clone()).or_default();
-        pod.namespace = sandbox.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
-        pod.name = sandbox.labels.get(label::POD_NAME).cloned().unwrap_or_default();
-        pod.pieces.push(RuntimeObject { id: sandbox.id, state: sandbox.state });
-    }
-    for container in ctx.cri.list_containers(None).await? {
-        let Some(uid) = container.labels.get(label::POD_UID) else { continue };
-        let pod = pods.entry(uid.clone()).or_default();
-        pod.namespace = container.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
-        pod.name = container.labels.get(label::POD_NAME).cloned().unwrap_or_default();
-        pod.containers.extend(container.labels.get(label::CONTAINER).cloned());
-        pod.pieces.push(RuntimeObject { id: container.id, state: container.state + 10 });
-    }
-    pods.values_mut().for_each(|pod| pod.pieces.sort());
-    Ok(pods)
 }
 
 #[cfg(test)]
@@ -356,13 +311,13 @@ mod tests {
     /// Answers of the runtime come from another process and may be damaged.
     #[test]
     fn damaged_answers() {
-        let labels = [(label::POD_UID.to_owned(), "u".to_owned())];
+        let labels = [(labels::POD_UID.to_owned(), "u".to_owned())];
         let container = v1::Container {
             id: "c".into(),
             pod_sandbox_id: "s".into(),
             metadata: Some(v1::ContainerMetadata { name: "n".into(), attempt: 1 }),
             labels: labels.clone().into(),
-            annotations: [(label::RESOURCES.to_owned(), "{}".to_owned())].into(),
+            annotations: [(labels::RESOURCES.to_owned(), "{}".to_owned())].into(),
             ..Default::default()
         };
         let status = v1::ContainerStatus {

@@ -1,94 +1,33 @@
 //! The worker of one Pod: observes, plans, acts and reports in a loop until the Pod is gone. Read [`Worker::run`]
 //! first.
 
+mod error;
+mod finish;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
+use kubelet_volumes::{MountedVolumes, Tokens, may_change};
 use pod_core::{
     Ending, Inputs, KillReason, Memory, Observed, Phase, StatusInputs, Step, Timestamp,
-    admit::Refusal,
-    members, namespaced_name,
-    resize::{self, Pending},
+    admit::Refusal, members, namespaced_name, resize,
 };
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     context::Context,
     features,
+    node::capacity,
+    pod_state::{Desired, Shared},
     probes::Prober,
     report::{self, Report},
     runtime, steps,
-    volumes::{self, MountedVolumes, Tokens},
 };
-
-/// The desired state of a Pod.
-#[derive(Clone, Debug)]
-pub(crate) struct Desired {
-    /// The Pod with the resources that were allocated to it.
-    pub(crate) pod: Arc<Pod>,
-    /// The reason why the Pod must end, if it must.
-    pub(crate) stop: Option<Stop>,
-    /// The reason why the Pod does not have all resources that it requests.
-    pub(crate) pending: Option<Pending>,
-    /// The eviction of the Pod: its final state, and the longest grace period.
-    pub(crate) end: Option<(Ending, Duration)>,
-}
-
-impl Desired {
-    pub(crate) fn new(pod: Arc<Pod>, stop: Option<Stop>) -> Self {
-        Self { pod, stop, pending: None, end: None }
-    }
-
-    fn must_end(&self) -> bool {
-        self.stop.is_some() || self.end.is_some()
-    }
-
-    /// Returns the time that the Pod's containers have to end.
-    fn grace(&self) -> Duration {
-        let own = pod_core::grace_period(&self.pod);
-        self.end.as_ref().map_or(own, |(_, grace)| own.min(*grace))
-    }
-}
-
-/// The reason why a Pod must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
-    /// The Pod has a deletion timestamp. The API server waits for the kubelet to confirm the deletion.
-    Deleted,
-    /// No source has the Pod any more.
-    Gone,
-}
-
-/// The part of a worker's state that other tasks read and set.
-#[derive(Default)]
-pub(crate) struct Shared {
-    pub(crate) wake: Notify,
-    pub(crate) status: Mutex<Option<PodStatus>>,
-    pub(crate) observed: Mutex<Observed>,
-    stale: AtomicBool,
-}
-
-impl Shared {
-    /// Records that objects in the Pod's volumes have changed, and wakes the worker.
-    pub(crate) fn volumes_are_stale(&self) {
-        self.stale.store(true, Ordering::Relaxed);
-        self.wake.notify_one();
-    }
-
-    pub(crate) fn take_stale(&self) -> bool {
-        self.stale.swap(false, Ordering::Relaxed)
-    }
-}
+use error::StepError;
 
 pub(crate) struct Worker {
     ctx: Arc<Context>,
@@ -184,7 +123,7 @@ impl Worker {
             self.pod = desired.pod.clone();
             let visible = |pod: &Pod| {
                 let meta = &pod.metadata;
-                (meta.labels.clone(), meta.annotations.clone(), resize::asked(pod))
+                (meta.labels.clone(), meta.annotations.clone(), resize::container_resources(pod))
             };
             if visible(&before) != visible(&self.pod) || self.shared.take_stale() {
                 // Volumes may contain the changed fields or objects.
@@ -315,12 +254,12 @@ impl Worker {
         }
         let starts =
             plan.steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::CreateSandbox { .. }));
-        if (starts && self.mounted.is_none() || volumes::may_change(pod))
+        if (starts && self.mounted.is_none() || may_change(pod))
             && Instant::now() >= self.volumes_due
         {
             self.refresh_volumes(pod).await;
         }
-        if volumes::may_change(pod) || self.mounted.is_none() && starts {
+        if may_change(pod) || self.mounted.is_none() && starts {
             let due = self.volumes_due.saturating_duration_since(Instant::now());
             again = Some(earliest(again, pod_core::after(self.ctx.now(), due)));
         }
@@ -362,11 +301,12 @@ impl Worker {
             Some(sandbox) => sandbox.ips.clone(),
             None => Vec::new(),
         };
-        self.ctx.objects.follow(&self.uid, &self.shared, Some(pod));
+        self.ctx.objects.follow(&self.uid, self.shared.clone(), Some(pod));
+        let node = capacity::node_facts(&self.ctx, &ips);
         let mut stop = self.desired.clone();
         let done = tokio::select! {
-            done = volumes::set_up(&self.ctx, pod, &ips, &self.tokens) => done,
-            // A running setup continues, and the Pod's end waits for it.
+            done = self.ctx.volumes.mount(pod, &node, &self.tokens) => done,
+            // A running mount continues, and the Pod's end waits for it.
             _ = stop.wait_for(Desired::must_end) => return,
         };
         match done {
@@ -394,7 +334,7 @@ impl Worker {
         for step in steps {
             let done = match step {
                 Step::StopSandbox { id } => {
-                    steps::stop_sandbox(&self.ctx, &id).await.map_err(|e| e.to_string())
+                    steps::stop_sandbox(&self.ctx, &id).await.map_err(StepError::from)
                 }
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await,
                 Step::Kill { id, name, why } => {
@@ -403,24 +343,24 @@ impl Worker {
                 }
                 Step::Resize { id, name } => self.resize(pod, &id, &name).await,
                 Step::Remove { id } => {
-                    self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
+                    self.ctx.cri.remove_container(&id).await.map_err(StepError::from)
                 }
                 Step::RemoveSandbox { id } => {
-                    self.ctx.cri.remove_pod_sandbox(&id).await.map_err(|e| e.to_string())
+                    self.ctx.cri.remove_pod_sandbox(&id).await.map_err(StepError::from)
                 }
                 Step::Start { name, sandbox, attempt, exited, .. } => {
                     self.start(pod, &name, &sandbox, attempt, exited).await;
                     Ok(())
                 }
             };
-            if let Err(message) = done {
-                tracing::warn!(pod = %namespaced_name(pod), message, "execute a step of a Pod's plan; trying again");
+            if let Err(error) = done {
+                tracing::warn!(pod = %namespaced_name(pod), %error, "execute a step of a Pod's plan; trying again");
                 return;
             }
         }
     }
 
-    async fn create_sandbox(&mut self, pod: &Pod, attempt: u32) -> Result<(), String> {
+    async fn create_sandbox(&mut self, pod: &Pod, attempt: u32) -> Result<(), StepError> {
         if self.mounted.is_none() {
             return Ok(());
         }
@@ -440,31 +380,19 @@ impl Worker {
             Err(error) => {
                 self.memory.sandbox_failed(self.ctx.now());
                 self.ctx.events.warn(pod, "FailedCreatePodSandBox", error.to_string());
-                Err(error.to_string())
+                Err(error.into())
             }
         }
     }
 
     /// Has DRA drivers prepare the Pod's claims, before anything else of the Pod is created.
-    async fn prepare_claims(&self, pod: &Pod) -> Result<(), String> {
+    async fn prepare_claims(&self, pod: &Pod) -> Result<(), StepError> {
         let done = self.ctx.claims.prepare(self.ctx.client.as_ref(), pod).await;
         done.map_err(|error| {
-            let text =
-                format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}");
-            self.ctx.events.warn(pod, "FailedPrepareDynamicResources", text.clone());
-            text
+            let error = StepError::from(error);
+            self.ctx.events.warn(pod, "FailedPrepareDynamicResources", error.to_string());
+            error
         })
-    }
-
-    /// Has DRA drivers unprepare the Pod's claims. Returns `true` if no claim is left.
-    async fn unprepare_claims(&mut self, pod: &Pod) -> bool {
-        let done = self.ctx.claims.unprepare(&self.uid).await;
-        let Err(error) = &done else { return true };
-        self.tear_down_failures += 1;
-        let text = format!("Failed to unprepare dynamic resources: {error}");
-        tracing::warn!(pod = %namespaced_name(pod), text, "unprepare a Pod's claims; trying again");
-        self.ctx.events.warn(pod, "FailedUnprepareDynamicResources", text);
-        false
     }
 
     async fn start(
@@ -485,14 +413,21 @@ impl Worker {
         }
         // If the claims' checkpoint was lost, prepare them again.
         if !self.ctx.claims.has_all(pod)
-            && let Err(message) = self.prepare_claims(pod).await
+            && let Err(error) = self.prepare_claims(pod).await
         {
             let reason = "CreateContainerConfigError";
-            return self.memory.start_failed(name, reason, message, self.ctx.now());
+            return self.memory.start_failed(name, reason, error.to_string(), self.ctx.now());
         }
-        let start =
-            steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
-        let started = Box::pin(start).await;
+        let start = steps::Start {
+            ctx: &self.ctx,
+            pod,
+            member,
+            sandbox,
+            attempt,
+            observed: &self.observed,
+            volumes: &mounted,
+        };
+        let started = Box::pin(start.run()).await;
         // A failed image pull does not count as a restart; it has a back-off of its own.
         if let Some(exited) =
             exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
@@ -510,12 +445,12 @@ impl Worker {
         }
     }
 
-    async fn resize(&mut self, pod: &Pod, id: &str, name: &str) -> Result<(), String> {
+    async fn resize(&mut self, pod: &Pod, id: &str, name: &str) -> Result<(), StepError> {
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return Ok(()) };
         let done = steps::resize(&self.ctx, pod, member, id, &self.observed).await;
         self.resize_error = done.as_ref().err().map(ToString::to_string);
-        done.map_err(|e| e.to_string())?;
+        done?;
         self.resized.insert(id.to_owned(), member.container.resources.clone());
         let observed = self.observed.clone();
         self.take(observed);
@@ -583,105 +518,6 @@ impl Worker {
         report::record_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
-    }
-
-    /// Runs one pass of a Pod that must end, or has ended.
-    async fn finish(&mut self, desired: &Desired) -> Next {
-        let pod = &desired.pod;
-        let grace = desired.grace();
-        if self.observed.running().next().is_some() {
-            self.report_status(pod, true).await;
-            let known = self.with_status(pod);
-            let by = Instant::now() + grace.min(rt::FAR);
-            let by = self.stop_by.map_or(by, |earlier| earlier.min(by));
-            self.stop_by = Some(by);
-            let left = by.saturating_duration_since(Instant::now());
-            let mut change = self.desired.clone();
-            tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooks_run) => {}
-                // The grace period was shortened: start again with the containers that are still running.
-                _ = change.wait_for(|now| now.grace() < grace) => {}
-            }
-            return Next::Now;
-        }
-        let standing: Vec<String> =
-            self.observed.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
-        for id in &standing {
-            if let Err(error) = steps::stop_sandbox(&self.ctx, id).await {
-                tracing::warn!(pod = %namespaced_name(pod), %error, "stop a sandbox");
-                return Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
-            }
-        }
-        if !standing.is_empty() {
-            return Next::Now;
-        }
-        // Devices may be allocated to other Pods as soon as the final status is reported.
-        if !self.unprepare_claims(pod).await {
-            return self.later();
-        }
-        // A Pod without a source must end even if its status cannot be reported: it may be the API server itself, whose
-        // successor waits for it.
-        let reported = self.report_status(pod, true).await || desired.stop == Some(Stop::Gone);
-        if !self.tear_down(pod).await || !reported {
-            return self.later();
-        }
-        match desired.stop {
-            None => Next::At(None),
-            Some(stop) => self.remove(pod, stop).await,
-        }
-    }
-
-    /// Returns the time of the next attempt to clean up. The delay grows, because a driver may be away for long.
-    fn later(&self) -> Next {
-        let wait = PAUSE * (1 << self.tear_down_failures.min(5));
-        Next::At(Some(pod_core::after(self.ctx.now(), wait)))
-    }
-
-    /// Removes the Pod's volumes and cgroup and releases its allocations. Keeps logs and termination messages.
-    async fn tear_down(&mut self, pod: &Pod) -> bool {
-        if self.torn_down {
-            return true;
-        }
-        self.ctx.objects.follow(&self.uid, &self.shared, None);
-        let volumes = volumes::tear_down(&self.ctx, &self.uid).await.map_err(|e| e.to_string());
-        let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
-        match volumes.and(group) {
-            Ok(()) => {
-                self.ctx.placement.release(&self.uid).await;
-                self.torn_down = true;
-            }
-            Err(message) => {
-                self.tear_down_failures += 1;
-                tracing::warn!(pod = %namespaced_name(pod), message, "clean up after a Pod; trying again");
-                self.ctx.events.warn(pod, "FailedUnMount", message);
-            }
-        }
-        self.torn_down
-    }
-
-    /// Removes containers, sandboxes and logs, then confirms the deletion at the API server.
-    async fn remove(&mut self, pod: &Pod, stop: Stop) -> Next {
-        let later = Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
-        for container in &self.observed.containers {
-            if self.ctx.cri.remove_container(&container.id).await.is_err_and(|e| !e.is_not_found())
-            {
-                return later;
-            }
-        }
-        for sandbox in &self.observed.sandboxes {
-            if self.ctx.cri.remove_pod_sandbox(&sandbox.id).await.is_err_and(|e| !e.is_not_found())
-            {
-                return later;
-            }
-        }
-        let logs = steps::log_directory(&self.ctx, pod);
-        if std::fs::remove_dir_all(&logs).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) {
-            tracing::warn!(path = %logs.display(), "remove a Pod's logs");
-        }
-        if stop == Stop::Deleted && !report::confirm_deletion(&self.ctx, pod).await {
-            return later;
-        }
-        Next::Done
     }
 }
 

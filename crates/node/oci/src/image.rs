@@ -68,12 +68,12 @@ impl Image {
 
     fn write_layer(&self, out: &mut dyn Write) -> Result<(), Error> {
         let mut tar = tar::Writer::new(out);
-        let mut made = std::collections::BTreeSet::new();
+        let mut written = std::collections::BTreeSet::new();
         for (path, entry) in &self.entries {
             let path = path.trim_start_matches('/');
             for (at, _) in path.match_indices('/') {
                 let parent = &path[..at];
-                if !self.entries.contains_key(&format!("/{parent}")) && made.insert(parent) {
+                if !self.entries.contains_key(&format!("/{parent}")) && written.insert(parent) {
                     let name = format!("{parent}/");
                     self.put(&mut tar, &name, 0o755, &tar::Kind::Directory, &mut io::empty())?;
                 }

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::Entry;
+use crate::image::Entry;
 
 /// An error in collecting a program's files.
 #[derive(Debug, thiserror::Error)]

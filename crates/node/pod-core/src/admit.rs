@@ -11,9 +11,13 @@ use k8s_openapi::{
 };
 
 use crate::{
-    QosClass, features, huge_pages, is_static, members, qos_class,
+    features, huge_pages,
+    qos::{QosClass, qos_class},
     resources::{milli, pod_amounts, whole},
+    spec::{is_static, members},
 };
+
+pub use crate::refusal::Refusal;
 
 /// The lowest priority of critical Pods.
 const CRITICAL: i32 = 2_000_000_000;
@@ -35,25 +39,6 @@ pub struct NodeView<'a> {
     pub unsafe_sysctls: &'a [String],
     /// `true` if the kernel enforces AppArmor profiles.
     pub app_armor: bool,
-}
-
-/// The refusal of a Pod, in the words of its status and of an Event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The reason, in CamelCase.
-    pub reason: String,
-    /// The explanation for people.
-    pub message: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason: reason.into(), message: message.into() }
-    }
-
-    fn predicate(name: &str, message: &str) -> Self {
-        Self::new(name, format!("Predicate {name} failed: {message}"))
-    }
 }
 
 /// Reports whether a Pod is critical. A critical Pod is admitted even if the node lacks resources for it.
@@ -218,9 +203,9 @@ fn selectors(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     let required = spec.affinity.as_ref().and_then(|a| {
         a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
     });
-    let wanted =
+    let affine =
         required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node, labels)));
-    if chosen && wanted {
+    if chosen && affine {
         return Ok(());
     }
     let text = "node(s) didn't match Pod's node affinity/selector";

@@ -4,7 +4,7 @@
 //! The caller writes the [`Allocations`] to the disk (see [`checkpoint`]) before it calls a driver and before a
 //! container starts. So a driver unprepares everything that it prepared, even if the kubelet is killed.
 
-mod book;
+mod allocations;
 pub mod checkpoint;
 #[cfg(test)]
 mod tests;
@@ -16,9 +16,9 @@ use k8s_openapi::api::{
     resource::v1::ResourceClaim,
 };
 
-pub use book::Allocations;
+pub use allocations::Allocations;
 
-use crate::namespaced_name;
+use crate::spec::namespaced_name;
 
 /// A claim's namespace and name.
 pub type Key = (String, String);
@@ -100,7 +100,7 @@ pub struct ClaimReference {
 }
 
 /// Returns the claims of a Pod. Omits references whose template has generated no claim.
-pub fn wanted(pod: &Pod) -> Result<Vec<ClaimReference>, ClaimError> {
+pub fn references(pod: &Pod) -> Result<Vec<ClaimReference>, ClaimError> {
     let listed = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let mut all = Vec::new();
     for reference in listed {
@@ -127,10 +127,10 @@ fn claim_name(
         let (pod, claim) = (namespaced_name(pod), reference.name.clone());
         return Err(ClaimError::NoName { pod, claim });
     }
-    let mut made = pod.status.iter().flat_map(|s| s.resource_claim_statuses.iter().flatten());
-    let made = made.find(|made| made.name == reference.name);
-    let made = made.ok_or_else(|| ClaimError::NotCreated(namespaced_name(pod)))?;
-    Ok(made.resource_claim_name.clone().map(|name| ClaimReference { name, own: true }))
+    let mut statuses = pod.status.iter().flat_map(|s| s.resource_claim_statuses.iter().flatten());
+    let status = statuses.find(|status| status.name == reference.name);
+    let status = status.ok_or_else(|| ClaimError::NotCreated(namespaced_name(pod)))?;
+    Ok(status.resource_claim_name.clone().map(|name| ClaimReference { name, own: true }))
 }
 
 impl ClaimReference {
@@ -174,8 +174,8 @@ pub fn of_container(
     for claim in requested {
         for reference in listed().filter(|reference| reference.name == claim.name) {
             let request = claim.request.clone().unwrap_or_default();
-            if let Some(wanted) = claim_name(pod, reference)? {
-                all.push((reference.name.clone(), wanted.name, request));
+            if let Some(claim) = claim_name(pod, reference)? {
+                all.push((reference.name.clone(), claim.name, request));
             }
         }
     }
@@ -187,11 +187,11 @@ fn of_extended(pod: &Pod, container: &Container) -> Vec<(String, String)> {
     let status = pod.status.as_ref().and_then(|s| s.extended_resource_claim_status.as_ref());
     let Some(status) = status else { return Vec::new() };
     let requests = || container.resources.iter().flat_map(|r| r.requests.iter().flatten());
-    let asks = |name: &str| {
+    let is_requested = |name: &str| {
         requests()
             .any(|(resource, amount)| resource == name && crate::resources::whole(amount) != 0)
     };
     let own = status.request_mappings.iter().filter(|m| m.container_name == container.name);
-    let own = own.filter(|mapping| asks(&mapping.resource_name));
+    let own = own.filter(|mapping| is_requested(&mapping.resource_name));
     own.map(|m| (status.resource_claim_name.clone(), m.request_name.clone())).collect()
 }

@@ -14,8 +14,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 pub use set::{CpuSet, SetError};
 
 use crate::{
-    QosClass, Role, members, qos_class,
+    qos::{QosClass, qos_class},
     resources::Amounts,
+    spec::{Role, members},
     topology::{Hints, Mask, at_once, hints},
 };
 
@@ -52,16 +53,18 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
     #[error(
-        "not enough cpus available to satisfy request: requested={wanted}, available={available}"
+        "not enough cpus available to satisfy request: requested={requested}, available={available}"
     )]
-    TooFew { wanted: usize, available: usize },
-    #[error("SMT Alignment Error: requested {wanted} cpus not multiple cpus per core = {per_core}")]
-    NoWholeCores { wanted: usize, per_core: usize },
+    TooFew { requested: usize, available: usize },
+    #[error(
+        "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
+    )]
+    NoWholeCores { requested: usize, per_core: usize },
     #[error(
         "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {available}, requested CPUs = \
-         {wanted}, CPUs per core = {per_core}"
+         {requested}, CPUs per core = {per_core}"
     )]
-    TooFewCores { wanted: usize, available: usize, per_core: usize },
+    TooFewCores { requested: usize, available: usize, per_core: usize },
 }
 
 impl CpuError {
@@ -81,7 +84,7 @@ pub struct Cpus {
     options: Options,
     reserved: CpuSet,
     shared: CpuSet,
-    given: BTreeMap<String, BTreeMap<String, CpuSet>>,
+    pods: BTreeMap<String, BTreeMap<String, CpuSet>>,
 }
 
 impl Cpus {
@@ -89,11 +92,11 @@ impl Cpus {
     pub fn new(machine: Machine, options: Options, reserved: Reserved) -> Result<Self, CpuError> {
         let all: CpuSet = machine.keys().copied().collect();
         let reserved = match reserved {
-            Reserved::These(these) => these,
+            Reserved::Set(set) => set,
             Reserved::Count(count) => take::take(&machine, &all, count, options)?,
         };
         let shared = if options.strict { all.without(&reserved) } else { all };
-        Ok(Self { machine, options, reserved, shared, given: BTreeMap::new() })
+        Ok(Self { machine, options, reserved, shared, pods: BTreeMap::new() })
     }
 
     /// Returns the options of the policy.
@@ -112,11 +115,11 @@ impl Cpus {
     }
 
     /// Returns the number of allocated CPUs on each NUMA node.
-    pub fn given_by_node(&self) -> BTreeMap<i64, usize> {
+    pub fn allocated_by_node(&self) -> BTreeMap<i64, usize> {
         let mut nodes: BTreeMap<i64, usize> =
             self.machine.values().map(|place| (place.node, 0)).collect();
-        let given = self.given.values().flat_map(BTreeMap::values);
-        let all = given.fold(CpuSet::default(), |all, cpus| all.and(cpus));
+        let allocated = self.pods.values().flat_map(BTreeMap::values);
+        let all = allocated.fold(CpuSet::default(), |all, cpus| all.and(cpus));
         for place in all.iter().filter_map(|cpu| self.machine.get(&cpu)) {
             *nodes.entry(place.node).or_default() += 1;
         }
@@ -125,7 +128,7 @@ impl Cpus {
 
     /// Returns a container's exclusive CPUs.
     pub fn exclusive(&self, uid: &str, container: &str) -> Option<&CpuSet> {
-        self.given.get(uid)?.get(container)
+        self.pods.get(uid)?.get(container)
     }
 
     /// Returns the CPUs on which a container runs: its exclusive ones or the shared ones.
@@ -135,11 +138,11 @@ impl Cpus {
 
     /// Returns the UIDs of the Pods with exclusive CPUs.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
-        self.given.keys().map(String::as_str)
+        self.pods.keys().map(String::as_str)
     }
 
     /// Returns the number of exclusive CPUs that a container requests.
-    pub fn asked(pod: &Pod, container: &Container) -> usize {
+    pub fn requested(pod: &Pod, container: &Container) -> usize {
         let pod_level = pod.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
         if qos_class(pod) != QosClass::Guaranteed || pod_level {
             return 0;
@@ -151,55 +154,55 @@ impl Cpus {
             .map_or(0, |milli| milli / 1000)
     }
 
-    /// Allocates exclusive CPUs to a container, on the wanted NUMA nodes if possible. Returns `false` if it has or
+    /// Allocates exclusive CPUs to a container, on the preferred NUMA nodes if possible. Returns `false` if it has or
     /// needs none.
-    pub fn allot(
+    pub fn allocate(
         &mut self,
         pod: &Pod,
         container: &Container,
         near: Option<Mask>,
     ) -> Result<bool, CpuError> {
-        let wanted = Self::asked(pod, container);
+        let requested = Self::requested(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if wanted == 0 || self.exclusive(uid, &container.name).is_some() {
+        if requested == 0 || self.exclusive(uid, &container.name).is_some() {
             return Ok(false);
         }
-        self.align(wanted)?;
+        self.align(requested)?;
         let free = self.free().and(&self.reusable(pod, &container.name));
-        let mut taken = CpuSet::default();
+        let mut chosen = CpuSet::default();
         if let Some(near) = near {
             let is_near = |cpu: &u32| self.machine.get(cpu).is_some_and(|at| near.has(at.node));
             let aligned: CpuSet = free.iter().filter(is_near).collect();
-            taken = self.take(&aligned, wanted.min(aligned.len()))?;
+            chosen = self.take(&aligned, requested.min(aligned.len()))?;
         }
-        let missing = wanted - taken.len();
-        let rest = self.take(&free.without(&taken), missing);
-        let rest = rest.map_err(|_| CpuError::TooFew { wanted, available: free.len() })?;
-        taken = taken.and(&rest);
-        self.shared = self.shared.without(&taken);
-        let of_pod = self.given.entry(uid.to_owned()).or_default();
-        of_pod.insert(container.name.clone(), taken);
+        let missing = requested - chosen.len();
+        let rest = self.take(&free.without(&chosen), missing);
+        let rest = rest.map_err(|_| CpuError::TooFew { requested, available: free.len() })?;
+        chosen = chosen.and(&rest);
+        self.shared = self.shared.without(&chosen);
+        let of_pod = self.pods.entry(uid.to_owned()).or_default();
+        of_pod.insert(container.name.clone(), chosen);
         Ok(true)
     }
 
-    fn take(&self, free: &CpuSet, wanted: usize) -> Result<CpuSet, CpuError> {
-        take::take(&self.machine, free, wanted, self.options)
+    fn take(&self, free: &CpuSet, requested: usize) -> Result<CpuSet, CpuError> {
+        take::take(&self.machine, free, requested, self.options)
     }
 
-    fn align(&self, wanted: usize) -> Result<(), CpuError> {
+    fn align(&self, requested: usize) -> Result<(), CpuError> {
         if !self.options.full_cores {
             return Ok(());
         }
         let cores: BTreeSet<u32> = self.machine.values().map(|place| place.core).collect();
         let per_core = self.machine.len() / cores.len().max(1);
-        if !wanted.is_multiple_of(per_core.max(1)) {
-            return Err(CpuError::NoWholeCores { wanted, per_core });
+        if !requested.is_multiple_of(per_core.max(1)) {
+            return Err(CpuError::NoWholeCores { requested, per_core });
         }
         let core = |cpu: u32| self.machine.get(&cpu).map(|place| place.core);
         let reserved: BTreeSet<Option<u32>> = self.reserved.iter().map(core).collect();
         let available = self.shared.iter().filter(|cpu| !reserved.contains(&core(*cpu))).count();
-        if wanted > available {
-            return Err(CpuError::TooFewCores { wanted, available, per_core });
+        if requested > available {
+            return Err(CpuError::TooFewCores { requested, available, per_core });
         }
         Ok(())
     }
@@ -217,10 +220,10 @@ impl Cpus {
             if name == container {
                 break;
             }
-            let Some(given) = self.exclusive(uid, name) else { continue };
+            let Some(allocated) = self.exclusive(uid, name) else { continue };
             reusable = match member.role {
-                Role::Init => reusable.and(given),
-                Role::Sidecar | Role::App | Role::Ephemeral => reusable.without(given),
+                Role::Init => reusable.and(allocated),
+                Role::Sidecar | Role::App | Role::Ephemeral => reusable.without(allocated),
             };
         }
         reusable
@@ -228,49 +231,53 @@ impl Cpus {
 
     /// Releases a Pod's CPUs. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
-        let Some(given) = self.given.remove(uid) else { return false };
-        self.shared = given.values().fold(self.shared.clone(), |shared, cpus| shared.and(cpus));
+        let Some(allocated) = self.pods.remove(uid) else { return false };
+        self.shared = allocated.values().fold(self.shared.clone(), |shared, cpus| shared.and(cpus));
         true
     }
 
     /// Returns the topology hints for a container's CPUs.
     pub fn hints(&self, pod: &Pod, container: &Container) -> Hints {
-        let wanted = Self::asked(pod, container);
+        let requested = Self::requested(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if wanted == 0 {
+        if requested == 0 {
             return None;
         }
-        if let Some(given) = self.exclusive(uid, &container.name) {
-            let same = given.len() == wanted;
+        if let Some(allocated) = self.exclusive(uid, &container.name) {
+            let same = allocated.len() == requested;
             let none = CpuSet::default();
-            return Some(if same { self.near(wanted, given, &none) } else { Vec::new() });
+            return Some(if same { self.near(requested, allocated, &none) } else { Vec::new() });
         }
-        Some(self.near(wanted, &self.free(), &self.reusable(pod, &container.name)))
+        Some(self.near(requested, &self.free(), &self.reusable(pod, &container.name)))
     }
 
     /// Returns the topology hints for all CPUs of a Pod together.
     pub fn pod_hints(&self, pod: &Pod) -> Hints {
-        let wanted = at_once(pod, |container| Self::asked(pod, container));
+        let requested = at_once(pod, |container| Self::requested(pod, container));
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if wanted == 0 {
+        if requested == 0 {
             return None;
         }
-        let given = self.given.get(uid).into_iter().flat_map(BTreeMap::values);
-        let given = given.fold(CpuSet::default(), |all, cpus| all.and(cpus));
-        let free = if given.len() == wanted { given.clone() } else { self.free().and(&given) };
-        Some(self.near(wanted, &free.without(&given), &given))
+        let allocated = self.pods.get(uid).into_iter().flat_map(BTreeMap::values);
+        let allocated = allocated.fold(CpuSet::default(), |all, cpus| all.and(cpus));
+        let free = if allocated.len() == requested {
+            allocated.clone()
+        } else {
+            self.free().and(&allocated)
+        };
+        Some(self.near(requested, &free.without(&allocated), &allocated))
     }
 
-    fn near(&self, wanted: usize, free: &CpuSet, kept: &CpuSet) -> Vec<crate::topology::Hint> {
+    fn near(&self, requested: usize, free: &CpuSet, reused: &CpuSet) -> Vec<crate::topology::Hint> {
         let nodes: BTreeSet<i64> = self.machine.values().map(|place| place.node).collect();
         let nodes: Vec<i64> = nodes.into_iter().collect();
         let on = |mask: Mask, cpu: u32| self.machine.get(&cpu).is_some_and(|p| mask.has(p.node));
-        let whole = |mask: Mask| self.machine.values().filter(|place| mask.has(place.node)).count();
+        let total = |mask: Mask| self.machine.values().filter(|place| mask.has(place.node)).count();
         let free = |mask: Mask| {
-            let all_kept = kept.iter().all(|cpu| on(mask, cpu));
-            all_kept.then(|| kept.len() + free.iter().filter(|cpu| on(mask, *cpu)).count())
+            let all_reused = reused.iter().all(|cpu| on(mask, cpu));
+            all_reused.then(|| reused.len() + free.iter().filter(|cpu| on(mask, *cpu)).count())
         };
-        hints(&nodes, wanted, whole, free)
+        hints(&nodes, requested, total, free)
     }
 }
 
@@ -278,7 +285,7 @@ impl Cpus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserved {
     /// These CPUs.
-    These(CpuSet),
+    Set(CpuSet),
     /// A number of CPUs.
     Count(usize),
 }

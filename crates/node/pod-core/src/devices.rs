@@ -16,9 +16,13 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-pub use choice::{Choice, Question};
+pub use choice::{Choice, PreferenceRequest};
 
-use crate::{Role, Timestamp, after, members, resources::whole};
+use crate::{
+    resources::whole,
+    spec::{Role, members},
+    time::{Timestamp, after},
+};
 
 /// The time for which a resource is reported after its plugin has disconnected, so that the scheduler sees the change.
 pub const GRACE: Duration = Duration::from_secs(5 * 60);
@@ -53,8 +57,8 @@ struct Resource {
 pub struct AllocatedDevices {
     /// The device IDs by NUMA node. A device near several nodes occurs at each.
     pub devices: BTreeMap<i64, Vec<String>>,
-    /// The plugin's encoded answer, with the container's settings for the devices.
-    pub answer: Vec<u8>,
+    /// The plugin's encoded response, with the container's settings for the devices.
+    pub response: Vec<u8>,
 }
 
 impl AllocatedDevices {
@@ -72,13 +76,13 @@ pub enum DeviceError {
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
     Unhealthy(String),
     #[error(
-        "requested number of devices unavailable for {resource}. Requested: {wanted}, Available: {available}"
+        "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"
     )]
-    TooFew { resource: String, wanted: usize, available: usize },
+    TooFew { resource: String, requested: usize, available: usize },
     #[error(
-        "pod {pod:?} container {container:?} changed request for resource {resource:?} from {had} to {wanted}"
+        "pod {pod:?} container {container:?} changed request for resource {resource:?} from {allocated} to {requested}"
     )]
-    Changed { pod: String, container: String, resource: String, had: usize, wanted: usize },
+    Changed { pod: String, container: String, resource: String, allocated: usize, requested: usize },
     #[error("there are {MOST_RESOURCES} resources of plugins already; {0} is one too many")]
     TooMany(String),
 }
@@ -112,7 +116,7 @@ pub struct Allocations {
     resources: BTreeMap<String, Resource>,
     /// Resources whose plugins disconnected long ago. They are still reported, with zero devices.
     removed: BTreeSet<String>,
-    given: BTreeMap<String, BTreeMap<String, OfContainer>>,
+    pods: BTreeMap<String, BTreeMap<String, OfContainer>>,
 }
 
 impl Allocations {
@@ -144,10 +148,10 @@ impl Allocations {
         let health = |devices: &Devices, id: &str| devices.get(id).map(|device| device.healthy);
         let differs = |id: &&str| health(&before, id) != health(&known.devices, id);
         let concerns = |of_pod: &BTreeMap<String, OfContainer>| {
-            let given = of_pod.values().filter_map(|container| container.get(resource));
-            given.flat_map(AllocatedDevices::ids).any(|id| differs(&id))
+            let allocated = of_pod.values().filter_map(|container| container.get(resource));
+            allocated.flat_map(AllocatedDevices::ids).any(|id| differs(&id))
         };
-        let pods = self.given.iter().filter(|(_, of_pod)| concerns(of_pod));
+        let pods = self.pods.iter().filter(|(_, of_pod)| concerns(of_pod));
         pods.map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -198,13 +202,13 @@ impl Allocations {
 
     /// Reports whether a resource belongs, or belonged, to a plugin.
     pub fn knows(&self, resource: &str) -> bool {
-        let given =
-            || self.given.values().flat_map(BTreeMap::values).any(|c| c.contains_key(resource));
-        self.resources.contains_key(resource) || self.removed.contains(resource) || given()
+        let allocated =
+            || self.pods.values().flat_map(BTreeMap::values).any(|c| c.contains_key(resource));
+        self.resources.contains_key(resource) || self.removed.contains(resource) || allocated()
     }
 
     /// Returns the number of devices that a container requests, by resource. Requests equal limits.
-    pub fn asked(&self, container: &Container) -> BTreeMap<String, usize> {
+    pub fn requests(&self, container: &Container) -> BTreeMap<String, usize> {
         let limits = container.resources.iter().flat_map(|r| r.limits.iter().flatten());
         let requested = limits.filter_map(|(name, amount)| {
             let amount = usize::try_from(whole(amount)).ok().filter(|amount| *amount > 0)?;
@@ -214,68 +218,68 @@ impl Allocations {
     }
 
     /// Returns the devices of a container, by resource.
-    pub fn given(
+    pub fn of_container(
         &self,
         (uid, container): ContainerKey<'_>,
     ) -> Option<&BTreeMap<String, AllocatedDevices>> {
-        self.given.get(uid)?.get(container)
+        self.pods.get(uid)?.get(container)
     }
 
     /// Records an allocation.
-    pub fn give(
+    pub fn allocate(
         &mut self,
         (uid, container): ContainerKey<'_>,
         resource: &str,
         ids: &BTreeSet<String>,
-        answer: Vec<u8>,
+        response: Vec<u8>,
     ) {
         let devices = self.resources.get(resource).map(|known| &known.devices);
-        let mut given = AllocatedDevices { devices: BTreeMap::new(), answer };
+        let mut allocated = AllocatedDevices { devices: BTreeMap::new(), response };
         for id in ids {
             let nodes = devices.and_then(|devices| devices.get(id)).map(|device| &device.nodes);
             let nodes = nodes.filter(|nodes| !nodes.is_empty()).cloned();
             for node in nodes.unwrap_or_else(|| [NOWHERE].into()) {
-                given.devices.entry(node).or_default().push(id.clone());
+                allocated.devices.entry(node).or_default().push(id.clone());
             }
         }
-        self.of(uid, container).insert(resource.to_owned(), given);
+        self.entry(uid, container).insert(resource.to_owned(), allocated);
     }
 
-    fn of(&mut self, uid: &str, container: &str) -> &mut OfContainer {
-        let of_pod = self.given.entry(uid.to_owned()).or_default();
+    fn entry(&mut self, uid: &str, container: &str) -> &mut OfContainer {
+        let of_pod = self.pods.entry(uid.to_owned()).or_default();
         of_pod.entry(container.to_owned()).or_default()
     }
 
     /// Reverts an allocation.
-    pub fn take_back(&mut self, (uid, container): ContainerKey<'_>, resource: &str) {
-        let Some(of_pod) = self.given.get_mut(uid) else { return };
+    pub fn revert(&mut self, (uid, container): ContainerKey<'_>, resource: &str) {
+        let Some(of_pod) = self.pods.get_mut(uid) else { return };
         if let Some(of_container) = of_pod.get_mut(container) {
             of_container.remove(resource);
         }
         of_pod.retain(|_, of_container| !of_container.is_empty());
-        self.given.retain(|_, of_pod| !of_pod.is_empty());
+        self.pods.retain(|_, of_pod| !of_pod.is_empty());
     }
 
     /// Releases a Pod's devices. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
-        self.given.remove(uid).is_some()
+        self.pods.remove(uid).is_some()
     }
 
     /// Returns the UIDs of the Pods with devices.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
-        self.given.keys().map(String::as_str)
+        self.pods.keys().map(String::as_str)
     }
 
     /// Reports whether a Pod has devices of a resource.
     pub fn holds(&self, uid: &str, resource: &str) -> bool {
-        let of_pod = self.given.get(uid).into_iter().flat_map(BTreeMap::values);
+        let of_pod = self.pods.get(uid).into_iter().flat_map(BTreeMap::values);
         of_pod.into_iter().any(|container| container.contains_key(resource))
     }
 
     /// Returns the allocated devices of a resource.
     fn allocated(&self, resource: &str) -> BTreeSet<&str> {
-        let given = self.given.values().flat_map(BTreeMap::values);
-        given
+        let allocated = self.pods.values().flat_map(BTreeMap::values);
+        allocated
             .filter_map(|container| container.get(resource))
             .flat_map(AllocatedDevices::ids)
             .collect()
@@ -291,8 +295,9 @@ impl Allocations {
             if name == container {
                 break;
             }
-            let given = self.given((uid, name)).and_then(|given| given.get(resource));
-            let ids = given.into_iter().flat_map(AllocatedDevices::ids).map(str::to_owned);
+            let allocated =
+                self.of_container((uid, name)).and_then(|allocated| allocated.get(resource));
+            let ids = allocated.into_iter().flat_map(AllocatedDevices::ids).map(str::to_owned);
             match member.role {
                 Role::Init => reusable.extend(ids),
                 Role::Sidecar | Role::App | Role::Ephemeral => {

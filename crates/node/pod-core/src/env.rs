@@ -76,17 +76,17 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
     let mut env = Env::default();
     for from in sources.container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        if let Some(wanted) = &from.config_map_ref {
-            if let Some(map) = config_map(sources, &wanted.name, wanted.optional)? {
+        if let Some(source) = &from.config_map_ref {
+            if let Some(map) = config_map(sources, &source.name, source.optional)? {
                 for (key, value) in map.data.iter().flatten() {
                     env.set(format!("{prefix}{key}"), value.clone());
                 }
             }
-        } else if let Some(wanted) = &from.secret_ref
-            && let Some(secret) = secret(sources, &wanted.name, wanted.optional)?
+        } else if let Some(source) = &from.secret_ref
+            && let Some(secret) = secret(sources, &source.name, source.optional)?
         {
             for (key, value) in secret.data.iter().flatten() {
-                env.set(format!("{prefix}{key}"), text(&value.0, key, &wanted.name)?);
+                env.set(format!("{prefix}{key}"), text(&value.0, key, &source.name)?);
             }
         }
     }
@@ -94,8 +94,8 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
         let value = if let Some(from) = &variable.value_from {
             value_from(sources, from)?
         } else {
-            let given = variable.value.as_deref().unwrap_or_default();
-            Some(expand(given, |name| {
+            let raw = variable.value.as_deref().unwrap_or_default();
+            Some(expand(raw, |name| {
                 env.get(name).cloned().or_else(|| sources.services.get(name).cloned())
             }))
         };
@@ -174,8 +174,8 @@ fn value_from(
     }
 }
 
-fn file_key(sources: &Sources<'_>, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
-    let FileKeySelector { key, path, volume_name, optional } = wanted.clone();
+fn file_key(sources: &Sources<'_>, selector: &FileKeySelector) -> Result<Option<String>, EnvError> {
+    let FileKeySelector { key, path, volume_name, optional } = selector.clone();
     let value = match sources.files.get(&(volume_name, path.clone())) {
         Some(text) => env_file::value(text, &key)
             .map_err(|source| EnvError::File { path: path.clone(), source })?,

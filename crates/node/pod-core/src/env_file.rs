@@ -39,7 +39,7 @@ pub fn value(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
             (rest, line) = (after, line + 1);
             continue;
         }
-        let (own, given) = rest.split_once('=').ok_or(EnvFileError::NoEquals(line))?;
+        let (own, raw) = rest.split_once('=').ok_or(EnvFileError::NoEquals(line))?;
         let own = own.trim_start();
         if own.contains('\n') {
             return Err(EnvFileError::NoEquals(line));
@@ -50,7 +50,7 @@ pub fn value(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
         if own.ends_with(char::is_whitespace) {
             return Err(EnvFileError::Blank(line));
         }
-        let quoted = given.strip_prefix('\'').ok_or(EnvFileError::NotQuoted(line))?;
+        let quoted = raw.strip_prefix('\'').ok_or(EnvFileError::NotQuoted(line))?;
         let (value, tail) = quoted.split_once('\'').ok_or(EnvFileError::Open(line))?;
         line += value.matches('\n').count();
         let (end, after) = tail.split_once('\n').unwrap_or((tail, ""));
@@ -73,20 +73,20 @@ mod tests {
     fn takes_text_between_quotes_as_value() {
         let text =
             "# first\n\n  A='one'\nB='two\n# not a comment = three' \nC=''\nA='$(last) \\n \"'";
-        for (name, wanted) in [
+        for (name, expected) in [
             ("A", Some("$(last) \\n \"")),
             ("B", Some("two\n# not a comment = three")),
             ("C", Some("")),
             ("D", None),
         ] {
-            assert_eq!(value(text, name).unwrap().as_deref(), wanted, "{name}");
+            assert_eq!(value(text, name).unwrap().as_deref(), expected, "{name}");
         }
         assert_eq!(value("", "A"), Ok(None));
     }
 
     #[test]
     fn rejects_invalid_lines_with_their_numbers() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("A='1'\nB", EnvFileError::NoEquals(2)),
             ("A\nB='1'", EnvFileError::NoEquals(1)),
             ("='1'", EnvFileError::NoName(1)),
@@ -97,7 +97,7 @@ mod tests {
             ("A='1' # no", EnvFileError::After(1)),
             ("\nA='1\n", EnvFileError::Open(2)),
         ] {
-            assert_eq!(value(text, "A"), Err(wanted), "{text:?}");
+            assert_eq!(value(text, "A"), Err(expected), "{text:?}");
         }
     }
 }

@@ -6,11 +6,12 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
-    Ending, Phase, Role, Timestamp,
     admit::is_critical,
-    members,
+    phase::Phase,
+    plan::Ending,
     resources::{Amounts, pod_amounts, whole},
-    time::since,
+    spec::{Role, members},
+    time::{Timestamp, since},
 };
 
 /// The measured resources in the order of eviction. Memory comes first, because its lack leads to out-of-memory kills.

@@ -3,9 +3,10 @@
 //! A runtime ignores unknown fields of CRI. So the kubelet compares the features that a Pod requires with those that
 //! the runtime reports, and refuses unsupported ones. [`crate::admit`] has the features that refuse a whole Pod.
 
+use api_meta::go_quote;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, VolumeMount};
 
-use crate::{admit::Refusal, members};
+use crate::{refusal::Refusal, spec::members};
 
 /// The optional features that a container runtime reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +25,10 @@ pub fn has_strict_groups(pod: &Pod) -> bool {
 
 /// Returns `true` if the runtime's [`Features`] are needed to create a container's configuration.
 pub fn needs_features(pod: &Pod, container: &Container) -> bool {
-    let asks = |mount: &VolumeMount| {
+    let is_requested = |mount: &VolumeMount| {
         mount.recursive_read_only.as_deref().is_some_and(|mode| mode != "Disabled")
     };
-    has_strict_groups(pod) || container.volume_mounts.iter().flatten().any(asks)
+    has_strict_groups(pod) || container.volume_mounts.iter().flatten().any(is_requested)
 }
 
 /// Refuses a Pod with the groups policy `Strict` if the runtime does not implement it.
@@ -43,38 +44,54 @@ pub fn check_groups(pod: &Pod, features: Features) -> Result<(), Refusal> {
     Err(Refusal::new(reason, "SupplementalGroupsPolicy=Strict is not supported in this node"))
 }
 
+/// The error of a mount that requests a recursive read-only mode which is not possible. The messages are upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecursiveReadOnlyError {
+    #[error("{} not read-only", refused(volume))]
+    Writable { volume: String },
+    #[error("{} not compatible with propagation {}", refused(volume), go_quote(propagation))]
+    Propagated { volume: String, propagation: String },
+    #[error("{} not supported by the runtime", refused(volume))]
+    Unsupported { volume: String },
+    #[error(
+        "failed to resolve recursive read-only mode: unknown recursive read-only mode {}",
+        go_quote(mode)
+    )]
+    UnknownMode { mode: String },
+}
+
+fn refused(volume: &str) -> String {
+    let name = go_quote(volume);
+    format!(
+        "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is"
+    )
+}
+
 /// Reports whether a volume must be mounted recursively read-only.
 ///
 /// # Errors
 ///
-/// Returns upstream's message if the mount requests it and that is not possible.
-pub fn recursive_read_only(mount: &VolumeMount, features: Features) -> Result<bool, String> {
+/// Returns an error if the mount requests it and that is not possible.
+pub fn recursive_read_only(
+    mount: &VolumeMount,
+    features: Features,
+) -> Result<bool, RecursiveReadOnlyError> {
     let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
     if mode == "Disabled" {
         return Ok(false);
     }
-    let refused = |why: &str| {
-        let name = api_meta::go_quote(&mount.name);
-        Err(format!(
-            "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is \
-             {why}"
-        ))
-    };
+    let volume = mount.name.clone();
     if mount.read_only != Some(true) {
-        return refused("not read-only");
+        return Err(RecursiveReadOnlyError::Writable { volume });
     }
-    if let Some(propagation) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
-        let propagation = api_meta::go_quote(propagation);
-        return refused(&format!("not compatible with propagation {propagation}"));
+    if let Some(propagation) = mount.mount_propagation.clone().filter(|p| p != "None") {
+        return Err(RecursiveReadOnlyError::Propagated { volume, propagation });
     }
     match (mode, features.recursive_read_only_mounts) {
         ("IfPossible", supported) => Ok(supported),
         ("Enabled", true) => Ok(true),
-        ("Enabled", false) => refused("not supported by the runtime"),
-        (other, _) => Err(format!(
-            "failed to resolve recursive read-only mode: unknown recursive read-only mode {}",
-            api_meta::go_quote(other)
-        )),
+        ("Enabled", false) => Err(RecursiveReadOnlyError::Unsupported { volume }),
+        (other, _) => Err(RecursiveReadOnlyError::UnknownMode { mode: other.to_owned() }),
     }
 }
 

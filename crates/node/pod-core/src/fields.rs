@@ -8,8 +8,8 @@ use k8s_openapi::{
 };
 
 use crate::{
-    members,
     resources::{milli, whole},
+    spec::members,
 };
 
 /// The facts about a node that a Pod can refer to.

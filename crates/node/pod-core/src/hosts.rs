@@ -13,8 +13,8 @@ pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
     if let Some(name) = over {
         return (name.to_owned(), None);
     }
-    let given = spec.and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
-    let name = given.unwrap_or(pod.metadata.name.as_deref().unwrap_or_default());
+    let hostname = spec.and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
+    let name = hostname.unwrap_or(pod.metadata.name.as_deref().unwrap_or_default());
     let end = name.len().min(LONGEST_NAME);
     // A shortened name must not end with a separator.
     let name = name.get(..end).unwrap_or(name).trim_end_matches(['-', '.']).to_owned();

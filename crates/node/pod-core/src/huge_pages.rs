@@ -7,7 +7,11 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use crate::{Role, members, numa_memory::HUGE_PAGES, resources::whole};
+use crate::{
+    numa_memory::HUGE_PAGES,
+    resources::whole,
+    spec::{Role, members},
+};
 
 /// The prefix of the medium of emptyDir volumes on huge pages.
 pub const MEDIUM: &str = "HugePages";

@@ -9,6 +9,8 @@
 //! - The plan of a Pod in its desired state has no steps, so a restarted kubelet restarts nothing.
 
 pub mod admit;
+mod amounts;
+pub mod cgroups;
 pub mod claims;
 pub mod cpus;
 pub mod devices;
@@ -24,10 +26,13 @@ pub mod huge_pages;
 mod memory;
 pub mod numa_memory;
 mod observed;
+pub mod paths;
 mod phase;
 mod plan;
 pub mod probe;
 mod qos;
+mod refusal;
+mod registry;
 pub mod resize;
 pub mod resources;
 pub mod services;
@@ -43,12 +48,13 @@ pub use phase::Phase;
 pub use plan::{Ending, Inputs, KillReason, Plan, Step, plan};
 pub use probe::{Health, Verdicts};
 pub use qos::{QosClass, qos_class};
+pub use registry::{KnownPod, PodRegistry, RunningContainer};
 pub use spec::{
     Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
 };
 pub use status::{StatusInputs, is_kubelets, refused, status};
 pub use stop::{grace_period, stop_stages};
-pub use time::{Timestamp, after, go_duration};
+pub use time::{Timestamp, after, from_nanos, go_duration, timestamp};
 
 #[cfg(test)]
 mod tests;

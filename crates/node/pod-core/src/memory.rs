@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
-    Timestamp,
-    time::{after, since},
-};
+use crate::time::{Timestamp, after, since};
 
 /// The first and the longest back-off of restarts and pulls, as upstream. It is forgotten after 10 minutes without
 /// failure.

@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    QosClass, Role, members, qos_class,
+    qos::{QosClass, qos_class},
     resources::whole,
+    spec::{Role, members},
     topology::{Hint, Hints, Mask, at_once, subsets},
 };
 
@@ -91,13 +92,13 @@ type Allocations = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
 #[derive(Clone, Debug)]
 pub struct NumaMemory {
     machine: BTreeMap<i64, BTreeMap<String, Table>>,
-    given: Allocations,
+    pods: Allocations,
 }
 
 impl NumaMemory {
     /// Creates a state without allocations on these nodes.
     pub fn new(machine: BTreeMap<i64, BTreeMap<String, Table>>) -> Self {
-        Self { machine, given: Allocations::new() }
+        Self { machine, pods: Allocations::new() }
     }
 
     /// Returns all memory that can be allocated, by node.
@@ -115,28 +116,28 @@ impl NumaMemory {
     }
 
     /// Returns the memory of a container.
-    pub fn given(&self, uid: &str, container: &str) -> &[Block] {
-        let given = self.given.get(uid).and_then(|of_pod| of_pod.get(container));
-        given.map(Vec::as_slice).unwrap_or_default()
+    pub fn blocks(&self, uid: &str, container: &str) -> &[Block] {
+        let blocks = self.pods.get(uid).and_then(|of_pod| of_pod.get(container));
+        blocks.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns the nodes whose memory a container must use. Empty means any node.
     pub fn nodes(&self, uid: &str, container: &str) -> BTreeSet<i64> {
-        self.given(uid, container).iter().flat_map(|block| block.nodes.iter().copied()).collect()
+        self.blocks(uid, container).iter().flat_map(|block| block.nodes.iter().copied()).collect()
     }
 
     /// Returns the UIDs of the Pods with exclusive memory.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
-        self.given.keys().map(String::as_str)
+        self.pods.keys().map(String::as_str)
     }
 
     /// Releases a Pod's memory. Returns `true` if it had any.
     pub fn release(&mut self, uid: &str) -> bool {
-        self.given.remove(uid).is_some()
+        self.pods.remove(uid).is_some()
     }
 
     /// Returns the exclusive memory that a container requests.
-    pub fn asked(pod: &Pod, container: &Container) -> Amounts {
+    pub fn requested(pod: &Pod, container: &Container) -> Amounts {
         let pod_level = pod.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
         if qos_class(pod) != QosClass::Guaranteed || pod_level {
             return Amounts::new();
@@ -151,53 +152,55 @@ impl NumaMemory {
 
     /// Returns the topology hints for a container's memory.
     pub fn hints(&self, pod: &Pod, container: &Container) -> Vec<Hints> {
-        let wanted = Self::asked(pod, container);
+        let requested = Self::requested(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let given = self.given(uid, &container.name);
-        if given.is_empty() {
-            return repeat_hints(&self.near(pod, &container.name, &wanted), wanted.len());
+        let blocks = self.blocks(uid, &container.name);
+        if blocks.is_empty() {
+            return repeat_hints(&self.near(pod, &container.name, &requested), requested.len());
         }
-        let same = given.len() == wanted.len()
-            && given.iter().all(|block| wanted.get(&block.resource) == Some(&block.size));
+        let same = blocks.len() == requested.len()
+            && blocks.iter().all(|block| requested.get(&block.resource) == Some(&block.size));
         let hint = |block: &Block| {
             Some(vec![Hint { nodes: Some(Mask::of(block.nodes.clone())), preferred: true }])
         };
-        if same { given.iter().map(hint).collect() } else { Vec::new() }
+        if same { blocks.iter().map(hint).collect() } else { Vec::new() }
     }
 
     /// Returns the topology hints for all memory of a Pod together.
     pub fn pod_hints(&self, pod: &Pod) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let mut wanted: Amounts =
-            members(pod).iter().flat_map(|member| Self::asked(pod, &member.container)).collect();
-        for (resource, amount) in &mut wanted {
+        let mut requested: Amounts = members(pod)
+            .iter()
+            .flat_map(|member| Self::requested(pod, &member.container))
+            .collect();
+        for (resource, amount) in &mut requested {
             let of = |container: &Container| {
-                let requested = Self::asked(pod, container).get(resource).copied();
+                let requested = Self::requested(pod, container).get(resource).copied();
                 usize::try_from(requested.unwrap_or(0)).unwrap_or(usize::MAX)
             };
             *amount = at_once(pod, of) as u64;
         }
-        let given = self.given.get(uid).into_iter().flat_map(|of_pod| of_pod.values().flatten());
-        let nodes: Vec<i64> = given.flat_map(|block| block.nodes.iter().copied()).collect();
-        let had = vec![Hint { nodes: Some(Mask::of(nodes.clone())), preferred: true }];
-        let hints = if nodes.is_empty() { self.near(pod, "", &wanted) } else { had };
-        repeat_hints(&hints, wanted.len())
+        let blocks = self.pods.get(uid).into_iter().flat_map(|of_pod| of_pod.values().flatten());
+        let nodes: Vec<i64> = blocks.flat_map(|block| block.nodes.iter().copied()).collect();
+        let current = vec![Hint { nodes: Some(Mask::of(nodes.clone())), preferred: true }];
+        let hints = if nodes.is_empty() { self.near(pod, "", &requested) } else { current };
+        repeat_hints(&hints, requested.len())
     }
 
     /// Allocates memory to a container on the wanted nodes, and on more nodes if these have too little. Returns `false`
     /// if it has or needs none.
-    pub fn allot(
+    pub fn allocate(
         &mut self,
         pod: &Pod,
         container: &Container,
         near: Hint,
     ) -> Result<bool, MemoryError> {
-        let wanted = Self::asked(pod, container);
+        let requested = Self::requested(pod, container);
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if wanted.is_empty() || !self.given(uid, &container.name).is_empty() {
+        if requested.is_empty() || !self.blocks(uid, &container.name).is_empty() {
             return Ok(false);
         }
-        let (nodes, hints) = (self.state(), self.near(pod, &container.name, &wanted));
+        let (nodes, hints) = (self.state(), self.near(pod, &container.name, &requested));
         let mut chosen = match near.nodes {
             Some(mask) => mask,
             None => {
@@ -208,7 +211,7 @@ impl NumaMemory {
                 best.nodes.unwrap_or_default()
             }
         };
-        if !wanted.iter().all(|(resource, size)| free(&nodes, chosen, resource) >= *size) {
+        if !requested.iter().all(|(resource, size)| free(&nodes, chosen, resource) >= *size) {
             let further = hints.iter().filter(|hint| {
                 hint.nodes.is_some_and(|nodes| chosen.nodes().all(|node| nodes.has(node)))
             });
@@ -223,9 +226,9 @@ impl NumaMemory {
         }
         let on: Vec<i64> = chosen.nodes().collect();
         let block = |(resource, size)| Block { nodes: on.clone(), resource, size };
-        let blocks: Vec<Block> = wanted.into_iter().map(block).collect();
+        let blocks: Vec<Block> = requested.into_iter().map(block).collect();
         self.reuse(pod, &container.name, &blocks);
-        let of_pod = self.given.entry(uid.to_owned()).or_default();
+        let of_pod = self.pods.entry(uid.to_owned()).or_default();
         of_pod.insert(container.name.clone(), blocks);
         Ok(true)
     }
@@ -237,25 +240,25 @@ impl NumaMemory {
             (*number, Node { number_of_assignments: 0, memory_map, cells })
         };
         let mut nodes: Nodes = self.machine.iter().map(node).collect();
-        for block in self.given.values().flat_map(BTreeMap::values).flatten() {
+        for block in self.pods.values().flat_map(BTreeMap::values).flatten() {
             let mut left = block.size;
             for number in &block.nodes {
                 let Some(node) = nodes.get_mut(number) else { continue };
                 node.number_of_assignments += 1;
                 node.cells.clone_from(&block.nodes);
                 let Some(table) = node.memory_map.get_mut(&block.resource) else { continue };
-                let taken = left.min(table.free);
-                table.free -= taken;
-                table.reserved += taken;
-                left -= taken;
+                let used = left.min(table.free);
+                table.free -= used;
+                table.reserved += used;
+                left -= used;
             }
         }
         nodes
     }
 
     /// Returns the sets of nodes that have enough free memory of every resource and do not overlap sets in use.
-    fn near(&self, pod: &Pod, container: &str, wanted: &Amounts) -> Vec<Hint> {
-        if wanted.is_empty() {
+    fn near(&self, pod: &Pod, container: &str, requested: &Amounts) -> Vec<Hint> {
+        if requested.is_empty() {
             return Vec::new();
         }
         let nodes = self.state();
@@ -264,12 +267,13 @@ impl NumaMemory {
             let tables = mask.nodes().filter_map(|node| self.machine.get(&node)?.get(resource));
             tables.map(|table| table.allocatable).fold(0, u64::saturating_add)
         };
-        let suffices = |mask: &Mask| wanted.iter().all(|(r, size)| allocatable(*mask, r) >= *size);
+        let suffices =
+            |mask: &Mask| requested.iter().all(|(r, size)| allocatable(*mask, r) >= *size);
         let large: Vec<Mask> = subsets(&numbers).filter(suffices).collect();
         let fewest = large.iter().map(|mask| mask.count()).min().unwrap_or(0);
         let has = |mask: &Mask| {
             is_free_together(&nodes, *mask)
-                && wanted.iter().all(|(resource, size)| {
+                && requested.iter().all(|(resource, size)| {
                     let reusable = self.reusable(pod, container, *mask, resource);
                     free(&nodes, *mask, resource).saturating_add(reusable) >= *size
                 })
@@ -289,7 +293,7 @@ impl NumaMemory {
     fn reusable(&self, pod: &Pod, container: &str, mask: Mask, resource: &str) -> u64 {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let blocks = Self::before(pod, container)
-            .flat_map(|name| self.given(uid, &name).to_vec())
+            .flat_map(|name| self.blocks(uid, &name).to_vec())
             .filter(|block| block.resource == resource && Mask::of(block.nodes.clone()) == mask);
         blocks.map(|block| block.size).fold(0, u64::saturating_add)
     }
@@ -297,7 +301,7 @@ impl NumaMemory {
     /// Takes reused memory from the init containers that had it.
     fn reuse(&mut self, pod: &Pod, container: &str, blocks: &[Block]) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let Some(of_pod) = self.given.get_mut(uid) else { return };
+        let Some(of_pod) = self.pods.get_mut(uid) else { return };
         for block in blocks {
             let mut left = block.size;
             for name in Self::before(pod, container) {
@@ -306,9 +310,9 @@ impl NumaMemory {
                     (&own.resource, &own.nodes) == (&block.resource, &block.nodes)
                 };
                 for own in earlier.filter(same) {
-                    let taken = left.min(own.size);
-                    own.size -= taken;
-                    left -= taken;
+                    let used = left.min(own.size);
+                    own.size -= used;
+                    left -= used;
                 }
             }
         }

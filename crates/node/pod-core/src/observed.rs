@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
-use crate::Timestamp;
+use crate::time::Timestamp;
 
 /// The sandboxes and containers of one Pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use crate::{Member, Role, Verdict, members, should_restart};
+use crate::spec::{Member, Role, Verdict, members, should_restart};
 
 /// The phase of a Pod, in the order in which a Pod passes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

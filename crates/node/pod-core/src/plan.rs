@@ -5,8 +5,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
-    Container, Member, Memory, Observed, Phase, Role, Run, Sandbox, Timestamp, Verdict, Verdicts,
-    container_hash, members, phase::decides_end, resize, should_restart, time::after,
+    memory::Memory,
+    observed::{Container, Observed, Run, Sandbox},
+    phase::{Phase, decides_end},
+    probe::Verdicts,
+    resize,
+    spec::{Member, Role, Verdict, container_hash, members, should_restart},
+    time::{Timestamp, after},
 };
 
 /// The least age of a sandbox before it is replaced, from the second loss on.

@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 
-use crate::{
-    Timestamp,
-    time::{after, since},
-};
+use crate::time::{Timestamp, after, since};
 
 /// The kinds of probes. The other two wait until the startup probe has succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

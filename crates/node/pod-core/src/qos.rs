@@ -2,7 +2,10 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{Role, members, resources::Amounts};
+use crate::{
+    amounts::Amounts,
+    spec::{Role, members},
+};
 
 /// The quality of service class of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

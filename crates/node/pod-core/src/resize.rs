@@ -8,15 +8,16 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Observed, is_static,
+    observed::Observed,
     resources::{Amounts, CgroupLimits, milli, pod_amounts, pod_cgroup, whole},
+    spec::is_static,
 };
 
 /// The resources of a Pod's containers by name.
 pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
 
 /// Returns the resources in a Pod's spec.
-pub fn asked(pod: &Pod) -> ContainerResources {
+pub fn container_resources(pod: &Pod) -> ContainerResources {
     let one = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
     pod.spec.iter().flat_map(containers).map(one).collect()
 }
@@ -26,13 +27,13 @@ fn containers(spec: &k8s_openapi::api::core::v1::PodSpec) -> impl Iterator<Item 
 }
 
 /// Returns a copy of the Pod with these resources in its spec.
-pub fn with(pod: &Pod, given: &ContainerResources) -> Pod {
+pub fn with_resources(pod: &Pod, resources: &ContainerResources) -> Pod {
     let mut pod = pod.clone();
     if let Some(spec) = &mut pod.spec {
         let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
         for container in all {
-            if let Some(resources) = given.get(&container.name) {
-                container.resources = Some(resources.clone());
+            if let Some(own) = resources.get(&container.name) {
+                container.resources = Some(own.clone());
             }
         }
     }
@@ -40,7 +41,7 @@ pub fn with(pod: &Pod, given: &ContainerResources) -> Pod {
 }
 
 /// Reports whether the containers of two Pods have different amounts of a resource (`cpu` or `memory`).
-pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
+pub fn differs(pod: &Pod, other: &Pod, name: &str) -> bool {
     let amounts = |pod: &Pod| -> Vec<(i64, i64)> {
         let of = |container: &Container| {
             let amounts = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
@@ -51,26 +52,26 @@ pub fn differs(pod: &Pod, given: &Pod, name: &str) -> bool {
         };
         pod.spec.iter().flat_map(containers).map(of).collect()
     };
-    amounts(pod) != amounts(given)
+    amounts(pod) != amounts(other)
 }
 
 /// Returns the resources that an earlier kubelet had allocated: those of the spec, unless the status reports others.
 pub fn recovered(pod: &Pod) -> ContainerResources {
-    let mut given = asked(pod);
+    let mut all = container_resources(pod);
     let statuses = pod.status.iter().flat_map(|s| {
         s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())
     });
     for status in statuses {
-        let (Some(wanted), Some(allocated), Some(actual)) =
-            (given.get_mut(&status.name), &status.allocated_resources, &status.resources)
+        let (Some(resources), Some(allocated), Some(actual)) =
+            (all.get_mut(&status.name), &status.allocated_resources, &status.resources)
         else {
             continue;
         };
-        if wanted.requests.as_ref().is_some_and(|requests| requests != allocated) {
-            *wanted = actual.clone();
+        if resources.requests.as_ref().is_some_and(|requests| requests != allocated) {
+            *resources = actual.clone();
         }
     }
-    given
+    all
 }
 
 /// The reason why a resize is pending.
@@ -132,13 +133,14 @@ pub(crate) enum Change {
 }
 
 pub(crate) fn change(has: &ResourceRequirements, container: &Container) -> Option<Change> {
-    let wanted = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
+    let allocated = container.resources.as_ref().map(Amounts::of).unwrap_or_default();
     let has = Amounts::of(has);
     let changed = [
-        ("cpu", (has.cpu_request, has.cpu_limit) != (wanted.cpu_request, wanted.cpu_limit)),
+        ("cpu", (has.cpu_request, has.cpu_limit) != (allocated.cpu_request, allocated.cpu_limit)),
         (
             "memory",
-            (has.memory_request, has.memory_limit) != (wanted.memory_request, wanted.memory_limit),
+            (has.memory_request, has.memory_limit)
+                != (allocated.memory_request, allocated.memory_limit),
         ),
     ];
     let policies = || container.resize_policy.iter().flatten();
@@ -161,14 +163,14 @@ pub(crate) fn in_progress(pod: &Pod, observed: &Observed) -> bool {
 
 /// Returns a copy of the Pod with the resources that its running containers have.
 pub fn actual(pod: &Pod, observed: &Observed) -> Pod {
-    let mut given = asked(pod);
-    for (name, resources) in &mut given {
+    let mut all = container_resources(pod);
+    for (name, resources) in &mut all {
         let newest = observed.newest(name).filter(|c| c.is_running());
         if let Some(has) = newest.and_then(|c| c.resources.as_ref()) {
             resources.clone_from(has);
         }
     }
-    with(pod, &given)
+    with_resources(pod, &all)
 }
 
 /// Returns cgroup limits that allow both the old and the new resources.

@@ -11,12 +11,15 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
-    go_duration, members, namespaced_name,
-    phase::phase,
-    qos_class,
+    memory::Memory,
+    observed::{Container, Observed, Run},
+    phase::{Phase, phase},
+    plan::Ending,
+    probe::Verdicts,
+    qos::qos_class,
     resize::{self, Pending},
-    should_restart,
+    spec::{Member, Role, Verdict, members, namespaced_name, should_restart},
+    time::{Timestamp, go_duration},
 };
 
 /// The inputs of a status.
@@ -325,7 +328,7 @@ fn terminated(inputs: &StatusInputs<'_>, container: &Container) -> Option<Contai
     let reason = match (reason.as_str(), code) {
         ("", 0) => "Completed",
         ("", _) => "Error",
-        (given, _) => given,
+        (reason, _) => reason,
     };
     let terminated = ContainerStateTerminated {
         exit_code: *code,
@@ -403,63 +406,22 @@ fn conditions(
     apps: &[ContainerStatus],
     initialised: bool,
 ) -> Vec<PodCondition> {
-    let over = matches!(phase, "Succeeded" | "Failed");
     let sandbox = inputs.observed.ready_sandbox().is_some();
-    let not_ready: Vec<&str> = members(inputs.pod)
-        .iter()
-        .filter(|m| matches!(m.role, Role::App | Role::Sidecar))
-        .filter_map(|m| {
-            let all = apps.iter().chain(init);
-            all.into_iter()
-                .find(|s| s.name == m.container.name && !s.ready)
-                .map(|s| s.name.as_str())
-        })
-        .collect();
-    let all = members(inputs.pod);
-    let sidecar =
-        |name: &str| all.iter().any(|m| m.role == Role::Sidecar && m.container.name == name);
-    // A sidecar counts as complete once it has started, any other init container once it has succeeded.
-    let complete =
-        |s: &ContainerStatus| if sidecar(&s.name) { s.started == Some(true) } else { s.ready };
-    let incomplete: Vec<&str> =
-        init.iter().filter(|s| !complete(s)).map(|s| s.name.as_str()).collect();
-    let containers_ready = if over {
-        let reason = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
-        ConditionState::no(reason, None)
-    } else if not_ready.is_empty() {
-        ConditionState::yes()
-    } else {
-        ConditionState::no(
-            "ContainersNotReady",
-            Some(format!("containers with unready status: [{}]", not_ready.join(" "))),
-        )
-    };
-    let gates = readiness_gates(inputs);
-    let ready = match (&containers_ready.status, gates) {
+    let containers_ready = containers_ready(inputs.pod, phase, init, apps);
+    let ready = match (&containers_ready.status, readiness_gates(inputs)) {
         (true, Some(message)) => ConditionState::no("ReadinessGatesNotReady", Some(message)),
         _ => containers_ready.clone(),
     };
-    let initialised = if phase == "Succeeded" {
-        ConditionState { reason: Some("PodCompleted"), ..ConditionState::yes() }
-    } else if initialised {
-        ConditionState::yes()
-    } else {
-        ConditionState::no(
-            "ContainersNotInitialized",
-            Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
-        )
-    };
-    let own = [
+    let mut own = vec![
         (
             "PodReadyToStartContainers",
             ConditionState { status: sandbox, reason: None, message: None },
         ),
-        ("Initialized", initialised),
+        ("Initialized", initialized(inputs.pod, phase, init, initialised)),
         ("Ready", ready),
         ("ContainersReady", containers_ready),
         ("PodScheduled", ConditionState::yes()),
     ];
-    let mut own = own.to_vec();
     own.extend(resizes(inputs));
     if let Some(ending) = inputs.ending.filter(|ending| ending.disrupted) {
         let message = ending.message.clone();
@@ -476,6 +438,55 @@ fn conditions(
     let ours = |kind: &str| own.iter().any(|(own, _)| *own == kind) || RESIZES.contains(&kind);
     all.extend(others.filter(|c| !ours(&c.type_)).cloned());
     all
+}
+
+fn containers_ready(
+    pod: &Pod,
+    phase: &str,
+    init: &[ContainerStatus],
+    apps: &[ContainerStatus],
+) -> ConditionState {
+    match phase {
+        "Succeeded" => return ConditionState::no("PodCompleted", None),
+        "Failed" => return ConditionState::no("PodFailed", None),
+        _ => {}
+    }
+    let lasting = members(pod).into_iter().filter(|m| matches!(m.role, Role::App | Role::Sidecar));
+    let not_ready: Vec<&str> = lasting
+        .filter_map(|m| {
+            let mut all = apps.iter().chain(init);
+            all.find(|s| s.name == m.container.name && !s.ready).map(|s| s.name.as_str())
+        })
+        .collect();
+    if not_ready.is_empty() {
+        return ConditionState::yes();
+    }
+    let message = format!("containers with unready status: [{}]", not_ready.join(" "));
+    ConditionState::no("ContainersNotReady", Some(message))
+}
+
+fn initialized(
+    pod: &Pod,
+    phase: &str,
+    init: &[ContainerStatus],
+    initialised: bool,
+) -> ConditionState {
+    if phase == "Succeeded" {
+        return ConditionState { reason: Some("PodCompleted"), ..ConditionState::yes() };
+    }
+    if initialised {
+        return ConditionState::yes();
+    }
+    let members = members(pod);
+    let sidecar =
+        |name: &str| members.iter().any(|m| m.role == Role::Sidecar && m.container.name == name);
+    // A sidecar counts as complete once it has started, any other init container once it has succeeded.
+    let complete =
+        |s: &ContainerStatus| if sidecar(&s.name) { s.started == Some(true) } else { s.ready };
+    let incomplete: Vec<&str> =
+        init.iter().filter(|s| !complete(s)).map(|s| s.name.as_str()).collect();
+    let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));
+    ConditionState::no("ContainersNotInitialized", Some(message))
 }
 
 /// Reports whether a condition belongs to the kubelet. Another writer may have set one of the same type.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{Container, Observed, Role, members};
+use crate::{
+    observed::{Container, Observed},
+    spec::{Role, members},
+};
 
 /// Returns the time that a Pod's containers have to end: the grace period of the deletion, or else that of the spec.
 pub fn grace_period(pod: &Pod) -> Duration {

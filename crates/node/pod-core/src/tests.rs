@@ -1,7 +1,7 @@
 mod admit;
+mod container;
 mod evict;
 mod features;
-mod given;
 mod resize;
 mod simulation;
 pub(crate) mod steps;

@@ -1,8 +1,20 @@
 //! Helpers for times and durations.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use k8s_openapi::jiff::Timestamp;
+
+/// Converts a time of the system's clock. A time before the epoch becomes the epoch.
+pub fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanos = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+    Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
+}
+
+/// Converts nanoseconds since the epoch. Negative values become the epoch.
+pub fn from_nanos(nanos: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(nanos.max(0))).unwrap_or(Timestamp::UNIX_EPOCH)
+}
 
 /// Returns `start` plus `wait`, or the largest time if that overflows.
 pub fn after(start: Timestamp, wait: Duration) -> Timestamp {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::{Role, members};
+use crate::spec::{Role, members};
 
 /// The default limit of NUMA nodes. All their combinations are tried.
 pub const USUAL_NODES: usize = 8;
@@ -122,18 +122,18 @@ pub(crate) fn subsets(nodes: &[i64]) -> impl Iterator<Item = Mask> {
     })
 }
 
-/// Returns the hints for `wanted` units. `whole` returns the total of a set of nodes, and `free` its free units, or
+/// Returns the hints for `count` units. `total` returns the total of a set of nodes, and `free` its free units, or
 /// `None` if the set is not allowed.
 pub fn hints(
     nodes: &[i64],
-    wanted: usize,
-    whole: impl Fn(Mask) -> usize,
+    count: usize,
+    total: impl Fn(Mask) -> usize,
     free: impl Fn(Mask) -> Option<usize>,
 ) -> Vec<Hint> {
     let masks: Vec<Mask> = subsets(nodes).collect();
-    let enough = masks.iter().filter(|mask| whole(**mask) >= wanted).map(|mask| mask.count());
+    let enough = masks.iter().filter(|mask| total(**mask) >= count).map(|mask| mask.count());
     let fewest = enough.min().unwrap_or(u32::MAX).min(u32::try_from(nodes.len()).unwrap_or(0));
-    let possible = masks.into_iter().filter(|mask| free(*mask).is_some_and(|free| free >= wanted));
+    let possible = masks.into_iter().filter(|mask| free(*mask).is_some_and(|free| free >= count));
     let hint = |mask: Mask| Hint { nodes: Some(mask), preferred: mask.count() == fewest };
     possible.map(hint).collect()
 }

@@ -3,18 +3,19 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use cri::labels;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_stats::{disk_usage, file_usage};
 use pod_core::{
     evict::{ContainerUse, PodUse, Reading, Signal, Storage},
-    members,
+    members, paths,
 };
 
-use crate::{context::Context, runtime::label, steps};
+use crate::context::Context;
 
 type Readings = BTreeMap<Signal, Reading>;
 
@@ -101,7 +102,7 @@ type Name = (String, String);
 
 fn name(attributes: &cri::v1::ContainerAttributes) -> Name {
     let of = |name: &str| attributes.labels.get(name).cloned().unwrap_or_default();
-    (of(label::POD_UID), of(label::CONTAINER))
+    (of(labels::POD_UID), of(labels::CONTAINER))
 }
 
 async fn memory_of_containers(ctx: &Context) -> HashMap<Name, u64> {
@@ -132,17 +133,17 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
             v.empty_dir.as_ref().is_some_and(|e| e.medium.as_deref() != Some("Memory"))
         });
         let volumes = on_disk.map(|v| (v.name.clone(), empty_dirs.join(&v.name))).collect();
-        let logs = steps::log_directory(ctx, pod);
+        let logs = paths::log_dir(&ctx.settings.logs, pod);
         let containers = members(pod)
             .into_iter()
             .map(|m| {
                 let name = m.container.name.clone();
                 let layer = layers.get(&(uid.clone(), name.clone())).copied().unwrap_or(0);
-                let messages = steps::messages_path(&pod_dir, &name);
+                let messages = paths::termination_log_dir(&pod_dir, &name);
                 (name.clone(), layer, [logs.join(name), messages])
             })
             .collect();
-        let hosts = steps::hosts_path(&pod_dir);
+        let hosts = paths::hosts_file(&pod_dir);
         places.push(Places { uid, volumes, containers, hosts });
     }
     tokio::task::spawn_blocking(move || places.into_iter().map(Places::measure).collect())
@@ -168,60 +169,22 @@ impl Places {
         let storage = Storage {
             empty_dirs: volumes.collect(),
             containers: containers.collect(),
-            hosts: held_by_file(&self.hosts).bytes,
+            hosts: file_usage(&self.hosts).bytes,
         };
         (self.uid, storage)
     }
-}
-
-/// The disk usage of a file or a directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileUsage {
-    pub(crate) bytes: u64,
-    pub(crate) inodes: u64,
-}
-
-/// Returns the disk usage of one file, or zero if the file does not exist.
-pub(crate) fn held_by_file(path: &Path) -> FileUsage {
-    let meta = fs::symlink_metadata(path);
-    meta.map_or_else(
-        |_| FileUsage::default(),
-        |meta| FileUsage { bytes: meta.blocks() * 512, inodes: 1 },
-    )
-}
-
-/// Returns the disk usage of the files below a directory. Files that disappear meanwhile count nothing.
-pub(crate) fn disk_usage(directory: &Path) -> FileUsage {
-    let mut held = FileUsage::default();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let Ok(meta) = entry.metadata() else { continue };
-        let below =
-            if meta.is_dir() { self::disk_usage(&entry.path()) } else { FileUsage::default() };
-        held.bytes += meta.blocks() * 512 + below.bytes;
-        held.inodes += 1 + below.inodes;
-    }
-    held
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn counts_files_below_directory_and_no_link_targets() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("below")).unwrap();
-        fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
-        std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
-        let size = disk_usage(dir.path()).bytes;
-        assert!((100_000..200_000).contains(&size), "{size}");
-    }
     /// CVE-2020-8557: a container filled the disk through its `/etc/hosts`, which did not count as its usage.
     #[test]
     fn counts_hosts_file_and_termination_logs() {
         let dir = tempfile::tempdir().unwrap();
-        let hosts = steps::hosts_path(dir.path());
-        let messages = steps::messages_path(dir.path(), "app");
+        let hosts = paths::hosts_file(dir.path());
+        let messages = paths::termination_log_dir(dir.path(), "app");
         fs::create_dir_all(&messages).unwrap();
         fs::write(&hosts, vec![1; 100_000]).unwrap();
         fs::write(messages.join("0"), vec![1; 200_000]).unwrap();

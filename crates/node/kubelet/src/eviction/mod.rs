@@ -7,47 +7,16 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
-    Ending,
+    Ending, PodRegistry,
     evict::{self, Reading, Threshold, Watcher},
 };
-use tokio::sync::watch;
 
 use crate::{context::Context, housekeeping, pods::Pods};
-
-pub(crate) use measure::{FileUsage, disk_usage, held_by_file};
 
 /// The interval between two measurements, as upstream.
 const LOOK: Duration = Duration::from_secs(10);
 /// The termination grace period of a Pod evicted by a hard threshold.
 const AT_ONCE: Duration = Duration::from_secs(1);
-
-/// The pressure conditions of the node that are true.
-pub(crate) struct Pressures(watch::Sender<Vec<&'static str>>);
-
-impl Default for Pressures {
-    fn default() -> Self {
-        Self(watch::Sender::new(Vec::new()))
-    }
-}
-
-impl Pressures {
-    pub(crate) fn now(&self) -> Vec<&'static str> {
-        self.0.borrow().clone()
-    }
-
-    /// Returns a channel that changes with the conditions.
-    pub(crate) fn follow(&self) -> watch::Receiver<Vec<&'static str>> {
-        self.0.subscribe()
-    }
-
-    fn set(&self, conditions: Vec<&'static str>) {
-        self.0.send_if_modified(|known| {
-            let changed = *known != conditions;
-            *known = conditions;
-            changed
-        });
-    }
-}
 
 /// Measures the node and relieves pressure until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
-    QosClass, huge_pages, qos_class,
+    PodRegistry, QosClass, huge_pages, qos_class,
     resources::{cpu_shares, milli, pod_amounts, whole},
 };
 
-use crate::{context::Context, node, pods::Pods, steps};
+use crate::{context::Context, node::capacity, pods::Pods};
 
 /// The cgroups above those of Pods: the limits for all Pods, and the CPU shares of the QoS classes.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Groups {
 impl Groups {
     /// Updates the cgroups to the current Pods. Writes only if a limit has changed.
     pub(super) fn update(&mut self, ctx: &Context, pods: &Pods) -> Result<(), sys::Error> {
-        let amounts = node::unreserved(ctx);
+        let amounts = capacity::unreserved(&ctx.machine, &ctx.settings);
         let amount = |name: &str, read: fn(&_) -> i64| amounts.get(name).map_or(0, read);
         let active = pods.active();
         let burstable = |pod: &&std::sync::Arc<Pod>| qos_class(pod) == QosClass::Burstable;
@@ -34,14 +34,15 @@ impl Groups {
             huge_pages: pages.collect(),
             ..shares(amount("cpu", milli))
         };
-        let wanted = vec![
-            (steps::pods_group(ctx), all),
-            (steps::class_group(ctx, QosClass::Burstable), shares(requested)),
-            (steps::class_group(ctx, QosClass::BestEffort), shares(0)),
+        let names = &ctx.settings.cgroups;
+        let limits = vec![
+            (names.pods(), all),
+            (names.class(QosClass::Burstable), shares(requested)),
+            (names.class(QosClass::BestEffort), shares(0)),
         ];
-        if self.set != wanted {
-            wanted.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, limits))?;
-            self.set = wanted;
+        if self.set != limits {
+            limits.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, limits))?;
+            self.set = limits;
         }
         Ok(())
     }

@@ -103,8 +103,8 @@ fn amount_above_threshold(disk: sys::DiskUse, high: u64, low: u64) -> Option<u64
     if disk.capacity == 0 || high >= 100 || disk.used_percent() < high {
         return None;
     }
-    let wanted = disk.capacity / 100 * (100 - low);
-    Some(wanted.saturating_sub(disk.available))
+    let free = disk.capacity / 100 * (100 - low);
+    Some(free.saturating_sub(disk.available))
 }
 
 /// Returns the ID of the sandbox image. No container refers to it, and old runtimes do not pin it.

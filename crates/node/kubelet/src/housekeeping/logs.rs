@@ -5,9 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cri::v1;
+use cri::{labels, v1};
 
-use crate::{context::Context, runtime::label};
+use crate::context::Context;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LogError {
@@ -32,11 +32,15 @@ pub(super) async fn rotate(ctx: &Context) -> Result<(), LogError> {
     let filter = v1::ContainerFilter { state: Some(running), ..Default::default() };
     for container in ctx.cri.list_containers(Some(filter)).await? {
         let of = |name: &str| container.labels.get(name).map(String::as_str).unwrap_or_default();
-        let pod =
-            format!("{}_{}_{}", of(label::POD_NAMESPACE), of(label::POD_NAME), of(label::POD_UID));
+        let pod = format!(
+            "{}_{}_{}",
+            of(labels::POD_NAMESPACE),
+            of(labels::POD_NAME),
+            of(labels::POD_UID)
+        );
         let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
         let path =
-            ctx.settings.logs.join(pod).join(of(label::CONTAINER)).join(format!("{attempt}.log"));
+            ctx.settings.logs.join(pod).join(of(labels::CONTAINER)).join(format!("{attempt}.log"));
         if full.contains(&path) {
             let stamp = ctx.now().strftime("%Y%m%d-%H%M%S").to_string();
             make_room(&path, ctx.settings.log_max_files)?;

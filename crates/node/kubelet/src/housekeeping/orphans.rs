@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::{context::Context, pods::Pods, runtime, steps, volumes};
+use pod_core::PodRegistry;
+
+use crate::{context::Context, pods::Pods, steps};
 
 /// Removes the directories, logs and control groups of Pods that neither the sources nor the runtime know.
 pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
-    let known = runtime::list_pods(ctx).await?;
+    let known = ctx.cri.list_pods().await?;
     let is_orphan = |uid: &String| !known.contains_key(uid) && !pods.has_pod(uid);
     let mut found: BTreeSet<String> = names(&ctx.settings.root.join("pods"));
     found.extend(steps::group_uids(ctx));
     for uid in found.into_iter().filter(is_orphan) {
         tracing::info!(uid, "remove the leftovers of a deleted Pod");
-        let volumes = volumes::tear_down(ctx, &uid).await.map_err(|e| e.to_string());
+        let volumes = ctx.volumes.unmount(&uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(ctx, &uid).map_err(|e| e.to_string());
         if let Err(message) = volumes.and(group) {
             tracing::warn!(

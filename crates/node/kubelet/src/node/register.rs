@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{Client, PatchKind, PatchTarget, Resource};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
+use kubelet_volumes::PROVISIONER;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-use super::{patience::RuntimeGrace, status};
-use crate::{context::Context, local_volumes};
+use super::{runtime_grace::RuntimeGrace, status};
+use crate::context::Context;
 
 /// The interval between two status computations while the node is not ready.
 const NOT_READY: Duration = Duration::from_millis(250);
@@ -17,15 +18,15 @@ const NOT_READY: Duration = Duration::from_millis(250);
 /// Registers the node and reports its status until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
     let mut known = NodeStatus::default();
-    let mut patience = RuntimeGrace::default();
+    let mut grace = RuntimeGrace::default();
     let mut sent: Option<Instant> = None;
-    let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.csi.changes());
+    let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.volumes.drivers.changes());
     let mut devices = ctx.devices.changes();
     let mut pod_cidr = ctx.settings.pod_cidr.clone();
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
         let health = pleg.borrow().clone();
-        let now = status::status(&ctx, &known, health.as_ref(), &mut patience).await;
+        let now = status::status(&ctx, &known, health.as_ref(), &mut grace).await;
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
         let contradicted =
             ctx.node.get().is_some_and(|node| has_other_status(node.conditions(), &now));
@@ -144,7 +145,7 @@ async fn register(
     let labels = labels(ctx);
     let annotations = json!({
         "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        (local_volumes::PROVISIONER): local_volumes::directory(ctx).display().to_string(),
+        (PROVISIONER): ctx.volumes.local_directory().display().to_string(),
     });
     let mut node = json!({
         "metadata": { "name": name, "labels": labels, "annotations": annotations },

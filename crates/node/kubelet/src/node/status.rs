@@ -10,26 +10,30 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 use pod_core::Timestamp;
-
 use tokio::time::Instant;
 
-use super::{allocatable, capacity, patience::RuntimeGrace};
+use super::{
+    capacity::{allocatable, capacity},
+    runtime_grace::RuntimeGrace,
+};
 use crate::context::Context;
 
+/// The kubelet version that the Node reports: the version of Kubernetes that is implemented.
+const VERSION: &str = "v1.36.2";
 /// The number of images in the Node's status. The largest images are listed, for the scheduler's image locality.
 const IMAGES: usize = 50;
+
 /// Computes the Node's status. A condition with the same status as in `before` keeps its transition time.
 pub(super) async fn status(
     ctx: &Context,
     before: &NodeStatus,
     pleg: Option<&String>,
-    patience: &mut RuntimeGrace,
+    grace: &mut RuntimeGrace,
 ) -> NodeStatus {
     let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
-    let version = patience.version(ctx.cri.version().await.ok());
-    let answer = ctx.cri.status(false).await.map_err(|e| e.to_string());
-    let runtime = patience.status(answer, Instant::now());
-    let pleg = patience.listing(pleg, Instant::now());
+    let version = grace.version(ctx.cri.version().await.ok());
+    let runtime = grace.status(ctx.cri.status(false).await, Instant::now());
+    let pleg = grace.listing(pleg, Instant::now());
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
     let features = runtime.as_ref().ok().and_then(crate::features::of_node);
     let pressures = ctx.pressures.now();
@@ -60,7 +64,8 @@ pub(super) async fn status(
         type_: kind.to_owned(),
         address: address.clone(),
     };
-    let (mut capacity, mut allocatable) = (capacity(ctx), allocatable(ctx));
+    let (mut capacity, mut allocatable) =
+        (capacity(&ctx.machine, &ctx.settings), allocatable(&ctx.machine, &ctx.settings));
     for (name, count) in ctx.devices.count().await {
         capacity.insert(name.clone(), Quantity(count.capacity.to_string()));
         allocatable.insert(name, Quantity(count.allocatable.to_string()));
@@ -78,7 +83,7 @@ pub(super) async fn status(
             format!("{}://{}", version.runtime_name, version.runtime_version),
         )),
         images: Some(images(ctx).await),
-        volumes_in_use: Some(ctx.csi.in_use(|volume| {
+        volumes_in_use: Some(ctx.volumes.drivers.in_use(|volume| {
             // Assume that a volume is attached until the Node object has been read.
             ctx.node.get().is_none_or(|node| node.is_attached(volume))
         })),
@@ -96,7 +101,7 @@ fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
         container_runtime_version: runtime,
         kernel_version: machine.kernel.clone(),
         kube_proxy_version: String::new(),
-        kubelet_version: super::VERSION.to_owned(),
+        kubelet_version: VERSION.to_owned(),
         machine_id: machine.machine_id.clone(),
         operating_system: "linux".to_owned(),
         os_image: machine.os_image.clone(),
@@ -191,7 +196,7 @@ fn disk_pressure(under: bool) -> ConditionState {
 }
 
 fn ready(
-    runtime: Result<cri::v1::StatusResponse, String>,
+    runtime: Result<cri::v1::StatusResponse, cri::Error>,
     pleg: Option<&String>,
 ) -> ConditionState {
     let mut causes = Vec::new();

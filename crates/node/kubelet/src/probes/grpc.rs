@@ -1,5 +1,6 @@
 //! A minimal client of the gRPC health-checking protocol (unary `Check`).
 
+use bytes::Bytes;
 use client::{HttpTransport, Transport as _};
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt, Limited};
@@ -8,32 +9,59 @@ const SERVING: u8 = 1;
 /// The limit of an answer in bytes. A correct answer has a few bytes.
 const ANSWER_LIMIT: usize = 10 << 10;
 
-pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), String> {
-    let text = |e: &dyn std::fmt::Display| format!("gRPC health check of {host}:{port}: {e}");
+/// The error of a health check. The message of an unhealthy service is upstream's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HealthError {
+    #[error("gRPC health check of {host}:{port}: {source}")]
+    Call { host: String, port: u16, source: CallError },
+    #[error("service unhealthy (responded with \"NOT_SERVING\")")]
+    NotServing,
+}
+
+/// The error of the call. A client's error contains only the innermost cause.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error(transparent)]
+    Invalid(#[from] http::Error),
+    #[error("{}", .0.cause())]
+    Client(#[from] client::Error),
+    #[error(transparent)]
+    Body(#[from] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the answer has status {0}")]
+    Status(String),
+}
+
+/// Checks the health of a service. Its name may be empty, for the whole server.
+pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), HealthError> {
+    let called = call(host, port, service).await;
+    let answer =
+        called.map_err(|source| HealthError::Call { host: host.to_owned(), port, source })?;
+    // A frame's five bytes, then field 1 as a varint; SERVING is 1.
+    match answer.get(5..).unwrap_or_default() {
+        [0x08, SERVING, ..] => Ok(()),
+        _ => Err(HealthError::NotServing),
+    }
+}
+
+/// Calls `Check` and returns the answer's frame.
+async fn call(host: &str, port: u16, service: &str) -> Result<Bytes, CallError> {
     let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let server = HttpTransport::plain_http2(&format!("http://{shown}:{port}"));
     let request = http::Request::post("/grpc.health.v1.Health/Check")
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("user-agent", "kube-probe/1.36")
-        .body(client::full(frame(service)))
-        .map_err(|e| text(&e))?;
-    let sent = server.map_err(|e| text(e.cause()))?.send(request).await;
-    let (head, body) = sent.map_err(|e| text(e.cause()))?.into_parts();
+        .body(client::full(frame(service)))?;
+    let (head, body) = server?.send(request).await?.into_parts();
     // Boxed, because the compiler cannot prove that this future is `Send`.
-    let collected = Limited::new(body, ANSWER_LIMIT).collect().boxed().await;
-    let collected = collected.map_err(|e| text(&e))?;
+    let collected = Limited::new(body, ANSWER_LIMIT).collect().boxed().await?;
     let status = collected.trailers().and_then(|t| t.get("grpc-status"));
     let status = status.or(head.headers.get("grpc-status"));
-    let code = status.and_then(|s| s.to_str().ok()).unwrap_or("missing").to_owned();
+    let code = status.and_then(|s| s.to_str().ok()).unwrap_or("missing");
     if code != "0" {
-        return Err(text(&format!("the answer has status {code}")));
+        return Err(CallError::Status(code.to_owned()));
     }
-    // A frame's five bytes, then field 1 as a varint; SERVING is 1.
-    match collected.to_bytes().get(5..).unwrap_or_default() {
-        [0x08, SERVING, ..] => Ok(()),
-        _ => Err("service unhealthy (responded with \"NOT_SERVING\")".to_owned()),
-    }
+    Ok(collected.to_bytes())
 }
 
 /// Encodes an uncompressed gRPC message with the service name in field 1.
@@ -57,7 +85,6 @@ fn frame(service: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use futures_util::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
@@ -105,10 +132,10 @@ mod tests {
             }
         };
         let asking = async {
-            assert_eq!(check("127.0.0.1", port, "").await, Ok(()));
-            let ill = check("127.0.0.1", port, "ill").await.unwrap_err();
+            check("127.0.0.1", port, "").await.unwrap();
+            let ill = check("127.0.0.1", port, "ill").await.unwrap_err().to_string();
             assert_eq!(ill, "service unhealthy (responded with \"NOT_SERVING\")");
-            let unknown = check("127.0.0.1", port, "unknown").await.unwrap_err();
+            let unknown = check("127.0.0.1", port, "unknown").await.unwrap_err().to_string();
             assert!(unknown.ends_with("the answer has status 5"), "{unknown}");
         };
         tokio::select! {

@@ -2,6 +2,7 @@
 
 mod actions;
 mod grpc;
+mod target;
 
 use std::{
     collections::BTreeMap,
@@ -10,45 +11,21 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pod_core::{
-    Observed, Run, Timestamp, Verdicts, members,
+    Observed, Run, Verdicts, members,
     probe::{ProbeKind, Timing, Track},
 };
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, stats::ProbeLabels, worker::Shared};
-
-/// A probe of one running container.
-#[derive(Clone)]
-struct Target {
-    id: String,
-    kind: ProbeKind,
-    pod: Arc<Pod>,
-    container: Container,
-    pod_ip: String,
-    started: Timestamp,
-}
-
-impl Target {
-    /// Returns the labels under which results are counted.
-    fn probed(&self) -> ProbeLabels {
-        let of = |text: &Option<String>| text.clone().unwrap_or_default();
-        let meta = &self.pod.metadata;
-        ProbeLabels {
-            kind: self.kind.as_str(),
-            namespace: of(&meta.namespace),
-            pod: of(&meta.name),
-            uid: of(&meta.uid),
-            container: self.container.name.clone(),
-        }
-    }
-}
+use crate::{context::Context, pod_state::Shared};
+use actions::ProbeError;
+use target::Target;
 
 type Key = (String, ProbeKind);
 type Targets = BTreeMap<Key, Target>;
 /// A probe's key and result. The result is `None` if the startup probe has not succeeded yet.
-type ProbeResult = (Key, Option<Result<(), String>>);
+type ProbeResult = (Key, Option<Result<(), ProbeError>>);
 
 /// The probes of one Pod, as its worker holds them.
 pub(crate) struct Prober {
@@ -131,8 +108,13 @@ impl Prober {
                 let (verdicts, uid) = (self.verdicts.clone(), pod.metadata.uid.clone());
                 let uid = uid.unwrap_or_default();
                 let run = rt::until_it_ends("probes", pod_core::namespaced_name(pod), move || {
-                    let of = (ctx.clone(), uid.clone());
-                    run(of, shared.clone(), verdicts.clone(), receiver.clone())
+                    let task = ProbeTask {
+                        ctx: ctx.clone(),
+                        uid: uid.clone(),
+                        shared: shared.clone(),
+                        verdicts: verdicts.clone(),
+                    };
+                    task.run(receiver.clone())
                 });
                 self.ctx.tasks.spawn_until_shutdown(&name, run);
             }
@@ -145,50 +127,68 @@ impl Prober {
     }
 }
 
-/// Runs the probes of a Pod until the sender of targets is dropped.
-async fn run(
-    (ctx, uid): (Arc<Context>, String),
+/// The task that runs the probes of a Pod.
+struct ProbeTask {
+    ctx: Arc<Context>,
+    uid: String,
     shared: Arc<Shared>,
     verdicts: Arc<Mutex<Verdicts>>,
-    mut targets: watch::Receiver<Targets>,
-) {
-    let mut tracks: BTreeMap<Key, (Track, Pace)> = BTreeMap::new();
-    let mut running: FuturesUnordered<BoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
-    loop {
-        let wanted = targets.borrow_and_update().clone();
-        tracks.retain(|key, _| wanted.contains_key(key));
-        for (key, target) in wanted {
-            if !tracks.contains_key(&key)
-                && let Some(probe) = target.kind.of(&target.container)
-            {
-                let track = Track::new(Timing::of(probe));
-                let first = initial_wait(&ctx, &target, track.timing());
-                running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), first)));
-                tracks.insert(key, (track, Pace::default()));
+}
+
+impl ProbeTask {
+    /// Runs the probes until the sender of targets is dropped.
+    async fn run(self, mut targets: watch::Receiver<Targets>) {
+        let mut tracks: BTreeMap<Key, (Track, Pace)> = BTreeMap::new();
+        let mut running: FuturesUnordered<BoxFuture<'static, ProbeResult>> =
+            FuturesUnordered::new();
+        loop {
+            let current = targets.borrow_and_update().clone();
+            tracks.retain(|key, _| current.contains_key(key));
+            for (key, target) in current {
+                if !tracks.contains_key(&key)
+                    && let Some(probe) = target.kind.of(&target.container)
+                {
+                    let track = Track::new(Timing::of(probe));
+                    let first = initial_wait(&self.ctx, &target, track.timing());
+                    running.push(self.probe_after(target, first));
+                    tracks.insert(key, (track, Pace::default()));
+                }
+            }
+            tokio::select! {
+                changed = targets.changed() => {
+                    if changed.is_err() {
+                        self.ctx.stats.probes.forget(&self.uid);
+                        return;
+                    }
+                }
+                Some((key, result)) = running.next(), if !running.is_empty() => {
+                    let target = targets.borrow().get(&key).cloned();
+                    let (Some(target), Some((track, pace))) = (target, tracks.get_mut(&key)) else { continue };
+                    let wait = pace.after(key.1, track.timing(), result.as_ref());
+                    if let Some(result) = result {
+                        if let Err(error) = &result && wait == track.timing().period {
+                            record_failure(&self.ctx, &target, error);
+                        }
+                        self.apply_result(&target, track, result.is_ok());
+                    }
+                    let health = lock(&self.verdicts).of(&key.0, &target.container);
+                    if key.1 != ProbeKind::Startup || !health.started {
+                        running.push(self.probe_after(target, wait));
+                    }
+                }
             }
         }
-        tokio::select! {
-            changed = targets.changed() => {
-                if changed.is_err() {
-                    ctx.stats.probes.forget(&uid);
-                    return;
-                }
-            }
-            Some((key, result)) = running.next(), if !running.is_empty() => {
-                let target = targets.borrow().get(&key).cloned();
-                let (Some(target), Some((track, pace))) = (target, tracks.get_mut(&key)) else { continue };
-                let wait = pace.after(key.1, track.timing(), result.as_ref());
-                if let Some(result) = result {
-                    if let Err(message) = &result && wait == track.timing().period {
-                        record_failure(&ctx, &target, message);
-                    }
-                    apply_result(&shared, &verdicts, &target, track, result.is_ok());
-                }
-                let over = key.1 == ProbeKind::Startup && lock(&verdicts).of(&key.0, &target.container).started;
-                if !over {
-                    running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), wait)));
-                }
-            }
+    }
+
+    fn probe_after(&self, target: Target, wait: Duration) -> BoxFuture<'static, ProbeResult> {
+        Box::pin(probe_after(self.ctx.clone(), target, self.verdicts.clone(), wait))
+    }
+
+    fn apply_result(&self, target: &Target, track: &mut Track, success: bool) {
+        if let Some(verdict) = track.record(success)
+            && lock(&self.verdicts).set(&target.id, target.kind, verdict)
+        {
+            self.shared.wake.notify_one();
         }
     }
 }
@@ -212,7 +212,7 @@ impl Pace {
         &mut self,
         kind: ProbeKind,
         timing: &Timing,
-        result: Option<&Result<(), String>>,
+        result: Option<&Result<(), ProbeError>>,
     ) -> Duration {
         let Some(result) = result else { return timing.period.min(TURN) };
         self.succeeded |= result.is_ok();
@@ -255,27 +255,12 @@ async fn probe_after(
     let timeout = Timing::of(probe).timeout;
     let start = Instant::now();
     let outcome = tokio::time::timeout(timeout, actions::run(&ctx, &target, probe)).await;
-    let result =
-        outcome.unwrap_or_else(|_| Err(format!("no answer within {}s", timeout.as_secs())));
-    ctx.stats.probes.record(target.probed(), result.is_ok(), start.elapsed());
+    let result = outcome.unwrap_or(Err(ProbeError::Timeout(timeout)));
+    ctx.stats.probes.record(target.labels(), result.is_ok(), start.elapsed());
     (key, Some(result))
 }
 
-fn record_failure(ctx: &Context, target: &Target, message: &str) {
-    let text = format!("{} probe failed: {message}", target.kind.as_str());
+fn record_failure(ctx: &Context, target: &Target, error: &ProbeError) {
+    let text = format!("{} probe failed: {error}", target.kind.as_str());
     ctx.events.of_container(&target.pod, &target.container.name, "Warning", "Unhealthy", text);
-}
-
-fn apply_result(
-    shared: &Shared,
-    verdicts: &Mutex<Verdicts>,
-    target: &Target,
-    track: &mut Track,
-    success: bool,
-) {
-    if let Some(verdict) = track.record(success)
-        && lock(verdicts).set(&target.id, target.kind, verdict)
-    {
-        shared.wake.notify_one();
-    }
 }

@@ -4,15 +4,14 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use cri::labels;
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{Timestamp, namespaced_name};
 
-use crate::{context::Context, runtime::label};
-
-pub(crate) const HASH: &str = "kubernetes.io/config.hash";
-pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
-/// The annotation with the time at which a kubelet read the file.
-pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
+use crate::{
+    annotations::{HASH, SEEN, SOURCE},
+    context::Context,
+};
 
 /// A static Pod in the container runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +35,8 @@ pub(crate) async fn running_static_pods(ctx: &Context) -> BTreeMap<String, Runni
         let (Some(seen), Some("file")) = (seen, annotations.get(SOURCE).map(String::as_str)) else {
             continue;
         };
-        let name = format!("{}/{}", text(label::POD_NAMESPACE), text(label::POD_NAME));
-        let found = RunningPod { uid: text(label::POD_UID), seen, created: sandbox.created_at };
+        let name = format!("{}/{}", text(labels::POD_NAMESPACE), text(labels::POD_NAME));
+        let found = RunningPod { uid: text(labels::POD_UID), seen, created: sandbox.created_at };
         if all.get(&name).is_none_or(|known| known.created < found.created) {
             all.insert(name, found);
         }

@@ -4,8 +4,7 @@ use client::{Informer, ListOptions, Resource};
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::namespaced_name;
 
-use super::mirror;
-use crate::{context::Context, pods::Pods};
+use crate::{context::Context, mirrors, pods::Pods};
 
 /// Starts an informer on this node's Pods. The caller must keep it alive.
 pub(crate) fn start(
@@ -17,7 +16,7 @@ pub(crate) fn start(
     let (ctx, pods) = (ctx.clone(), pods.clone());
     let tasks = ctx.tasks.clone();
     Informer::start(client, Resource::PODS, options, &tasks, move |change| {
-        let mirror_of = |pod: &Pod| mirror::hash(pod).is_some();
+        let mirror_of = |pod: &Pod| mirrors::hash(pod).is_some();
         match (change.old, change.new) {
             (old, Some(pod)) if mirror_of(pod) => {
                 if let Some(old) =

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::adopt::{self, RunningPod};
-use crate::{context::Context, pods::Pods};
+use crate::{annotations, context::Context, pods::Pods};
 
 /// The interval between two scans of the directory. A scan of a small directory takes microseconds.
 const LOOK: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 enum FileError {
     #[error("read: {0}")]
     Read(#[from] std::io::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Yaml(#[from] api_config::Error),
     #[error("it is not a valid Pod: {0}")]
     NoPod(#[from] serde_json::Error),
@@ -192,9 +192,9 @@ fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
     pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
     pod.metadata.uid = Some(hash.clone());
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(adopt::HASH.to_owned(), hash);
-    annotations.insert(adopt::SEEN.to_owned(), now.to_string());
-    annotations.insert(adopt::SOURCE.to_owned(), "file".to_owned());
+    annotations.insert(annotations::HASH.to_owned(), hash);
+    annotations.insert(annotations::SEEN.to_owned(), now.to_string());
+    annotations.insert(annotations::SOURCE.to_owned(), "file".to_owned());
     pod.status = None;
     Ok(pod)
 }

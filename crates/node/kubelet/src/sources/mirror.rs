@@ -1,90 +1,22 @@
 //! Mirror Pods: API objects that show static Pods.
 
 use api_meta::{PartialObject, Tree as _};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use client::{Client, DeleteOptions, Preconditions, Resource};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use pod_core::namespaced_name;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-use super::adopt::HASH;
-use crate::context::Context;
+use crate::{
+    annotations::{HASH, MIRROR},
+    context::Context,
+    mirrors::Mirror,
+};
 
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The delay before a mirror Pod is created again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
-
-/// Returns the hash of the static Pod that this Pod mirrors, or `None` for any other Pod.
-pub(crate) fn hash(pod: &Pod) -> Option<&String> {
-    pod.metadata.annotations.as_ref()?.get(MIRROR)
-}
-
-/// The mirror Pods at the API server, by namespace and name.
-#[derive(Default)]
-pub(crate) struct Mirrors {
-    known: Mutex<HashMap<String, Mirror>>,
-    changed: Notify,
-}
-
-#[derive(Clone)]
-struct Mirror {
-    uid: String,
-    hash: String,
-    deleting: bool,
-    version: Option<String>,
-    status: Option<PodStatus>,
-}
-
-impl Mirrors {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Mirror>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set(&self, pod: &Pod) {
-        let mirror = Mirror {
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
-            hash: hash(pod).cloned().unwrap_or_default(),
-            deleting: pod.metadata.deletion_timestamp.is_some(),
-            version: pod.metadata.resource_version.clone(),
-            status: pod.status.clone(),
-        };
-        self.lock().insert(namespaced_name(pod), mirror);
-        self.changed.notify_one();
-    }
-
-    pub(crate) fn remove(&self, pod: &Pod) {
-        self.lock().remove(&namespaced_name(pod));
-        self.changed.notify_one();
-    }
-
-    /// Returns the UID of a static Pod's mirror, if the mirror shows the present version of the Pod.
-    pub(crate) fn uid(&self, pod: &Pod) -> Option<String> {
-        let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
-        self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash).map(|m| m.uid.clone())
-    }
-
-    /// Returns a Pod's status at the API server: its own, or that of its mirror if the Pod is static.
-    pub(crate) fn api_status(&self, pod: &Pod) -> Option<PodStatus> {
-        self.api_version_and_status(pod).1
-    }
-
-    /// Returns the resourceVersion and the status of the Pod or its mirror.
-    pub(crate) fn api_version_and_status(&self, pod: &Pod) -> (Option<String>, Option<PodStatus>) {
-        if !pod_core::is_static(pod) {
-            return (pod.metadata.resource_version.clone(), pod.status.clone());
-        }
-        let hash = pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH));
-        let known = self.lock();
-        let mirror = known.get(&namespaced_name(pod)).filter(|m| Some(&m.hash) == hash);
-        mirror.map(|m| (m.version.clone(), m.status.clone())).unwrap_or_default()
-    }
-}
 
 /// Keeps mirror Pods in sync with the static Pods.
 pub(crate) async fn run(
@@ -93,11 +25,11 @@ pub(crate) async fn run(
     mut current: watch::Receiver<Vec<Arc<Pod>>>,
 ) {
     loop {
-        let wanted = current.borrow_and_update().clone();
-        let complete = reconcile(&ctx, &client, &wanted).await;
+        let static_pods = current.borrow_and_update().clone();
+        let complete = reconcile(&ctx, &client, &static_pods).await;
         let wait = async {
             if complete {
-                ctx.mirrors.changed.notified().await;
+                ctx.mirrors.changed().await;
             } else {
                 tokio::time::sleep(AGAIN).await;
             }
@@ -110,18 +42,18 @@ pub(crate) async fn run(
 }
 
 /// Deletes outdated mirrors and creates missing ones. Returns `false` if any of that failed.
-async fn reconcile(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> bool {
-    let known = ctx.mirrors.lock().clone();
+async fn reconcile(ctx: &Context, client: &Client, static_pods: &[Arc<Pod>]) -> bool {
+    let known = ctx.mirrors.all();
     let mut complete = true;
     for (name, mirror) in &known {
-        let fits = wanted
+        let fits = static_pods
             .iter()
             .any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
         if !fits || mirror.deleting {
             complete &= delete(client, name, mirror).await;
         }
     }
-    for pod in wanted.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
+    for pod in static_pods.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
         if let Err(error) = create(ctx, client, pod).await {
             tracing::warn!(pod = %namespaced_name(pod), %error, "create a mirror Pod; trying again");
             complete = false;

@@ -5,45 +5,50 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cri::v1;
+use cri::{labels, v1};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
+use kubelet_objects::ObjectsError;
+use kubelet_resources::ForContainer;
+use kubelet_volumes::{EarlierResult, MountedVolumes, OperationError, SubPath, SubPathError};
 use pod_core::{
     Observed, Role, container_hash, env, env_file,
-    features::{Features, check_groups, recursive_read_only},
-    fields::NodeFacts,
-    hosts, huge_pages, resources,
+    features::{Features, RecursiveReadOnlyError, check_groups, recursive_read_only},
+    hosts, huge_pages,
+    paths::{self, DIRECTORY_MODE},
+    resources,
 };
 
 use super::security::{self, ImageUser, SecurityError};
 use crate::{
     context::Context,
-    devices::ForContainer,
     features::{self, FeaturesError},
-    objects::ObjectsError,
-    runtime::label,
-    volumes::{
-        DIRECTORY_MODE, EarlierResult, MountedVolumes, OperationError, SubPath, SubPathError,
-    },
+    node::capacity,
 };
 
 /// The error of a container whose configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
-    #[error("{0}")]
+    #[error(transparent)]
     Objects(#[from] ObjectsError),
-    #[error("{0}")]
+    #[error(transparent)]
     Env(#[from] env::EnvError),
-    #[error("{0}")]
+    #[error(transparent)]
     Security(#[from] SecurityError),
-    #[error("{0}")]
+    #[error(transparent)]
     Features(#[from] FeaturesError),
+    #[error(transparent)]
+    ReadOnly(#[from] RecursiveReadOnlyError),
     #[error("{0}")]
-    Unsupported(String),
+    Groups(String),
+    #[error(
+        "volume mount {mount}: the container may not have the mount propagation {propagation:?}"
+    )]
+    Propagation { mount: String, propagation: String },
     #[error("volume mount {mount}: the Pod has no such volume")]
     NoVolume { mount: String },
     #[error("volume {volume:?} cannot be a device of the container: it is not a block volume")]
     NoDevice { volume: String },
-    #[error("{0}")]
+    #[error(transparent)]
     SubPath(#[from] SubPathError),
     #[error("volume {volume}: {source}")]
     Operation { volume: String, source: OperationError },
@@ -80,26 +85,26 @@ pub(super) async fn of_container(
     // Mounts of the Pod come after those of device plugins and override them.
     let mut all = request.devices.mounts.clone();
     let features = features::of_container(ctx, pod, container).await?;
-    check_groups(pod, features).map_err(|refusal| ConfigError::Unsupported(refusal.message))?;
+    check_groups(pod, features).map_err(|refusal| ConfigError::Groups(refusal.message))?;
     all.extend(mounts(ctx, request, features, &expand).await?);
     let target = target(request);
     let context =
         security::of_container(pod, container, request.image_user, target, &ctx.settings)?;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let labels = [
-        (label::POD_NAME, text(&pod.metadata.name)),
-        (label::POD_NAMESPACE, text(&pod.metadata.namespace)),
-        (label::POD_UID, text(&pod.metadata.uid)),
-        (label::CONTAINER, container.name.clone()),
+        (labels::POD_NAME, text(&pod.metadata.name)),
+        (labels::POD_NAMESPACE, text(&pod.metadata.namespace)),
+        (labels::POD_UID, text(&pod.metadata.uid)),
+        (labels::CONTAINER, container.name.clone()),
     ];
     let policy = container.termination_message_policy.as_deref().unwrap_or("File");
     let annotations = [
-        (label::HASH, container_hash(container)),
-        (label::RESOURCES, resources(container)),
-        (label::RESTARTS, attempt.to_string()),
-        (label::MESSAGE_PATH, message_path(container)),
-        (label::MESSAGE_POLICY, policy.to_owned()),
-        (label::POD_GRACE, pod_core::grace_period(pod).as_secs().to_string()),
+        (labels::HASH, container_hash(container)),
+        (labels::RESOURCES, resources(container)),
+        (labels::RESTARTS, attempt.to_string()),
+        (labels::MESSAGE_PATH, message_path(container)),
+        (labels::MESSAGE_POLICY, policy.to_owned()),
+        (labels::POD_GRACE, pod_core::grace_period(pod).as_secs().to_string()),
     ];
     let own = |pairs: &[(&str, String)]| -> HashMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
@@ -168,20 +173,20 @@ async fn environment(
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let wanted = env::references(container);
+    let references = env::references(container);
     let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-    for name in wanted.config_maps {
+    for name in references.config_maps {
         if let Some(map) = ctx.objects.config_map(&namespace, name).await? {
             config_maps.insert(name.to_owned(), map);
         }
     }
-    for name in wanted.secrets {
+    for name in references.secrets {
         if let Some(secret) = ctx.objects.secret(&namespace, name).await? {
             secrets.insert(name.to_owned(), secret);
         }
     }
     let mut files = BTreeMap::new();
-    for file in wanted.files {
+    for file in references.files {
         let Some(at) = request.volumes.path(&file.volume_name) else { continue };
         let (volume, path) = (at.path.clone(), file.path.clone());
         let read = on_volume(ctx, pod, &file.volume_name, move || env_file(&volume, &path));
@@ -192,7 +197,7 @@ async fn environment(
     let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
     let services = ctx.objects.service_variables(&namespace, links, !pod_core::is_static(pod))?;
     let pod_ips = pod_ips(ctx, request);
-    let node = node_facts(ctx, &pod_ips);
+    let node = capacity::node_facts(ctx, &pod_ips);
     let sources = env::Sources {
         pod,
         container,
@@ -214,7 +219,7 @@ async fn on_volume<T: Send + 'static>(
 ) -> Result<T, ConfigError> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     // The previous operation may be for another container.
-    let done = ctx.operations.run((uid, volume), EarlierResult::Discard, work).await;
+    let done = ctx.volumes.operations.run((uid, volume), EarlierResult::Discard, work).await;
     done.map_err(|source| ConfigError::Operation { volume: volume.to_owned(), source })
 }
 
@@ -241,15 +246,6 @@ fn pod_ips(ctx: &Context, request: &Request<'_>) -> Vec<String> {
         return ctx.settings.node_ips.clone();
     }
     request.observed.ready_sandbox().map(|s| s.ips.clone()).unwrap_or_default()
-}
-
-pub(crate) fn node_facts<'a>(ctx: &'a Context, pod_ips: &'a [String]) -> NodeFacts<'a> {
-    NodeFacts {
-        name: &ctx.settings.node_name,
-        host_ips: &ctx.settings.node_ips,
-        pod_ips,
-        allocatable: crate::node::allocatable(ctx),
-    }
 }
 
 pub(super) fn limits(
@@ -323,10 +319,10 @@ async fn mounts(
                 index,
                 path: sub,
             };
-            let mounts = ctx.mounts.clone();
+            let mounts = ctx.volumes.mounts.clone();
             on_volume(ctx, pod, &mount.name, move || part.prepare(mounts.as_ref())).await??
         };
-        let recursive = recursive_read_only(mount, features).map_err(ConfigError::Unsupported)?;
+        let recursive = recursive_read_only(mount, features)?;
         mounts.push(v1::Mount {
             container_path: absolute(&mount.mount_path),
             host_path: host.display().to_string(),
@@ -361,27 +357,27 @@ fn propagation(
         Some("Bidirectional") if context.and_then(|c| c.privileged) == Some(true) => {
             Ok(v1::MountPropagation::PropagationBidirectional)
         }
-        Some(other) => Err(ConfigError::Unsupported(format!(
-            "volume mount {}: the container may not have the mount propagation {other:?}",
-            mount.name
-        ))),
+        Some(other) => Err(ConfigError::Propagation {
+            mount: mount.name.clone(),
+            propagation: other.to_owned(),
+        }),
     }
 }
 
 /// Returns the devices of a container, from device plugins and block volumes.
 fn devices(request: &Request<'_>) -> Result<Vec<v1::Device>, ConfigError> {
-    let wanted = request.container.volume_devices.iter().flatten();
-    let device = |wanted: &VolumeDevice| {
-        let volume = request.volumes.path(&wanted.name).filter(|volume| volume.block);
-        let volume = volume.ok_or_else(|| ConfigError::NoDevice { volume: wanted.name.clone() })?;
+    let volume_devices = request.container.volume_devices.iter().flatten();
+    let device = |device: &VolumeDevice| {
+        let volume = request.volumes.path(&device.name).filter(|volume| volume.block);
+        let volume = volume.ok_or_else(|| ConfigError::NoDevice { volume: device.name.clone() })?;
         Ok(v1::Device {
-            container_path: wanted.device_path.clone(),
+            container_path: device.device_path.clone(),
             host_path: volume.path.display().to_string(),
             permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
         })
     };
-    let given = request.devices.devices.iter().cloned().map(Ok);
-    given.chain(wanted.map(device)).collect()
+    let of_plugins = request.devices.devices.iter().cloned().map(Ok);
+    of_plugins.chain(volume_devices.map(device)).collect()
 }
 
 fn absolute(path: &str) -> String {
@@ -403,20 +399,10 @@ fn write(path: &Path, content: &str, mode: u32) -> Result<(), ConfigError> {
         .map_err(file("set the mode of", path))
 }
 
-/// Returns the path of the file that a Pod's containers see as `/etc/hosts`.
-pub(crate) fn hosts_path(pod_dir: &Path) -> PathBuf {
-    pod_dir.join("etc-hosts")
-}
-
-/// Returns the directory of a container's termination logs.
-pub(crate) fn messages_path(pod_dir: &Path, container: &str) -> PathBuf {
-    pod_dir.join("containers").join(container)
-}
-
 fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigError> {
     let pod = request.pod;
     let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
-    let path = hosts_path(&dir);
+    let path = paths::hosts_file(&dir);
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
     let ips = pod_ips(ctx, request);
@@ -433,7 +419,7 @@ fn message_file(
     attempt: u32,
 ) -> Result<PathBuf, ConfigError> {
     let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
-    let path = messages_path(&dir, &container.name).join(attempt.to_string());
+    let path = paths::termination_log_dir(&dir, &container.name).join(attempt.to_string());
     write(&path, "", 0o666)?;
     Ok(path)
 }

@@ -1,10 +1,16 @@
 //! Starts a container.
 
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_resources::ForContainer;
+use kubelet_volumes::MountedVolumes;
 use pod_core::{Member, Observed};
 
-use super::{config, hooks, image, sandbox};
-use crate::{context::Context, volumes::MountedVolumes};
+use super::{
+    config, hooks,
+    image::{self, LocalImage},
+    sandbox, stop,
+};
+use crate::context::Context;
 
 /// The error of a container that did not start, for its status.
 #[derive(Debug)]
@@ -14,96 +20,111 @@ pub(crate) struct StartError {
     pub(crate) of_image: bool,
 }
 
-/// Pulls, creates and starts a container, and runs its postStart hook.
-pub(crate) async fn start(
-    ctx: &Context,
-    pod: &Pod,
-    member: &Member<'_>,
-    (sandbox_id, attempt): (&str, u32),
-    observed: &Observed,
-    volumes: &MountedVolumes,
-) -> Result<(), StartError> {
-    let container = member.container.as_ref();
-    let present = image::ensure(ctx, pod, container).await.map_err(|e| StartError {
-        reason: e.reason,
-        message: e.message,
-        of_image: true,
-    })?;
-    let failed = |reason, message: String| {
-        ctx.events.of_container(
+/// The start of a container in the Pod's sandbox.
+pub(crate) struct Start<'a> {
+    pub(crate) ctx: &'a Context,
+    pub(crate) pod: &'a Pod,
+    pub(crate) member: &'a Member<'a>,
+    pub(crate) sandbox: &'a str,
+    pub(crate) attempt: u32,
+    pub(crate) observed: &'a Observed,
+    pub(crate) volumes: &'a MountedVolumes,
+}
+
+impl Start<'_> {
+    /// Pulls, creates and starts the container, and runs its postStart hook.
+    pub(crate) async fn run(&self) -> Result<(), StartError> {
+        let image = image::ensure(self.ctx, self.pod, &self.member.container).await;
+        let image = image.map_err(|e| StartError {
+            reason: e.reason,
+            message: e.message,
+            of_image: true,
+        })?;
+        let id = self.create(&image).await?;
+        self.record("Normal", "Created", "Container created".to_owned());
+        let started = self.ctx.cri.start_container(&id).await;
+        started.map_err(|e| self.failure("RunContainerError", e.message()))?;
+        self.record("Normal", "Started", "Container started".to_owned());
+        self.run_hook(&id).await
+    }
+
+    /// Creates the container and returns its ID.
+    async fn create(&self, image: &LocalImage) -> Result<String, StartError> {
+        let Self { ctx, pod, observed, .. } = *self;
+        let devices = self.devices().await?;
+        let request = config::Request {
             pod,
-            &container.name,
-            "Warning",
-            "Failed",
-            format!("Error: {message}"),
-        );
-        StartError { reason, message, of_image: false }
-    };
-    let mut devices = ctx
-        .devices
-        .for_start(pod, container)
-        .await
-        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
-    let claimed = ctx.claims.for_start(pod, container);
-    devices.add_cdi(claimed.map_err(|e| failed("CreateContainerConfigError", e.to_string()))?);
-    if !devices.cdi.is_empty() {
-        let runtime = ctx.cri.version().await;
-        let runtime = runtime.map_err(|e| failed("CreateContainerConfigError", e.message()))?;
-        if !knows_cdi(&runtime.runtime_name, &runtime.runtime_version) {
-            let text = format!(
-                "{} {} does not support CDI devices and would start the container without them; \
-                 use containerd 1.7 or later",
-                runtime.runtime_name, runtime.runtime_version
-            );
-            return Err(failed("CreateContainerConfigError", text));
+            container: &self.member.container,
+            role: self.member.role,
+            attempt: self.attempt,
+            image: &image.reference,
+            image_user: &image.user,
+            volumes: self.volumes,
+            devices: &devices,
+            observed,
+        };
+        let config =
+            config::of_container(ctx, &request).await.map_err(|e| self.config_failure(e))?;
+        let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt))
+            .map_err(|e| self.config_failure(e))?;
+        let created = ctx.cri.create_container(self.sandbox, config, sandbox).await;
+        created.map_err(|e| self.failure("CreateContainerError", e.message()))
+    }
+
+    /// Returns the devices of the container, including those of its claims.
+    async fn devices(&self) -> Result<ForContainer, StartError> {
+        let Self { ctx, pod, .. } = *self;
+        let container = self.member.container.as_ref();
+        let devices = ctx.devices.for_start(pod, container).await;
+        let mut devices = devices.map_err(|e| self.config_failure(e))?;
+        let claimed = ctx.claims.for_start(pod, container);
+        devices.add_cdi(claimed.map_err(|e| self.config_failure(e))?);
+        if !devices.cdi.is_empty() {
+            let runtime = ctx.cri.version().await;
+            let runtime = runtime.map_err(|e| self.config_failure(e.message()))?;
+            if !knows_cdi(&runtime.runtime_name, &runtime.runtime_version) {
+                return Err(self.config_failure(format!(
+                    "{} {} does not support CDI devices and would start the container without them; \
+                     use containerd 1.7 or later",
+                    runtime.runtime_name, runtime.runtime_version
+                )));
+            }
         }
+        Ok(devices)
     }
-    let request = config::Request {
-        pod,
-        container,
-        role: member.role,
-        attempt,
-        image: &present.reference,
-        image_user: &present.user,
-        volumes,
-        devices: &devices,
-        observed,
-    };
-    let config = config::of_container(ctx, &request)
-        .await
-        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
-    let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt))
-        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
-    let id = ctx
-        .cri
-        .create_container(sandbox_id, config, sandbox)
-        .await
-        .map_err(|e| failed("CreateContainerError", e.message()))?;
-    let name = &container.name;
-    ctx.events.of_container(pod, name, "Normal", "Created", "Container created".to_owned());
-    ctx.cri.start_container(&id).await.map_err(|e| failed("RunContainerError", e.message()))?;
-    ctx.events.of_container(pod, name, "Normal", "Started", "Container started".to_owned());
-    let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
-        return Ok(());
-    };
-    let ip = observed.ready_sandbox().and_then(|s| s.ips.first()).or(ctx.settings.node_ips.first());
-    let ip = ip.cloned().unwrap_or_default();
-    if let Err(message) = hooks::run(ctx, pod, &ip, container, &id, hook).await {
-        let text = "PostStartHook failed".to_owned();
-        ctx.events.of_container(pod, name, "Warning", "FailedPostStartHook", text);
-        super::kill(
-            ctx,
-            pod,
-            member,
-            &id,
-            "FailedPostStartHook",
-            pod_core::grace_period(pod),
-            false,
-        )
-        .await;
-        return Err(StartError { reason: "PostStartHookError", message, of_image: false });
+
+    /// Runs the postStart hook. Stops the container if the hook fails.
+    async fn run_hook(&self, id: &str) -> Result<(), StartError> {
+        let Self { ctx, pod, member, .. } = *self;
+        let container = member.container.as_ref();
+        let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
+            return Ok(());
+        };
+        let ip = self.observed.ready_sandbox().and_then(|s| s.ips.first());
+        let ip = ip.or(ctx.settings.node_ips.first()).cloned().unwrap_or_default();
+        let Err(error) = hooks::run(ctx, pod, &ip, container, id, hook).await else {
+            return Ok(());
+        };
+        let reason = "FailedPostStartHook";
+        self.record("Warning", reason, "PostStartHook failed".to_owned());
+        stop::kill(ctx, pod, member, id, reason, pod_core::grace_period(pod), false).await;
+        let message = error.to_string();
+        Err(StartError { reason: "PostStartHookError", message, of_image: false })
     }
-    Ok(())
+
+    fn config_failure(&self, error: impl std::fmt::Display) -> StartError {
+        self.failure("CreateContainerConfigError", error.to_string())
+    }
+
+    /// Records the Event of a failed start and returns its error.
+    fn failure(&self, reason: &'static str, message: String) -> StartError {
+        self.record("Warning", "Failed", format!("Error: {message}"));
+        StartError { reason, message, of_image: false }
+    }
+
+    fn record(&self, kind: &'static str, reason: &'static str, text: String) {
+        self.ctx.events.of_container(self.pod, &self.member.container.name, kind, reason, text);
+    }
 }
 
 /// Reports whether a container runtime supports CDI devices. Other runtimes silently ignore them.

@@ -14,10 +14,10 @@ use crate::context::Context;
 pub(crate) enum ResizeError {
     #[error("set the limits of the Pod's cgroup: {0}")]
     Group(#[from] sys::Error),
-    #[error("{0}")]
+    #[error(transparent)]
     Runtime(#[from] cri::Error),
-    #[error("attempting to set pod memory limit ({wanted}) below current usage ({used})")]
-    InUse { wanted: i64, used: u64 },
+    #[error("attempting to set pod memory limit ({limit}) below current usage ({used})")]
+    InUse { limit: i64, used: u64 },
 }
 
 /// Applies the resources of the Pod's spec to a running container.
@@ -38,7 +38,7 @@ pub(crate) async fn resize(
         // The kernel would kill the container's processes, or reject the limit.
         let used = memory_used(ctx, id).await?;
         if used > amounts.memory_limit.unsigned_abs() {
-            return Err(ResizeError::InUse { wanted: amounts.memory_limit, used });
+            return Err(ResizeError::InUse { limit: amounts.memory_limit, used });
         }
     }
     // While a container changes, the Pod's limits must allow the old and the new values.

@@ -4,15 +4,20 @@ use std::path::Path;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SELinuxOptions, SeccompProfile};
+use kubelet_config::Settings;
 use pod_core::{features::app_armor_profile, files::is_descending};
-
-use crate::config::Settings;
 
 /// The reason why a security context cannot be enforced.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum SecurityError {
-    #[error("{0}")]
-    RunsAsRoot(String),
+    #[error("container's runAsUser breaks non-root policy")]
+    UserIsRoot,
+    #[error("container has runAsNonRoot and image will run as root")]
+    ImageIsRoot,
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+    )]
+    UnknownUser { name: String },
     #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
     NoSeccompProfile,
     #[error("seccomp profile {0:?}: the path must be relative and must not contain '..'")]
@@ -173,7 +178,7 @@ pub(super) fn of_container(
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
-    check_not_root(pod, container, user, image).map_err(SecurityError::RunsAsRoot)?;
+    check_not_root(pod, container, user, image)?;
     let privileged = own.privileged == Some(true);
     let mut namespaces = namespaces(pod);
     if let Some(target) = target {
@@ -234,7 +239,7 @@ fn check_not_root(
     container: &Container,
     user: Option<i64>,
     image: &ImageUser,
-) -> Result<(), String> {
+) -> Result<(), SecurityError> {
     let of_pod =
         pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).and_then(|s| s.run_as_non_root);
     let own = container.security_context.as_ref().and_then(|s| s.run_as_non_root);
@@ -242,14 +247,12 @@ fn check_not_root(
         return Ok(());
     }
     match (user, image.uid, image.name.as_str()) {
-        (Some(0), ..) => Err("container's runAsUser breaks non-root policy".to_owned()),
+        (Some(0), ..) => Err(SecurityError::UserIsRoot),
         (Some(_), ..) => Ok(()),
-        (None, Some(0), _) | (None, None, "") => {
-            Err("container has runAsNonRoot and image will run as root".to_owned())
+        (None, Some(0), _) | (None, None, "") => Err(SecurityError::ImageIsRoot),
+        (None, _, name) if !name.is_empty() => {
+            Err(SecurityError::UnknownUser { name: name.to_owned() })
         }
-        (None, _, name) if !name.is_empty() => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
-        )),
         _ => Ok(()),
     }
 }
@@ -265,7 +268,7 @@ mod tests {
     }
 
     fn settings() -> Settings {
-        let place = crate::HostSettings {
+        let place = kubelet_config::HostSettings {
             node_name: "node".to_owned(),
             node_ips: Vec::new(),
             root: "/var/lib/kubelet".into(),

@@ -41,7 +41,7 @@ pub(crate) async fn kill(
         let ran = tokio::time::timeout(grace, hooks::run(ctx, pod, &ip, container, id, hook)).await;
         let failure = match ran {
             Ok(Ok(())) => None,
-            Ok(Err(message)) => Some(message),
+            Ok(Err(error)) => Some(error.to_string()),
             Err(_) => {
                 Some(format!("it did not finish within the grace period of {}s", grace.as_secs()))
             }

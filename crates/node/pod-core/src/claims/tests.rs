@@ -12,10 +12,10 @@ fn container(pod: &Pod) -> &Container {
     &pod.spec.as_ref().unwrap().containers[0]
 }
 
-fn of_template(made: Value) -> Pod {
+fn of_template(statuses: Value) -> Pod {
     let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
     let asks = json!({"name": "c", "resources": {"claims": [{"name": "gpu"}]}});
-    pod(claims, json!({"resourceClaimStatuses": made}), asks)
+    pod(claims, json!({"resourceClaimStatuses": statuses}), asks)
 }
 
 fn object(change: impl FnOnce(&mut Value)) -> ResourceClaim {
@@ -44,25 +44,33 @@ fn key() -> Key {
     ("ns".to_owned(), "claim".to_owned())
 }
 
-/// Returns a book with a claim that is prepared for these Pods.
+/// Returns the allocation of a claim that is prepared for these Pods.
 fn ready(pods: &[&str]) -> Allocations {
     let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
-    let claim = wanted(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
-    let mut book = Allocations::default();
+    let claim = references(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
+    let mut allocations = Allocations::default();
     for uid in pods {
-        assert_eq!(book.begin(uid, vec![claim.clone()]).unwrap().len(), 1);
+        assert_eq!(allocations.begin(uid, vec![claim.clone()]).unwrap().len(), 1);
     }
-    book.give(&key(), "d.example.com", vec![device("a", &["one"], &["d/x=a", "d/x=all"])]);
-    book.give(&key(), "e.example.com", vec![device("b", &["two"], &["e/x=b", "d/x=all"])]);
-    book.prepared(&key());
-    book
+    allocations.set_devices(
+        &key(),
+        "d.example.com",
+        vec![device("a", &["one"], &["d/x=a", "d/x=all"])],
+    );
+    allocations.set_devices(
+        &key(),
+        "e.example.com",
+        vec![device("b", &["two"], &["e/x=b", "d/x=all"])],
+    );
+    allocations.prepared(&key());
+    allocations
 }
 
 #[test]
 fn checks_allocation_reservation_and_owner_of_a_claim() {
     let pod = of_template(json!([{"name": "gpu", "resourceClaimName": "claim"}]));
     let check = |change: fn(&mut Value)| {
-        let error = wanted(&pod).unwrap()[0].check(&pod, &object(change));
+        let error = references(&pod).unwrap()[0].check(&pod, &object(change));
         error.map(|claim| claim.drivers.len()).map_err(|error| error.to_string())
     };
     assert_eq!(check(|_| {}), Ok(2));
@@ -82,12 +90,12 @@ fn checks_allocation_reservation_and_owner_of_a_claim() {
         check(|claim| claim["metadata"]["ownerReferences"][0]["uid"] = json!("pod-0")),
         refused("ResourceClaim ns/claim was not created for Pod ns/p (Pod is not owner)")
     );
-    let none = wanted(&of_template(json!([]))).unwrap_err().to_string();
+    let none = references(&of_template(json!([]))).unwrap_err().to_string();
     assert_eq!(none, "pod \"ns/p\": ResourceClaim not created yet");
     // The status says that the template needs no claim.
-    assert_eq!(wanted(&of_template(json!([{"name": "gpu"}]))).unwrap(), []);
+    assert_eq!(references(&of_template(json!([{"name": "gpu"}]))).unwrap(), []);
     let nameless = self::pod(json!([{"name": "gpu"}]), json!({}), json!({"name": "c"}));
-    let error = wanted(&nameless).unwrap_err().to_string();
+    let error = references(&nameless).unwrap_err().to_string();
     assert_eq!(
         error,
         "pod \"ns/p\", spec.resourceClaim \"gpu\": none of the supported fields are set"
@@ -102,30 +110,33 @@ fn checks_allocation_reservation_and_owner_of_a_claim() {
 
 #[test]
 fn gives_container_the_requests_that_it_names() {
-    let book = ready(&["pod-1"]);
-    let given = |claims: Value| {
+    let allocations = ready(&["pod-1"]);
+    let cdi = |claims: Value| {
         let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
         let asks = json!({"name": "c", "resources": {"claims": claims}});
         let pod = pod(listed, json!({}), asks);
-        book.cdi(&pod, container(&pod)).unwrap()
+        allocations.cdi(&pod, container(&pod)).unwrap()
     };
-    assert_eq!(given(json!([{"name": "gpu"}])), ["d/x=a", "d/x=all", "e/x=b"]);
-    assert_eq!(given(json!([{"name": "gpu", "request": "two"}])), ["e/x=b", "d/x=all"]);
-    assert_eq!(given(json!([{"name": "gpu", "request": "none"}])), [""; 0]);
-    assert_eq!(given(json!([])), [""; 0]);
+    assert_eq!(cdi(json!([{"name": "gpu"}])), ["d/x=a", "d/x=all", "e/x=b"]);
+    assert_eq!(cdi(json!([{"name": "gpu", "request": "two"}])), ["e/x=b", "d/x=all"]);
+    assert_eq!(cdi(json!([{"name": "gpu", "request": "none"}])), [""; 0]);
+    assert_eq!(cdi(json!([])), [""; 0]);
 
     // Another Pod with the same reference gets nothing.
     let listed = json!([{"name": "gpu", "resourceClaimName": "claim"}]);
     let asks = json!({"name": "c", "resources": {"claims": [{"name": "gpu"}]}});
     let mut other = pod(listed, json!({}), asks);
     other.metadata.uid = Some("pod-2".to_owned());
-    assert!(matches!(book.cdi(&other, container(&other)), Err(ClaimError::Unknown { .. })));
-    assert!(!book.has_all(&other) && book.given(&other, container(&other)).is_empty());
+    assert!(matches!(allocations.cdi(&other, container(&other)), Err(ClaimError::Unknown { .. })));
+    assert!(
+        !allocations.has_all(&other)
+            && allocations.of_container(&other, container(&other)).is_empty()
+    );
 }
 
 #[test]
 fn takes_extended_resources_from_the_schedulers_claim() {
-    let book = ready(&["pod-1"]);
+    let allocations = ready(&["pod-1"]);
     let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "claim",
         "requestMappings": [
             {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "two"},
@@ -134,44 +145,47 @@ fn takes_extended_resources_from_the_schedulers_claim() {
     let asks = json!({"example.com/gpu": "1", "example.com/fpga": "0"});
     let asks = json!({"name": "c", "resources": {"requests": asks}});
     let pod = pod(json!([]), status, asks);
-    assert_eq!(wanted(&pod).unwrap()[0].name, "claim");
-    assert_eq!(book.cdi(&pod, container(&pod)).unwrap(), ["e/x=b", "d/x=all"]);
-    assert_eq!(book.given(&pod, container(&pod)).len(), 1);
+    assert_eq!(references(&pod).unwrap()[0].name, "claim");
+    assert_eq!(allocations.cdi(&pod, container(&pod)).unwrap(), ["e/x=b", "d/x=all"]);
+    assert_eq!(allocations.of_container(&pod, container(&pod)).len(), 1);
 }
 
 #[test]
 fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
-    let mut book = ready(&["pod-1"]);
-    let claim = book.claims().next().unwrap().clone();
-    assert_eq!(book.begin("pod-2", vec![claim.clone()]).unwrap(), []);
+    let mut allocations = ready(&["pod-1"]);
+    let claim = allocations.claims().next().unwrap().clone();
+    assert_eq!(allocations.begin("pod-2", vec![claim.clone()]).unwrap(), []);
     let again = Claim { uid: "claim-2".to_owned(), ..claim.clone() };
-    let error = book.begin("pod-3", vec![again]).unwrap_err().to_string();
+    let error = allocations.begin("pod-3", vec![again]).unwrap_err().to_string();
     assert!(error.starts_with("old ResourceClaim with same name claim and different UID claim-1"));
-    assert_eq!(book.used_by("pod-3"), []);
-    assert_eq!(book.leave("pod-1"), []);
-    let last = book.leave("pod-2");
+    assert_eq!(allocations.used_by("pod-3"), []);
+    assert_eq!(allocations.leave("pod-1"), []);
+    let last = allocations.leave("pod-2");
     assert_eq!(last.iter().map(|claim| &*claim.uid).collect::<Vec<_>>(), ["claim-1"]);
     // The claim stays with the Pod until the drivers have unprepared it, and does not count as prepared for the next
     // Pod.
-    assert_eq!(book.used_by("pod-2"), [key()]);
-    assert_eq!(book.begin("pod-4", vec![claim]).unwrap().len(), 1);
-    book.prepared(&key());
+    assert_eq!(allocations.used_by("pod-2"), [key()]);
+    assert_eq!(allocations.begin("pod-4", vec![claim]).unwrap().len(), 1);
+    allocations.prepared(&key());
     let more = [("f.example.com".to_owned(), Vec::new())].into();
-    let anew =
-        Claim { uid: "claim-1".to_owned(), drivers: more, ..book.claims().next().unwrap().clone() };
-    let lacking = book.begin("pod-5", vec![anew]).unwrap();
+    let anew = Claim {
+        uid: "claim-1".to_owned(),
+        drivers: more,
+        ..allocations.claims().next().unwrap().clone()
+    };
+    let lacking = allocations.begin("pod-5", vec![anew]).unwrap();
     assert_eq!(lacking[0].drivers.len(), 3, "another driver has part in it now");
-    book.remove(&key());
-    assert_eq!(book, Allocations::default());
+    allocations.remove(&key());
+    assert_eq!(allocations, Allocations::default());
 }
 
 #[test]
 fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
     // A checkpoint of upstream's kubelet.
     let theirs = br#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"067798be-454e-4be4-9047-1aa06aea63f7\",\"ClaimName\":\"example\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-1\",\"ShareID\":null,\"RequestNames\":[\"test request\"],\"CDIDeviceIDs\":[\"example.com/example=cdi-example\"]}]}}}]}","Checksum":2570581864}"#;
-    let book = Allocations::restore(theirs).unwrap();
-    assert_eq!(book.checkpoint(), theirs);
-    assert!(!book.claims().next().unwrap().prepared);
+    let allocations = Allocations::restore(theirs).unwrap();
+    assert_eq!(allocations.checkpoint(), theirs);
+    assert!(!allocations.claims().next().unwrap().prepared);
     let text = String::from_utf8_lossy(theirs);
     let damaged = text.replace("worker-1", "worker-2");
     assert!(matches!(

@@ -18,12 +18,12 @@ pub enum StateError {
     Syntax(#[from] serde_json::Error),
     #[error("default cpuset cannot be empty")]
     NothingShared,
-    #[error("{0}")]
+    #[error(transparent)]
     Set(#[from] super::SetError),
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
     Checksum { stated: u64, actual: u64 },
-    #[error("configured policy {wanted:?} differs from state checkpoint policy {stated:?}")]
-    Policy { wanted: &'static str, stated: String },
+    #[error("configured policy {configured:?} differs from state checkpoint policy {stated:?}")]
+    Policy { configured: &'static str, stated: String },
     #[error(
         "pod: {pod}, container: {container} cpuset: \"{cpus}\" overlaps with default cpuset \"{shared}\""
     )]
@@ -86,18 +86,18 @@ fn written(
 }
 
 /// Checks that a checkpoint belongs to a policy. The error names the checkpoint's policy.
-pub fn is_of(checkpoint: &[u8], wanted: &'static str) -> Result<(), StateError> {
-    read(checkpoint, wanted).map(drop)
+pub fn is_of(checkpoint: &[u8], configured: &'static str) -> Result<(), StateError> {
+    read(checkpoint, configured).map(drop)
 }
 
-fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
+fn read(checkpoint: &[u8], configured: &'static str) -> Result<File, StateError> {
     let file: File = serde_json::from_slice(checkpoint)?;
     let actual = file.actual();
     if file.checksum != 0 && file.checksum != actual {
         return Err(StateError::Checksum { stated: file.checksum, actual });
     }
-    if file.policy_name != wanted {
-        return Err(StateError::Policy { wanted, stated: file.policy_name });
+    if file.policy_name != configured {
+        return Err(StateError::Policy { configured, stated: file.policy_name });
     }
     Ok(file)
 }
@@ -108,7 +108,7 @@ impl Cpus {
         let text = |of_pod: &BTreeMap<String, CpuSet>| {
             of_pod.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect()
         };
-        let entries = self.given.iter().map(|(uid, of_pod)| (uid.clone(), text(of_pod))).collect();
+        let entries = self.pods.iter().map(|(uid, of_pod)| (uid.clone(), text(of_pod))).collect();
         written(STATIC, self.shared.to_string(), entries)
     }
 
@@ -136,7 +136,7 @@ impl Cpus {
                     return Err(StateError::Overlap { pod, container, cpus, shared });
                 }
                 known = known.and(&cpus);
-                self.given.entry(pod.clone()).or_default().insert(container, cpus);
+                self.pods.entry(pod.clone()).or_default().insert(container, cpus);
             }
         }
         if known != all {

@@ -17,19 +17,25 @@ const CACHE: Part = |place| i64::from(place.cache);
 pub(super) fn take(
     machine: &Machine,
     free: &CpuSet,
-    wanted: usize,
+    requested: usize,
     options: Options,
 ) -> Result<CpuSet, CpuError> {
-    if free.len() < wanted {
-        return Err(CpuError::TooFew { wanted, available: free.len() });
+    if free.len() < requested {
+        return Err(CpuError::TooFew { requested, available: free.len() });
     }
-    let spread = if options.distribute { distribute(machine, free, wanted, options) } else { None };
-    Ok(spread.unwrap_or_else(|| packed(machine, free, wanted, options)))
+    let spread =
+        if options.distribute { distribute(machine, free, requested, options) } else { None };
+    Ok(spread.unwrap_or_else(|| packed(machine, free, requested, options)))
 }
 
 /// Selects the same number of CPUs from each of the fewest NUMA nodes that have enough. A remainder comes from the node
 /// with the most free CPUs. Of several possible sets of nodes, the one with the most even usage wins.
-fn distribute(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> Option<CpuSet> {
+fn distribute(
+    machine: &Machine,
+    free: &CpuSet,
+    requested: usize,
+    options: Options,
+) -> Option<CpuSet> {
     let cores: BTreeSet<u32> = machine.values().map(|place| place.core).collect();
     let group = if options.full_cores { machine.len() / cores.len().max(1) } else { 1 };
     let mut on: BTreeMap<i64, CpuSet> = BTreeMap::new();
@@ -41,9 +47,9 @@ fn distribute(machine: &Machine, free: &CpuSet, wanted: usize, options: Options)
     let nodes: Vec<i64> = on.keys().copied().collect();
     let shares = |chosen: &Vec<i64>| -> Option<(usize, BTreeMap<i64, usize>)> {
         let left = |node: i64, share: usize| on.get(&node)?.len().checked_sub(share);
-        let each = wanted / chosen.len() / group * group;
+        let each = requested / chosen.len() / group * group;
         let mut shares: BTreeMap<i64, usize> = chosen.iter().map(|node| (*node, each)).collect();
-        let mut missing = wanted - each * chosen.len();
+        let mut missing = requested - each * chosen.len();
         while missing > 0 {
             let one = missing.min(group);
             let roomy = shares.iter().filter(|(node, share)| left(**node, **share + one).is_some());
@@ -68,11 +74,12 @@ fn distribute(machine: &Machine, free: &CpuSet, wanted: usize, options: Options)
 
 /// Selects free CPUs that are close together: first whole NUMA nodes and sockets, then whole cores, then single
 /// threads. A smaller number comes from the parts that are used most. The caller guarantees that there are enough.
-fn packed(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> CpuSet {
+fn packed(machine: &Machine, free: &CpuSet, requested: usize, options: Options) -> CpuSet {
     let kinds = |part: Part| machine.values().map(part).collect::<BTreeSet<_>>().len();
     // The larger parts come first.
     let (large, small) = if kinds(SOCKET) >= kinds(NODE) { (NODE, SOCKET) } else { (SOCKET, NODE) };
-    let mut selection = Selection { machine, free: free.clone(), taken: CpuSet::default(), wanted };
+    let mut selection =
+        Selection { machine, free: free.clone(), taken: CpuSet::default(), requested };
     selection.take_whole(&[large]);
     selection.take_whole(&[large, small]);
     if options.by_cache {
@@ -81,7 +88,7 @@ fn packed(machine: &Machine, free: &CpuSet, wanted: usize, options: Options) -> 
     }
     selection.take_whole(&[large, small, CORE]);
     let order = selection.order(&[large, small, CORE]);
-    let missing = wanted - selection.taken.len();
+    let missing = requested - selection.taken.len();
     let rest = order.into_iter().flat_map(|(_, cpus)| cpus).take(missing).collect();
     selection.taken.and(&rest)
 }
@@ -90,7 +97,7 @@ struct Selection<'a> {
     machine: &'a Machine,
     free: CpuSet,
     taken: CpuSet,
-    wanted: usize,
+    requested: usize,
 }
 
 impl Selection<'_> {
@@ -99,7 +106,7 @@ impl Selection<'_> {
         let Some(last) = parts.last() else { return };
         for (part, cpus) in self.order(parts) {
             let size = self.machine.values().filter(|place| last(place) == part).count();
-            if cpus.len() == size && self.wanted - self.taken.len() >= size {
+            if cpus.len() == size && self.requested - self.taken.len() >= size {
                 let cpus: CpuSet = cpus.into_iter().collect();
                 self.taken = self.taken.and(&cpus);
                 self.free = self.free.without(&cpus);
@@ -109,7 +116,7 @@ impl Selection<'_> {
 
     /// Restricts the search to one part that has all missing CPUs, if there is one.
     fn within(&mut self, parts: &[Part]) {
-        let missing = self.wanted - self.taken.len();
+        let missing = self.requested - self.taken.len();
         let enough = self.order(parts).into_iter().find(|(_, cpus)| cpus.len() >= missing);
         if let Some((_, cpus)) = enough {
             self.free = cpus.into_iter().collect();

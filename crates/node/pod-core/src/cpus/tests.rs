@@ -16,7 +16,7 @@ fn machine(sockets: u32, cores: u32, threads: u32) -> Machine {
 }
 
 fn cpus(machine: Machine, options: Options, reserved: &str) -> Cpus {
-    Cpus::new(machine, options, Reserved::These(reserved.parse().unwrap())).unwrap()
+    Cpus::new(machine, options, Reserved::Set(reserved.parse().unwrap())).unwrap()
 }
 
 fn pod(uid: &str, init: &[(&str, &str, bool)], apps: &[(&str, &str)]) -> Pod {
@@ -37,7 +37,7 @@ fn allot(cpus: &mut Cpus, pod: &Pod, near: Option<Mask>) -> Result<String, CpuEr
     let uid = pod.metadata.uid.clone().unwrap();
     let mut had = Vec::new();
     for member in members(pod) {
-        cpus.allot(pod, &member.container, near)?;
+        cpus.allocate(pod, &member.container, near)?;
         had.push(cpus.of(&uid, &member.container.name).to_string());
     }
     Ok(had.join(" "))
@@ -66,14 +66,14 @@ fn allocates_whole_cpus_to_guaranteed_pods_only() {
     assert_eq!(cpus.of("half", "c").to_string(), "0-3,5-7");
     let mut burstable = one("burstable", "2");
     burstable.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap().limits = None;
-    assert_eq!(Cpus::asked(&burstable, &burstable.spec.as_ref().unwrap().containers[0]), 0);
+    assert_eq!(Cpus::requested(&burstable, &burstable.spec.as_ref().unwrap().containers[0]), 0);
 }
 
 #[test]
 fn packs_cpus_near_the_wanted_nodes() {
-    let of = |wanted: &str, near: Option<i64>| {
+    let of = |requested: &str, near: Option<i64>| {
         let mut cpus = cpus(machine(2, 2, 2), Options::default(), "0");
-        allot(&mut cpus, &one("p", wanted), near.map(|node| Mask::of([node])))
+        allot(&mut cpus, &one("p", requested), near.map(|node| Mask::of([node])))
     };
     // An unused socket comes first if all of it is needed.
     assert_eq!(of("4", None).unwrap(), "2-3,6-7");
@@ -124,10 +124,10 @@ fn applies_policy_options() {
 
 #[test]
 fn distributes_cpus_over_the_fewest_nodes() {
-    let of = |wanted: &str, full_cores: bool| {
+    let of = |requested: &str, full_cores: bool| {
         let options = Options { distribute: true, full_cores, ..Options::default() };
         let mut cpus = cpus(machine(4, 2, 2), options, "0,8");
-        allot(&mut cpus, &one("p", wanted), None).unwrap()
+        allot(&mut cpus, &one("p", requested), None).unwrap()
     };
     // Nothing is distributed if one node suffices.
     assert_eq!(of("4", false), "2-3,10-11");
@@ -146,18 +146,18 @@ fn packs_cpus_that_share_a_cache() {
         let first = allot(&mut cpus, &one("first", first), None).unwrap();
         (first, allot(&mut cpus, &one("second", "2"), None).unwrap())
     };
-    let told = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    assert_eq!(of("1", false), told("1", "2-3"));
-    assert_eq!(of("2", false), told("1-2", "3-4"));
-    assert_eq!(of("2", true), told("2-3", "4-5"));
-    assert_eq!(of("3", true), told("1-3", "4-5"));
+    let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(of("1", false), both("1", "2-3"));
+    assert_eq!(of("2", false), both("1-2", "3-4"));
+    assert_eq!(of("2", true), both("2-3", "4-5"));
+    assert_eq!(of("3", true), both("1-3", "4-5"));
 }
 
 #[test]
 fn hints_name_nodes_with_enough_cpus() {
     let mut cpus = cpus(machine(2, 2, 1), Options::default(), "0");
-    let said = |cpus: &Cpus, wanted: &str| {
-        let pod = one("p", wanted);
+    let said = |cpus: &Cpus, requested: &str| {
+        let pod = one("p", requested);
         let of_pod = cpus.pod_hints(&pod);
         assert_eq!(cpus.hints(&pod, &pod.spec.as_ref().unwrap().containers[0]), of_pod);
         let hints = of_pod?.into_iter();
@@ -173,10 +173,10 @@ fn hints_name_nodes_with_enough_cpus() {
 
 #[test]
 fn parses_and_formats_lists_of_cpus() {
-    for (text, told) in
+    for (text, formatted) in
         [("", ""), ("3", "3"), ("0-2,4", "0-2,4"), ("4,1,0\n", "0-1,4"), ("7-7", "7")]
     {
-        assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), told);
+        assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), formatted);
     }
     for wrong in ["a", "-", "1-", "2-1", "1,,2", "-1", "0-99999999", "4294967296", "1;2"] {
         assert!(wrong.parse::<CpuSet>().is_err(), "{wrong}");
@@ -223,21 +223,21 @@ proptest! {
     #[test]
     fn no_cpu_has_two_holders(steps in prop::collection::vec((0..6_u32, 0..6_u32, 0..4_i64), 1..40)) {
         let mut cpus = cpus(machine(2, 3, 2), Options::default(), "0,6");
-        for (who, wanted, near) in steps {
+        for (who, requested, near) in steps {
             let uid = who.to_string();
             let near = (near < 3).then(|| Mask::of([near]));
-            if wanted == 0 {
+            if requested == 0 {
                 cpus.release(&uid);
             } else {
-                let _ = allot(&mut cpus, &one(&uid, &wanted.to_string()), near);
+                let _ = allot(&mut cpus, &one(&uid, &requested.to_string()), near);
             }
-            let given: Vec<CpuSet> = cpus.given.values().flat_map(|p| p.values().cloned()).collect();
-            let sum = given.iter().map(CpuSet::len).sum::<usize>() + cpus.shared.len();
+            let allocated: Vec<CpuSet> = cpus.pods.values().flat_map(|p| p.values().cloned()).collect();
+            let sum = allocated.iter().map(CpuSet::len).sum::<usize>() + cpus.shared.len();
             prop_assert_eq!(sum, 12);
             let reserved = &cpus.reserved;
-            prop_assert!(given.iter().all(|set| set.is_apart(reserved) && set.is_apart(&cpus.shared)));
+            prop_assert!(allocated.iter().all(|set| set.is_apart(reserved) && set.is_apart(&cpus.shared)));
             let again = self::cpus(machine(2, 3, 2), Options::default(), "0,6");
-            prop_assert_eq!(again.restore(&cpus.checkpoint()).unwrap().given, cpus.given.clone());
+            prop_assert_eq!(again.restore(&cpus.checkpoint()).unwrap().pods, cpus.pods.clone());
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
 use super::{AllocatedDevices, Allocations, Resource};
-use crate::{Timestamp, spec::fnv1a};
+use crate::{spec::fnv1a, time::Timestamp};
 
 /// The error of a checkpoint that cannot be restored.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum CheckpointError {
     #[error(
         "the answer of {resource}'s plugin for container {container} of Pod {pod} is not base64"
     )]
-    Answer { pod: String, container: String, resource: String },
+    Response { pod: String, container: String, resource: String },
 }
 
 #[derive(Deserialize, Serialize)]
@@ -46,15 +46,15 @@ struct Entry {
     resource: String,
     #[serde(rename = "DeviceIDs")]
     devices: Option<BTreeMap<i64, Option<Vec<String>>>>,
-    /// The answer in base64, as Go encodes bytes.
+    /// The response in base64, as Go encodes bytes.
     #[serde(rename = "AllocResp")]
-    answer: Option<String>,
+    response: Option<String>,
 }
 
 impl Entry {
-    fn answer(&self) -> Result<Vec<u8>, CheckpointError> {
-        let decoded = STANDARD.decode(self.answer.as_deref().unwrap_or_default());
-        decoded.map_err(|_| CheckpointError::Answer {
+    fn response(&self) -> Result<Vec<u8>, CheckpointError> {
+        let decoded = STANDARD.decode(self.response.as_deref().unwrap_or_default());
+        decoded.map_err(|_| CheckpointError::Response {
             pod: self.pod.clone(),
             container: self.container.clone(),
             resource: self.resource.clone(),
@@ -70,16 +70,16 @@ impl Allocations {
             (name.clone(), Some(healthy.map(|(id, _)| id.clone()).collect()))
         };
         let mut entries = Vec::new();
-        for (pod, containers) in &self.given {
+        for (pod, containers) in &self.pods {
             for (container, resources) in containers {
-                entries.extend(resources.iter().map(|(resource, given)| Entry {
+                entries.extend(resources.iter().map(|(resource, allocated)| Entry {
                     pod: pod.clone(),
                     container: container.clone(),
                     resource: resource.clone(),
                     devices: Some(
-                        given.devices.iter().map(|(n, ids)| (*n, Some(ids.clone()))).collect(),
+                        allocated.devices.iter().map(|(n, ids)| (*n, Some(ids.clone()))).collect(),
                     ),
-                    answer: Some(STANDARD.encode(&given.answer)),
+                    response: Some(STANDARD.encode(&allocated.response)),
                 }));
             }
         }
@@ -98,19 +98,20 @@ impl Allocations {
         if actual != file.checksum {
             return Err(CheckpointError::Checksum { stated: file.checksum, actual });
         }
-        let mut book = Self::default();
+        let mut allocations = Self::default();
         for entry in file.data.pod_device_entries.into_iter().flatten() {
-            let answer = entry.answer()?;
+            let response = entry.response()?;
             let devices = entry.devices.unwrap_or_default().into_iter();
             let devices = devices.map(|(node, ids)| (node, ids.unwrap_or_default())).collect();
-            book.of(&entry.pod, &entry.container)
-                .insert(entry.resource, AllocatedDevices { devices, answer });
+            allocations
+                .entry(&entry.pod, &entry.container)
+                .insert(entry.resource, AllocatedDevices { devices, response });
         }
         for name in file.data.registered_devices.unwrap_or_default().into_keys() {
             let stopped = Some(now);
-            book.resources.insert(name, Resource { stopped, ..Resource::default() });
+            allocations.resources.insert(name, Resource { stopped, ..Resource::default() });
         }
-        Ok(book)
+        Ok(allocations)
     }
 }
 
@@ -136,16 +137,16 @@ fn go_string(data: &Data) -> Result<String, CheckpointError> {
 }
 
 fn go_entry(entry: &Entry) -> Result<String, CheckpointError> {
-    let answer = match &entry.answer {
+    let response = match &entry.response {
         None => "<nil>".to_owned(),
         Some(_) => {
-            let bytes: Vec<String> = entry.answer()?.iter().map(u8::to_string).collect();
+            let bytes: Vec<String> = entry.response()?.iter().map(u8::to_string).collect();
             format!("[{}]", bytes.join(" "))
         }
     };
     Ok(format!(
         "{{PodUID:(string){} ContainerName:(string){} ResourceName:(string){} \
-         DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){answer}}}",
+         DeviceIDs:(checkpoint.DevicesPerNUMA){} AllocResp:([]uint8){response}}}",
         entry.pod,
         entry.container,
         entry.resource,

@@ -11,14 +11,14 @@ use crate::topology::Mask;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The container has them already.
-    Has,
-    /// These devices. If the plugin has preferences, ask it the question and use [`Question::answered`] instead.
-    These(BTreeSet<String>, Option<Question>),
+    Existing,
+    /// New devices. If the plugin has preferences, send it the request and allocate [`PreferenceRequest::choose`].
+    New(BTreeSet<String>, Option<PreferenceRequest>),
 }
 
-/// The question to a plugin with preferences (GetPreferredAllocation).
+/// The request to a plugin with preferences (GetPreferredAllocation).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct PreferenceRequest {
     /// The devices that the plugin may choose from.
     pub available: BTreeSet<String>,
     /// The devices that the plugin must choose.
@@ -29,10 +29,10 @@ pub struct Question {
     from: Vec<BTreeSet<String>>,
 }
 
-impl Question {
+impl PreferenceRequest {
     /// Returns the devices to allocate: all that must be included, then allowed preferred ones, then others until there
     /// are enough.
-    pub fn answered(&self, preferred: &[String]) -> BTreeSet<String> {
+    pub fn choose(&self, preferred: &[String]) -> BTreeSet<String> {
         let mut chosen = self.must_include.clone();
         let may = |id: &&String| self.from.iter().any(|from| from.contains(*id));
         let rest = self.from.iter().flatten();
@@ -52,19 +52,21 @@ impl Allocations {
         &self,
         pod: &Pod,
         container: &str,
-        (resource, wanted): (&str, usize),
+        resource: &str,
+        count: usize,
         near: Option<Mask>,
     ) -> Result<Choice, DeviceError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        if let Some(given) = self.given((uid, container)).and_then(|given| given.get(resource)) {
-            let had = given.ids().len();
+        if let Some(devices) = self.of_container((uid, container)).and_then(|all| all.get(resource))
+        {
+            let allocated = devices.ids().len();
             // A device that became unhealthy after its allocation does not end the Pod.
-            return if had == wanted {
-                Ok(Choice::Has)
+            return if allocated == count {
+                Ok(Choice::Existing)
             } else {
                 let (pod, container) = (uid.to_owned(), container.to_owned());
                 let resource = resource.to_owned();
-                Err(DeviceError::Changed { pod, container, resource, had, wanted })
+                Err(DeviceError::Changed { pod, container, resource, allocated, requested: count })
             };
         }
         let devices = match self.resources.get(resource) {
@@ -76,54 +78,69 @@ impl Allocations {
             return Err(DeviceError::Unhealthy(resource.to_owned()));
         }
         let reusable = self.reusable(pod, container, resource);
-        let kept: BTreeSet<String> =
-            healthy().filter(|id| reusable.contains(*id)).take(wanted).cloned().collect();
-        let taken = self.allocated(resource);
+        let reused: BTreeSet<String> =
+            healthy().filter(|id| reusable.contains(*id)).take(count).cloned().collect();
+        let allocated = self.allocated(resource);
         let available: BTreeSet<String> =
-            healthy().filter(|id| !taken.contains(id.as_str())).cloned().collect();
-        let missing = wanted - kept.len();
+            healthy().filter(|id| !allocated.contains(id.as_str())).cloned().collect();
+        let missing = count - reused.len();
         if available.len() < missing {
             let (resource, available) = (resource.to_owned(), available.len());
-            return Err(DeviceError::TooFew { resource, wanted: missing, available });
+            return Err(DeviceError::TooFew { resource, requested: missing, available });
         }
         if missing == 0 {
-            return Ok(Choice::These(kept, None));
+            return Ok(Choice::New(reused, None));
         }
-        let question = preference_request(&devices, kept, available, (wanted, missing), near);
-        let chosen = question.answered(&[]);
-        let is_open = chosen.len() > question.must_include.len();
-        Ok(Choice::These(chosen, is_open.then_some(question)))
+        let request = preference_request(&devices, reused, available, count, near);
+        let chosen = request.choose(&[]);
+        let is_open = chosen.len() > request.must_include.len();
+        Ok(Choice::New(chosen, is_open.then_some(request)))
     }
 }
 
-/// Builds the question. Devices near the wanted NUMA nodes come first, then those near other nodes, then those without
-/// affinity.
+/// Builds the request. Devices near the preferred NUMA nodes come first, then those near other nodes, then those
+/// without affinity.
 fn preference_request(
     devices: &Devices,
-    mut kept: BTreeSet<String>,
+    mut reused: BTreeSet<String>,
     available: BTreeSet<String>,
-    (size, missing): (usize, usize),
+    size: usize,
     near: Option<Mask>,
-) -> Question {
+) -> PreferenceRequest {
     let is_placed = |id: &String| devices.get(id).is_some_and(|device| !device.nodes.is_empty());
     let is_near = |id: &&String| {
         let near = near.unwrap_or_default();
         devices.get(*id).is_some_and(|device| device.nodes.iter().any(|node| near.has(*node)))
     };
     if near.is_none() || !devices.keys().any(is_placed) {
-        let ask = available.union(&kept).cloned().collect();
-        return Question { available: ask, must_include: kept, size, from: vec![available] };
+        let all = available.union(&reused).cloned().collect();
+        return PreferenceRequest {
+            available: all,
+            must_include: reused,
+            size,
+            from: vec![available],
+        };
     }
     let (aligned, others): (Vec<&String>, Vec<&String>) = available.iter().partition(is_near);
     let aligned: BTreeSet<String> = aligned.into_iter().cloned().collect();
-    if missing < aligned.len() {
-        let ask = aligned.union(&kept).cloned().collect();
-        return Question { available: ask, must_include: kept, size, from: vec![aligned] };
+    if size - reused.len() < aligned.len() {
+        let all = aligned.union(&reused).cloned().collect();
+        return PreferenceRequest {
+            available: all,
+            must_include: reused,
+            size,
+            from: vec![aligned],
+        };
     }
-    kept.extend(aligned);
-    let ask = available.union(&kept).cloned().collect();
+    reused.extend(aligned);
+    let all = available.union(&reused).cloned().collect();
     let (placed, loose): (Vec<&String>, Vec<&String>) =
         others.into_iter().partition(|id| is_placed(id));
     let set = |ids: Vec<&String>| ids.into_iter().cloned().collect();
-    Question { available: ask, must_include: kept, size, from: vec![set(placed), set(loose)] }
+    PreferenceRequest {
+        available: all,
+        must_include: reused,
+        size,
+        from: vec![set(placed), set(loose)],
+    }
 }

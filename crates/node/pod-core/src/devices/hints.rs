@@ -12,26 +12,28 @@ impl Allocations {
     pub fn hints(&self, pod: &Pod, container: &Container, nodes: &[i64]) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let name = container.name.as_str();
-        let hint = |(resource, wanted): (String, usize)| {
-            let given = self.given((uid, name)).and_then(|given| given.get(&resource));
-            let given = given.map(AllocatedDevices::ids).unwrap_or_default();
+        let hint = |(resource, count): (String, usize)| {
+            let allocated =
+                self.of_container((uid, name)).and_then(|allocated| allocated.get(&resource));
+            let allocated = allocated.map(AllocatedDevices::ids).unwrap_or_default();
             let reusable = self.reusable(pod, name, &resource);
-            self.of_resource(&resource, wanted, &given, &reusable, nodes)
+            self.of_resource(&resource, count, &allocated, &reusable, nodes)
         };
-        self.asked(container).into_iter().map(hint).collect()
+        self.requests(container).into_iter().map(hint).collect()
     }
 
     /// Returns a hint for each resource that a whole Pod requests.
     pub fn pod_hints(&self, pod: &Pod, nodes: &[i64]) -> Vec<Hints> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let of_pod = || self.given.get(uid).into_iter().flat_map(|of_pod| of_pod.values());
+        let of_pod = || self.pods.get(uid).into_iter().flat_map(|of_pod| of_pod.values());
         let hint = |resource: &str| {
             let amount_of =
-                |container: &Container| self.asked(container).remove(resource).unwrap_or(0);
-            let wanted = Some(at_once(pod, amount_of)).filter(|wanted| *wanted > 0)?;
-            let given =
-                of_pod().filter_map(|given| given.get(resource)).flat_map(AllocatedDevices::ids);
-            self.of_resource(resource, wanted, &given.collect(), &BTreeSet::new(), nodes)
+                |container: &Container| self.requests(container).remove(resource).unwrap_or(0);
+            let count = Some(at_once(pod, amount_of)).filter(|count| *count > 0)?;
+            let allocated = of_pod()
+                .filter_map(|allocated| allocated.get(resource))
+                .flat_map(AllocatedDevices::ids);
+            self.of_resource(resource, count, &allocated.collect(), &BTreeSet::new(), nodes)
         };
         self.names().map(hint).collect()
     }
@@ -39,8 +41,8 @@ impl Allocations {
     fn of_resource(
         &self,
         resource: &str,
-        wanted: usize,
-        given: &BTreeSet<&str>,
+        count: usize,
+        allocated: &BTreeSet<&str>,
         reusable: &BTreeSet<String>,
         nodes: &[i64],
     ) -> Hints {
@@ -48,28 +50,28 @@ impl Allocations {
         if devices.values().all(|device| device.nodes.is_empty()) {
             return None;
         }
-        if !given.is_empty() {
-            let same = given.len() == wanted;
+        if !allocated.is_empty() {
+            let same = allocated.len() == count;
             let none = BTreeSet::new();
             return Some(if same {
-                near(&devices, wanted, given, &none, nodes)
+                near(&devices, count, allocated, &none, nodes)
             } else {
                 Vec::new()
             });
         }
-        let taken = self.allocated(resource);
+        let in_use = self.allocated(resource);
         let healthy = devices.iter().filter(|(_, device)| device.healthy);
-        let free = healthy.map(|(id, _)| id.as_str()).filter(|id| !taken.contains(id)).collect();
-        Some(near(&devices, wanted, &free, reusable, nodes))
+        let free = healthy.map(|(id, _)| id.as_str()).filter(|id| !in_use.contains(id)).collect();
+        Some(near(&devices, count, &free, reusable, nodes))
     }
 }
 
 /// Computes hints. NUMA nodes without a device of the resource are ignored.
 fn near(
     devices: &Devices,
-    wanted: usize,
+    count: usize,
     free: &BTreeSet<&str>,
-    kept: &BTreeSet<String>,
+    reused: &BTreeSet<String>,
     nodes: &[i64],
 ) -> Vec<crate::topology::Hint> {
     let have: BTreeSet<i64> = devices.values().flat_map(|d| d.nodes.iter().copied()).collect();
@@ -79,11 +81,11 @@ fn near(
         devices.get(id).is_some_and(|device| device.nodes.iter().any(|node| mask.has(*node)))
     };
     let is_placed = |id: &&String| devices.get(*id).is_some_and(|device| !device.nodes.is_empty());
-    let whole = |mask: Mask| devices.keys().filter(|id| on(mask, id)).count();
+    let total = |mask: Mask| devices.keys().filter(|id| on(mask, id)).count();
     let free = |mask: Mask| {
-        let kept: Vec<&String> = kept.iter().filter(is_placed).collect();
-        let all_kept = kept.iter().all(|id| on(mask, id));
-        all_kept.then(|| kept.len() + free.iter().filter(|id| on(mask, id)).count())
+        let reused: Vec<&String> = reused.iter().filter(is_placed).collect();
+        let all_reused = reused.iter().all(|id| on(mask, id));
+        all_reused.then(|| reused.len() + free.iter().filter(|id| on(mask, id)).count())
     };
-    hints(nodes, wanted, whole, free)
+    hints(nodes, count, total, free)
 }

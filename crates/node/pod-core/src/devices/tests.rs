@@ -28,81 +28,87 @@ fn devices(of: &[(&str, bool, &[i64])]) -> Devices {
     of.iter().map(device).collect()
 }
 
-fn book(of: &[(&str, bool, &[i64])]) -> Allocations {
-    let mut book = Allocations::default();
-    book.connect(R).unwrap();
-    book.list(R, devices(of));
-    book
+fn allocations(of: &[(&str, bool, &[i64])]) -> Allocations {
+    let mut allocations = Allocations::default();
+    allocations.connect(R).unwrap();
+    allocations.list(R, devices(of));
+    allocations
 }
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// Allocates what the book chooses, without a plugin's preference.
+/// Allocates the chosen devices, without a plugin's preference.
 fn allot(
-    book: &mut Allocations,
+    allocations: &mut Allocations,
     pod: &Pod,
     name: &str,
-    wanted: usize,
+    count: usize,
 ) -> Result<Vec<String>, DeviceError> {
     let uid = pod.metadata.uid.clone().unwrap();
-    if let Choice::These(ids, _) = book.choose(pod, name, (R, wanted), None)? {
-        book.give((&uid, name), R, &ids, vec![1]);
+    if let Choice::New(ids, _) = allocations.choose(pod, name, R, count, None)? {
+        allocations.allocate((&uid, name), R, &ids, vec![1]);
     }
-    let given = &book.given((&uid, name)).unwrap()[R];
-    Ok(given.ids().into_iter().map(str::to_owned).collect())
+    let allocated = &allocations.of_container((&uid, name)).unwrap()[R];
+    Ok(allocated.ids().into_iter().map(str::to_owned).collect())
 }
 
 #[test]
 fn gives_device_to_one_holder_and_reports_shortage() {
-    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", false, &[])]);
+    let mut allocations = allocations(&[("a", true, &[]), ("b", true, &[]), ("c", false, &[])]);
     let (one, two) = (pod("one", &[], &[("x", 1)]), pod("two", &[], &[("x", 2)]));
-    assert_eq!(allot(&mut book, &one, "x", 1).unwrap(), ["a"]);
-    let error = allot(&mut book, &two, "x", 2).unwrap_err().to_string();
+    assert_eq!(allot(&mut allocations, &one, "x", 1).unwrap(), ["a"]);
+    let error = allot(&mut allocations, &two, "x", 2).unwrap_err().to_string();
     assert_eq!(
         error,
         "requested number of devices unavailable for example.com/fpga. Requested: 2, Available: 1"
     );
-    assert_eq!(book.choose(&one, "x", (R, 1), None), Ok(Choice::Has), "it keeps what it has");
-    let error = book.choose(&one, "x", (R, 2), None).unwrap_err().to_string();
+    assert_eq!(
+        allocations.choose(&one, "x", R, 1, None),
+        Ok(Choice::Existing),
+        "it keeps what it has"
+    );
+    let error = allocations.choose(&one, "x", R, 2, None).unwrap_err().to_string();
     assert!(error.contains("container \"x\" changed request"), "{error}");
-    assert!(book.release("one") && !book.release("one"));
-    assert_eq!(allot(&mut book, &two, "x", 2).unwrap(), ["a", "b"]);
+    assert!(allocations.release("one") && !allocations.release("one"));
+    assert_eq!(allot(&mut allocations, &two, "x", 2).unwrap(), ["a", "b"]);
 }
 
 #[test]
 fn allocates_only_devices_listed_as_healthy() {
-    let mut book = book(&[("a", false, &[])]);
+    let mut allocations = allocations(&[("a", false, &[])]);
     let pod = pod("one", &[], &[("x", 1)]);
-    let refused = |book: &Allocations| book.choose(&pod, "x", (R, 1), None).unwrap_err();
-    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
-    book.list(R, devices(&[("a", true, &[])]));
-    book.disconnect(R, at(10));
-    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
+    let refused =
+        |allocations: &Allocations| allocations.choose(&pod, "x", R, 1, None).unwrap_err();
+    assert_eq!(refused(&allocations), DeviceError::Unhealthy(R.to_owned()));
+    allocations.list(R, devices(&[("a", true, &[])]));
+    allocations.disconnect(R, at(10));
+    assert_eq!(refused(&allocations), DeviceError::Unhealthy(R.to_owned()));
     // The plugin has reconnected and has not listed its devices yet.
-    book.connect(R).unwrap();
-    assert_eq!(refused(&book), DeviceError::Unhealthy(R.to_owned()));
-    book.disconnect(R, at(10));
-    assert!(!book.count(at(310)).1 && book.count(at(311)).1);
-    assert_eq!(refused(&book), DeviceError::Unregistered(R.to_owned()));
-    assert_eq!(Allocations::default().asked(&pod.spec.unwrap().containers[0]), BTreeMap::new());
+    allocations.connect(R).unwrap();
+    assert_eq!(refused(&allocations), DeviceError::Unhealthy(R.to_owned()));
+    allocations.disconnect(R, at(10));
+    assert!(!allocations.count(at(310)).1 && allocations.count(at(311)).1);
+    assert_eq!(refused(&allocations), DeviceError::Unregistered(R.to_owned()));
+    assert_eq!(Allocations::default().requests(&pod.spec.unwrap().containers[0]), BTreeMap::new());
 }
 
 #[test]
 fn counts_unhealthy_devices_and_disconnected_plugins() {
-    let mut book = book(&[("a", true, &[]), ("b", false, &[])]);
-    let count = |book: &mut Allocations, second| book.count(at(second)).0.get(R).copied();
+    let mut allocations = allocations(&[("a", true, &[]), ("b", false, &[])]);
+    let count =
+        |allocations: &mut Allocations, second| allocations.count(at(second)).0.get(R).copied();
     let counted = |capacity, allocatable| Some(Count { capacity, allocatable });
-    assert_eq!(count(&mut book, 0), counted(2, 1));
-    book.disconnect(R, at(0));
-    assert_eq!(count(&mut book, 300), counted(2, 0));
-    assert_eq!(count(&mut book, 301), counted(0, 0), "it is told that there are none");
+    assert_eq!(count(&mut allocations, 0), counted(2, 1));
+    allocations.disconnect(R, at(0));
+    assert_eq!(count(&mut allocations, 300), counted(2, 0));
+    assert_eq!(count(&mut allocations, 301), counted(0, 0), "it is both_hints that there are none");
     // After a restart the plugin has the same time to reconnect.
-    let mut book =
-        Allocations::restore(&self::book(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
-    assert_eq!(count(&mut book, 350), counted(0, 0));
-    assert!(book.count(at(351)).1);
+    let mut allocations =
+        Allocations::restore(&self::allocations(&[("a", true, &[])]).checkpoint(), at(50)).unwrap();
+    assert_eq!(count(&mut allocations, 350), counted(0, 0));
+    assert!(allocations.count(at(351)).1);
 }
 
 #[test]
@@ -121,48 +127,50 @@ fn validates_names_and_number_of_resources() {
         assert!(!is_resource_name(wrong), "{wrong}");
     }
     assert!(is_resource_name(R) && !is_resource_name(&format!("a/{}", "b".repeat(64))));
-    let mut book = Allocations::default();
+    let mut allocations = Allocations::default();
     for n in 0..MOST_RESOURCES {
-        book.connect(&format!("example.com/{n}")).unwrap();
+        allocations.connect(&format!("example.com/{n}")).unwrap();
     }
-    assert_eq!(book.connect(R), Err(DeviceError::TooMany(R.to_owned())));
-    book.connect("example.com/0").unwrap();
+    assert_eq!(allocations.connect(R), Err(DeviceError::TooMany(R.to_owned())));
+    allocations.connect("example.com/0").unwrap();
 }
 
 #[test]
 fn reuses_devices_of_init_containers_but_not_of_sidecars() {
-    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[])]);
+    let mut allocations = allocations(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[])]);
     let pod = pod("p", &[("i", 2, false), ("s", 1, true)], &[("x", 1), ("y", 1)]);
-    assert_eq!(allot(&mut book, &pod, "i", 2).unwrap(), ["a", "b"]);
-    assert_eq!(allot(&mut book, &pod, "s", 1).unwrap(), ["a"]);
-    assert_eq!(allot(&mut book, &pod, "x", 1).unwrap(), ["b"]);
-    assert_eq!(allot(&mut book, &pod, "y", 1).unwrap(), ["c"]);
+    assert_eq!(allot(&mut allocations, &pod, "i", 2).unwrap(), ["a", "b"]);
+    assert_eq!(allot(&mut allocations, &pod, "s", 1).unwrap(), ["a"]);
+    assert_eq!(allot(&mut allocations, &pod, "x", 1).unwrap(), ["b"]);
+    assert_eq!(allot(&mut allocations, &pod, "y", 1).unwrap(), ["c"]);
 }
 
 #[test]
 fn ignores_preferences_for_devices_that_are_not_free() {
-    let mut book = book(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[]), ("d", false, &[])]);
-    allot(&mut book, &pod("one", &[], &[("x", 1)]), "x", 1).unwrap();
+    let mut allocations =
+        allocations(&[("a", true, &[]), ("b", true, &[]), ("c", true, &[]), ("d", false, &[])]);
+    allot(&mut allocations, &pod("one", &[], &[("x", 1)]), "x", 1).unwrap();
     let two = pod("two", &[], &[("x", 1)]);
-    let Choice::These(_, Some(question)) = book.choose(&two, "x", (R, 1), None).unwrap() else {
+    let Choice::New(_, Some(request)) = allocations.choose(&two, "x", R, 1, None).unwrap() else {
         panic!("nothing to ask")
     };
-    let answer =
-        |ids: &[&str]| question.answered(&ids.iter().map(|s| s.to_string()).collect::<Vec<_>>());
-    assert_eq!(answer(&["c"]), ["c".to_owned()].into());
+    let choose =
+        |ids: &[&str]| request.choose(&ids.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+    assert_eq!(choose(&["c"]), ["c".to_owned()].into());
     for wrong in [&["a"][..], &["d"], &["nonsense"], &[], &["b", "c", "c"]] {
-        assert_eq!(answer(wrong), ["b".to_owned()].into(), "{wrong:?}");
+        assert_eq!(choose(wrong), ["b".to_owned()].into(), "{wrong:?}");
     }
 }
 
 #[test]
 fn prefers_devices_near_the_wanted_nodes() {
-    let book = book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[]), ("d", true, &[1])]);
-    let chosen = |wanted: usize, near: &[i64]| {
+    let allocations =
+        allocations(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[]), ("d", true, &[1])]);
+    let chosen = |count: usize, near: &[i64]| {
         let near = Some(Mask::of(near.iter().copied()));
-        match book.choose(&pod("p", &[], &[("x", wanted)]), "x", (R, wanted), near).unwrap() {
-            Choice::These(ids, _) => ids.into_iter().collect::<Vec<_>>().join(""),
-            Choice::Has => String::new(),
+        match allocations.choose(&pod("p", &[], &[("x", count)]), "x", R, count, near).unwrap() {
+            Choice::New(ids, _) => ids.into_iter().collect::<Vec<_>>().join(""),
+            Choice::Existing => String::new(),
         }
     };
     assert_eq!(
@@ -183,8 +191,8 @@ fn reads_and_writes_upstream_checkpoints() {
     let restored =
         [whole, empty, nulls].map(|text| Allocations::restore(text.as_bytes(), at(0)).unwrap());
     assert_eq!(restored[1].checkpoint(), empty.as_bytes());
-    let given = &restored[0].given(("u1", "c")).unwrap()["example.com/a"];
-    assert_eq!((given.ids().len(), &given.answer[..]), (3, &[10, 2, 255][..]));
+    let allocated = &restored[0].of_container(("u1", "c")).unwrap()["example.com/a"];
+    assert_eq!((allocated.ids().len(), &allocated.response[..]), (3, &[10, 2, 255][..]));
     assert!(restored[2].knows("a/b"));
     let damaged = whole.replace("d2", "d4");
     let error = Allocations::restore(damaged.as_bytes(), at(0)).unwrap_err();
@@ -196,7 +204,7 @@ fn reads_and_writes_upstream_checkpoints() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Want(usize, usize),
+    Allocate(usize, usize),
     End(usize),
     List(Vec<bool>),
     Vanish,
@@ -205,7 +213,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..6_usize, 1..4_usize).prop_map(|(pod, n)| Step::Want(pod, n)),
+        4 => (0..6_usize, 1..4_usize).prop_map(|(pod, n)| Step::Allocate(pod, n)),
         2 => (0..6_usize).prop_map(Step::End),
         2 => prop::collection::vec(any::<bool>(), 0..6).prop_map(Step::List),
         1 => Just(Step::Vanish),
@@ -215,8 +223,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[test]
 fn hints_name_nodes_with_enough_devices() {
-    let mut book =
-        book(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[1]), ("d", true, &[])]);
+    let mut allocations =
+        allocations(&[("a", true, &[0]), ("b", true, &[1]), ("c", true, &[1]), ("d", true, &[])]);
     let hint = |of: &[(&[i64], bool)]| -> Hints {
         let hint = |(nodes, preferred): &(&[i64], bool)| Hint {
             nodes: Some(Mask::of(nodes.iter().copied())),
@@ -224,70 +232,70 @@ fn hints_name_nodes_with_enough_devices() {
         };
         Some(of.iter().map(hint).collect())
     };
-    let told = |book: &Allocations, pod: &Pod| {
+    let both_hints = |allocations: &Allocations, pod: &Pod| {
         let container = &pod.spec.as_ref().unwrap().containers[0];
         (
-            book.hints(pod, container, &[0, 1, 2]).remove(0),
-            book.pod_hints(pod, &[0, 1, 2]).remove(0),
+            allocations.hints(pod, container, &[0, 1, 2]).remove(0),
+            allocations.pod_hints(pod, &[0, 1, 2]).remove(0),
         )
     };
     let both = |hints: Hints| (hints.clone(), hints);
     let one = pod("one", &[], &[("x", 1)]);
     let any = hint(&[(&[0], true), (&[1], true), (&[0, 1], false)]);
-    assert_eq!(told(&book, &one), both(any));
+    assert_eq!(both_hints(&allocations, &one), both(any));
     let two = pod("two", &[], &[("x", 2)]);
-    assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
-    assert_eq!(told(&book, &pod("many", &[], &[("x", 5)])), both(Some(Vec::new())));
+    assert_eq!(both_hints(&allocations, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
+    assert_eq!(both_hints(&allocations, &pod("many", &[], &[("x", 5)])), both(Some(Vec::new())));
     // A Pod with devices gets hints for these, and none if its request has changed.
-    book.choose(&two, "x", (R, 2), Some(Mask::of([1]))).unwrap();
-    book.give(("two", "x"), R, &["b".to_owned(), "c".to_owned()].into(), vec![]);
-    assert_eq!(told(&book, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
-    assert_eq!(told(&book, &pod("two", &[], &[("x", 1)])), both(Some(Vec::new())));
-    assert_eq!(told(&book, &one), both(hint(&[(&[0], true), (&[0, 1], false)])));
+    allocations.choose(&two, "x", R, 2, Some(Mask::of([1]))).unwrap();
+    allocations.allocate(("two", "x"), R, &["b".to_owned(), "c".to_owned()].into(), vec![]);
+    assert_eq!(both_hints(&allocations, &two), both(hint(&[(&[1], true), (&[0, 1], false)])));
+    assert_eq!(both_hints(&allocations, &pod("two", &[], &[("x", 1)])), both(Some(Vec::new())));
+    assert_eq!(both_hints(&allocations, &one), both(hint(&[(&[0], true), (&[0, 1], false)])));
     // The devices of an init container are reused, with their nodes.
     let again = pod("two", &[("x", 2, false)], &[("y", 1)]);
     let app = &again.spec.as_ref().unwrap().containers[0];
-    assert_eq!(book.hints(&again, app, &[0, 1]), [hint(&[(&[1], true), (&[0, 1], false)])]);
+    assert_eq!(allocations.hints(&again, app, &[0, 1]), [hint(&[(&[1], true), (&[0, 1], false)])]);
     // A resource whose devices have no affinity gives no hints.
-    book.list(R, devices(&[("a", true, &[])]));
-    assert_eq!(told(&book, &one), (None, None));
+    allocations.list(R, devices(&[("a", true, &[])]));
+    assert_eq!(both_hints(&allocations, &one), (None, None));
 }
 
 proptest! {
     /// At any time a device has at most one holder, and only healthy devices are allocated.
     #[test]
     fn no_device_has_two_holders(steps in prop::collection::vec(step(), 1..60)) {
-        let mut book = book(&[]);
+        let mut allocations = allocations(&[]);
         for step in steps {
             match step {
-                Step::Want(n, wanted) => {
-                    let pod = pod(&n.to_string(), &[], &[("x", wanted)]);
+                Step::Allocate(n, count) => {
+                    let pod = pod(&n.to_string(), &[], &[("x", count)]);
                     let free: BTreeSet<String> = {
-                        let taken = book.allocated(R);
-                        let known = book.devices(R);
-                        known.into_iter().filter(|(id, d)| d.healthy && !taken.contains(id.as_str())).map(|(id, _)| id).collect()
+                        let allocated = allocations.allocated(R);
+                        let known = allocations.devices(R);
+                        known.into_iter().filter(|(id, d)| d.healthy && !allocated.contains(id.as_str())).map(|(id, _)| id).collect()
                     };
-                    let had = book.given((&n.to_string(), "x")).is_some();
-                    if let Ok(ids) = allot(&mut book, &pod, "x", wanted) {
-                        prop_assert_eq!(ids.len(), wanted);
-                        prop_assert!(had || ids.iter().all(|id| free.contains(id)));
+                    let existing = allocations.of_container((&n.to_string(), "x")).is_some();
+                    if let Ok(ids) = allot(&mut allocations, &pod, "x", count) {
+                        prop_assert_eq!(ids.len(), count);
+                        prop_assert!(existing || ids.iter().all(|id| free.contains(id)));
                     }
                 }
-                Step::End(n) => drop(book.release(&n.to_string())),
+                Step::End(n) => drop(allocations.release(&n.to_string())),
                 Step::List(healths) => {
-                    book.connect(R).unwrap();
+                    allocations.connect(R).unwrap();
                     let listed = healths.iter().enumerate();
                     let listed = listed.map(|(n, healthy)| (n.to_string(), Device { healthy: *healthy, nodes: BTreeSet::new() }));
-                    book.list(R, listed.collect());
+                    allocations.list(R, listed.collect());
                 }
-                Step::Vanish => book.disconnect(R, at(1)),
+                Step::Vanish => allocations.disconnect(R, at(1)),
                 Step::Restart => {
-                    let given = book.given.clone();
-                    book = Allocations::restore(&book.checkpoint(), at(0)).unwrap();
-                    prop_assert_eq!(&book.given, &given);
+                    let allocated = allocations.pods.clone();
+                    allocations = Allocations::restore(&allocations.checkpoint(), at(0)).unwrap();
+                    prop_assert_eq!(&allocations.pods, &allocated);
                 }
             }
-            let holders: Vec<&str> = book.given.values().flat_map(|p| p["x"][R].ids()).collect();
+            let holders: Vec<&str> = allocations.pods.values().flat_map(|p| p["x"][R].ids()).collect();
             let distinct: BTreeSet<&str> = holders.iter().copied().collect();
             prop_assert_eq!(holders.len(), distinct.len());
         }

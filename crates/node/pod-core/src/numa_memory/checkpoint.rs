@@ -18,9 +18,9 @@ pub enum StateError {
     #[error("checkpoint is corrupted: its checksum is {stated}, and that of its data {actual}")]
     Checksum { stated: u64, actual: u64 },
     #[error(
-        "[memorymanager] configured policy {wanted:?} differs from state checkpoint policy {stated:?}"
+        "[memorymanager] configured policy {configured:?} differs from state checkpoint policy {stated:?}"
     )]
-    Policy { wanted: &'static str, stated: String },
+    Policy { configured: &'static str, stated: String },
     #[error("[memorymanager] machine state can not be empty when it has memory assignments")]
     NoMachine,
     #[error(
@@ -119,14 +119,14 @@ pub fn is_none(checkpoint: &[u8]) -> Result<(), StateError> {
     read(checkpoint, "None").map(drop)
 }
 
-fn read(checkpoint: &[u8], wanted: &'static str) -> Result<File, StateError> {
+fn read(checkpoint: &[u8], configured: &'static str) -> Result<File, StateError> {
     let file: File = serde_json::from_slice(checkpoint)?;
     let actual = file.actual();
     if file.checksum != 0 && file.checksum != actual {
         return Err(StateError::Checksum { stated: file.checksum, actual });
     }
-    if file.policy_name != wanted {
-        return Err(StateError::Policy { wanted, stated: file.policy_name });
+    if file.policy_name != configured {
+        return Err(StateError::Policy { configured, stated: file.policy_name });
     }
     Ok(file)
 }
@@ -137,7 +137,7 @@ impl NumaMemory {
         let of_pod = |of_pod: &BTreeMap<String, Vec<Block>>| {
             of_pod.iter().map(|(name, blocks)| (name.clone(), Some(blocks.clone()))).collect()
         };
-        let entries = self.given.iter().map(|(uid, given)| (uid.clone(), of_pod(given))).collect();
+        let entries = self.pods.iter().map(|(uid, blocks)| (uid.clone(), of_pod(blocks))).collect();
         let (policy_name, machine_state) = (STATIC.to_owned(), self.state());
         File { policy_name, machine_state, entries, checksum: 0 }.written()
     }
@@ -163,7 +163,7 @@ impl NumaMemory {
                         return Err(StateError::NoResource { pod, container });
                     }
                 }
-                self.given.entry(pod).or_default().insert(container, blocks);
+                self.pods.entry(pod).or_default().insert(container, blocks);
             }
         }
         if is_same(&self.state(), &file.machine_state) { Ok(self) } else { Err(StateError::Other) }

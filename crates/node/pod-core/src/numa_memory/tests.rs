@@ -41,7 +41,7 @@ fn allot(memory: &mut NumaMemory, pod: &Pod, near: Hint) -> Result<Vec<Vec<i64>>
     let uid = pod.metadata.uid.clone().unwrap();
     let mut had = Vec::new();
     for member in members(pod) {
-        memory.allot(pod, &member.container, near).map_err(|error| error.to_string())?;
+        memory.allocate(pod, &member.container, near).map_err(|error| error.to_string())?;
         had.push(memory.nodes(&uid, &member.container.name).into_iter().collect());
     }
     Ok(had)
@@ -77,7 +77,7 @@ fn allocates_memory_on_the_fewest_nodes() {
     let mut burstable = one("burstable", GI);
     burstable.spec.as_mut().unwrap().containers[0].resources.as_mut().unwrap().limits = None;
     let container = &burstable.spec.as_ref().unwrap().containers[0];
-    assert!(NumaMemory::asked(&burstable, container).is_empty());
+    assert!(NumaMemory::requested(&burstable, container).is_empty());
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn allocates_huge_pages_on_the_same_nodes() {
     let mut memory = memory(2);
     let both = pod("a", &[], &[("c", GI, 16 << 20)]);
     assert_eq!(allot(&mut memory, &both, Hint::default()).unwrap(), [[0]]);
-    assert_eq!(memory.given("a", "c").len(), 2);
+    assert_eq!(memory.blocks("a", "c").len(), 2);
     let again = pod("b", &[], &[("c", GI, 2 << 20)]);
     assert_eq!(allot(&mut memory, &again, Hint::default()).unwrap(), [[1]]);
     let none = pod("c", &[], &[("c", GI, 16 << 20)]);
@@ -102,7 +102,7 @@ fn reuses_memory_of_init_containers_but_not_of_sidecars() {
     );
     assert_eq!(allot(&mut memory, &pod, Hint::default()).unwrap().len(), 5);
     assert_eq!(left(&memory, 0), 0);
-    assert_eq!(memory.given("p", "i")[0].size, 0);
+    assert_eq!(memory.blocks("p", "i")[0].size, 0);
     assert!(memory.release("p"));
     assert_eq!(left(&memory, 0), 3 * GI);
 }
@@ -156,7 +156,7 @@ fn reads_and_writes_upstream_checkpoints() {
     allot(&mut used, &one("u1", 5), near(&[0, 1])).unwrap();
     let own = String::from_utf8(used.checkpoint()).unwrap();
     let restored = fresh().restore(own.as_bytes()).unwrap();
-    assert_eq!((&restored.given, restored.checkpoint()), (&used.given, used.checkpoint()));
+    assert_eq!((&restored.pods, restored.checkpoint()), (&used.pods, used.checkpoint()));
     let unchecked = {
         let (data, _) = own.rsplit_once("\"checksum\":").unwrap();
         format!("{data}\"checksum\":0}}")
@@ -191,7 +191,7 @@ fn reads_and_writes_upstream_checkpoints() {
         r#"{"policyName":"Static","machineState":{},"entries":{"u":{"c":[]}},"checksum":0}"#;
     fails(emptied, "machine state can not be empty");
     let begun = r#"{"policyName":"Static","machineState":{},"checksum":0}"#;
-    assert!(fresh().restore(begun.as_bytes()).unwrap().given.is_empty());
+    assert!(fresh().restore(begun.as_bytes()).unwrap().pods.is_empty());
     for broken in ["", "[]", "{}", "null", &unchecked.replace("\"size\":5", "\"size\":-5")] {
         assert!(fresh().restore(broken.as_bytes()).is_err());
     }
@@ -210,11 +210,11 @@ proptest! {
             } else {
                 let _ = allot(&mut memory, &one(&uid, size * GI), hint);
             }
-            let given: u64 = memory.given.values().flat_map(|p| p.values().flatten()).map(|b| b.size).sum();
+            let allocated: u64 = memory.pods.values().flat_map(|p| p.values().flatten()).map(|b| b.size).sum();
             let left: u64 = (0..3).map(|node| left(&memory, node)).sum();
-            prop_assert_eq!(given + left, 9 * GI);
+            prop_assert_eq!(allocated + left, 9 * GI);
             let again = self::memory(3).restore(&memory.checkpoint()).unwrap();
-            prop_assert_eq!(&again.given, &memory.given);
+            prop_assert_eq!(&again.pods, &memory.pods);
         }
     }
 }

@@ -41,7 +41,7 @@ fn rejects_recursive_read_only_mount_without_support() {
             "recursiveReadOnly": mode, "mountPropagation": propagation,
         }))
         .unwrap();
-        let resolved = recursive_read_only(&mount, features);
+        let resolved = recursive_read_only(&mount, features).map_err(|error| error.to_string());
         assert_eq!(
             resolved,
             expected.map_err(str::to_owned),

@@ -47,7 +47,7 @@ fn prefers_hints_with_the_fewest_nodes() {
     let count = |of: [usize; 2]| {
         move |mask: Mask| (0..2).filter(|n| mask.has(*n as i64)).map(|n| of[n]).sum::<usize>()
     };
-    let of = |wanted| hints(&[0, 1], wanted, count([2, 2]), |mask| Some(count([1, 2])(mask)));
+    let of = |units| hints(&[0, 1], units, count([2, 2]), |mask| Some(count([1, 2])(mask)));
     assert_eq!(of(1), [hint(&[0], true), hint(&[1], true), hint(&[0, 1], false)]);
     assert_eq!(of(2), [hint(&[1], true), hint(&[0, 1], false)]);
     assert_eq!(of(3), [hint(&[0, 1], true)]);

@@ -1,0 +1,3 @@
+//! The messages of registration, generated from `proto/registration.proto`.
+
+tonic::include_proto!("pluginregistration");

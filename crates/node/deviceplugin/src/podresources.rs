@@ -1,0 +1,3 @@
+//! The messages of podresources, generated from `proto/podresources.proto`, with clients and servers.
+
+tonic::include_proto!("v1");

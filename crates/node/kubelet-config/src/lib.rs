@@ -1,0 +1,26 @@
+//! The configuration of a kubelet: its command line, `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1), and the
+//! checked [`Settings`] with defaults that all parts of the kubelet read. Read [`Settings`] first.
+//!
+//! A flag's value is merged into the file's object before that is decoded, so flag and field share one parser. Fields
+//! and flags without effect are listed with a reason in `ignored`.
+
+mod args;
+mod configuration;
+mod defaults;
+mod error;
+mod eviction;
+mod flags;
+mod ignored;
+mod load;
+mod placement;
+mod settings;
+mod verification;
+
+pub use args::Args;
+pub use configuration::KubeletConfiguration;
+pub use error::ConfigError;
+pub use eviction::EvictionSettings;
+pub use load::{load, parse};
+pub use placement::{PlacementSettings, ReservedMemory, Scope};
+pub use settings::{HostSettings, ServerSettings, Settings};
+pub use verification::{Verification, without_tag};

@@ -1,0 +1,445 @@
+//! The checked configuration. All parts of the kubelet read [`Settings`].
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use api_meta::Quantity;
+use k8s_openapi::api::core::v1::Taint;
+use pod_core::cgroups::CgroupNames;
+use serde_json::{Value, json};
+
+use crate::{
+    configuration::KubeletConfiguration,
+    defaults::{duration_or, path, text_or},
+    error::ConfigError,
+    eviction::EvictionSettings,
+    placement::PlacementSettings,
+    verification::Verification,
+};
+
+/// The default endpoint of the container runtime.
+const RUNTIME_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
+
+/// The checked configuration with defaults filled in. All other modules read this.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the Node.
+    pub node_name: String,
+    /// The addresses set with `--node-ip`.
+    pub node_ips: Vec<String>,
+    /// The directory for the kubelet's state.
+    pub root: PathBuf,
+    /// The directory for certificates.
+    pub cert_dir: PathBuf,
+    /// The directory of container logs.
+    pub logs: PathBuf,
+    /// The directory of static Pod manifests, if there is one.
+    pub static_pods: Option<PathBuf>,
+    /// The endpoint of the container runtime.
+    pub runtime_endpoint: String,
+    /// The timeout of calls to the container runtime.
+    pub request_timeout: Duration,
+    /// The longest time between two syncs of a Pod.
+    pub sync_frequency: Duration,
+    /// The names of the cgroups of Pods, by cgroup root and driver.
+    pub cgroups: CgroupNames,
+    /// The DNS domain of the cluster.
+    pub cluster_domain: String,
+    /// The DNS servers that Pods use.
+    pub cluster_dns: Vec<String>,
+    /// The resolver configuration for Pods; `None` if Pods get none.
+    pub resolv_conf: Option<PathBuf>,
+    /// `true` if CPU limits are enforced by CFS quota.
+    pub cpu_quota: bool,
+    /// The largest number of Pods on the node.
+    pub max_pods: i32,
+    /// The address range of Pods if the Node has none.
+    pub pod_cidr: String,
+    /// `true` if only one image is pulled at a time.
+    pub serialize_pulls: bool,
+    /// The size in bytes at which container logs are rotated.
+    pub log_max_size: u64,
+    /// The number of log files kept per container, at least 2.
+    pub log_max_files: usize,
+    /// Unsafe sysctls that Pods may set.
+    pub unsafe_sysctls: Vec<String>,
+    /// The duration of the node's Lease.
+    pub lease_duration: Duration,
+    /// The interval at which the Node's status is computed.
+    pub status_update: Duration,
+    /// The interval at which an unchanged Node status is posted.
+    pub status_report: Duration,
+    /// The disk usage in percent above which unused images are removed.
+    pub image_gc_high: u64,
+    /// The disk usage in percent down to which unused images are removed.
+    pub image_gc_low: u64,
+    /// The age below which unused images are kept.
+    pub image_min_age: Duration,
+    /// Reserved amounts by resource: the system's and Kubernetes' own.
+    pub reserved: BTreeMap<String, Vec<String>>,
+    /// `true` if the kubelet registers its Node.
+    pub register: bool,
+    /// Taints of a Node that the kubelet registers.
+    pub taints: Vec<Taint>,
+    /// Labels of a Node that the kubelet registers.
+    pub labels: BTreeMap<String, String>,
+    /// The address of the kubelet's server.
+    pub address: IpAddr,
+    /// The port of the kubelet's server.
+    pub port: u16,
+    /// The address of the health endpoint, if it is enabled.
+    pub healthz: Option<SocketAddr>,
+    /// The settings of the kubelet's server.
+    pub server: ServerSettings,
+    /// The eviction settings.
+    pub eviction: EvictionSettings,
+    /// The settings of the CPU, memory and topology managers.
+    pub placement: PlacementSettings,
+    /// `true` if limits of local ephemeral storage are enforced.
+    pub limit_storage: bool,
+    /// `true` if containers without a seccomp profile get the runtime's default profile.
+    pub seccomp_default: bool,
+    /// The largest number of processes in a Pod. Zero and negative values mean no limit.
+    pub pod_pids: i64,
+    /// The cloud provider's identifier of the node.
+    pub provider_id: String,
+    /// `true` if the kubelet's server runs.
+    pub serve: bool,
+    /// `true` if the kubelet refuses to start if kernel settings differ from those that it needs.
+    pub protect_kernel: bool,
+    /// The policy that decides which Pods must present image pull credentials.
+    pub verification: Verification,
+}
+
+/// The settings of the kubelet's server: addresses, TLS, authentication and authorization.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// The files of the serving certificate and its key. Without them, the kubelet generates a self-signed certificate.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// `true` if the serving certificate is requested from the cluster.
+    pub bootstrap: bool,
+    /// The file with the CA certificates of clients.
+    pub client_ca: Option<PathBuf>,
+    /// `true` if requests without credentials are accepted.
+    pub anonymous: bool,
+    /// `true` if bearer tokens are accepted.
+    pub webhook_authentication: bool,
+    /// The time for which a TokenReview is cached.
+    pub authentication_ttl: Duration,
+    /// `true` if every user may do everything (mode `AlwaysAllow`).
+    pub always_allow: bool,
+    /// The time for which a permission is cached.
+    pub authorized_ttl: Duration,
+    /// The time for which a denial is cached.
+    pub unauthorized_ttl: Duration,
+    /// `true` if exec, logs and the other debugging endpoints are served, and not only those for monitoring.
+    pub debugging_handlers: bool,
+    /// The TLS versions and cipher suites.
+    pub tls: serve::TlsPolicy,
+    /// The idle timeout of exec, attach and port-forward connections.
+    pub idle: Duration,
+}
+
+/// Settings that come from flags and the machine instead of the file.
+#[derive(Clone, Debug)]
+pub struct HostSettings {
+    /// The name of the Node.
+    pub node_name: String,
+    /// The addresses set with `--node-ip`.
+    pub node_ips: Vec<String>,
+    /// The directory for the kubelet's state.
+    pub root: PathBuf,
+    /// The directory for certificates.
+    pub cert_dir: PathBuf,
+    /// Labels of a Node that the kubelet registers.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Fills in upstream's defaults and validates the values.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first invalid field.
+    pub fn new(config: &KubeletConfiguration, host: HostSettings) -> Result<Self, ConfigError> {
+        let address = parse_address("address", &config.address, "0.0.0.0")?;
+        let healthz = healthz_address(config)?;
+        let log_max_size = log_size(&config.container_log_max_size)?;
+        let (image_gc_low, image_gc_high) = image_gc_thresholds(config)?;
+        let mut reserved = reserved(config)?;
+        let placement = PlacementSettings::new(&config.placement)?;
+        if let Some(cpus) = &placement.reserved_cpus {
+            // The number of named CPUs wins over other reservations of CPU.
+            reserved.insert("cpu".to_owned(), vec![cpus.len().to_string()]);
+        }
+        let verification = Verification::new(
+            &config.image_pull_credentials_verification_policy,
+            &config.preloaded_images_verification_allowlist,
+        );
+        Ok(Self {
+            node_name: host.node_name,
+            node_ips: host.node_ips,
+            root: host.root,
+            cert_dir: host.cert_dir,
+            labels: host.labels,
+            logs: PathBuf::from(text_or(&config.pod_logs_dir, "/var/log/pods")),
+            static_pods: path(&config.static_pod_path),
+            runtime_endpoint: text_or(&config.container_runtime_endpoint, RUNTIME_ENDPOINT),
+            request_timeout: duration_or(config.runtime_request_timeout, 120),
+            sync_frequency: duration_or(config.sync_frequency, 60),
+            cgroups: CgroupNames {
+                root: config.cgroup_root.trim_end_matches('/').to_owned(),
+                systemd: config.cgroup_driver == "systemd",
+            },
+            cluster_domain: config.cluster_domain.clone(),
+            cluster_dns: config.cluster_dns.clone(),
+            resolv_conf: path(config.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf")),
+            cpu_quota: config.cpu_cfs_quota.unwrap_or(true),
+            max_pods: if config.max_pods == 0 { 110 } else { config.max_pods },
+            pod_cidr: config.pod_cidr.clone(),
+            serialize_pulls: config.serialize_image_pulls.unwrap_or(true),
+            log_max_size,
+            log_max_files: config.container_log_max_files.map_or(5, log_files),
+            unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+            lease_duration: lease_duration(config.node_lease_duration_seconds),
+            status_update: duration_or(config.node_status_update_frequency, 10),
+            status_report: duration_or(config.node_status_report_frequency, 300),
+            image_gc_high,
+            image_gc_low,
+            image_min_age: duration_or(config.image_minimum_gc_age, 120),
+            reserved,
+            register: config.register_node.unwrap_or(true),
+            taints: config.register_with_taints.clone(),
+            address,
+            port: config.port.unwrap_or(10250),
+            healthz,
+            server: ServerSettings::new(config)?,
+            eviction: EvictionSettings::new(&config.eviction)?,
+            placement,
+            limit_storage: config.local_storage_capacity_isolation.unwrap_or(true),
+            seccomp_default: config.seccomp_default,
+            pod_pids: config.pod_pids_limit,
+            provider_id: config.provider_id.clone(),
+            serve: config.enable_server.unwrap_or(true),
+            protect_kernel: config.protect_kernel_defaults,
+            verification: verification
+                .map_err(|error| invalid("imagePullCredentialsVerificationPolicy", error))?,
+        })
+    }
+
+    /// Returns the directory of a Pod's files.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        pod_core::paths::pod_dir(&self.root, uid)
+    }
+
+    /// Returns the effective settings by the field names of KubeletConfiguration.
+    pub fn configz(&self) -> Value {
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs());
+        json!({
+            "kind": "KubeletConfiguration",
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "staticPodPath": self.static_pods,
+            "syncFrequency": seconds(self.sync_frequency),
+            "address": self.address,
+            "port": self.port,
+            "clusterDomain": self.cluster_domain,
+            "clusterDNS": self.cluster_dns,
+            "nodeStatusUpdateFrequency": seconds(self.status_update),
+            "nodeStatusReportFrequency": seconds(self.status_report),
+            "nodeLeaseDurationSeconds": self.lease_duration.as_secs(),
+            "imageGCHighThresholdPercent": self.image_gc_high,
+            "imageGCLowThresholdPercent": self.image_gc_low,
+            "cgroupRoot": self.cgroups.root,
+            "runtimeRequestTimeout": seconds(self.request_timeout),
+            "maxPods": self.max_pods,
+            "podCIDR": self.pod_cidr,
+            "resolvConf": self.resolv_conf,
+            "cpuCFSQuota": self.cpu_quota,
+            "containerLogMaxSize": self.log_max_size.to_string(),
+            "containerLogMaxFiles": self.log_max_files,
+            "podLogsDir": self.logs,
+            "containerRuntimeEndpoint": self.runtime_endpoint,
+        })
+    }
+}
+
+fn invalid(field: &'static str, message: impl ToString) -> ConfigError {
+    ConfigError::Invalid { field, message: message.to_string() }
+}
+
+fn parse_address(field: &'static str, value: &str, default: &str) -> Result<IpAddr, ConfigError> {
+    let address = text_or(value, default);
+    address.parse().map_err(|error| invalid(field, format!("{address:?}: {error}")))
+}
+
+/// Returns the address of the health endpoint, or `None` if its port is 0.
+fn healthz_address(config: &KubeletConfiguration) -> Result<Option<SocketAddr>, ConfigError> {
+    let port = config.healthz_port.unwrap_or(10248);
+    let address = parse_address("healthzBindAddress", &config.healthz_bind_address, "127.0.0.1")?;
+    Ok((port != 0).then(|| (address, port).into()))
+}
+
+/// Returns the low and the high threshold of image garbage collection.
+fn image_gc_thresholds(config: &KubeletConfiguration) -> Result<(u64, u64), ConfigError> {
+    let high = config.image_gc_high_threshold_percent.unwrap_or(85);
+    let low = config.image_gc_low_threshold_percent.unwrap_or(80);
+    if low > high || high > 100 {
+        let message = format!(
+            "{low} and {high}: the low threshold must not exceed the high one, nor that 100"
+        );
+        return Err(invalid("imageGCLowThresholdPercent", message));
+    }
+    Ok((low, high))
+}
+
+/// Returns the size in bytes at which logs are rotated.
+fn log_size(value: &str) -> Result<u64, ConfigError> {
+    let size = text_or(value, "10Mi");
+    let parsed = Quantity::parse(&size);
+    let parsed =
+        parsed.map_err(|error| invalid("containerLogMaxSize", format!("{size:?}: {error}")))?;
+    Ok(parsed.value().unsigned_abs())
+}
+
+/// Returns the number of log files per container, at least 2.
+fn log_files(count: i32) -> usize {
+    usize::try_from(count).unwrap_or(5).max(2)
+}
+
+fn lease_duration(seconds: i32) -> Duration {
+    let seconds = if seconds > 0 { seconds.unsigned_abs() } else { 40 };
+    Duration::from_secs(u64::from(seconds))
+}
+
+/// Returns the reserved amounts by resource: the system's and Kubernetes' own.
+fn reserved(config: &KubeletConfiguration) -> Result<BTreeMap<String, Vec<String>>, ConfigError> {
+    let mut reserved: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, amount) in config.system_reserved.iter().chain(&config.kube_reserved) {
+        Quantity::parse(amount).map_err(|error| {
+            invalid("systemReserved, kubeReserved", format!("{name}: {amount:?}: {error}"))
+        })?;
+        reserved.entry(name.clone()).or_default().push(amount.clone());
+    }
+    Ok(reserved)
+}
+
+impl ServerSettings {
+    fn new(config: &KubeletConfiguration) -> Result<Self, ConfigError> {
+        let certificate = match (path(&config.tls_cert_file), path(&config.tls_private_key_file)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                let message = "tlsCertFile and tlsPrivateKeyFile must be given together".to_owned();
+                return Err(invalid("tlsCertFile", message));
+            }
+        };
+        if !config.tls_curve_preferences.is_empty() {
+            let message = "key exchange is not configurable; leave it out".to_owned();
+            return Err(invalid("tlsCurvePreferences", message));
+        }
+        let tls = serve::TlsPolicy::new(&config.tls_min_version, &config.tls_cipher_suites)
+            .map_err(|error| match error {
+                serve::PolicyError::Version(_) => invalid("tlsMinVersion", error),
+                _ => invalid("tlsCipherSuites", error),
+            })?;
+        let mode = text_or(&config.authorization.mode, "Webhook");
+        if mode != "Webhook" && mode != "AlwaysAllow" {
+            let message = format!("{mode:?}: it must be Webhook or AlwaysAllow");
+            return Err(invalid("authorization.mode", message));
+        }
+        Ok(Self {
+            certificate,
+            bootstrap: config.server_tls_bootstrap,
+            client_ca: path(&config.authentication.x509.client_ca_file),
+            anonymous: config.authentication.anonymous.enabled.unwrap_or(false),
+            webhook_authentication: config.authentication.webhook.enabled.unwrap_or(true),
+            authentication_ttl: duration_or(config.authentication.webhook.cache_ttl, 120),
+            always_allow: mode == "AlwaysAllow",
+            authorized_ttl: duration_or(config.authorization.webhook.cache_authorized_ttl, 300),
+            unauthorized_ttl: duration_or(config.authorization.webhook.cache_unauthorized_ttl, 30),
+            debugging_handlers: config.enable_debugging_handlers.unwrap_or(true),
+            tls,
+            idle: duration_or(config.streaming_connection_idle_timeout, 4 * 3600),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::parse;
+
+    const KUBEADM: &str = "
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {cacheTTL: 0s, enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization:
+  mode: Webhook
+  webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 0s}
+cgroupDriver: systemd
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+cpuManagerReconcilePeriod: 0s
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}}
+rotateCertificates: true
+staticPodPath: /etc/kubernetes/manifests
+syncFrequency: 0s
+";
+
+    fn place() -> HostSettings {
+        HostSettings {
+            node_name: "n".into(),
+            node_ips: vec![],
+            root: "/var/lib/kubelet".into(),
+            cert_dir: "/var/lib/kubelet/pki".into(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn reads_kubeadm_configuration_and_treats_zero_as_default() {
+        let settings = Settings::new(&parse(KUBEADM).unwrap(), place()).unwrap();
+        assert_eq!(settings.sync_frequency, Duration::from_secs(60));
+        assert_eq!(settings.cluster_dns, ["10.96.0.10"]);
+        assert_eq!(settings.port, 10250);
+        assert!(!settings.server.anonymous && settings.server.webhook_authentication);
+        assert_eq!(settings.log_max_size, 10 << 20);
+    }
+
+    /// Security settings either have an effect or are rejected.
+    #[test]
+    fn rejects_security_settings_without_effect() {
+        for (text, words) in [
+            ("tlsMinVersion: VersionTLS9", "tlsMinVersion: unknown tls version"),
+            ("tlsCurvePreferences: [29]", "tlsCurvePreferences: key exchange is not configurable"),
+            ("tlsCipherSuites: [NONE]", "tlsCipherSuites: Cipher suite NONE not supported"),
+            ("imagePullCredentialsVerificationPolicy: x", "option \"x\" specified for"),
+        ] {
+            let error = Settings::new(&parse(text).unwrap(), place()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let text = "streamingConnectionIdleTimeout: 5m\nprotectKernelDefaults: true";
+        let settings = Settings::new(&parse(text).unwrap(), place()).unwrap();
+        assert_eq!(
+            (settings.server.idle, settings.protect_kernel),
+            (Duration::from_secs(300), true)
+        );
+        let settings = Settings::new(&parse("{}").unwrap(), place()).unwrap();
+        assert_eq!(settings.server.idle, Duration::from_secs(4 * 3600));
+        assert_eq!(settings.verification, Verification::Pulled);
+    }
+
+    #[test]
+    fn rejects_wrong_type_and_certificate_without_key() {
+        assert!(parse("maxPods: many").unwrap_err().to_string().contains("invalid type"));
+        let config = parse("tlsCertFile: /x").unwrap();
+        assert!(Settings::new(&config, place()).unwrap_err().to_string().contains("tlsCertFile"));
+    }
+}

@@ -1,0 +1,13 @@
+//! The objects of the API server that the parts of a kubelet share: its Node, the ConfigMaps, Secrets and Services that
+//! Pods refer to, and a recorder of Events. It does not read Pods and does not write statuses; the `kubelet` does.
+//! Read [`Objects`] first.
+
+mod events;
+mod node;
+mod reader;
+mod watches;
+
+pub use events::Events;
+pub use node::{NodeInformer, NodeObject};
+pub use reader::{Objects, ObjectsError};
+pub use watches::VolumeUser;

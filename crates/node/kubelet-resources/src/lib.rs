@@ -1,0 +1,21 @@
+//! The resources of a node and their allocation to Pods: the plugins of devices and claims, and the CPU, memory, device
+//! and topology managers. The allocation itself is in `pod-core`. The kubelet starts the tasks of this crate, and asks
+//! for a Pod's allocations. Read [`Placement`] first, then [`Devices`] and [`Claims`].
+
+mod checkpoint;
+mod claims;
+mod devices;
+mod placement;
+mod plugins;
+mod pod_resources;
+
+pub use claims::{Claims, ClaimsError, ClaimsStateError, follow_claims, slices::remove_slices};
+pub use devices::{Devices, DevicesError, allocation::ForContainer, server::serve_devices};
+pub use placement::{
+    Placement,
+    error::PlacementError,
+    reconcile::reconcile_cpus,
+    topology::{Topology, TopologyError},
+};
+pub use plugins::PluginWatcher;
+pub use pod_resources::serve_pod_resources;

@@ -1,0 +1,211 @@
+//! The errors of volumes. Those of claims and CSI drivers are in this file too, because each contains others.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use kubelet_objects::ObjectsError;
+
+use crate::operations::OperationError;
+
+/// The error of a volume.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    #[error("{kind} \"{name}\" not found")]
+    Missing { kind: &'static str, name: String },
+    #[error(transparent)]
+    Files(#[from] pod_core::files::FilesError),
+    #[error(transparent)]
+    HugePages(#[from] pod_core::huge_pages::MediumError),
+    #[error(transparent)]
+    Mount(#[from] sys::Error),
+    #[error("{operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    #[error("hostPath type check failed: {} is not a {expected}", path.display())]
+    HostPath { path: PathBuf, expected: String },
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error(transparent)]
+    Csi(#[from] Box<CsiError>),
+    #[error("volumes of this type are not supported by this kubelet")]
+    Unsupported,
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::File { operation, path, source }
+    }
+}
+
+/// The error of a volume that could not be mounted.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct MountError {
+    pub(crate) volume: String,
+    pub(crate) source: Error,
+}
+
+impl MountError {
+    /// Returns the failed operation, as upstream names it, and the volume's name.
+    fn operation(&self) -> (Option<&'static str>, &str) {
+        match &self.source {
+            Error::Csi(failed) => (failed.step.name(), &failed.volume),
+            _ => (Some("MountVolume.SetUp"), &self.volume),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self.operation() {
+            (Some(operation), volume) => {
+                format!("{operation} failed for volume \"{volume}\" : {}", self.source)
+            }
+            (None, _) => self.source.to_string(),
+        }
+    }
+
+    /// Returns the reason of the Event about the error.
+    pub fn reason(&self) -> &'static str {
+        match &self.source {
+            Error::Csi(failed) => failed.step.reason(),
+            _ => "FailedMount",
+        }
+    }
+}
+
+/// The error of a claim that the Pod cannot use, or of its volume.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error("persistentvolumeclaim \"{0}\" not found")]
+    Missing(String),
+    #[error("PersistentVolumeClaim is not bound: \"{0}\"")]
+    Unbound(String),
+    #[error("PVC is being deleted: \"{0}\"")]
+    Deleting(String),
+    #[error("PVC {claim} was not created for pod {pod} (pod is not owner)")]
+    NotOwner { claim: String, pod: String },
+    #[error("persistentvolume \"{volume}\" is not bound to PersistentVolumeClaim \"{claim}\"")]
+    NotItsVolume { volume: String, claim: String },
+    #[error("PersistentVolume \"{0}\" is for other nodes: no matching NodeSelectorTerms")]
+    OtherNode(String),
+    #[error(
+        "PersistentVolume \"{0}\" is a block volume, which this kubelet supports only with CSI drivers"
+    )]
+    Block(String),
+    #[error(
+        "PersistentVolume \"{0}\" is of a type that this kubelet does not support: use hostPath, local or csi"
+    )]
+    Type(String),
+}
+
+/// The step that failed, as upstream names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VolumeStep {
+    /// Waiting for the volume, which is not an operation upstream.
+    Wait,
+    MountDevice,
+    SetUp,
+    MapDevice,
+    MapPod,
+    Expand,
+}
+
+impl VolumeStep {
+    pub(crate) fn publish(block: bool) -> Self {
+        if block { Self::MapPod } else { Self::SetUp }
+    }
+
+    pub(crate) fn stage(block: bool) -> Self {
+        if block { Self::MapDevice } else { Self::MountDevice }
+    }
+
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Wait => None,
+            Self::MountDevice => Some("MountVolume.MountDevice"),
+            Self::SetUp => Some("MountVolume.SetUp"),
+            Self::MapDevice => Some("MapVolume.SetUpDevice"),
+            Self::MapPod => Some("MapVolume.MapPodDevice"),
+            Self::Expand => Some("NodeExpandVolume.NodeExpandVolume"),
+        }
+    }
+
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Wait | Self::MountDevice | Self::SetUp => "FailedMount",
+            Self::MapDevice | Self::MapPod => "FailedMapVolume",
+            Self::Expand => "VolumeResizeFailed",
+        }
+    }
+}
+
+/// The error of mounting or unmounting a driver's volume.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct CsiError {
+    /// The step that failed.
+    pub(crate) step: VolumeStep,
+    /// The PersistentVolume's name, or the volume's name in the Pod.
+    pub(crate) volume: String,
+    pub(crate) cause: Cause,
+}
+
+/// The cause of a CSI error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error(
+        "kubernetes.io/csi: {caller} failed to get CSI client: driver name {driver} not found in the list of \
+         registered CSI drivers"
+    )]
+    NoDriver { caller: &'static str, driver: String },
+    #[error(
+        "kubernetes.io/csi: driver {driver} has had no free slot for {waited:?}; check whether it is healthy"
+    )]
+    Busy { driver: String, waited: Duration },
+    #[error(
+        "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode {mode:?} not \
+         supported by driver {driver} ({known})"
+    )]
+    Lifecycle { mode: &'static str, driver: String, known: String },
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[{0}], failed to process \
+         volumes=[]: context deadline exceeded"
+    )]
+    NotAttached(String),
+    #[error("kubernetes.io/csi: volume attachment {0} is gone, or the volume is not attached")]
+    Attachment(String),
+    #[error("fetching {kind} {namespace}/{name} failed: secrets {name:?} not found")]
+    Secret { kind: &'static str, namespace: String, name: String },
+    #[error(transparent)]
+    Driver(#[from] csi::Error),
+    #[error(transparent)]
+    Own(#[from] Box<Error>),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Self {
+        Self::Own(Box::new(error))
+    }
+}
+
+impl From<sys::Error> for Cause {
+    fn from(error: sys::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<ObjectsError> for Cause {
+    fn from(error: ObjectsError) -> Self {
+        Error::from(error).into()
+    }
+}

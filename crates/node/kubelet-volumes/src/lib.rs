@@ -1,0 +1,41 @@
+//! The volumes of Pods: one file for each type. Each implements `Plugin` and is listed in `PLUGINS`. This crate does
+//! not decide when volumes are mounted; the Pod's worker in `kubelet` does. Read [`Volumes::mount`] first.
+//!
+//! - A Pod's worker sends the requests to the API server. Work on files, which may be on a server that does not answer,
+//!   runs in [`Operations`].
+//! - A mount is idempotent. It runs at every sync and updates the content.
+//! - Directories are those of upstream's kubelet, so that each kubelet can take over the other's Pods.
+
+mod atomic;
+mod claim;
+mod config_map;
+mod csi;
+mod downward_api;
+mod drivers;
+mod empty_dir;
+mod error;
+mod host_path;
+mod local;
+mod mount;
+mod operations;
+mod ownership;
+mod plugin;
+mod projected;
+mod provision;
+mod secret;
+mod sub_path;
+#[cfg(test)]
+mod tests;
+mod token;
+mod volumes;
+
+pub use crate::csi::{PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published, query_usage};
+pub use drivers::Drivers;
+pub use error::{ClaimError, CsiError, Error, MountError};
+pub use mount::{MountedVolumes, may_change};
+pub use operations::{EarlierResult, OperationError, Operations};
+pub use plugin::VolumePath;
+pub use provision::PROVISIONER;
+pub use sub_path::{SubPath, SubPathError};
+pub use token::Tokens;
+pub use volumes::{Volumes, local_directory};

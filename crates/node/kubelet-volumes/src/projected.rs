@@ -1,0 +1,63 @@
+//! Projected volumes.
+
+use k8s_openapi::api::core::v1::{Volume, VolumeProjection};
+use pod_core::files::{File, Files, Selection, check_path};
+
+use crate::{
+    config_map, downward_api,
+    error::Error,
+    ownership,
+    plugin::{MountWork, Plugin, Prepared, Request},
+    secret,
+};
+
+pub(crate) struct Projected;
+
+impl Plugin for Projected {
+    fn may_change(&self, volume: &Volume) -> bool {
+        volume.projected.is_some()
+    }
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.projected.as_ref()?;
+        Some(Box::pin(async move {
+            let mode = source.default_mode.unwrap_or(0o644);
+            let mut files = Files::new();
+            for projection in source.sources.iter().flatten() {
+                files.extend(project(&request, projection, mode).await?);
+            }
+            let work: MountWork = Box::new(move |site| {
+                site.write(site.memory_dir("kubernetes.io~projected")?, &files)
+            });
+            Ok(work)
+        }))
+    }
+}
+
+async fn project(
+    request: &Request<'_>,
+    projection: &VolumeProjection,
+    mode: i32,
+) -> Result<Files, Error> {
+    if let Some(map) = &projection.config_map {
+        let optional = map.optional == Some(true);
+        let selection = Selection { items: map.items.as_deref(), default_mode: mode, optional };
+        config_map::files(request, &map.name, selection).await
+    } else if let Some(secret) = &projection.secret {
+        let optional = secret.optional == Some(true);
+        let selection = Selection { items: secret.items.as_deref(), default_mode: mode, optional };
+        secret::files(request, &secret.name, selection).await
+    } else if let Some(downward) = &projection.downward_api {
+        downward_api::files(request, downward.items.as_deref().unwrap_or_default(), mode)
+    } else if let Some(token) = &projection.service_account_token {
+        check_path(&token.path)?;
+        let (content, _) = request.token(token).await?;
+        // If the Pod's user or group is known, only that user may read the token.
+        let owner = ownership::user(request.pod);
+        let known = owner.is_some() || ownership::group(request.pod).is_some();
+        let mode = if known { 0o600 } else { mode.unsigned_abs() };
+        Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
+    } else {
+        Err(Error::Unsupported)
+    }
+}
