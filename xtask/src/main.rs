@@ -11,6 +11,7 @@ mod build;
 mod codegen;
 mod conformance;
 mod control_plane;
+mod docs;
 mod down;
 mod machine;
 mod run;
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   conformance ... run upstream's test suite against a new control plane
   blackbox ...    run Ignition's black-box tests against `windlass`, in a virtual machine
   tools           fetch kubectl and helm, and print their paths
+  docs            write the book's generated pages: commands and configuration kinds
   tidy            check the rules that the compiler cannot check
   codegen ...     update the schema facts from upstream's published files";
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Some("conformance") => conformance::run(rest),
         Some("blackbox") => blackbox::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
+        Some("docs") => docs::run(),
         Some("tidy") => tidy::run(),
         Some("codegen") => codegen::run(rest),
         _ => Err(USAGE.into()),

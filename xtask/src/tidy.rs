@@ -46,6 +46,7 @@ fn check(root: &Path) -> Result<Report, String> {
     let mut report = Report::default();
     report.problems.extend(layers::problems(&crates));
     report.problems.extend(documents::problems(root, &crates));
+    report.problems.extend(documents::stale_page(root)?);
     report.problems.extend(modules::problems(&files));
     report.problems.extend(settings::problems(&files));
     report.problems.extend(unused::problems(&crates, &files));

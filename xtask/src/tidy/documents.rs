@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{metadata::Crate, sources::File};
+use crate::docs::configuration;
 
 /// Reports crates without a paragraph in their folder's README, and paragraphs without a crate. A paragraph begins with
 /// the crate's name: "**`name`** does …".
@@ -23,6 +24,14 @@ pub(super) fn problems(root: &Path, crates: &[Crate]) -> Vec<String> {
         problems.extend(differences(&readme, &text, members.map(|c| c.name.as_str()).collect()));
     }
     problems
+}
+
+/// Reports the generated page of configuration kinds if it is not up to date.
+pub(super) fn stale_page(root: &Path) -> Result<Option<String>, String> {
+    let current = fs::read_to_string(root.join(configuration::PAGE)).unwrap_or_default();
+    let is_stale = current != configuration::render(root)?;
+    Ok(is_stale
+        .then(|| format!("{} is not up to date: run `cargo xtask docs`", configuration::PAGE)))
 }
 
 pub(super) fn differences(readme: &Path, text: &str, present: BTreeSet<&str>) -> Vec<String> {

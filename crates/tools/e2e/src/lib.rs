@@ -8,6 +8,7 @@
 //! - Waits are for a condition and have a limit. When the limit is reached, the last observation is printed.
 //! - A failed test prints the cluster's logs, Events and timeline, bounded (`diagnostics.rs`).
 
+mod book;
 mod cluster;
 mod diagnostics;
 mod guest;
@@ -22,6 +23,7 @@ mod session;
 mod steady;
 mod teardown;
 
+pub use book::run_examples;
 pub use cluster::{Cluster, binary, lock_machine, share_machine, shared, shared_alone};
 pub use guest::Guest;
 pub use kops::Kops;

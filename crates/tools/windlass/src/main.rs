@@ -12,6 +12,8 @@ mod empty;
 mod images;
 mod leftovers;
 mod machines;
+#[cfg(test)]
+mod reference;
 mod storage;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};

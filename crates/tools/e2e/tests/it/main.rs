@@ -12,6 +12,7 @@ mod attack_network;
 mod attack_proxy;
 mod attack_subpath;
 mod basics;
+mod book;
 mod charts;
 mod claims;
 mod clients;

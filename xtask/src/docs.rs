@@ -1,0 +1,21 @@
+//! `cargo xtask docs`: writes the generated pages of the book. `cargo xtask tidy` and a test of the crate `windlass`
+//! report pages that are not up to date.
+//!
+//! The pages of commands come from the command line parser (`crates/tools/windlass/src/reference.rs`), the page of
+//! configuration kinds from the types that read them ([`configuration`]).
+
+use std::fs;
+
+use crate::run::{cargo, pass, workspace_root};
+
+pub(crate) mod configuration;
+
+pub(crate) fn run() -> Result<(), String> {
+    let root = workspace_root();
+    let page = root.join(configuration::PAGE);
+    fs::write(&page, configuration::render(&root)?)
+        .map_err(|e| format!("writing {}: {e}", page.display()))?;
+    let mut test =
+        cargo(["test", "--locked", "--package", "windlass", "--bin", "windlass", "reference"]);
+    pass(test.env("WINDLASS_WRITE_DOCS", "1"))
+}
