@@ -206,18 +206,18 @@ mod tests {
             ("spec.size", Rule::Amount),
             ("absent.text", Rule::Required("")),
         ];
-        let told = |object: Value| {
+        let messages = |object: Value| {
             let mut errors = ErrorList::new();
             check(&object, RULES, &Path::new(""), &mut errors);
             errors.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let good = json!({"spec": {"list": [{"kind": "A", "deep": {"name": "n"}}, {"kind": "B"}],
             "words": ["a", "b"], "count": 9, "must": 1, "text": "t", "size": "1Gi"}});
-        assert_eq!(told(good), Vec::<String>::new());
+        assert_eq!(messages(good), Vec::<String>::new());
         let bad = json!({"spec": {"list": [{"kind": "A", "deep": {}}, {"kind": "A"}, null],
             "words": ["a", "a"], "mode": "", "count": -1, "size": "-1"}});
         assert_eq!(
-            told(bad),
+            messages(bad),
             [
                 "spec.list[2].kind: Unsupported value: \"\": supported values: \"A\", \"B\"",
                 "spec.list[0].deep.name: Required value",

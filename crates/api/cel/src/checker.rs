@@ -22,7 +22,7 @@ pub(crate) enum Reference {
     /// The name of a type.
     Type(Type),
     /// The possible overloads of a call. `qualified` is set if the target is the function's namespace.
-    Overloads { found: Vec<&'static Overload>, qualified: bool },
+    Overloads { overloads: Vec<&'static Overload>, qualified: bool },
 }
 
 /// The result of type checking, by expression ID.
@@ -46,7 +46,7 @@ pub(crate) fn check(env: &Env, parsed: &ParsedExpr) -> Result<CheckResult, Issue
     let mut checker = Checker {
         env,
         types: Types::default(),
-        found: vec![Type::Error; parsed.count],
+        expr_types: vec![Type::Error; parsed.count],
         references: vec![Reference::None; parsed.count],
         locals: Vec::new(),
         issues: Vec::new(),
@@ -55,14 +55,14 @@ pub(crate) fn check(env: &Env, parsed: &ParsedExpr) -> Result<CheckResult, Issue
     if !checker.issues.is_empty() {
         return Err(Issues::new(parsed.source.clone(), checker.issues));
     }
-    let types = checker.found.iter().map(|ty| checker.types.settle(ty)).collect();
+    let types = checker.expr_types.iter().map(|ty| checker.types.settle(ty)).collect();
     Ok(CheckResult { types, references: checker.references })
 }
 
 struct Checker<'e> {
     env: &'e Env,
     types: Types,
-    found: Vec<Type>,
+    expr_types: Vec<Type>,
     references: Vec<Reference>,
     locals: Vec<(String, Type)>,
     issues: Vec<Issue>,
@@ -109,7 +109,7 @@ impl Checker<'_> {
             Kind::Struct { name, fields } => self.message(expr, name, fields),
             Kind::Comprehension(comprehension) => self.comprehension(expr.at, comprehension),
         };
-        self.found[expr.id] = ty.clone();
+        self.expr_types[expr.id] = ty.clone();
         ty
     }
 
@@ -162,7 +162,7 @@ impl Checker<'_> {
             Type::Map(entry) => entry.1.clone(),
             Type::Optional(of) => match self.field(at, &of, field) {
                 Type::Error => Type::Error,
-                found => Type::optional(found),
+                ty => Type::optional(ty),
             },
             Type::Object(object) => match object.position(field) {
                 Some(at) => object.fields[at].decl.cel_type(),
@@ -182,24 +182,24 @@ impl Checker<'_> {
         if let (None, "_&&_" | "_||_") = (target, function) {
             return self.logical(expr, function, args);
         }
-        let (mut found, mut qualified, mut types) = (Vec::new(), false, Vec::new());
+        let (mut overloads, mut qualified, mut types) = (Vec::new(), false, Vec::new());
         if let Some(target) = target {
             if let Some(name) = target.qualified_name().filter(|name| !self.is_local(name)) {
-                found = self.functions(&format!("{name}.{function}"), false);
-                qualified = !found.is_empty();
+                overloads = self.functions(&format!("{name}.{function}"), false);
+                qualified = !overloads.is_empty();
             }
             if !qualified {
                 types.push(self.expr(target));
-                found = self.functions(function, true);
+                overloads = self.functions(function, true);
             }
         } else {
-            found = self.functions(function, false);
+            overloads = self.functions(function, false);
         }
         types.extend(args.iter().map(|arg| self.expr(arg)));
-        if found.is_empty() {
+        if overloads.is_empty() {
             return self.undeclared(expr.at, function);
         }
-        self.resolve(expr, function, found, qualified, types)
+        self.resolve(expr, function, overloads, qualified, types)
     }
 
     /// Returns the overloads for a call as a function or as a method.
@@ -246,7 +246,7 @@ impl Checker<'_> {
         }
         match result {
             Some(result) => {
-                self.references[expr.id] = Reference::Overloads { found: matching, qualified };
+                self.references[expr.id] = Reference::Overloads { overloads: matching, qualified };
                 result
             }
             None if args.contains(&Type::Error) => Type::Error,
@@ -280,15 +280,15 @@ impl Checker<'_> {
                 return self.no_overload(expr.at, function, false, &pair);
             }
         }
-        let found = self.functions(function, false);
-        self.references[expr.id] = Reference::Overloads { found, qualified: false };
+        let overloads = self.functions(function, false);
+        self.references[expr.id] = Reference::Overloads { overloads, qualified: false };
         Type::Bool
     }
 
     fn optional_select(&mut self, expr: &Expr, args: &[Expr]) -> Type {
         let [operand, name] = args else { return Type::Error };
         let Kind::Literal(Literal::String(field)) = &name.kind else { return Type::Error };
-        self.found[name.id] = Type::String;
+        self.expr_types[name.id] = Type::String;
         let operand = self.expr(operand);
         match self.field(expr.at, &operand, field) {
             Type::Error => Type::Error,
@@ -297,7 +297,7 @@ impl Checker<'_> {
             {
                 already
             }
-            found => Type::optional(found),
+            ty => Type::optional(ty),
         }
     }
 

@@ -221,7 +221,7 @@ impl<'e> Estimator<'e> {
             ("_+_", [a, b]) => self.entries[expr.id] = both(self.entry(a), self.entry(b)),
             _ => {}
         }
-        let Reference::Overloads { found, qualified } = self.checked.reference(expr) else {
+        let Reference::Overloads { overloads, qualified } = self.checked.reference(expr) else {
             return sum;
         };
         let target = target.filter(|_| !qualified);
@@ -230,7 +230,7 @@ impl<'e> Estimator<'e> {
             target.into_iter().chain(args).map(|operand| self.operand(operand)).collect();
         let mut cost: Option<Cost> = None;
         let mut size: Option<Cost> = None;
-        for overload in found {
+        for overload in overloads {
             let call: CallCost = (overload.function.estimate)(&operands);
             cost = Some(cost.map_or(call.cost, |cost| cost.union(call.cost)));
             if let Some(known) = call.size {

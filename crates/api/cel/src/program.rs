@@ -285,12 +285,12 @@ impl Planner<'_> {
             }
             _ => {}
         }
-        let Reference::Overloads { found, qualified } = self.checked.reference(expr) else {
+        let Reference::Overloads { overloads, qualified } = self.checked.reference(expr) else {
             return Node::Const(Value::Null);
         };
         let target = target.filter(|_| !qualified);
         let nodes: Vec<Node> = target.into_iter().chain(args).map(|arg| self.node(arg)).collect();
-        self.plan_call(expr, found, nodes, args)
+        self.plan_call(expr, overloads, nodes, args)
     }
 
     fn plan_call(

@@ -132,8 +132,8 @@ fn volume_warnings(volume: &Value, _: Option<&Value>) -> Warnings {
         found.extend(warnings::selector_term(term, false, &terms.index(i)));
     }
     // Upstream does not warn about these two drivers, which are removed as well.
-    let told = OLD_VOLUMES.iter().filter(|(kind, _)| !matches!(*kind, "flocker" | "quobyte"));
-    for (kind, words) in told.filter(|(kind, _)| spec.has(kind)) {
+    let deprecated = OLD_VOLUMES.iter().filter(|(kind, _)| !matches!(*kind, "flocker" | "quobyte"));
+    for (kind, words) in deprecated.filter(|(kind, _)| spec.has(kind)) {
         found.push(format!("spec.{kind}: {words}"));
     }
     found

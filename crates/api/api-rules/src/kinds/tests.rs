@@ -467,10 +467,10 @@ fn strategies_accept_random_objects() {
 
 #[test]
 fn warns_in_upstream_words() {
-    let told = |group: &str, resource: &str, object: Value| {
+    let warnings = |group: &str, resource: &str, object: Value| {
         (strategy(group, resource).warnings)(&made(group, resource, object), None)
     };
-    let service = |spec: Value| told("", "services", json!({ "spec": spec }));
+    let service = |spec: Value| warnings("", "services", json!({ "spec": spec }));
     assert_eq!(
         service(
             json!({"clusterIP": "None", "sessionAffinity": "ClientIP", "loadBalancerIP": "1.2.3.4", "externalIPs": ["FD::1"]})
@@ -545,7 +545,7 @@ fn warns_in_upstream_words() {
             "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
         ),
     ] {
-        assert_eq!(told(group, resource, object), [want]);
+        assert_eq!(warnings(group, resource, object), [want]);
     }
 
     // An update warns about changes in the template, but not about the name.

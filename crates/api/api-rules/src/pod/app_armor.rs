@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn rejects_annotation_of_no_container_or_form() {
-        let said = |key: &str, value: &str| {
+        let create_errors = |key: &str, value: &str| {
             let mut pod = annotated("", Value::Null, Value::Null);
             pod["metadata"]["annotations"] = json!({key: value});
             let mut errors = ErrorList::new();
@@ -118,15 +118,15 @@ mod tests {
             aggregate(&errors)
         };
         let (own, other) = (format!("{ANNOTATION}c"), format!("{ANNOTATION}x"));
-        assert_eq!(said(&own, "localhost/a"), "[]");
+        assert_eq!(create_errors(&own, "localhost/a"), "[]");
         assert_eq!(
-            said(&own, "local"),
+            create_errors(&own, "local"),
             format!(
                 "metadata.annotations[{own}]: Invalid value: \"local\": invalid AppArmor profile name: \"local\""
             )
         );
         assert_eq!(
-            said(&other, "runtime/default"),
+            create_errors(&other, "runtime/default"),
             format!("metadata.annotations[{other}]: Invalid value: \"x\": container not found")
         );
     }

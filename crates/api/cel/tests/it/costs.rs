@@ -101,16 +101,16 @@ fn stops_at_cost_limit() {
 #[test]
 fn stops_when_cancelled() {
     let list = Json::from((0..10_000).collect::<Vec<i64>>());
-    let asked = Cell::new(0);
+    let calls = Cell::new(0);
     let cancelled = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 3
+        calls.set(calls.get() + 1);
+        calls.get() > 3
     };
     let limits = Limits { cancelled: Some(&cancelled), ..Limits::default() };
     let program = compiled("self.all(x, x >= 0)");
     let outcome = program.evaluate(&[Some(Value::dynamic(&list))], limits);
     assert_eq!(outcome.value.map(|_| ()), Err(EvalError::Interrupted));
-    assert_eq!(asked.get(), 4);
+    assert_eq!(calls.get(), 4);
 }
 
 /// Generates expressions of every kind, most of which compile.
