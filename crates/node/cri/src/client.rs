@@ -60,7 +60,7 @@ impl Client {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Error> {
         match tokio::time::timeout(timeout, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(Error::Refused {
                 operation,
                 subject: subject.to_owned(),
@@ -100,9 +100,9 @@ impl Client {
     /// Returns the runtime's cgroup driver. Runtimes before containerd 2.0 do not implement this call.
     pub async fn cgroup_driver(&self) -> Result<v1::CgroupDriver, Error> {
         let mut rt = self.runtime.clone();
-        let answer =
+        let response =
             self.call("RuntimeConfig", "", rt.runtime_config(v1::RuntimeConfigRequest {})).await?;
-        Ok(answer.linux.unwrap_or_default().cgroup_driver())
+        Ok(response.linux.unwrap_or_default().cgroup_driver())
     }
 
     /// Sends the node's Pod range to the runtime, which may write its own CNI configuration from it.
@@ -130,10 +130,10 @@ impl Client {
         let request =
             v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         // Twice the ordinary timeout, as in upstream's kubelet, because networks are slow to set up.
-        let answer = self
+        let response = self
             .within(self.timeout * 2, "RunPodSandbox", &subject, rt.run_pod_sandbox(request))
             .await?;
-        Ok(answer.pod_sandbox_id)
+        Ok(response.pod_sandbox_id)
     }
 
     /// Stops all processes of the sandbox and releases its addresses. Idempotent.
@@ -226,8 +226,8 @@ impl Client {
     pub async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Error> {
         let mut rt = self.runtime.clone();
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let answer = self.call("ContainerStatus", id, rt.container_status(request)).await?;
-        answer.status.ok_or_else(|| Error::Incomplete {
+        let response = self.call("ContainerStatus", id, rt.container_status(request)).await?;
+        response.status.ok_or_else(|| Error::Incomplete {
             operation: "ContainerStatus",
             subject: id.to_owned(),
             field: "status",

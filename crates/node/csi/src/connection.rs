@@ -27,7 +27,7 @@ pub async fn within<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, Error> {
     match tokio::time::timeout(timeout, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(Error::of(&status)),
         Err(_) => Err(Error::no_answer()),
     }

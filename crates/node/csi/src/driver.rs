@@ -93,9 +93,9 @@ impl Driver {
     pub async fn capabilities(&self) -> Result<Capabilities, Error> {
         let mut client = self.client.clone();
         let request = v1::NodeGetCapabilitiesRequest {};
-        let answer = within(self.timeout, client.node_get_capabilities(request)).await?;
+        let response = within(self.timeout, client.node_get_capabilities(request)).await?;
         let mut can = Capabilities::default();
-        for capability in answer.capabilities {
+        for capability in response.capabilities {
             let Some(node_service_capability::Type::Rpc(rpc)) = capability.r#type else { continue };
             match rpc.r#type() {
                 Type::StageUnstageVolume => can.stage = true,
@@ -145,16 +145,16 @@ impl Driver {
             volume_path: path.display().to_string(),
             staging_target_path: String::new(),
         };
-        let answer = within(self.timeout, client.node_get_volume_stats(request)).await?;
+        let response = within(self.timeout, client.node_get_volume_stats(request)).await?;
         let mut stats = VolumeStats::default();
-        for usage in &answer.usage {
+        for usage in &response.usage {
             match usage.unit() {
                 v1::volume_usage::Unit::Bytes => stats.bytes = Usage::of(usage),
                 v1::volume_usage::Unit::Inodes => stats.inodes = Usage::of(usage),
                 v1::volume_usage::Unit::Unknown => {}
             }
         }
-        Ok((!answer.usage.is_empty()).then_some(stats))
+        Ok((!response.usage.is_empty()).then_some(stats))
     }
 
     /// Expands a volume's file system after the volume has grown.

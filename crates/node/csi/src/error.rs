@@ -14,7 +14,7 @@ pub struct Error {
 const MOST: usize = 2048;
 
 /// Returns a plugin's message, shortened to the maximum length.
-pub fn shortened(message: &str) -> &str {
+pub fn shorten(message: &str) -> &str {
     message.get(..message.floor_char_boundary(MOST)).unwrap_or(message)
 }
 
@@ -24,7 +24,7 @@ impl Error {
         // A status with a source was created on this side: the connection broke, and the call's progress is unknown.
         let is_own = std::error::Error::source(status).is_some() && status.code() == Code::Unknown;
         let code = if is_own { Code::Unavailable } else { status.code() };
-        Self { code, message: shortened(status.message()).to_owned() }
+        Self { code, message: shorten(status.message()).to_owned() }
     }
 
     pub(crate) fn no_answer() -> Self {

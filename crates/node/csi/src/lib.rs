@@ -15,5 +15,5 @@ pub mod v1;
 
 pub use connection::{TIMEOUT, channel, within};
 pub use driver::{Capabilities, Driver, Usage, VolumeStats};
-pub use error::{Error, shortened};
+pub use error::{Error, shorten};
 pub use registrar::Registrar;

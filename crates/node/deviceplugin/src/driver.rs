@@ -96,9 +96,9 @@ impl Driver {
         claims: Vec<Claim>,
     ) -> Result<HashMap<String, NodePrepareResourceResponse>, Error> {
         let request = NodePrepareResourcesRequest { claims };
-        let answer: NodePrepareResourcesResponse =
+        let response: NodePrepareResourcesResponse =
             within(self.timeout, self.call(self.version.prepare(), request)).await?;
-        Ok(answer.claims)
+        Ok(response.claims)
     }
 
     /// Reverts [`Self::prepare`]. Idempotent.
@@ -107,18 +107,18 @@ impl Driver {
         claims: Vec<Claim>,
     ) -> Result<HashMap<String, NodeUnprepareResourceResponse>, Error> {
         let request = NodeUnprepareResourcesRequest { claims };
-        let answer: NodeUnprepareResourcesResponse =
+        let response: NodeUnprepareResourcesResponse =
             within(self.timeout, self.call(self.version.unprepare(), request)).await?;
-        Ok(answer.claims)
+        Ok(response.claims)
     }
 
     /// Starts to watch the health of the driver's devices. There is no timeout, because a driver may have nothing to
     /// report.
     pub async fn health(&self) -> Result<DeviceHealths, Error> {
         let mut client = DraResourceHealthClient::new(self.channel.clone());
-        let answer = client.node_watch_resources(NodeWatchResourcesRequest {}).await;
-        answer
-            .map(|answer| DeviceHealths { stream: answer.into_inner() })
+        let response = client.node_watch_resources(NodeWatchResourcesRequest {}).await;
+        response
+            .map(|response| DeviceHealths { stream: response.into_inner() })
             .map_err(|s| Error::of(&s))
     }
 

@@ -18,7 +18,7 @@ mod server;
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
 pub mod v1beta1;
 
-pub use csi::{Error, shortened};
+pub use csi::{Error, shorten};
 pub use driver::{DRIVER_SERVICES, DRIVER_TIMEOUT, DeviceHealths, Driver, DriverVersion};
 pub use plugin::{Devices, Plugin};
 pub use server::serve;

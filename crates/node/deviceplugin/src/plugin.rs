@@ -46,8 +46,10 @@ impl Plugin {
     pub async fn devices(&self) -> Result<Devices, Error> {
         let mut client = self.client.clone();
         // There is no timeout, because a plugin without devices may send nothing for long.
-        let answer = client.list_and_watch(Empty {}).await;
-        answer.map(|answer| Devices { stream: answer.into_inner() }).map_err(|s| Error::of(&s))
+        let response = client.list_and_watch(Empty {}).await;
+        response
+            .map(|response| Devices { stream: response.into_inner() })
+            .map_err(|s| Error::of(&s))
     }
 
     /// Returns the `size` devices that the plugin prefers to allocate together.
@@ -64,8 +66,8 @@ impl Plugin {
             allocation_size: i32::try_from(size).unwrap_or(i32::MAX),
         };
         let request = PreferredAllocationRequest { container_requests: vec![request] };
-        let answer = within(SHORT, client.get_preferred_allocation(request)).await?;
-        let first = answer.container_responses.into_iter().next();
+        let response = within(SHORT, client.get_preferred_allocation(request)).await?;
+        let first = response.container_responses.into_iter().next();
         Ok(first.map(|response| response.device_i_ds).unwrap_or_default())
     }
 
@@ -77,8 +79,8 @@ impl Plugin {
         let mut client = self.client.clone();
         let container_requests = vec![ContainerAllocateRequest { devices_ids }];
         let request = AllocateRequest { container_requests };
-        let answer = within(self.allocate, client.allocate(request)).await?;
-        Ok(answer.container_responses.into_iter().next())
+        let response = within(self.allocate, client.allocate(request)).await?;
+        Ok(response.container_responses.into_iter().next())
     }
 
     /// Prepares a container's devices, before each of its starts.

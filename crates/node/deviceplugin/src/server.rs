@@ -40,9 +40,9 @@ where
                 }
             };
             let service = service.clone();
-            let answer = service_fn(move |request| service.clone().call(request));
+            let handler = service_fn(move |request| service.clone().call(request));
             let serving = http2::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(AuthorityRewriter::new(stream)), answer);
+                .serve_connection(TokioIo::new(AuthorityRewriter::new(stream)), handler);
             own.spawn_until_shutdown(&name, async move {
                 let _ended = serving.await;
                 drop(seat);

@@ -92,7 +92,7 @@ fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_con
     for warning in api_config::known::take_ignored(&mut whole, ignored::WITHOUT_EFFECT) {
         tracing::warn!(warning, "the kubelet's configuration has a field without effect");
     }
-    if let Some(warning) = unknown(&whole) {
+    if let Some(warning) = unknown_fields(&whole) {
         tracing::warn!(warning, "the kubelet's configuration has unknown fields");
     }
     Ok(api_config::decode::<KubeletConfiguration>(KIND, Value::Object(whole))?.value)
@@ -100,7 +100,7 @@ fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_con
 
 /// Returns a warning about fields that upstream's kind does not have. [`KubeletConfiguration`] cannot detect these,
 /// because its flattened fields accept every name.
-fn unknown(whole: &Map<String, Value>) -> Option<String> {
+fn unknown_fields(whole: &Map<String, Value>) -> Option<String> {
     let whole = Value::Object(whole.clone());
     api_config::decode::<api_config::KubeletConfiguration>(KIND, whole).ok()?.warning()
 }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn warns_only_of_fields_unknown_upstream() {
-        let of = |text: &str| unknown(&object(text).unwrap());
+        let of = |text: &str| unknown_fields(&object(text).unwrap());
         assert_eq!(of("providerID: x\nevictionHard: {memory.available: 1%}\nmaxPods: 3\n"), None);
         assert!(of("maxPods: 3\nmaxPodz: 4\n").unwrap().contains("maxPodz"));
     }

@@ -148,7 +148,7 @@ impl ObjectWatches {
             move |change: Change<'_, View>| {
                 let version = change.new.map(|view| view.metadata.resource_version.clone());
                 if let Some(entries) = entries.upgrade() {
-                    changed(&entries, &reference, version.unwrap_or_default());
+                    notify_users(&entries, &reference, version.unwrap_or_default());
                 }
             },
         );
@@ -157,7 +157,7 @@ impl ObjectWatches {
 
 /// Wakes the workers of Pods whose volumes contain an object with a new resourceVersion. The first event of a watch
 /// counts only if another version was read before.
-fn changed(entries: &Entries, reference: &Reference, version: String) {
+fn notify_users(entries: &Entries, reference: &Reference, version: String) {
     let mut entries = lock(entries);
     let Some(entry) = entries.get_mut(reference) else { return };
     let before = entry.seen.as_ref().or(entry.read.as_ref());
@@ -231,7 +231,7 @@ mod tests {
             let entry = locked.get_mut(&reference).unwrap();
             (entry.seen, entry.read) = (known(seen), known(read));
             drop(locked);
-            changed(&entries, &reference, now.to_owned());
+            notify_users(&entries, &reference, now.to_owned());
             assert_eq!(user.take_stale(), stale, "{seen:?}, {read:?}, then {now:?}");
         }
     }

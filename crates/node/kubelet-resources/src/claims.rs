@@ -197,7 +197,7 @@ impl Claims {
             return Err(ClaimsError::NoServices { driver: name(), endpoint: path() });
         }
         let version = DriverVersion::choose(services).ok_or_else(|| {
-            let listed = services.iter().map(|s| deviceplugin::shortened(s).to_owned()).collect();
+            let listed = services.iter().map(|s| deviceplugin::shorten(s).to_owned()).collect();
             ClaimsError::Services { driver: name(), endpoint: path(), listed }
         })?;
         let plugin = Driver::new(endpoint.to_owned(), version).with_timeout(self.times.call);

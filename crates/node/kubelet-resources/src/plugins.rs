@@ -260,7 +260,7 @@ impl PluginWatcher {
         info: &csi::registration::PluginInfo,
     ) -> Result<PluginKey, PluginError> {
         if !is_driver_name(&info.name) {
-            return Err(PluginError::Name(deviceplugin::shortened(&info.name).to_owned()));
+            return Err(PluginError::Name(deviceplugin::shorten(&info.name).to_owned()));
         }
         let endpoint = if info.endpoint.is_empty() { socket } else { &info.endpoint };
         let endpoint = PathBuf::from(endpoint);

@@ -196,12 +196,12 @@ impl Auth {
             return Ok(known);
         }
         let review = json!({ "spec": { "token": token } });
-        let answer = review_of(client, &Resource::TOKEN_REVIEWS, &review).await;
-        let answer = answer.map_err(|error| {
+        let response = review_of(client, &Resource::TOKEN_REVIEWS, &review).await;
+        let response = response.map_err(|error| {
             tracing::warn!(%error, "review a token");
             unauthorized()
         })?;
-        let user = user_of_review(&answer);
+        let user = user_of_review(&response);
         self.tokens.put(key, user.clone(), self.backend.settings.server.authentication_ttl);
         Ok(user)
     }

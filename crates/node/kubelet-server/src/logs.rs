@@ -273,7 +273,7 @@ impl Log {
             if self.reader.get_ref().metadata().await?.len() > position {
                 return Ok(true);
             }
-            if self.rotated().await {
+            if self.is_rotated().await {
                 let file = cri::log::open(&self.backend.settings.logs, &self.path)?;
                 self.reader = BufReader::new(File::from_std(file));
                 self.line.clear();
@@ -287,7 +287,7 @@ impl Log {
     }
 
     /// Reports whether the path is now another file than the open one.
-    async fn rotated(&self) -> bool {
+    async fn is_rotated(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let own = self.reader.get_ref().metadata().await.map(|m| m.ino());
         let now = tokio::fs::metadata(&self.path).await.map(|m| m.ino());

@@ -136,7 +136,7 @@ async fn join(
         .and_then(|v| v.to_str().ok())
         .unwrap_or_default()
         .to_lowercase();
-    let (protocols, answer) = match upgrade.as_str() {
+    let (protocols, handshake) = match upgrade.as_str() {
         "websocket" => match accept(&headers, kind) {
             Ok((protocol, headers)) => (vec![protocols_of(kind)], Some((protocol, headers))),
             Err(response) => return *response,
@@ -152,7 +152,7 @@ async fn join(
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
     let (protocol, headers) =
-        answer.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
+        handshake.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
     let idle = backend.settings.server.idle;
     backend.tasks.spawn_until_shutdown("kubelet stream", async move {
         let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut runtime).await)

@@ -152,7 +152,7 @@ pub(crate) fn process_limits() -> Option<(u64, u64)> {
 }
 
 /// Returns the boot time in seconds since the epoch.
-pub(crate) fn booted() -> Option<i64> {
+pub(crate) fn boot_time() -> Option<i64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

@@ -73,7 +73,7 @@ pub(crate) struct Names {
     pods: HashMap<String, Arc<PodRef>>,
 }
 
-fn labelled(labels: &HashMap<String, String>, name: &str) -> String {
+fn label_of(labels: &HashMap<String, String>, name: &str) -> String {
     labels.get(name).cloned().unwrap_or_default()
 }
 
@@ -106,7 +106,7 @@ impl Names {
     }
 
     fn add_sandbox(&mut self, sandbox: v1::PodSandbox, images: &HashMap<String, String>) {
-        let of = |name: &str| labelled(&sandbox.labels, name);
+        let of = |name: &str| label_of(&sandbox.labels, name);
         let pod = Arc::new(PodRef {
             namespace: of(labels::POD_NAMESPACE),
             name: of(labels::POD_NAME),
@@ -131,7 +131,7 @@ impl Names {
         let piece = PodMember {
             id: container.id.clone(),
             pod: sandbox.pod.clone(),
-            container: Some(labelled(&container.labels, labels::CONTAINER)),
+            container: Some(label_of(&container.labels, labels::CONTAINER)),
             image,
             created: from_nanos(container.created_at),
         };
@@ -148,8 +148,8 @@ impl Names {
 
 /// Returns a sandbox's image, or an empty string. containerd and CRI-O report it in the verbose status.
 async fn sandbox_image(cri: &cri::Client, id: &str) -> String {
-    let answer = cri.pod_sandbox_status(id, true).await.unwrap_or_default();
-    let info = answer.info.get("info").and_then(|text| serde_json::from_str(text).ok());
+    let response = cri.pod_sandbox_status(id, true).await.unwrap_or_default();
+    let info = response.info.get("info").and_then(|text| serde_json::from_str(text).ok());
     let info: serde_json::Value = info.unwrap_or_default();
     info.get("image").and_then(|image| image.as_str()).unwrap_or_default().to_owned()
 }

@@ -15,7 +15,8 @@ use client::Resource;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kubelet_volumes::{
-    Drivers, EarlierResult, PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published, query_usage,
+    Drivers, EarlierResult, PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published_volumes,
+    query_usage,
 };
 use pod_core::{PodRegistry, Timestamp, members, paths};
 use telemetry::exposition::{Exposition, Labels, gauge};
@@ -144,13 +145,13 @@ async fn query_drivers(
         })
         .collect();
     let volumes: Vec<&PublishedVolume> = queried.iter().map(|(_, volume, _)| volume).collect();
-    let answer = query_usage(drivers, &volumes).await;
+    let responses = query_usage(drivers, &volumes).await;
     let at = now();
-    for ((uid, _, volume), answer) in queried.into_iter().zip(answer) {
+    for ((uid, _, volume), response) in queried.into_iter().zip(responses) {
         let VolumeInfo { name, claim, ephemeral } = volume;
         let Some(pod) = all.get_mut(&uid) else { continue };
         let known = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
-        let volume = match answer {
+        let volume = match response {
             StatsAnswer::Figures(stats) => Some(StoredVolume {
                 name: name.clone(),
                 claim,
@@ -226,7 +227,8 @@ impl Places {
             let named = self.volumes.get(&volume.name).cloned();
             Some((volume, named?))
         };
-        pod.of_drivers = published(&self.root, &self.uid).into_iter().filter_map(named).collect();
+        pod.of_drivers =
+            published_volumes(&self.root, &self.uid).into_iter().filter_map(named).collect();
         // Volumes of CSI drivers are not visited, because that may hang. The drivers report their usage instead.
         let own =
             below(&self.directory.join("volumes")).filter(|e| e.file_name() != VOLUMES_IN_POD);

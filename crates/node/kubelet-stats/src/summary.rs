@@ -175,7 +175,7 @@ pub(crate) fn whole(sources: &StatsSources, reading: &Reading, disks: &Disks<'_>
 }
 
 fn node(sources: &StatsSources, reading: &Reading) -> Value {
-    let booted = host::booted().and_then(|at| Timestamp::from_second(at).ok());
+    let booted = host::boot_time().and_then(|at| Timestamp::from_second(at).ok());
     let mut node = json!({ "nodeName": sources.node_name });
     if let Some(booted) = booted {
         node.put(&["startTime"], json!(time(booted)));

@@ -29,7 +29,9 @@ mod tests;
 mod token;
 mod volumes;
 
-pub use crate::csi::{PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published, query_usage};
+pub use crate::csi::{
+    PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published_volumes, query_usage,
+};
 pub use drivers::Drivers;
 pub use error::{ClaimError, CsiError, Error, MountError};
 pub use mount::{MountedVolumes, may_change};

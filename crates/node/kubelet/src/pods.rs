@@ -133,7 +133,7 @@ impl Pods {
     fn start(&self, state: &mut State, uid: String, mut desired: Desired) {
         let refusal = self.refusal(state, &desired);
         let requested = desired.pod.clone();
-        let allocated = resize::with_resources(&requested, &resize::recovered(&requested));
+        let allocated = resize::with_resources(&requested, &resize::recover_resources(&requested));
         (desired.pod, desired.pending) = self.allocate(state, requested.clone(), &allocated);
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));

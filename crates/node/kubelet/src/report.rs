@@ -60,7 +60,9 @@ impl Report {
             subresource: "status",
         };
         match client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
-            Ok(answer) => self.version = version(answer["metadata"]["resourceVersion"].as_str()),
+            Ok(response) => {
+                self.version = version(response["metadata"]["resourceVersion"].as_str())
+            }
             // The Pod was deleted, or its name belongs to another Pod: the status is obsolete.
             Err(error) if error.is_not_found() || error.is_conflict() => {
                 tracing::debug!(pod = %namespaced_name(pod), %error, "drop the status of a deleted Pod");

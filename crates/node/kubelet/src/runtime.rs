@@ -130,7 +130,7 @@ async fn observe_sandbox(
     let ips = match known {
         Some(ips) => ips,
         None => match ctx.cri.pod_sandbox_status(&sandbox.id, false).await {
-            Ok(answer) => ips(answer.status.and_then(|s| s.network)),
+            Ok(response) => ips(response.status.and_then(|s| s.network)),
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         },

@@ -83,7 +83,7 @@ impl Worker {
         let last_status = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let status = last_status.or_else(|| pod.status.clone());
         let ending = match &refusal {
-            Some(refusal) => Some(rejected(refusal)),
+            Some(refusal) => Some(refusal_ending(refusal)),
             None => status.as_ref().and_then(before),
         };
         // A Pod that an earlier kubelet rejected never had a container, either.
@@ -198,7 +198,7 @@ impl Worker {
             Ok(()) => self.admitted = true,
             Err(refusal) => {
                 self.ctx.events.warn(pod, refusal.reason.clone(), refusal.message.clone());
-                (self.ending, self.refused) = (Some(rejected(&refusal)), true);
+                (self.ending, self.refused) = (Some(refusal_ending(&refusal)), true);
             }
         }
         self.admitted
@@ -365,7 +365,7 @@ impl Worker {
             return Ok(());
         }
         if let Err(error) = self.prepare_claims(pod).await {
-            self.memory.sandbox_failed(self.ctx.now());
+            self.memory.record_sandbox_failure(self.ctx.now());
             return Err(error);
         }
         if attempt > 0 {
@@ -374,11 +374,11 @@ impl Worker {
         }
         match Box::pin(steps::create_sandbox(&self.ctx, pod, attempt)).await {
             Ok(_) => {
-                self.memory.sandbox_made();
+                self.memory.record_sandbox();
                 Ok(())
             }
             Err(error) => {
-                self.memory.sandbox_failed(self.ctx.now());
+                self.memory.record_sandbox_failure(self.ctx.now());
                 self.ctx.events.warn(pod, "FailedCreatePodSandBox", error.to_string());
                 Err(error.into())
             }
@@ -416,7 +416,12 @@ impl Worker {
             && let Err(error) = self.prepare_claims(pod).await
         {
             let reason = "CreateContainerConfigError";
-            return self.memory.start_failed(name, reason, error.to_string(), self.ctx.now());
+            return self.memory.record_start_failure(
+                name,
+                reason,
+                error.to_string(),
+                self.ctx.now(),
+            );
         }
         let start = steps::Start {
             ctx: &self.ctx,
@@ -432,15 +437,15 @@ impl Worker {
         if let Some(exited) =
             exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
         {
-            self.memory.restarted(name, exited, self.ctx.now());
+            self.memory.record_restart(name, exited, self.ctx.now());
         }
         match started {
-            Ok(()) => self.memory.started(name),
+            Ok(()) => self.memory.record_start(name),
             Err(error) if error.of_image => {
-                self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());
+                self.memory.record_pull_failure(name, error.reason, error.message, self.ctx.now());
             }
             Err(error) => {
-                self.memory.start_failed(name, error.reason, error.message, self.ctx.now())
+                self.memory.record_start_failure(name, error.reason, error.message, self.ctx.now())
             }
         }
     }
@@ -494,7 +499,7 @@ impl Worker {
         let verdicts = self.prober.verdicts();
         let previous = self.report.previous(&self.ctx, pod);
         if let Some(ending) = self.ending.as_ref().filter(|_| self.refused) {
-            let status = pod_core::refused(pod, ending, self.ctx.now());
+            let status = pod_core::refused_status(pod, ending, self.ctx.now());
             *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some(status.clone());
             return self.report.send(&self.ctx, pod, status).await;
@@ -522,7 +527,7 @@ impl Worker {
 }
 
 /// Returns the final state of a Pod that was rejected.
-fn rejected(refusal: &Refusal) -> Ending {
+fn refusal_ending(refusal: &Refusal) -> Ending {
     Ending {
         phase: Phase::Failed,
         reason: Some(refusal.reason.clone()),

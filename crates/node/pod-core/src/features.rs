@@ -47,11 +47,11 @@ pub fn check_groups(pod: &Pod, features: Features) -> Result<(), Refusal> {
 /// The error of a mount that requests a recursive read-only mode which is not possible. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecursiveReadOnlyError {
-    #[error("{} not read-only", refused(volume))]
+    #[error("{} not read-only", refusal(volume))]
     Writable { volume: String },
-    #[error("{} not compatible with propagation {}", refused(volume), go_quote(propagation))]
+    #[error("{} not compatible with propagation {}", refusal(volume), go_quote(propagation))]
     Propagated { volume: String, propagation: String },
-    #[error("{} not supported by the runtime", refused(volume))]
+    #[error("{} not supported by the runtime", refusal(volume))]
     Unsupported { volume: String },
     #[error(
         "failed to resolve recursive read-only mode: unknown recursive read-only mode {}",
@@ -60,7 +60,7 @@ pub enum RecursiveReadOnlyError {
     UnknownMode { mode: String },
 }
 
-fn refused(volume: &str) -> String {
+fn refusal(volume: &str) -> String {
     let name = go_quote(volume);
     format!(
         "failed to resolve recursive read-only mode: volume {name} requested recursive read-only mode, but it is"

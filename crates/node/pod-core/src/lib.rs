@@ -52,7 +52,7 @@ pub use registry::{KnownPod, PodRegistry, RunningContainer};
 pub use spec::{
     Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
 };
-pub use status::{StatusInputs, is_kubelets, refused, status};
+pub use status::{StatusInputs, is_kubelets, refused_status, status};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after, from_nanos, go_duration, timestamp};
 

@@ -76,7 +76,7 @@ impl Memory {
     }
 
     /// Records the restart of a container that exited at `exited`.
-    pub fn restarted(&mut self, name: &str, exited: Timestamp, now: Timestamp) {
+    pub fn record_restart(&mut self, name: &str, exited: Timestamp, now: Timestamp) {
         step(&mut self.restarts, name, exited, now);
     }
 
@@ -99,12 +99,24 @@ impl Memory {
     }
 
     /// Records a failure other than that of an image pull. It is retried after a fixed delay.
-    pub fn start_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
+    pub fn record_start_failure(
+        &mut self,
+        name: &str,
+        reason: &str,
+        message: String,
+        now: Timestamp,
+    ) {
         self.fail(name, FailureKind::Start, reason, message, after(now, RETRY));
     }
 
     /// Records a failed image pull. The delay doubles with each failure.
-    pub fn pull_failed(&mut self, name: &str, reason: &str, message: String, now: Timestamp) {
+    pub fn record_pull_failure(
+        &mut self,
+        name: &str,
+        reason: &str,
+        message: String,
+        now: Timestamp,
+    ) {
         let delay = step(&mut self.pulls, name, now, now);
         self.fail(name, FailureKind::Pull, reason, message, after(now, delay));
     }
@@ -123,21 +135,21 @@ impl Memory {
     }
 
     /// Forgets the failures of a container that has started.
-    pub fn started(&mut self, name: &str) {
+    pub fn record_start(&mut self, name: &str) {
         self.failures.remove(name);
         self.pulls.remove(name);
     }
 
     /// Records a failure to create the sandbox. The first retries are early, because the network plugin may start after
     /// the node.
-    pub fn sandbox_failed(&mut self, now: Timestamp) {
+    pub fn record_sandbox_failure(&mut self, now: Timestamp) {
         let failures = self.sandbox.map_or(0, |(failures, _)| failures + 1);
         let delay = Duration::from_secs(1 << failures.min(3)).min(RETRY);
         self.sandbox = Some((failures, after(now, delay)));
     }
 
     /// Forgets the failures to create the sandbox.
-    pub fn sandbox_made(&mut self) {
+    pub fn record_sandbox(&mut self) {
         self.sandbox = None;
     }
 

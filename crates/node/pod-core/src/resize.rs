@@ -56,7 +56,7 @@ pub fn differs(pod: &Pod, other: &Pod, name: &str) -> bool {
 }
 
 /// Returns the resources that an earlier kubelet had allocated: those of the spec, unless the status reports others.
-pub fn recovered(pod: &Pod) -> ContainerResources {
+pub fn recover_resources(pod: &Pod) -> ContainerResources {
     let mut all = container_resources(pod);
     let statuses = pod.status.iter().flat_map(|s| {
         s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten())

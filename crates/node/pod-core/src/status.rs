@@ -124,7 +124,7 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
 
 /// Returns the status of a Pod that was refused before any of its containers was created. Keeps the conditions of other
 /// writers.
-pub fn refused(pod: &Pod, ending: &Ending, now: Timestamp) -> PodStatus {
+pub fn refused_status(pod: &Pod, ending: &Ending, now: Timestamp) -> PodStatus {
     let before = pod.status.clone().unwrap_or_default();
     PodStatus {
         phase: Some(ending.phase.as_str().to_owned()),
@@ -179,7 +179,7 @@ fn container_status(
     let health = inputs.verdicts.of(&newest.id, &member.container);
     let running = newest.is_running();
     let before = inputs.observed.containers.iter().filter(|c| c.name == *name).nth(1);
-    let mut last_state = before.and_then(|c| terminated(inputs, c));
+    let mut last_state = before.and_then(|c| terminated_state(inputs, c));
     if last_state.is_none() && newest.attempt > 0 {
         last_state = old.and_then(|o| last_of(o, &id));
     }
@@ -192,7 +192,7 @@ fn container_status(
             state.running = Some(ContainerStateRunning { started_at: Some(seconds(*started)) });
         }
         Run::Exited { finished, code, .. } => {
-            let ended = terminated(inputs, newest);
+            let ended = terminated_state(inputs, newest);
             ready = member.role == Role::Init && *code == 0;
             match waiting_to_restart(inputs, member, *code, *finished) {
                 Some(waiting) => {
@@ -202,7 +202,9 @@ fn container_status(
                 None => state = ended.unwrap_or_default(),
             }
         }
-        Run::Created | Run::Unknown => state.waiting = Some(waiting(inputs, member, initialised)),
+        Run::Created | Run::Unknown => {
+            state.waiting = Some(waiting_state(inputs, member, initialised))
+        }
     }
     ContainerStatus {
         name: name.clone(),
@@ -272,7 +274,7 @@ fn without_instance(
                 status.last_state = status.state.take();
             }
             status.state = Some(ContainerState {
-                waiting: Some(waiting(inputs, member, initialised)),
+                waiting: Some(waiting_state(inputs, member, initialised)),
                 ..ContainerState::default()
             });
         }
@@ -282,7 +284,7 @@ fn without_instance(
         name: member.container.name.clone(),
         image: member.container.image.clone().unwrap_or_default(),
         state: Some(ContainerState {
-            waiting: Some(waiting(inputs, member, initialised)),
+            waiting: Some(waiting_state(inputs, member, initialised)),
             ..ContainerState::default()
         }),
         started: Some(false),
@@ -323,7 +325,7 @@ fn last_of(old: &ContainerStatus, id: &str) -> Option<ContainerState> {
     old.last_state.clone().filter(|s| s.terminated.is_some())
 }
 
-fn terminated(inputs: &StatusInputs<'_>, container: &Container) -> Option<ContainerState> {
+fn terminated_state(inputs: &StatusInputs<'_>, container: &Container) -> Option<ContainerState> {
     let Run::Exited { started, finished, code, reason } = &container.run else { return None };
     let reason = match (reason.as_str(), code) {
         ("", 0) => "Completed",
@@ -371,7 +373,7 @@ fn waiting_to_restart(
     })
 }
 
-fn waiting(
+fn waiting_state(
     inputs: &StatusInputs<'_>,
     member: &Member<'_>,
     initialised: bool,

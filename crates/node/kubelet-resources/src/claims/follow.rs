@@ -39,7 +39,7 @@ impl Claims {
             self.set_connected(name, endpoint, true);
         }
         let mut healths = match first {
-            Ok(answer) => answer?,
+            Ok(response) => response?,
             Err(_) => call.await?,
         };
         while let Some(devices) = healths.next().await? {
@@ -69,7 +69,7 @@ impl Claims {
             before.get(&key).map(Health::health_and_message)
                 != after.get(&key).map(Health::health_and_message)
         };
-        let changed_pods = state.allocations.having(driver, differs);
+        let changed_pods = state.allocations.users_of(driver, differs);
         if after.is_empty() {
             state.healths.remove(driver);
         }
@@ -100,8 +100,8 @@ impl Claims {
             let Some(container) = containers().find(|c| c.name == status_of_container.name) else {
                 continue;
             };
-            let parts =
-                state.allocations.parts(pod, container).into_iter().map(|(name, devices)| {
+            let parts = state.allocations.allocated_devices(pod, container).into_iter().map(
+                |(name, devices)| {
                     let mut resources: Vec<ResourceHealth> = Vec::new();
                     for health in devices.into_iter().map(health) {
                         if resources.iter().all(|known| known.resource_id != health.resource_id) {
@@ -109,7 +109,8 @@ impl Claims {
                         }
                     }
                     ResourceStatus { name, resources: Some(resources) }
-                });
+                },
+            );
             let mut parts = parts
                 .filter(|part| part.resources.as_ref().is_some_and(|all| !all.is_empty()))
                 .peekable();

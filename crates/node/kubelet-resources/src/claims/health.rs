@@ -29,7 +29,7 @@ impl Health {
         };
         let seconds = u64::try_from(reported.health_check_timeout_seconds).unwrap_or(0);
         let holds = if seconds > 0 { Duration::from_secs(seconds).min(rt::FAR) } else { HOLDS };
-        let message = (!reported.message.is_empty()).then(|| shortened(&reported.message));
+        let message = (!reported.message.is_empty()).then(|| shorten(&reported.message));
         Self { word, message, until: Instant::now() + holds }
     }
 
@@ -38,7 +38,7 @@ impl Health {
     }
 }
 
-fn shortened(message: &str) -> String {
+fn shorten(message: &str) -> String {
     if message.len() <= LONGEST {
         return message.to_owned();
     }

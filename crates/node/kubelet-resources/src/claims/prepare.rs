@@ -54,7 +54,7 @@ impl Claims {
             all.push(claim);
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let lacking = self.lock().allocations.begin(uid, all)?;
+        let lacking = self.lock().allocations.add_pod(uid, all)?;
         self.save().await?;
         let batches = batches(&lacking);
         let each = batches.iter().map(|(name, claims)| {
@@ -66,7 +66,7 @@ impl Claims {
         });
         join_all(each).await.into_iter().collect::<Result<(), _>>()?;
         self.save().await?;
-        lacking.iter().for_each(|claim| self.lock().allocations.prepared(&claim.key()));
+        lacking.iter().for_each(|claim| self.lock().allocations.set_prepared(&claim.key()));
         self.counts.measure(&self.lock().allocations);
         Ok(true)
     }
@@ -103,7 +103,7 @@ impl Claims {
 
     async fn unprepare_all(&self, uid: &str, keys: BTreeSet<Key>) -> Result<(), ClaimsError> {
         let _turns = self.lock_claims(keys).await;
-        let alone = self.lock().allocations.leave(uid);
+        let alone = self.lock().allocations.remove_pod(uid);
         let batches = batches(&alone);
         let each = batches.iter().map(|(name, claims)| self.ask_to_unprepare(name, claims));
         let done: BTreeMap<&String, Result<(), ClaimsError>> =
@@ -181,13 +181,13 @@ fn match_responses<A>(
         let Some(result) = response.remove(&claim.uid) else { continue };
         let message = error(&result);
         if !message.is_empty() {
-            let message = deviceplugin::shortened(&message).to_owned();
+            let message = deviceplugin::shorten(&message).to_owned();
             return Err(ClaimsError::Refused { call, claim: claim.name.clone(), message });
         }
         all.push((claim.key(), result));
     }
     if let Some(uid) = response.into_keys().next() {
-        let uid = deviceplugin::shortened(&uid).to_owned();
+        let uid = deviceplugin::shorten(&uid).to_owned();
         return Err(ClaimsError::UnknownUid { call, uid });
     }
     match claims.len() - all.len() {

@@ -244,7 +244,7 @@ async fn waits_for_devices_of_an_ending_pod() {
     assert_eq!(scene.devices.holders(), ["two"]);
     // A Pod without devices is not tracked.
     scene.placement.mark_ending("nobody");
-    assert!(!scene.placement.is_anybody_ending());
+    assert!(!scene.placement.has_ending_pods());
 }
 
 #[tokio::test]

@@ -29,16 +29,16 @@ impl Placement {
         if !had {
             self.release(uid).await;
         }
-        Err(self.refused(why))
+        Err(self.refuse(why))
     }
 
     /// Counts an error and converts it to a refusal.
-    fn refused(&self, why: NotPlaced) -> Refusal {
+    fn refuse(&self, why: NotPlaced) -> Refusal {
         if self.settings.topology != Policy::None {
             self.counts.errors.inc();
         }
         if matches!(why, NotPlaced::Topology) && self.settings.topology == Policy::SingleNode {
-            self.counts.misaligned(self.settings.scope);
+            self.counts.record_misaligned(self.settings.scope);
         }
         why.into()
     }
@@ -93,7 +93,7 @@ impl Placement {
             }
         }
         if self.settings.topology == Policy::SingleNode {
-            self.counts.aligned(self.settings.scope, units.len());
+            self.counts.record_aligned(self.settings.scope, units.len());
         }
         Ok(self.save_if_allocated(pod).await?)
     }
@@ -183,7 +183,7 @@ impl Placement {
         let (members, mut allocations) = (members(pod), self.lock().allocations.clone());
         let mut units = self.units(&members).into_iter();
         let why = units.find_map(|unit| self.allocate(&mut allocations, pod, &unit).err())?;
-        (!self.is_held_by_ending_pod(&why)).then(|| self.refused(why))
+        (!self.is_held_by_ending_pod(&why)).then(|| self.refuse(why))
     }
 
     /// Writes the checkpoints if a Pod has allocations.

@@ -126,11 +126,11 @@ impl Counts {
     }
 
     /// Counts containers, or one Pod, whose resources are all on one NUMA node.
-    pub(super) fn aligned(&self, scope: Scope, count: usize) {
+    pub(super) fn record_aligned(&self, scope: Scope, count: usize) {
         self.aligned.with_label_values(&[name(scope), "numa_node"]).inc_by(count as u64);
     }
 
-    pub(super) fn misaligned(&self, scope: Scope) {
+    pub(super) fn record_misaligned(&self, scope: Scope) {
         self.misaligned.with_label_values(&[name(scope), "numa_node"]).inc();
     }
 }

@@ -17,7 +17,7 @@ impl Placement {
         Self::new(&settings, Topology::default(), devices, &Metrics::default()).unwrap()
     }
 
-    pub(crate) fn is_anybody_ending(&self) -> bool {
+    pub(crate) fn has_ending_pods(&self) -> bool {
         !self.lock().ending.is_empty()
     }
 }
@@ -251,7 +251,7 @@ async fn waits_for_cpus_of_an_ending_pod() {
     }
     scene.placement.release("one").await;
     assert_eq!(admitted.await.unwrap(), "2-3,6-7");
-    assert!(!scene.placement.is_anybody_ending());
+    assert!(!scene.placement.has_ending_pods());
 }
 
 #[tokio::test]

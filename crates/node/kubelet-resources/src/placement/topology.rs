@@ -50,7 +50,7 @@ impl Topology {
         let online = set(&of_cpus.join("online"))?;
         let (mut nodes, mut node_of) = (BTreeMap::new(), BTreeMap::new());
         let of_nodes = sys.join("devices/system/node");
-        for number in numbered(&of_nodes, "node") {
+        for number in numbers_of(&of_nodes, "node") {
             let directory = of_nodes.join(format!("node{number}"));
             for cpu in set(&directory.join("cpulist"))?.iter() {
                 node_of.insert(cpu, number);
@@ -125,7 +125,7 @@ impl Node {
 }
 
 /// Returns the numbers of the entries of a directory named `word` and a number.
-fn numbered(directory: &Path, word: &str) -> Vec<i64> {
+fn numbers_of(directory: &Path, word: &str) -> Vec<i64> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let number = |name: String| name.strip_prefix(word)?.parse::<u8>().ok();

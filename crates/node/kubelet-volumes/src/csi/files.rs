@@ -67,18 +67,18 @@ impl Record {
 }
 
 /// Returns `csi-` and a hash, as in the name of a VolumeAttachment.
-fn hashed(parts: &[&str]) -> String {
+fn hash(parts: &[&str]) -> String {
     format!("csi-{}", HEXLOWER.encode(&Sha256::digest(parts.concat())))
 }
 
 /// Returns the name of the VolumeAttachment of a volume and a node.
 pub(crate) fn attachment(handle: &str, driver: &str, node: &str) -> String {
-    hashed(&[handle, driver, node])
+    hash(&[handle, driver, node])
 }
 
 /// Returns the handle of an inline ephemeral volume.
 pub(crate) fn ephemeral_handle(uid: &str, volume: &str) -> String {
-    hashed(&[uid, volume])
+    hash(&[uid, volume])
 }
 
 /// The directory layout of one kubelet.
@@ -112,9 +112,9 @@ impl Layout {
     }
 
     /// Returns the staging path and the directory of its record.
-    pub(crate) fn staging(&self, record: &Record, block: bool) -> (PathBuf, PathBuf) {
+    pub(crate) fn staging_paths(&self, record: &Record, block: bool) -> (PathBuf, PathBuf) {
         if block {
-            let name = escaped(&record.spec_name);
+            let name = escape(&record.spec_name);
             return (
                 self.devices().join("staging").join(&name),
                 self.devices().join(name).join("data"),
@@ -127,7 +127,7 @@ impl Layout {
 
     /// Returns the volume of the Pod with this UID.
     pub(crate) fn pod_volume(&self, uid: &str, record: Record, block: bool) -> PodVolume {
-        let name = escaped(&record.spec_name);
+        let name = escape(&record.spec_name);
         let pod = self.root.join("pods").join(uid);
         let in_pod = pod
             .join(if block { "volumeDevices" } else { "volumes" })
@@ -146,7 +146,7 @@ impl Layout {
         if !held.block {
             return held.record.write(&held.in_pod);
         }
-        let (_, data) = self.staging(&held.record, true);
+        let (_, data) = self.staging_paths(&held.record, true);
         held.record.write(&data)?;
         for path in [&held.in_pod, &held.target] {
             let above = path.parent().unwrap_or(path);
@@ -163,7 +163,7 @@ impl Layout {
 
     /// Records the staging path. Must be called before the driver. A block device's record is shared with its Pods.
     pub(crate) fn record_staged(&self, held: &PodVolume) -> Result<PathBuf, Error> {
-        let (at, data) = self.staging(&held.record, held.block);
+        let (at, data) = self.staging_paths(&held.record, held.block);
         sys::make_directories(&at, DIRECTORY_MODE).map_err(Error::file("create directory", &at))?;
         if held.block {
             held.record.write(&data)?;
@@ -185,7 +185,7 @@ impl Layout {
     }
 
     pub(crate) fn remove_staged_record(&self, held: &PodVolume) -> Result<(), Error> {
-        let (at, data) = self.staging(&held.record, held.block);
+        let (at, data) = self.staging_paths(&held.record, held.block);
         remove_empty(&at)?;
         remove_data(&data)?;
         if held.block { data.parent().map_or(Ok(()), remove_empty) } else { Ok(()) }
@@ -205,17 +205,13 @@ impl Layout {
             };
             found.push(self.pod_volume(
                 uid,
-                Record { spec_name: unescaped(&name), ..record },
+                Record { spec_name: unescape(&name), ..record },
                 false,
             ));
         }
         for name in names(&pod.join("volumeDevices").join(VOLUMES_IN_POD))? {
             let record = Record::read(&self.devices().join(&name).join("data"))?;
-            found.push(self.pod_volume(
-                uid,
-                Record { spec_name: unescaped(&name), ..record },
-                true,
-            ));
+            found.push(self.pod_volume(uid, Record { spec_name: unescape(&name), ..record }, true));
         }
         Ok(found)
     }
@@ -230,7 +226,7 @@ impl Layout {
     }
 
     /// Returns the staged volumes, without a Pod. A volume may be recorded before the driver has staged it.
-    pub(crate) fn staged(&self) -> Result<Vec<PodVolume>, Error> {
+    pub(crate) fn staged_volumes(&self) -> Result<Vec<PodVolume>, Error> {
         let mut found = Vec::new();
         for driver in names(&self.plugin())?.into_iter().filter(|name| name != "volumeDevices") {
             let dir = self.plugin().join(driver);
@@ -244,18 +240,18 @@ impl Layout {
             let Ok(record) = Record::read(&self.devices().join(&name).join("data")) else {
                 continue;
             };
-            found.push(self.pod_volume("", Record { spec_name: unescaped(&name), ..record }, true));
+            found.push(self.pod_volume("", Record { spec_name: unescape(&name), ..record }, true));
         }
         Ok(found)
     }
 }
 
 /// Escapes a name for a path, as upstream.
-fn escaped(name: &str) -> String {
+fn escape(name: &str) -> String {
     name.replace('/', "~")
 }
 
-fn unescaped(name: &str) -> String {
+fn unescape(name: &str) -> String {
     name.replace('~', "/")
 }
 

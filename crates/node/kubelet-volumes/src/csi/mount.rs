@@ -220,7 +220,7 @@ impl MountJob {
         if is_new {
             self.layout.record(&self.held)?;
         }
-        let (at, _) = self.layout.staging(&self.held.record, self.held.block);
+        let (at, _) = self.layout.staging_paths(&self.held.record, self.held.block);
         let request = v1::NodePublishVolumeRequest {
             volume_id: self.held.record.handle.clone(),
             publish_context: map(&self.publish_context),
@@ -266,7 +266,7 @@ impl MountJob {
         site: &Site,
     ) -> Result<(), Cause> {
         if can.expand {
-            let (at, _) = self.layout.staging(&self.held.record, self.held.block);
+            let (at, _) = self.layout.staging_paths(&self.held.record, self.held.block);
             let request = v1::NodeExpandVolumeRequest {
                 volume_id: self.held.record.handle.clone(),
                 volume_path: text(&self.held.target),

@@ -39,7 +39,7 @@ pub enum StatsAnswer {
 }
 
 /// Returns the CSI volumes of a Pod, as recorded below the kubelet's root.
-pub fn published(root: &Path, uid: &str) -> Vec<PublishedVolume> {
+pub fn published_volumes(root: &Path, uid: &str) -> Vec<PublishedVolume> {
     // An unreadable record is skipped; mounting and unmounting report the error.
     let held = Layout::new(root).of_pod(uid).unwrap_or_default();
     let published = |PodVolume { record, target, .. }: PodVolume| PublishedVolume {

@@ -222,7 +222,10 @@ async fn cleans_up_after_every_kind_of_driver_failure() {
             error.len()
         );
         let layout = Layout::new(scene.dir.path());
-        let has = (!layout.staged().unwrap().is_empty(), !layout.of_pod("one").unwrap().is_empty());
+        let has = (
+            !layout.staged_volumes().unwrap().is_empty(),
+            !layout.of_pod("one").unwrap().is_empty(),
+        );
         // The client cannot tell whether the error of an oversized message is final.
         if !matches!(fault, Some(Fault::Huge)) {
             assert_eq!(has, kept, "{method} {fault:?}");
@@ -230,7 +233,7 @@ async fn cleans_up_after_every_kind_of_driver_failure() {
         scene.driver.set_fault(method, None);
         scene.volumes.unmount("one").await.unwrap();
         scene.volumes.unstage_once().await.unwrap();
-        assert!(layout.staged().unwrap().is_empty(), "{method} {fault:?}");
+        assert!(layout.staged_volumes().unwrap().is_empty(), "{method} {fault:?}");
     }
     scene.mount("one").await.unwrap();
 }
@@ -308,7 +311,7 @@ async fn links_block_devices_and_cleans_up() {
     scene.volumes.unmount("one").await.unwrap();
     let calls = scene.calls();
     assert_eq!(calls[2..], ["NodeUnpublishVolume vol-1", "NodeUnstageVolume vol-1"]);
-    let left: Vec<_> = Layout::new(scene.dir.path()).staged().unwrap();
+    let left: Vec<_> = Layout::new(scene.dir.path()).staged_volumes().unwrap();
     assert!(left.is_empty() && !plugin.join("disk").exists() && !link.exists());
 }
 
@@ -339,7 +342,7 @@ fn hostile_record_stays_in_its_directory() {
     layout.record(&held).unwrap();
     assert!(held.target.ends_with("volumes/kubernetes.io~csi/a~b/mount"));
     assert_eq!(layout.of_pod("uid").unwrap(), std::slice::from_ref(&held));
-    let (at, _) = layout.staging(&record, false);
+    let (at, _) = layout.staging_paths(&record, false);
     assert!(
         at.starts_with(dir.path().join("plugins/kubernetes.io/csi/d"))
             && !at.to_string_lossy().contains("..")
@@ -386,7 +389,7 @@ async fn reads_volume_stats_without_waiting_for_hanging_driver() {
     let mut scene = Scene::new(json!({}), unattached()).await;
     scene.mount("one").await.unwrap();
     let root = scene.dir.path().to_owned();
-    let volumes = stats::published(&root, "one");
+    let volumes = stats::published_volumes(&root, "one");
     assert_eq!(volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["disk"]);
     // A driver that does not answer is not called again in the same round, however many volumes it has.
     let many: Vec<_> = std::iter::repeat_n(&volumes[0], 40).collect();

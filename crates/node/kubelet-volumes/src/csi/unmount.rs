@@ -49,7 +49,7 @@ impl Volumes {
     /// Finds the CSI volumes that an earlier kubelet mounted. Must run before the node reports its volumes in use.
     pub async fn reconstruct(&self) -> Result<(), Error> {
         let layout = Layout::new(&self.root);
-        let look = move || Ok::<_, Error>((layout.of_all_pods()?, layout.staged()?));
+        let look = move || Ok::<_, Error>((layout.of_all_pods()?, layout.staged_volumes()?));
         let (published, staged) =
             self.operations.run(("", "csi"), EarlierResult::Discard, look).await??;
         for held in published.into_iter().filter(|held| held.record.lifecycle != EPHEMERAL) {
@@ -78,7 +78,7 @@ impl Volumes {
         let layout = Layout::new(&self.root);
         let read = layout.clone();
         let staged =
-            self.operations.run(("", "csi"), EarlierResult::Discard, move || read.staged());
+            self.operations.run(("", "csi"), EarlierResult::Discard, move || read.staged_volumes());
         let unused = staged.await??.into_iter();
         let unused = unused.filter(|held| !self.drivers.is_used(&held.record.unique_name()));
         let each = unused.map(|held| {
@@ -161,7 +161,7 @@ impl UnmountJob {
         let record = &self.held.record;
         let name = record.unique_name();
         let same = |held: &PodVolume| held.record.unique_name() == name;
-        let (at, data) = self.layout.staging(record, self.held.block);
+        let (at, data) = self.layout.staging_paths(record, self.held.block);
         if self.layout.of_all_pods()?.iter().any(same) {
             return Ok(());
         }

@@ -158,7 +158,7 @@ impl CsiVolume {
         let republish = driver.as_ref().and_then(|driver| driver.requires_republish) == Some(true);
         let is_new = !volumes.drivers.is_published(&name, &held.target);
         let publish_context = if attachable && is_new {
-            attached(&request, &name, &self.record.attachment).await?
+            publish_context(&request, &name, &self.record.attachment).await?
         } else {
             Strings::new()
         };
@@ -249,7 +249,11 @@ async fn driver_spec(request: &Request<'_>, name: &str) -> Result<Option<CSIDriv
 }
 
 /// Waits until the volume is attached and returns the attachment's metadata.
-async fn attached(request: &Request<'_>, name: &str, attachment: &str) -> Result<Strings, Cause> {
+async fn publish_context(
+    request: &Request<'_>,
+    name: &str,
+    attachment: &str,
+) -> Result<Strings, Cause> {
     let volumes = request.volumes;
     let mut changes = volumes.node.changes();
     let wait = async {

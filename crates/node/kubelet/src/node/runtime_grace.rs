@@ -24,9 +24,9 @@ pub(super) struct RuntimeGrace {
 
 impl RuntimeGrace {
     /// Returns the runtime's version: its last answer if the runtime fails.
-    pub(super) fn version(&mut self, answer: Option<VersionResponse>) -> VersionResponse {
-        if let Some(answer) = answer {
-            self.version = answer;
+    pub(super) fn version(&mut self, response: Option<VersionResponse>) -> VersionResponse {
+        if let Some(response) = response {
+            self.version = response;
         }
         self.version.clone()
     }
@@ -35,13 +35,13 @@ impl RuntimeGrace {
     /// passed since the first failure. A runtime that has never answered has no such grace period.
     pub(super) fn status<E>(
         &mut self,
-        answer: Result<StatusResponse, E>,
+        response: Result<StatusResponse, E>,
         now: Instant,
     ) -> Result<StatusResponse, E> {
-        match answer {
-            Ok(answer) => {
-                (self.status, self.failing) = (Some(answer.clone()), None);
-                Ok(answer)
+        match response {
+            Ok(response) => {
+                (self.status, self.failing) = (Some(response.clone()), None);
+                Ok(response)
             }
             Err(error) => {
                 let since = *self.failing.get_or_insert(now);
@@ -52,7 +52,7 @@ impl RuntimeGrace {
     }
 
     /// Returns the error of listing containers once it has lasted for its threshold.
-    pub(super) fn listing<'a>(
+    pub(super) fn listing_error<'a>(
         &mut self,
         error: Option<&'a String>,
         now: Instant,
@@ -80,25 +80,25 @@ mod tests {
         let mut grace = RuntimeGrace::default();
         let away = || Err("connection refused".to_owned());
         assert!(grace.status(away(), began).is_err(), "a runtime that never answered");
-        let answer = StatusResponse::default();
+        let response = StatusResponse::default();
         let answers = || Ok::<_, String>(StatusResponse::default());
-        assert_eq!(grace.status(answers(), began), Ok(answer.clone()));
+        assert_eq!(grace.status(answers(), began), Ok(response.clone()));
         // The threshold counts from the first failure, not from the last answer.
-        assert_eq!(grace.status(away(), began + at(10)), Ok(answer.clone()));
-        assert_eq!(grace.status(away(), began + at(39)), Ok(answer.clone()));
+        assert_eq!(grace.status(away(), began + at(10)), Ok(response.clone()));
+        assert_eq!(grace.status(away(), began + at(39)), Ok(response.clone()));
         assert!(grace.status(away(), began + at(40)).is_err());
         // The runtime answered again and failed again.
         assert!(grace.status(answers(), began + at(50)).is_ok());
-        assert_eq!(grace.status(away(), began + at(90)), Ok(answer));
+        assert_eq!(grace.status(away(), began + at(90)), Ok(response));
     }
 
     #[test]
     fn keeps_the_version_while_the_runtime_restarts() {
         let mut grace = RuntimeGrace::default();
-        let answer = VersionResponse { runtime_name: "containerd".into(), ..Default::default() };
+        let response = VersionResponse { runtime_name: "containerd".into(), ..Default::default() };
         assert_eq!(grace.version(None), VersionResponse::default());
-        assert_eq!(grace.version(Some(answer.clone())), answer);
-        assert_eq!(grace.version(None), answer);
+        assert_eq!(grace.version(Some(response.clone())), response);
+        assert_eq!(grace.version(None), response);
     }
 
     #[test]
@@ -106,10 +106,10 @@ mod tests {
         let began = Instant::now();
         let mut grace = RuntimeGrace::default();
         let error = "connection refused".to_owned();
-        assert_eq!(grace.listing(Some(&error), began), None);
-        assert_eq!(grace.listing(Some(&error), began + at(179)), None);
-        assert_eq!(grace.listing(Some(&error), began + at(180)), Some(&error));
-        assert_eq!(grace.listing(None, began + at(181)), None);
-        assert_eq!(grace.listing(Some(&error), began + at(400)), None);
+        assert_eq!(grace.listing_error(Some(&error), began), None);
+        assert_eq!(grace.listing_error(Some(&error), began + at(179)), None);
+        assert_eq!(grace.listing_error(Some(&error), began + at(180)), Some(&error));
+        assert_eq!(grace.listing_error(None, began + at(181)), None);
+        assert_eq!(grace.listing_error(Some(&error), began + at(400)), None);
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn status(
     let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
     let version = grace.version(ctx.cri.version().await.ok());
     let runtime = grace.status(ctx.cri.status(false).await, Instant::now());
-    let pleg = grace.listing(pleg, Instant::now());
+    let pleg = grace.listing_error(pleg, Instant::now());
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
     let features = runtime.as_ref().ok().and_then(crate::features::of_node);
     let pressures = ctx.pressures.now();
@@ -202,8 +202,8 @@ fn ready(
     let mut causes = Vec::new();
     match runtime {
         Err(error) => causes.push(format!("container runtime is down: {error}")),
-        Ok(answer) => {
-            let conditions = answer.status.unwrap_or_default().conditions;
+        Ok(response) => {
+            let conditions = response.status.unwrap_or_default().conditions;
             for (kind, what) in [
                 ("RuntimeReady", "container runtime not ready"),
                 ("NetworkReady", "container runtime network not ready"),

@@ -47,11 +47,12 @@ pub(super) async fn run(ctx: &Context, target: &Target, probe: &Probe) -> Result
         let cmd = exec.command.clone().unwrap_or_default();
         let timeout =
             Duration::from_secs(probe.timeout_seconds.unwrap_or(1).max(1).unsigned_abs().into());
-        let answer = ctx.cri.exec_sync(&target.id, cmd, timeout).await.map_err(ProbeError::Exec)?;
-        if answer.exit_code == 0 {
+        let response =
+            ctx.cri.exec_sync(&target.id, cmd, timeout).await.map_err(ProbeError::Exec)?;
+        if response.exit_code == 0 {
             return Ok(());
         }
-        let mut output = [answer.stdout, answer.stderr].concat();
+        let mut output = [response.stdout, response.stderr].concat();
         output.truncate(OUTPUT);
         return Err(ProbeError::Exit { output: String::from_utf8_lossy(&output).into_owned() });
     }

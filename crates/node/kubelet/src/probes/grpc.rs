@@ -34,10 +34,10 @@ pub(super) enum CallError {
 /// Checks the health of a service. Its name may be empty, for the whole server.
 pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), HealthError> {
     let called = call(host, port, service).await;
-    let answer =
+    let response =
         called.map_err(|source| HealthError::Call { host: host.to_owned(), port, source })?;
     // A frame's five bytes, then field 1 as a varint; SERVING is 1.
-    match answer.get(5..).unwrap_or_default() {
+    match response.get(5..).unwrap_or_default() {
         [0x08, SERVING, ..] => Ok(()),
         _ => Err(HealthError::NotServing),
     }

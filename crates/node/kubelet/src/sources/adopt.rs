@@ -57,7 +57,7 @@ pub(crate) fn adopt(pod: &mut Pod, changed: Timestamp, running: &BTreeMap<String
 }
 
 /// Returns the ctime of a file, which also changes when the file is renamed.
-pub(crate) fn changed(path: &Path) -> std::io::Result<Timestamp> {
+pub(crate) fn change_time(path: &Path) -> std::io::Result<Timestamp> {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path)?;
     let nanos = i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec());
@@ -97,9 +97,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         std::fs::write(&one, "").unwrap();
-        let before = changed(&one).unwrap();
+        let before = change_time(&one).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::rename(&one, &two).unwrap();
-        assert!(changed(&two).unwrap() > before);
+        assert!(change_time(&two).unwrap() > before);
     }
 }

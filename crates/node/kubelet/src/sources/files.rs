@@ -126,7 +126,7 @@ fn read(
     running: &BTreeMap<String, RunningPod>,
 ) -> Result<(String, Pod), FileError> {
     // Read the ctime first, so that a change during the read counts as later.
-    let (changed, now) = (adopt::changed(path)?, ctx.now());
+    let (changed, now) = (adopt::change_time(path)?, ctx.now());
     let text = std::fs::read_to_string(path)?;
     let mut pod = parse(&text, &ctx.settings.node_name, now)?;
     let content = pod.metadata.uid.clone().unwrap_or_default();

@@ -83,15 +83,15 @@ async fn execute(ctx: &Context, id: &str, command: Vec<String>) -> Result<(), Ac
     let words = command.join(" ");
     // The caller's timeout ends the hook. The runtime's timeout applies only if the kubelet ends before.
     let timeout = Duration::from_secs(3600);
-    let answer = ctx.cri.exec_sync(id, command, timeout).await.map_err(ActionError::Exec)?;
-    if answer.exit_code == 0 {
+    let response = ctx.cri.exec_sync(id, command, timeout).await.map_err(ActionError::Exec)?;
+    if response.exit_code == 0 {
         return Ok(());
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Err(ActionError::Exit {
         command: words,
-        code: answer.exit_code,
-        stdout: text(&answer.stdout),
-        stderr: text(&answer.stderr),
+        code: response.exit_code,
+        stdout: text(&response.stdout),
+        stderr: text(&response.stderr),
     })
 }

@@ -24,7 +24,7 @@ impl Allocations {
 
     /// Records that a Pod holds these claims. An error changes nothing. Returns the claims that drivers must still
     /// prepare.
-    pub fn begin(&mut self, uid: &str, claims: Vec<Claim>) -> Result<Vec<Claim>, ClaimError> {
+    pub fn add_pod(&mut self, uid: &str, claims: Vec<Claim>) -> Result<Vec<Claim>, ClaimError> {
         for claim in &claims {
             if let Some(known) = self.claims.get(&claim.key()).filter(|k| k.uid != claim.uid) {
                 let (name, uid) = (known.name.clone(), known.uid.clone());
@@ -56,7 +56,7 @@ impl Allocations {
     }
 
     /// Records that all drivers have prepared a claim.
-    pub fn prepared(&mut self, key: &Key) {
+    pub fn set_prepared(&mut self, key: &Key) {
         if let Some(claim) = self.claims.get_mut(key) {
             claim.prepared = true;
         }
@@ -64,7 +64,7 @@ impl Allocations {
 
     /// Removes a Pod from claims that other Pods hold, too. Returns the claims that only this Pod holds: the caller has
     /// drivers unprepare them and then [removes](Self::remove) them.
-    pub fn leave(&mut self, uid: &str) -> Vec<Claim> {
+    pub fn remove_pod(&mut self, uid: &str) -> Vec<Claim> {
         let mut alone = Vec::new();
         for claim in self.claims.values_mut().filter(|claim| claim.pods.contains(uid)) {
             if claim.pods.len() == 1 {
@@ -136,7 +136,11 @@ impl Allocations {
 
     /// Returns the devices of a container by claim or request, named as in container statuses. Each device comes with
     /// its driver.
-    pub fn parts(&self, pod: &Pod, container: &Container) -> Vec<(String, Vec<(&str, &Device)>)> {
+    pub fn allocated_devices(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Vec<(String, Vec<(&str, &Device)>)> {
         let requested = of_container(pod, container).unwrap_or_default();
         let part = |(in_pod, name, request): (String, String, String)| {
             let title = match request.as_str() {
@@ -153,7 +157,7 @@ impl Allocations {
     }
 
     /// Returns the Pods that hold a device of a driver for which `concerned` returns `true`.
-    pub fn having(&self, driver: &str, concerned: impl Fn(&Device) -> bool) -> Vec<String> {
+    pub fn users_of(&self, driver: &str, concerned: impl Fn(&Device) -> bool) -> Vec<String> {
         let has =
             |claim: &&Claim| claim.drivers.get(driver).is_some_and(|d| d.iter().any(&concerned));
         self.claims.values().filter(has).flat_map(|claim| claim.pods.iter().cloned()).collect()

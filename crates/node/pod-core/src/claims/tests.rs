@@ -50,7 +50,7 @@ fn ready(pods: &[&str]) -> Allocations {
     let claim = references(&pod).unwrap()[0].check(&pod, &object(|_| {})).unwrap();
     let mut allocations = Allocations::default();
     for uid in pods {
-        assert_eq!(allocations.begin(uid, vec![claim.clone()]).unwrap().len(), 1);
+        assert_eq!(allocations.add_pod(uid, vec![claim.clone()]).unwrap().len(), 1);
     }
     allocations.set_devices(
         &key(),
@@ -62,7 +62,7 @@ fn ready(pods: &[&str]) -> Allocations {
         "e.example.com",
         vec![device("b", &["two"], &["e/x=b", "d/x=all"])],
     );
-    allocations.prepared(&key());
+    allocations.set_prepared(&key());
     allocations
 }
 
@@ -154,26 +154,26 @@ fn takes_extended_resources_from_the_schedulers_claim() {
 fn prepares_claim_once_and_unprepares_it_after_the_last_pod() {
     let mut allocations = ready(&["pod-1"]);
     let claim = allocations.claims().next().unwrap().clone();
-    assert_eq!(allocations.begin("pod-2", vec![claim.clone()]).unwrap(), []);
+    assert_eq!(allocations.add_pod("pod-2", vec![claim.clone()]).unwrap(), []);
     let again = Claim { uid: "claim-2".to_owned(), ..claim.clone() };
-    let error = allocations.begin("pod-3", vec![again]).unwrap_err().to_string();
+    let error = allocations.add_pod("pod-3", vec![again]).unwrap_err().to_string();
     assert!(error.starts_with("old ResourceClaim with same name claim and different UID claim-1"));
     assert_eq!(allocations.used_by("pod-3"), []);
-    assert_eq!(allocations.leave("pod-1"), []);
-    let last = allocations.leave("pod-2");
+    assert_eq!(allocations.remove_pod("pod-1"), []);
+    let last = allocations.remove_pod("pod-2");
     assert_eq!(last.iter().map(|claim| &*claim.uid).collect::<Vec<_>>(), ["claim-1"]);
     // The claim stays with the Pod until the drivers have unprepared it, and does not count as prepared for the next
     // Pod.
     assert_eq!(allocations.used_by("pod-2"), [key()]);
-    assert_eq!(allocations.begin("pod-4", vec![claim]).unwrap().len(), 1);
-    allocations.prepared(&key());
+    assert_eq!(allocations.add_pod("pod-4", vec![claim]).unwrap().len(), 1);
+    allocations.set_prepared(&key());
     let more = [("f.example.com".to_owned(), Vec::new())].into();
     let anew = Claim {
         uid: "claim-1".to_owned(),
         drivers: more,
         ..allocations.claims().next().unwrap().clone()
     };
-    let lacking = allocations.begin("pod-5", vec![anew]).unwrap();
+    let lacking = allocations.add_pod("pod-5", vec![anew]).unwrap();
     assert_eq!(lacking[0].drivers.len(), 3, "another driver has part in it now");
     allocations.remove(&key());
     assert_eq!(allocations, Allocations::default());
@@ -197,6 +197,6 @@ fn matches_upstream_checkpoint_and_rejects_a_damaged_one() {
     assert_eq!(Allocations::restore(&none).unwrap(), Allocations::default());
     let mut own = ready(&["pod-1"]);
     let restored = Allocations::restore(&own.checkpoint()).unwrap();
-    own.leave("pod-1");
+    own.remove_pod("pod-1");
     assert_eq!(restored, own);
 }

@@ -72,10 +72,10 @@ impl File {
 
 /// Encodes the checkpoint of the policy `none`, without allocations.
 pub fn none() -> Vec<u8> {
-    written("none", String::new(), BTreeMap::new())
+    encode("none", String::new(), BTreeMap::new())
 }
 
-fn written(
+fn encode(
     policy: &str,
     default_cpu_set: String,
     entries: BTreeMap<String, BTreeMap<String, String>>,
@@ -109,7 +109,7 @@ impl Cpus {
             of_pod.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect()
         };
         let entries = self.pods.iter().map(|(uid, of_pod)| (uid.clone(), text(of_pod))).collect();
-        written(STATIC, self.shared.to_string(), entries)
+        encode(STATIC, self.shared.to_string(), entries)
     }
 
     /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved CPUs.

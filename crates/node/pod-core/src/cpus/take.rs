@@ -25,7 +25,7 @@ pub(super) fn take(
     }
     let spread =
         if options.distribute { distribute(machine, free, requested, options) } else { None };
-    Ok(spread.unwrap_or_else(|| packed(machine, free, requested, options)))
+    Ok(spread.unwrap_or_else(|| pack(machine, free, requested, options)))
 }
 
 /// Selects the same number of CPUs from each of the fewest NUMA nodes that have enough. A remainder comes from the node
@@ -68,13 +68,13 @@ fn distribute(
     let (_, (_, shares)) = possible.min_by_key(|(count, (squares, _))| (*count, *squares))?;
     let each = shares
         .iter()
-        .filter_map(|(node, share)| Some(packed(machine, on.get(node)?, *share, options)));
+        .filter_map(|(node, share)| Some(pack(machine, on.get(node)?, *share, options)));
     Some(each.fold(CpuSet::default(), |all, cpus| all.and(&cpus)))
 }
 
 /// Selects free CPUs that are close together: first whole NUMA nodes and sockets, then whole cores, then single
 /// threads. A smaller number comes from the parts that are used most. The caller guarantees that there are enough.
-fn packed(machine: &Machine, free: &CpuSet, requested: usize, options: Options) -> CpuSet {
+fn pack(machine: &Machine, free: &CpuSet, requested: usize, options: Options) -> CpuSet {
     let kinds = |part: Part| machine.values().map(part).collect::<BTreeSet<_>>().len();
     // The larger parts come first.
     let (large, small) = if kinds(SOCKET) >= kinds(NODE) { (NODE, SOCKET) } else { (SOCKET, NODE) };

@@ -46,19 +46,19 @@ struct File {
     checksum: u64,
 }
 
-fn joined<T>(each: impl Iterator<Item = T>, text: impl Fn(T) -> String) -> String {
+fn join<T>(each: impl Iterator<Item = T>, text: impl Fn(T) -> String) -> String {
     each.map(text).collect::<Vec<_>>().join(" ")
 }
 
 fn numbers(numbers: &[i64]) -> String {
-    format!("([]int)[{}]", joined(numbers.iter(), i64::to_string))
+    format!("([]int)[{}]", join(numbers.iter(), i64::to_string))
 }
 
 impl File {
     /// Returns the hash of Go's printed form of the value, which upstream compares.
     fn actual(&self) -> u64 {
-        let nodes = joined(self.machine_state.iter(), |(number, node)| {
-            let tables = joined(node.memory_map.iter(), |(resource, table)| {
+        let nodes = join(self.machine_state.iter(), |(number, node)| {
+            let tables = join(node.memory_map.iter(), |(resource, table)| {
                 let fields = [
                     ("TotalMemSize", table.total),
                     ("SystemReserved", table.system_reserved),
@@ -66,8 +66,7 @@ impl File {
                     ("Reserved", table.reserved),
                     ("Free", table.free),
                 ];
-                let fields =
-                    joined(fields.iter(), |(name, value)| format!("{name}:(uint64){value}"));
+                let fields = join(fields.iter(), |(name, value)| format!("{name}:(uint64){value}"));
                 format!("{resource}:<*>{{{fields}}}")
             });
             format!(
@@ -77,10 +76,10 @@ impl File {
                 numbers(&node.cells)
             )
         });
-        let entries = joined(self.entries.iter(), |(uid, of_pod)| {
-            let containers = joined(of_pod.iter(), |(name, blocks)| {
+        let entries = join(self.entries.iter(), |(uid, of_pod)| {
+            let containers = join(of_pod.iter(), |(name, blocks)| {
                 let Some(blocks) = blocks else { return format!("{name}:<nil>") };
-                let blocks = joined(blocks.iter(), |block| {
+                let blocks = join(blocks.iter(), |block| {
                     format!(
                         "{{NUMAAffinity:{} Type:(v1.ResourceName){} Size:(uint64){}}}",
                         numbers(&block.nodes),
@@ -102,7 +101,7 @@ impl File {
         u64::from(fnv1a(printed.as_bytes()))
     }
 
-    fn written(mut self) -> Vec<u8> {
+    fn encode(mut self) -> Vec<u8> {
         self.checksum = self.actual();
         serde_json::to_vec(&self).unwrap_or_default()
     }
@@ -111,7 +110,7 @@ impl File {
 /// Encodes the checkpoint of the policy `None`, without allocations.
 pub fn none() -> Vec<u8> {
     let (machine_state, entries) = Default::default();
-    File { policy_name: "None".to_owned(), machine_state, entries, checksum: 0 }.written()
+    File { policy_name: "None".to_owned(), machine_state, entries, checksum: 0 }.encode()
 }
 
 /// Checks that a checkpoint belongs to the policy `None`. The error names the checkpoint's policy.
@@ -139,7 +138,7 @@ impl NumaMemory {
         };
         let entries = self.pods.iter().map(|(uid, blocks)| (uid.clone(), of_pod(blocks))).collect();
         let (policy_name, machine_state) = (STATIC.to_owned(), self.state());
-        File { policy_name, machine_state, entries, checksum: 0 }.written()
+        File { policy_name, machine_state, entries, checksum: 0 }.encode()
     }
 
     /// Restores the allocations of an earlier kubelet, if they fit the machine and the reserved memory.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::steps::{at, container, pod, running, sandbox};
 use crate::{
     Inputs, KillReason, Memory, Observed, StatusInputs, Step, Verdicts, plan,
-    resize::{Pending, consider, container_resources, loosest, recovered, with_resources},
+    resize::{Pending, consider, container_resources, loosest, recover_resources, with_resources},
     status,
 };
 
@@ -130,13 +130,13 @@ fn status_reports_allocated_actual_and_pending_resources() {
 #[test]
 fn recovers_allocated_resources_from_status() {
     let mut pod = sized(resources("2", "2Mi"), "NotRequired");
-    assert_eq!(recovered(&pod), container_resources(&pod));
+    assert_eq!(recover_resources(&pod), container_resources(&pod));
     pod.status = serde_json::from_value(json!({ "containerStatuses": [{
         "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
         "allocatedResources": { "cpu": "1", "memory": "1Mi" }, "resources": resources("1", "1Mi"),
     }] }))
     .unwrap();
-    let resources_before = recovered(&pod);
+    let resources_before = recover_resources(&pod);
     assert_eq!(resources_before["c"], of(resources("1", "1Mi")));
     assert_eq!(container_resources(&with_resources(&pod, &resources_before)), resources_before);
 }

@@ -152,9 +152,9 @@ impl World {
                     self.seed
                 );
                 if self.random.random_bool(0.2) {
-                    return self.memory.sandbox_failed(self.now);
+                    return self.memory.record_sandbox_failure(self.now);
                 }
-                self.memory.sandbox_made();
+                self.memory.record_sandbox();
                 let id = format!("s{attempt}");
                 self.observed.sandboxes.insert(
                     0,
@@ -209,13 +209,18 @@ impl World {
             }
         }
         if self.random.random_bool(0.1) {
-            return self.memory.pull_failed(name, "ErrImagePull", "simulated".into(), self.now);
+            return self.memory.record_pull_failure(
+                name,
+                "ErrImagePull",
+                "simulated".into(),
+                self.now,
+            );
         }
         if let Some(exited) = exited {
-            self.memory.restarted(name, exited, self.now);
+            self.memory.record_restart(name, exited, self.now);
             self.restarted.push((name.to_owned(), self.now));
         }
-        self.memory.started(name);
+        self.memory.record_start(name);
         self.made += 1;
         let id = format!("{name}-{}", self.made);
         let member = members(&self.pod).into_iter().find(|m| m.container.name == name).unwrap();

@@ -170,7 +170,7 @@ fn backs_off_restarts_and_reports_it() {
             assert_eq!(told.last_state.clone().unwrap().terminated.unwrap().exit_code, 3);
         }
         assert_eq!(starts(&look(&pod, &seen, &memory, &verdicts, second + delay)), ["app"]);
-        memory.restarted("app", at(second), at(second + delay));
+        memory.record_restart("app", at(second), at(second + delay));
         second += delay;
     }
     // The back-off is reset after a long run.
@@ -267,7 +267,7 @@ fn backs_off_failed_starts_and_reports_them() {
     let observed = Observed::new(vec![sandbox(true)], vec![]);
     let mut memory = Memory::default();
     memory.begin_pass();
-    memory.pull_failed("app", "ErrImagePull", "no such host".into(), at(0));
+    memory.record_pull_failure("app", "ErrImagePull", "no such host".into(), at(0));
     let reason = |memory: &Memory| {
         let status = tell(&pod, &observed, memory, None, 1);
         status.container_statuses.unwrap()[0]
@@ -285,7 +285,7 @@ fn backs_off_failed_starts_and_reports_them() {
     let plan = look(&pod, &observed, &memory, &Verdicts::default(), 9);
     assert_eq!((starts(&plan), plan.again), (vec![], Some(at(10))));
     assert_eq!(starts(&look(&pod, &observed, &memory, &Verdicts::default(), 10)), ["app"]);
-    memory.pull_failed("app", "ErrImagePull", "no such host".into(), at(10));
+    memory.record_pull_failure("app", "ErrImagePull", "no such host".into(), at(10));
     let plan = look(&pod, &observed, &memory, &Verdicts::default(), 11);
     assert_eq!(plan.again, Some(at(30)), "the second wait is twice the first");
 }
