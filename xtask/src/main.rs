@@ -12,6 +12,7 @@ mod codegen;
 mod conformance;
 mod control_plane;
 mod down;
+mod file;
 mod machine;
 mod run;
 mod steps;
