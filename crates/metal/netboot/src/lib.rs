@@ -2,8 +2,8 @@
 //! gRPC services in one process.
 //!
 //! Read [`cmd::start`] first; it opens every port. [`matchbox::Matchbox`] answers HTTP requests, [`dhcp::Machine`]
-//! decides DHCP replies, and [`machines::Inventory`] records the boot progress of each machine. This crate installs nothing
-//! on a machine and powers no machine on or off.
+//! decides DHCP replies, and [`machines::Inventory`] records the boot progress of each machine. This crate installs
+//! nothing on a machine and powers no machine on or off.
 //!
 //! Invariants: the servers answer only on the configured interfaces and addresses, and serve no path outside their
 //! roots. Everything that an unauthenticated client can make them store is bounded (leases, transfers, template

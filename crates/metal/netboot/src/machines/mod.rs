@@ -1,7 +1,7 @@
 //! Records of machines: boot stage, times, last failure, and whether the machine is installed.
 //!
-//! Read [`Registry`] first: it decides the effect of a [`Event`] and is pure. [`Inventory`] shares a registry between the
-//! servers and saves it. The number of machines, the timeline entries and the text lengths are bounded, because
+//! Read [`Registry`] first: it decides the effect of an [`Event`] and is pure. [`Inventory`] shares a registry between
+//! the servers and saves it. The number of machines, the timeline entries and the text lengths are bounded, because
 //! unauthenticated clients cause the events.
 
 mod inventory;

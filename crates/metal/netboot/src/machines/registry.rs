@@ -340,8 +340,8 @@ fn update_facts(machine: &mut Machine, facts: &Facts) -> bool {
     new
 }
 
-/// Returns `true` if an event starts a new boot. In one boot the firmware requests an address, then the boot loader, then
-/// the system.
+/// Returns `true` if an event starts a new boot. In one boot the firmware requests an address, then the boot loader,
+/// then the system.
 fn is_new_boot(machine: &Machine, event: &Event, now: u64) -> bool {
     let (Some(last), Some(furthest)) = (machine.last(), machine.furthest()) else { return true };
     let before = match event.stage {
