@@ -76,6 +76,7 @@ fn approval_changes_conditions_and_annotations_only() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 fn sets_conditional_defaults() {
     let service = |spec: Value| made("", "services", json!({ "spec": spec }))["spec"].clone();
     let balancer = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
@@ -172,6 +173,7 @@ fn sets_conditional_defaults() {
     assert_eq!(limits["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2", "memory": "1Mi"}));
 }
 
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 #[test]
 fn reports_errors_in_upstream_words() {
     let cases = [
@@ -616,6 +618,7 @@ fn validates_conversions_of_custom_kinds() {
     let crd = made("apiextensions.k8s.io", "customresourcedefinitions", crd);
     assert_eq!(crd["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"], 443);
 }
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 
 #[test]
 fn warns_in_upstream_words() {
