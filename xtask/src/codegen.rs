@@ -7,10 +7,12 @@
 //! presence facts, because OpenAPI does not distinguish pointers from values. `--check` writes nothing and reports
 //! differences as errors.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::run::workspace_root;
+use crate::{
+    file::{read, write},
+    run::workspace_root,
+};
 
 mod gotypes;
 mod proto;
@@ -56,18 +58,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
                 ));
             }
         } else {
-            fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
+            write(&path, &text)?;
         }
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))
-}
-
-fn read_json(path: &Path) -> Result<serde_json::Value, String> {
-    serde_json::from_str(&read(path)?).map_err(|e| format!("parsing {}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    file::{read, write},
     run::{output, pass, program},
     tools,
 };
@@ -254,10 +255,10 @@ impl ControlPlane {
         loop {
             let ca = self.directory.join("etc/kubernetes/pki/ca.crt");
             let mut probe = program("curl", ["--silent", "--show-error", "--fail", "--cacert"]);
-            let answer = output(probe.arg(ca).arg(&url));
+            let health = output(probe.arg(ca).arg(&url));
             self.check()?;
-            match answer {
-                Ok(answer) if answer == "ok" => return Ok(()),
+            match health {
+                Ok(health) if health == "ok" => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
                     return Err(format!("the API server does not become ready: {error}"));
                 }
@@ -270,23 +271,15 @@ impl ControlPlane {
 /// Finds free ports. All listeners stay open until the end, so that no two ports are equal.
 fn free_ports() -> Result<Ports, String> {
     let listen = |_| TcpListener::bind("127.0.0.1:0");
-    let port = |held: &TcpListener| held.local_addr().map(|address| address.port());
+    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
     let ports: std::io::Result<Vec<u16>> = (0..5)
         .map(listen)
         .collect::<std::io::Result<Vec<_>>>()
-        .and_then(|held| held.iter().map(port).collect());
+        .and_then(|listeners| listeners.iter().map(port).collect());
     match ports.map_err(|e| format!("looking for free ports: {e}"))?[..] {
         [api, etcd, etcd_peer, manager, scheduler] => {
             Ok(Ports { api, etcd, etcd_peer, manager, scheduler })
         }
         _ => unreachable!("five ports were requested"),
     }
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|e| format!("writing {}: {e}", path.display()))
 }

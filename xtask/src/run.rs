@@ -15,7 +15,7 @@ pub(crate) fn workspace_root() -> PathBuf {
 pub(crate) fn target_directory() -> PathBuf {
     let root = workspace_root();
     std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |given| root.join(given))
+        .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }
 
 /// Returns a cargo command in the workspace, with the cargo that runs this program.

@@ -1,13 +1,6 @@
 //! `cargo xtask test`: runs all checks that must pass before a change is merged.
 
-use std::{
-    fs, io,
-    num::NonZero,
-    os::unix::fs::symlink,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, io, num::NonZero, os::unix::fs::symlink, path::Path, thread};
 
 use crate::{
     build::{self, Profile},
@@ -17,6 +10,7 @@ use crate::{
 };
 
 mod repeat;
+mod teardown;
 
 const USAGE: &str = "usage: cargo xtask test [--full] [--repeat N [--load]]";
 
@@ -96,7 +90,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     eprintln!("==> end-to-end tests");
     let result = pass(&mut end_to_end);
-    wait_for_take_down();
+    teardown::wait();
     result
 }
 
@@ -104,22 +98,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 /// more than they compute.
 fn end_to_end_threads() -> usize {
     2 * thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// Waits until the clusters of tests are removed, which their own processes do. The network namespaces go last.
-fn wait_for_take_down() {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let left = || {
-        let names = fs::read_dir("/run/netns")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name());
-        names.into_iter().any(|name| name.to_string_lossy().starts_with("windlass-e2e-"))
-    };
-    while left() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// Runs cargo-deny, which is not part of the toolchain and takes minutes to build.

@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
+use self::report::Report;
 use crate::run::workspace_root;
 
-mod asked;
 mod documented;
 mod documents;
+mod file;
 mod indexing;
 mod layers;
 mod metadata;
 mod modules;
+mod nondeterminism;
 mod readers;
+mod report;
 mod settings;
 mod sleeps;
 mod sources;
@@ -32,17 +35,10 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// The violations of rules, and notes on what comes close to one.
-#[derive(Default)]
-struct Report {
-    problems: Vec<String>,
-    notes: Vec<String>,
-}
-
 fn check(root: &Path) -> Result<Report, String> {
     let crates = metadata::crates(root)?;
     let pure: Vec<&str> = crates.iter().filter(|c| c.is_pure).map(|c| c.name.as_str()).collect();
-    let files = sources::files(root)?;
+    let files = file::read_all(root)?;
     let mut report = Report::default();
     report.problems.extend(layers::problems(&crates));
     report.problems.extend(documents::problems(root, &crates));

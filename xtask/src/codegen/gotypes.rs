@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::file;
+
 /// A struct: its members and its embedded structs.
 #[derive(Default)]
 struct GoStruct {
@@ -49,7 +51,7 @@ pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
             let folder =
                 file.parent().and_then(|p| p.strip_prefix(&root).ok()).unwrap_or(Path::new(""));
             let package = format!("{prefix}.{}", folder.to_string_lossy().replace('/', "."));
-            parse(&super::read(&file)?, &package, &mut structs);
+            parse(&file::read(&file)?, &package, &mut structs);
         }
     }
     let mut out = String::from("# Written by `cargo xtask codegen --import DIR --go DIR`.\n");

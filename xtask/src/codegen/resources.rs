@@ -9,18 +9,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::file;
+
 pub(super) fn facts(import: &Path) -> Result<String, String> {
     let dir = import.join("golden/apiserver");
     let mut out = String::from("# Written by `cargo xtask codegen --import`.\n");
-    let core = super::read_json(&dir.join("resources_api_v1.json"))?;
+    let core = file::read_json(&dir.join("resources_api_v1.json"))?;
     group_version(&mut out, "", "v1", &core);
-    let groups = super::read_json(&dir.join("apis.json"))?;
+    let groups = file::read_json(&dir.join("apis.json"))?;
     for group in groups["groups"].as_array().into_iter().flatten() {
         let name = group["name"].as_str().unwrap_or_default();
         for version in group["versions"].as_array().into_iter().flatten() {
             let version = version["version"].as_str().unwrap_or_default();
-            let list =
-                super::read_json(&dir.join(format!("resources_apis_{name}_{version}.json")))?;
+            let list = file::read_json(&dir.join(format!("resources_apis_{name}_{version}.json")))?;
             group_version(&mut out, name, version, &list);
         }
     }

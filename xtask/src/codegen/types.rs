@@ -10,10 +10,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::proto::Messages;
+use crate::file;
 
 pub(super) fn facts(import: &Path) -> Result<String, String> {
-    let messages = Messages::parse(&super::read(&import.join("proto-fields.tsv"))?)?;
-    let kinds = kinds(&super::read_json(&import.join("openapi/swagger.json"))?);
+    let messages = Messages::parse(&file::read(&import.join("proto-fields.tsv"))?)?;
+    let kinds = kinds(&file::read_json(&import.join("openapi/swagger.json"))?);
     let mut out = String::from("# Written by `cargo xtask codegen --import`.\n");
     let mut unplaced = Vec::new();
     for (name, schema) in &schemas(import)? {
@@ -54,7 +55,7 @@ fn schemas(import: &Path) -> Result<BTreeMap<String, Value>, String> {
     let mut all = BTreeMap::new();
     for entry in entries {
         let path = entry.map_err(|e| format!("listing {}: {e}", dir.display()))?.path();
-        let mut document = super::read_json(&path)?;
+        let mut document = file::read_json(&path)?;
         if let Some(Value::Object(schemas)) =
             document.pointer_mut("/components/schemas").map(Value::take)
         {

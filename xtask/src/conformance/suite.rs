@@ -150,11 +150,7 @@ impl Suite {
         let mut command = Command::new(&self.program);
         command
             .arg(flag("--kubeconfig", &control_plane.kubeconfig()))
-            .args([
-                "--provider=skeleton",
-                "--node-os-distro=custom",
-                "--allowed-not-ready-nodes=-1",
-            ])
+            .args(["--provider=skeleton", "--allowed-not-ready-nodes=-1"])
             .args(["--ginkgo.no-color", "--ginkgo.flake-attempts=1", TIMEOUT])
             .args(["--node-os-distro=custom", phase.nodes()])
             .arg(format!("--kubectl-path={}", self.kubectl))

@@ -10,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use super::teardown;
 use crate::{
     machine,
     run::{program, shown, target_directory},
@@ -36,7 +37,7 @@ pub(super) fn run(times: u32, load: bool, commands: &mut [Command]) -> Result<()
         for command in &mut *commands {
             success &= logged(command, &log)?;
         }
-        super::wait_for_take_down();
+        teardown::wait();
         let text = fs::read(&path).map_err(|e| format!("reading {}: {e}", path.display()))?;
         let text = String::from_utf8_lossy(&text);
         let failures = failures(&text);

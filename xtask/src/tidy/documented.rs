@@ -2,7 +2,7 @@
 //!
 //! rustc's `missing_docs` requires this of all fields and variants too, but most of their names are sufficient.
 
-use super::sources::{File, before_tests, is_test};
+use super::file::{File, before_tests, is_test};
 
 /// The words that begin an item after its `pub`.
 const ITEMS: &[&str] = &[

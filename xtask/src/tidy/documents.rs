@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use super::{metadata::Crate, sources::File};
+use super::{file::File, metadata::Crate};
 use crate::docs::configuration;
 
 /// Reports crates without a paragraph in their folder's README, and paragraphs without a crate. A paragraph begins with

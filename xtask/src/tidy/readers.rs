@@ -4,7 +4,7 @@
 
 use std::{cmp::Ordering, path::Path};
 
-use super::sources::File;
+use super::file::File;
 
 /// The usual names of hand-written readers.
 const NAMES: &[&str] = &["text", "texts", "flag", "integer", "items", "entries"];
@@ -30,18 +30,18 @@ pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
     if !file.path.starts_with("crates") || file.path.starts_with("crates/api/api-meta") {
         return None;
     }
-    let own = code.iter().filter(|line| reads(line.trim())).count();
-    let still =
+    let count = code.iter().filter(|line| reads(line.trim())).count();
+    let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
     let shown = file.path.display();
-    match own.cmp(&still) {
+    match count.cmp(&allowed) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown} has {own} hand-written readers, {still} are allowed; use api_meta's Tree, ObjectMeta, ObjectKey, \
-             OwnerReference, null_default and Timestamp"
+            "{shown} has {count} hand-written readers, {allowed} are allowed; use api_meta's Tree, ObjectMeta, \
+             ObjectKey, OwnerReference, null_default and Timestamp"
         )),
         Ordering::Less => Some(format!(
-            "{shown} has only {own} hand-written readers; lower its number in tidy/readers.rs"
+            "{shown} has only {count} hand-written readers; lower its number in tidy/readers.rs"
         )),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::sources::File;
+use super::file::File;
 
 const FLAGS: &str = include_str!("../../facts/upstream-flags.tsv");
 const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");

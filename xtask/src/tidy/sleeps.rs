@@ -6,7 +6,7 @@
 
 use std::{cmp::Ordering, path::Path};
 
-use super::sources::{File, tests_of};
+use super::file::{File, tests_of};
 
 /// The numbers of remaining sleeps by file. The list must only shrink.
 const REMAINING: &[(&str, usize)] = &[
@@ -25,7 +25,7 @@ const REMAINING: &[(&str, usize)] = &[
     ("crates/control/controllers/tests/it/api.rs", 2),
     ("crates/network/dns/tests/it/main.rs", 3),
     ("crates/tools/e2e/src/process.rs", 1),
-    ("crates/tools/e2e/src/steady.rs", 1),
+    ("crates/tools/e2e/src/traffic.rs", 1),
     ("crates/tools/e2e/tests/it/ha.rs", 1),
     ("crates/tools/e2e/tests/it/node/server.rs", 1),
     ("crates/metal/firstboot/src/fetch/tests.rs", 1),
@@ -51,21 +51,22 @@ const REMAINING: &[(&str, usize)] = &[
 
 pub(super) fn problem(file: &File) -> Option<String> {
     let tests = tests_of(file)?;
-    let slept = if tests.contains("start_paused") {
+    let sleep_count = if tests.contains("start_paused") {
         0
     } else {
         tests.lines().filter(|line| sleeps(line.trim())).count()
     };
-    let still =
+    let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
     let shown = file.path.display();
-    match slept.cmp(&still) {
+    match sleep_count.cmp(&allowed) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown}'s tests sleep in {slept} places, {still} are allowed; wait for a condition, or pause the time"
+            "{shown}'s tests sleep in {sleep_count} places, {allowed} are allowed; \
+             wait for a condition, or pause the time"
         )),
         Ordering::Less => Some(format!(
-            "{shown}'s tests sleep in only {slept} places; lower its number in tidy/sleeps.rs"
+            "{shown}'s tests sleep in only {sleep_count} places; lower its number in tidy/sleeps.rs"
         )),
     }
 }

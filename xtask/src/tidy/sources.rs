@@ -1,24 +1,15 @@
 //! Rules for single files: purity, `unsafe`, length, and no paths of the machine that they were written on.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use std::path::Path;
+
+use super::{
+    file::{File, TEST_CRATES, before_tests, crate_of, is_test, production},
+    indexing, nondeterminism, readers,
+    report::Report,
 };
-
-use super::{Report, asked, indexing, readers};
-
-/// A source file of a crate, or a document.
-pub(super) struct File {
-    /// Its path below the workspace's root.
-    pub(super) path: PathBuf,
-    pub(super) text: String,
-}
 
 /// The crates that may hold `unsafe`: two wrap the kernel behind a trait, and one counts steps in builds of tests.
 const UNSAFE: &[&str] = &["sys", "netlink", "fuzz"];
-
-/// The crates that hold only tests and test helpers.
-const TEST_CRATES: &[&str] = &["e2e", "fuzz", "testkit"];
 
 /// Paths that a pure crate must not name: clocks, sockets and tasks.
 const IMPURE: &[&str] = &[
@@ -72,36 +63,6 @@ const UNBOUNDED: &[&str] =
 const LONG: usize = 500;
 const TOO_LONG: usize = 1000;
 
-/// Reads all text files of the tree: Rust, manifests, documents, scripts.
-pub(super) fn files(root: &Path) -> Result<Vec<File>, String> {
-    let mut files = Vec::new();
-    let mut directories = vec![root.to_owned()];
-    while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(&directory)
-            .map_err(|e| format!("reading {}: {e}", directory.display()))?;
-        for entry in entries.flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            let Some(name) = name.to_str() else { continue };
-            if path.is_dir() {
-                // Built files and the repository's own are nobody's writing.
-                if !["target", ".git"].contains(&name) && !path.join("CACHEDIR.TAG").exists() {
-                    directories.push(path);
-                }
-            } else if ["rs", "toml", "md", "run", "sh", "proto"]
-                .iter()
-                .any(|end| name.ends_with(end))
-            {
-                let text = fs::read_to_string(&path)
-                    .map_err(|e| format!("reading {}: {e}", path.display()))?;
-                let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
-                files.push(File { path, text });
-            }
-        }
-    }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(files)
-}
-
 /// Checks one file. `pure` names the crates that hold no clock, socket or task.
 pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report) {
     let shown = file.path.display();
@@ -153,7 +114,7 @@ pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report
         }
     }
     if !TEST_CRATES.contains(&name) && !pure.contains(&name) {
-        report.problems.extend(asked::problems(file, &code));
+        report.problems.extend(nondeterminism::problem(file, &code));
     }
     if !TEST_CRATES.contains(&name) {
         report.problems.extend(readers::problem(file, &code));
@@ -177,50 +138,6 @@ fn machine_path(text: &str, root: &Path) -> Option<String> {
     let places = [Some(root.as_path()), parent];
     let mut places = places.into_iter().flatten().map(|place| format!("{}/", place.display()));
     places.find(|place| text.contains(place.as_str()))
-}
-
-pub(super) fn crate_of(path: &Path) -> &str {
-    let mut parts = path.iter().filter_map(|part| part.to_str());
-    match parts.next() {
-        Some("crates") => parts.nth(1).unwrap_or_default(),
-        first => first.unwrap_or_default(),
-    }
-}
-
-/// Reports whether a path is that of a test, a benchmark or a helper of these.
-pub(super) fn is_test(path: &Path) -> bool {
-    let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
-    let is_one = |part: &str| known.contains(&part) || part.ends_with("_tests.rs");
-    path.iter().any(|part| part.to_str().is_some_and(is_one))
-}
-
-/// Returns the tests of a crate's file. Benchmarks are excluded, because they measure time.
-pub(super) fn tests_of(file: &File) -> Option<&str> {
-    let is_bench = file.path.iter().any(|part| part == "benches");
-    if file.path.extension().is_none_or(|e| e != "rs")
-        || !file.path.starts_with("crates")
-        || is_bench
-    {
-        return None;
-    }
-    if is_test(&file.path) || TEST_CRATES.contains(&crate_of(&file.path)) {
-        Some(&file.text)
-    } else {
-        Some(&file.text[before_tests(&file.text).len()..])
-    }
-}
-
-/// Returns a file's lines without comments, blank lines and the tests at its end.
-fn production(text: &str) -> impl Iterator<Item = &str> {
-    before_tests(text)
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("//"))
-}
-
-pub(super) fn before_tests(text: &str) -> &str {
-    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    &text[..end]
 }
 
 /// Reports whether a line begins unsafe code, or allows it.

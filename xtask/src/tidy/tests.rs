@@ -1,10 +1,12 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::{
-    Report, check, documents, layers,
+    check, documents,
+    file::File,
+    layers,
     metadata::{Crate, Use},
-    sources::{self, File},
-    words,
+    report::Report,
+    sources, words,
 };
 use crate::run::workspace_root;
 

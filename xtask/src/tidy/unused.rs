@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
+    file::{File, crate_of},
     metadata::Crate,
-    sources::{File, crate_of},
 };
 
 /// The crates that the output of `tonic_prost_build` uses.

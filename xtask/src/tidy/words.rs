@@ -1,6 +1,6 @@
 //! Rules for comments: each paragraph of a doc comment begins with a verb or a noun, and no line is too long.
 
-use super::sources::{File, before_tests, is_test};
+use super::file::{File, before_tests, is_test};
 
 /// Words that must not begin a paragraph of a doc comment. A sentence that begins with one of them is a riddle until
 /// its end.

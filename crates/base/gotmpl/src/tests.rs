@@ -152,6 +152,7 @@ fn formats_with_printf_verbs() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn names_template_line_and_location_in_errors() {
     for (text, want) in [
         ("{{.a}}", "template: x:1:2: executing \"x\" at <.a>: map has no entry for key \"a\""),

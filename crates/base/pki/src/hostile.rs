@@ -134,6 +134,7 @@ fn outcome(text: &str) -> Result<Identity, String> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn rejects_ambiguous_and_malformed_requests() {
     let cn = |text: &str| value(COMMON_NAME, UTF8, text.as_bytes());
     let manager = "system:kube-controller-manager";

@@ -167,6 +167,7 @@ async fn binds_pod_after_its_waiting_claim() {
 }
 
 #[tokio::test(start_paused = true)]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 async fn allocates_devices_before_binding_pod() {
     let api = FakeApi::default();
     let tasks = rt::Tasks::new(rt::Shutdown::new());
@@ -274,6 +275,7 @@ async fn allocates_devices_before_binding_pod() {
 }
 
 /// A Pod's claim through the real API server, which checks the scheduler's permissions and the allocation.
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 #[tokio::test]
 async fn api_server_accepts_allocation() {
     let api = testkit::RealApi::start().await.unwrap();

@@ -252,6 +252,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "one scenario")]
     fn decides_start_by_volume_and_cluster_state() {
         let members = ["a", "b", "c"].map(str::to_owned);
         let (all, two, none) = (ids(&["a", "b", "c"]), ids(&["a", "b"]), BTreeMap::new());

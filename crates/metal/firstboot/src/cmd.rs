@@ -9,9 +9,10 @@ use clap::{
 };
 
 use crate::{
-    Error,
+    context::Context,
+    error::Error,
     report::{self, Outcome},
-    stages::{self, Context, Stage},
+    stages::{self, Stage},
 };
 
 /// The upstream version that `--version` reports: the newest whose configs this crate supports.
@@ -53,11 +54,15 @@ pub struct Args {
 }
 
 /// Parses a duration in Go's format: 1m30s, 500ms.
-fn duration(text: &str) -> Result<Duration, String> {
-    let read = text.parse::<GoDuration>().ok().filter(|read| *read >= GoDuration::ZERO);
-    let read = read.ok_or_else(|| format!("{text:?} is not a duration; write 90s or 1m30s"))?;
-    Ok(read.to_std())
+fn duration(text: &str) -> Result<Duration, DurationError> {
+    let duration = text.parse::<GoDuration>().ok().filter(|read| *read >= GoDuration::ZERO);
+    duration.map(GoDuration::to_std).ok_or_else(|| DurationError(text.to_owned()))
 }
+
+/// The error for a text that is not a duration.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not a duration; write 90s or 1m30s")]
+struct DurationError(String);
 
 #[derive(Parser)]
 #[command(name = "ignition")]
@@ -84,7 +89,7 @@ fn execute(args: &Args) -> Result<(), Error> {
         state_file: args.state_file.clone(),
         fetch_timeout: args.fetch_timeout,
         programs: Arc::new(sys::HostPrograms),
-        patience: args.device_timeout,
+        device_timeout: args.device_timeout,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Error::Runtime)?.block_on(async {
@@ -111,17 +116,17 @@ pub fn run(args: &Args) -> ExitCode {
     let name = args.stage.map_or("", Stage::name);
     match execute(args) {
         Ok(()) => {
-            say(args, &format!("{name}: done"));
+            print(args, &format!("{name}: done"));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            say(args, &format!("{name} failed: {error}"));
+            print(args, &format!("{name} failed: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn say(args: &Args, text: &str) {
+fn print(args: &Args, text: &str) {
     if args.log_to_stdout { println!("ignition: {text}") } else { eprintln!("ignition: {text}") }
 }
 

@@ -6,7 +6,7 @@ use std::{io, path::Path};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Fetch(#[from] crate::fetch::FetchError),
+    Fetch(#[from] FetchError),
     #[error("config from {origin}: {source}")]
     Config { origin: String, source: ignition::ConfigError },
     #[error("configs refer to one another more than {0} deep; one of them leads back to itself")]
@@ -31,6 +31,27 @@ pub enum Error {
     Passwd(#[from] ignition::passwd::PasswdError),
     #[error("starting the runtime: {0}")]
     Runtime(io::Error),
+}
+
+/// The errors of fetching a resource.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{url:?} is not a URL that can be fetched: {reason}")]
+    Url { url: String, reason: String },
+    #[error("fetching {url}: {reason}")]
+    Transfer { url: String, reason: String },
+    #[error("fetching {url}: the server answered {status}{}{text}", if text.is_empty() { "" } else { ": " })]
+    Status { url: String, status: u16, text: String },
+    #[error("{url} wants the signature of the machine's TPM: {source}")]
+    Tpm { url: String, source: Box<Error> },
+    #[error("{url}: hash verification failed: wanted {expected}, got {actual}")]
+    Hash { url: String, expected: String, actual: String },
+    #[error("{url}: {source}")]
+    Data { url: String, source: ignition::DataError },
+    #[error("{url} needs the network, which is not up yet")]
+    NeedsNetwork { url: String },
+    #[error("certificates from {origin}: {reason}")]
+    Certificates { origin: String, reason: String },
 }
 
 impl Error {

@@ -8,6 +8,9 @@
 //! to the server, if one is configured, and the boot stops.
 
 pub mod cmd;
+mod cmdline;
+mod context;
+mod device;
 mod disks;
 mod error;
 mod fetch;

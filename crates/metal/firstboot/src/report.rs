@@ -1,7 +1,8 @@
 //! Reports the progress of the boot to the server that booted this machine.
 
-use crate::{fetch::Fetcher, init::cmdline};
+use crate::{cmdline, fetch::Fetcher};
 
+/// The outcome of a stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     Started,

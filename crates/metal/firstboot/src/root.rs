@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 
-use crate::Error;
+use crate::error::Error;
 
 pub(crate) struct Root {
     directory: OwnedFd,
@@ -34,23 +34,30 @@ impl Root {
     }
 
     fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let resolve_flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let relative = path.strip_prefix("/").unwrap_or(path);
         let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
-        Ok(rustix::fs::openat2(&self.directory, relative, flags | OFlags::CLOEXEC, mode, within)?)
+        Ok(rustix::fs::openat2(
+            &self.directory,
+            relative,
+            flags | OFlags::CLOEXEC,
+            mode,
+            resolve_flags,
+        )?)
     }
 
     /// Opens the parent directory of a path, which is created if missing, and returns the last component.
     fn parent(&self, path: &str) -> Result<(OwnedFd, String), Error> {
-        let wrong = |reason: &str| Error::Node { path: path.to_owned(), reason: reason.to_owned() };
+        let invalid =
+            |reason: &str| Error::Node { path: path.to_owned(), reason: reason.to_owned() };
         let path = Path::new(path);
         if path.components().any(|part| part == Component::ParentDir) {
-            return Err(wrong("a path may not lead upwards"));
+            return Err(invalid("a path may not lead upwards"));
         }
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
-            .ok_or_else(|| wrong("no name at its end"))?;
+            .ok_or_else(|| invalid("no name at its end"))?;
         let parent = path.parent().unwrap_or(Path::new("/"));
         Ok((self.directories(parent)?, name.to_owned()))
     }
@@ -79,7 +86,7 @@ impl Root {
         self.resolve(path, flags, Mode::empty()).map_err(failed(path))
     }
 
-    pub(crate) fn look(&self, path: &str) -> Result<Option<FileInfo>, Error> {
+    pub(crate) fn stat(&self, path: &str) -> Result<Option<FileInfo>, Error> {
         let at = Path::new(path);
         let parent = at.parent().unwrap_or(Path::new("/"));
         let name = at.file_name().unwrap_or(std::ffi::OsStr::new("."));
@@ -126,8 +133,8 @@ impl Root {
                 Err(error) => return Err(Error::file("finding", path)(error)),
             };
             let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
-            let there = std::fs::read_link(&link).map_err(Error::file("finding", path))?;
-            return Ok(names.iter().rev().fold(there, |there, name| there.join(name)));
+            let target = std::fs::read_link(&link).map_err(Error::file("finding", path))?;
+            return Ok(names.iter().rev().fold(target, |target, name| target.join(name)));
         }
         Ok(PathBuf::from("/"))
     }
@@ -223,7 +230,7 @@ impl Root {
 
     /// Removes a file, or a directory with its contents.
     pub(crate) fn remove(&self, path: &str) -> Result<(), Error> {
-        let Some(found) = self.look(path)? else { return Ok(()) };
+        let Some(found) = self.stat(path)? else { return Ok(()) };
         let (parent, name) = self.parent(path)?;
         let outcome = match found.kind {
             // The parent is pinned, and `remove_dir_all` follows no links.

@@ -108,8 +108,8 @@ fn check_unit(path: &str, unit: &Unit, all: &[Unit], out: &mut Vec<Advice>) {
 fn has_install_section(text: &str) -> bool {
     let (mut inside, mut continued) = (false, false);
     for line in text.lines() {
-        let begun = std::mem::replace(&mut continued, line.ends_with('\\'));
-        if begun {
+        let is_continuation = std::mem::replace(&mut continued, line.ends_with('\\'));
+        if is_continuation {
             continue;
         }
         let line = line.trim();

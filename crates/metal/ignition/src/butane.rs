@@ -1,9 +1,11 @@
 //! Translates Butane configs (variants fcos and flatcar) to Ignition. Read [`translate`] first.
 
 mod boot;
+mod directory;
 mod mount;
 mod resource;
 mod rules;
+mod section;
 mod trees;
 
 #[cfg(test)]
@@ -15,28 +17,17 @@ use std::{collections::HashMap, fmt};
 
 use serde_json::{Map, Value as Json, json};
 
+pub use self::directory::{Directory, DirectoryError, Files, TreeEntry};
+use self::{directory::NO_FILES, section::entry};
+pub use crate::yaml::YamlError;
 use crate::{
     advice::{self, Advice},
-    config::{self, ConfigError},
+    config,
+    error::ConfigError,
     schema::{self, Shape},
     validate,
     yaml::{self, Node, Value},
 };
-
-pub use trees::TreeEntry;
-
-/// The directory of the files that a config names with `local`.
-pub trait Directory {
-    /// Reads a file; the error describes the cause.
-    fn read(&self, name: &str) -> Result<Vec<u8>, String>;
-    /// Returns the entries below a directory, sorted by name. The directory itself comes first, with an empty name.
-    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String>;
-}
-
-/// The directory that the user named, for `local` files and trees. Files outside of it are not read.
-pub type Files<'f> = &'f dyn Directory;
-
-const NO_FILES: &str = "local file paths are relative to a files directory, and none is given";
 
 /// A message about one position in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +53,7 @@ impl fmt::Display for Notice {
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error {
     #[error("parsing YAML: {0}")]
-    Yaml(String),
+    Yaml(#[from] YamlError),
     #[error("error at {0}")]
     At(Notice),
 }
@@ -78,36 +69,36 @@ pub struct Translation {
 
 /// Translates a config. `files` provides `local` files; without it a `local` file is an error.
 pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Error> {
-    of(&yaml::parse(text).map_err(Error::Yaml)?, files)
+    translate_node(&yaml::parse(text)?, files)
 }
 
 /// Translates a parsed config.
-pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, Error> {
+pub(crate) fn translate_node(root: &Node, files: Option<Files<'_>>) -> Result<Translation, Error> {
     let (variant, version) = (root_text(root, "variant"), root_text(root, "version"));
     let mut translator = Translator::new(files);
-    let spec = match known(&variant, &version) {
+    let spec = match find_spec(&variant, &version) {
         Ok(spec) => spec,
-        Err(message) => return translator.fail("$", root, message),
+        Err(error) => return translator.fail("$", root, error.to_string()),
     };
     translator.spec = Some(spec);
     let mut config = translator.object(root, schema::BUTANE, "$")?;
     config.remove("variant");
     config.remove("version");
     let warnings = rules::check(&config, &spec);
-    translator.advise(warnings.map_err(|error| translator.located(error, root))?, root);
+    translator.advise(warnings.map_err(|error| translator.locate(error, root))?, root);
     let target = schema::target(&variant, &version).unwrap_or_default();
     entry(&mut config, "ignition", "version", target.into());
     mount::add(&mut config);
-    trees::add(&mut config, files).map_err(|error| translator.located(error, root))?;
-    let mut own = |section: &str| config.remove(section).unwrap_or_default();
-    let (device, grub) = (own("bootDevice"), own("grub"));
+    trees::add(&mut config, files).map_err(|error| translator.locate(error, root))?;
+    let mut take = |section: &str| config.remove(section).unwrap_or_default();
+    let (device, grub) = (take("bootDevice"), take("grub"));
     let config = boot::users(boot::device(config, &device), &grub);
     translator.advise(rules::check_disks(&config, &spec), root);
-    let sound = rules::check_variant(&config, &spec)
+    let result = rules::check_variant(&config, &spec)
         .and_then(|()| config::check(&config))
         .and_then(|()| config::typed(&config));
-    let typed = sound.map_err(|error| translator.located(error, root))?;
-    validate::validate(&typed).map_err(|error| translator.located(error, root))?;
+    let typed = result.map_err(|error| translator.locate(error, root))?;
+    validate::validate(&typed).map_err(|error| translator.locate(error, root))?;
     translator.advise(advice::advise(&typed), root);
     Ok(Translation { config, warnings: translator.warnings })
 }
@@ -124,39 +115,39 @@ fn root_text(root: &Node, key: &str) -> String {
     }
 }
 
-/// Returns the spec of a variant and version; the error has upstream's words.
-fn known(variant: &str, version: &str) -> Result<rules::Spec, String> {
+/// The errors of variant and version, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum SpecError {
+    #[error("error parsing variant; must be specified")]
+    Variant,
+    #[error("error parsing version; must be a valid semver")]
+    Version,
+    #[error(
+        "No translator exists for variant {variant} with version {version}; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 \
+         and 1.1.0"
+    )]
+    Unknown { variant: String, version: String },
+}
+
+/// Returns the spec of a variant and version.
+fn find_spec(variant: &str, version: &str) -> Result<rules::Spec, SpecError> {
     if variant.is_empty() {
-        return Err("error parsing variant; must be specified".to_owned());
+        return Err(SpecError::Variant);
     }
     let numbers = version.split(['-', '+']).next().unwrap_or_default();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     if numbers.split('.').count() != 3 || !numbers.split('.').all(is_number) {
-        return Err("error parsing version; must be a valid semver".to_owned());
+        return Err(SpecError::Version);
     }
-    rules::Spec::new(variant, version).ok_or_else(|| {
-        format!(
-            "No translator exists for variant {variant} with version {version}; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 \
-             and 1.1.0"
-        )
-    })
+    let (variant, version) = (variant.to_owned(), version.to_owned());
+    rules::Spec::new(&variant, &version).ok_or(SpecError::Unknown { variant, version })
 }
 
-/// Returns the value of a key in a section, and creates both if they are missing.
-fn entry<'c>(
-    config: &'c mut Map<String, Json>,
-    section: &str,
-    key: &str,
-    fresh: Json,
-) -> Option<&'c mut Json> {
-    let section = config.entry(section).or_insert_with(|| json!({})).as_object_mut()?;
-    Some(section.entry(key).or_insert(fresh))
-}
-
+/// Translates values to JSON, records their positions and collects warnings.
 pub(crate) struct Translator<'f> {
     files: Option<Files<'f>>,
     /// The positions of the result's values, by path.
-    places: HashMap<String, (u64, u64)>,
+    positions: HashMap<String, (u64, u64)>,
     pub(crate) warnings: Vec<Notice>,
     /// The variant and version of a Butane config; `None` for another kind of config.
     spec: Option<rules::Spec>,
@@ -166,7 +157,7 @@ type Outcome<T> = Result<T, Error>;
 
 impl<'f> Translator<'f> {
     pub(crate) fn new(files: Option<Files<'f>>) -> Self {
-        Self { files, places: HashMap::new(), warnings: Vec::new(), spec: None }
+        Self { files, positions: HashMap::new(), warnings: Vec::new(), spec: None }
     }
 
     fn fail<T>(&self, path: &str, node: &Node, message: impl Into<String>) -> Outcome<T> {
@@ -192,7 +183,7 @@ impl<'f> Translator<'f> {
         }
     }
 
-    pub(crate) fn located(&self, error: ConfigError, root: &Node) -> Error {
+    pub(crate) fn locate(&self, error: ConfigError, root: &Node) -> Error {
         let ConfigError::Invalid { path, reason } = &error else {
             return Error::At(Notice {
                 path: "$".into(),
@@ -210,7 +201,7 @@ impl<'f> Translator<'f> {
         // A missing value has the position of its parent.
         let mut place = path.as_str();
         let (line, column) = loop {
-            match (self.places.get(place), place.rsplit_once('.')) {
+            match (self.positions.get(place), place.rsplit_once('.')) {
                 (Some(found), _) => break *found,
                 (None, Some((parent, _))) => place = parent,
                 (None, None) => break (root.line, root.column),
@@ -220,7 +211,7 @@ impl<'f> Translator<'f> {
     }
 
     fn value(&mut self, node: &Node, shape: &Shape, path: &str) -> Outcome<Json> {
-        self.places.insert(path.to_owned(), (node.line, node.column));
+        self.positions.insert(path.to_owned(), (node.line, node.column));
         match (shape, &node.value) {
             (_, Value::Null) => Ok(Json::Null),
             (Shape::Text, Value::Text(text)) => Ok(text.as_str().into()),
@@ -238,14 +229,14 @@ impl<'f> Translator<'f> {
             (Shape::Options, Value::Map(entries)) => {
                 let options = entries.iter().map(|(key, value)| {
                     let path = format!("{path}.{}", key.name);
-                    self.places.insert(path.clone(), (key.line, key.column));
+                    self.positions.insert(path.clone(), (key.line, key.column));
                     let text = match &value.value {
                         Value::Text(text) => format!("{text:?}"),
                         Value::Int(number) => number.to_string(),
                         Value::Float(number) => number.to_string(),
                         Value::Bool(value) => value.to_string(),
                         other => {
-                            let what = format!("expected a string, found {}", found(other));
+                            let what = format!("expected a string, found {}", type_of(other));
                             return self.fail(&path, value, what);
                         }
                     };
@@ -288,9 +279,11 @@ impl<'f> Translator<'f> {
                 }
                 Ok(Json::Object(user))
             }
-            (shape, value) => {
-                self.fail(path, node, format!("expected {}, found {}", wanted(shape), found(value)))
-            }
+            (shape, value) => self.fail(
+                path,
+                node,
+                format!("expected {}, found {}", expected_type(shape), type_of(value)),
+            ),
         }
     }
 
@@ -308,7 +301,7 @@ impl<'f> Translator<'f> {
                 return self.fail(
                     path,
                     node,
-                    format!("expected a mapping, found {}", found(other)),
+                    format!("expected a mapping, found {}", type_of(other)),
                 );
             }
         };
@@ -401,7 +394,7 @@ impl<'f> Translator<'f> {
     }
 }
 
-fn found(value: &Value) -> &'static str {
+fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -412,7 +405,7 @@ fn found(value: &Value) -> &'static str {
     }
 }
 
-fn wanted(shape: &Shape) -> &'static str {
+fn expected_type(shape: &Shape) -> &'static str {
     match shape {
         Shape::Text => "a string",
         Shape::Int => "an integer",

@@ -13,11 +13,12 @@ use serde_json::{Map, Value as Json, json};
 use crate::{
     advice::{self, Advice},
     butane::{Error, Translation, Translator},
-    config::{self, ConfigError},
-    escape,
+    config,
+    data::escape,
+    error::ConfigError,
     schema::Shape::{self, Bool, Int, List, Object, Options, Text},
     spec::Config,
-    yaml::Node,
+    yaml::{self, Node},
 };
 
 const VERSION: &str = "2.3.0";
@@ -224,8 +225,8 @@ const TYPES: [(&str, &str); 4] = [
 ];
 
 /// Returns `true` for a Container Linux Config. All other configs have `variant` or `version`.
-pub(crate) fn is_one(root: &Node) -> bool {
-    let crate::yaml::Value::Map(entries) = &root.value else { return false };
+pub(crate) fn is_config(root: &Node) -> bool {
+    let yaml::Value::Map(entries) = &root.value else { return false };
     !entries.iter().any(|(key, _)| matches!(key.name.as_str(), "variant" | "version"))
 }
 
@@ -233,16 +234,16 @@ pub(crate) fn is_one(root: &Node) -> bool {
 pub(crate) fn translate(root: &Node) -> Result<Translation, Error> {
     let mut translator = Translator::new(None);
     let config = translator.object(root, CONFIG, "$")?;
-    let config = ignition(config).map_err(|error| translator.located(error, root))?;
+    let config = ignition(config).map_err(|error| translator.locate(error, root))?;
     // An error in the result is an error in the source.
-    let sound = config::parse(&config.to_string()).and_then(|config| config::typed(&config));
-    let typed = sound.map_err(|error| translator.located(error, root))?;
-    translator.advise(advice(&config, &typed), root);
+    let result = config::parse(&config.to_string()).and_then(|config| config::typed(&config));
+    let typed = result.map_err(|error| translator.locate(error, root))?;
+    translator.advise(advise(&config, &typed), root);
     Ok(Translation { config, warnings: translator.warnings })
 }
 
 /// Returns the warnings of Ignition 2.3: those of 3.x, deprecated fields, and defaults.
-fn advice(config: &Json, typed: &Config) -> Vec<Advice> {
+fn advise(config: &Json, typed: &Config) -> Vec<Advice> {
     let mut out = advice::advise(typed);
     let (storage, passwd) = (&config["storage"], &config["passwd"]);
     for list in ["files", "directories"] {
@@ -289,11 +290,12 @@ fn storage(storage: &mut Json) -> Result<(), ConfigError> {
         for (j, partition) in items(disk, "partitions") {
             for key in ["size", "start"] {
                 let Some(text) = partition[key].as_str() else { continue };
-                let sectors = sectors(text).ok_or_else(|| ConfigError::Invalid {
-                    path: format!("storage.disks.{i}.partitions.{j}.{key}"),
-                    reason: format!("{text:?} is not a size in whole sectors, such as 512MiB"),
-                })?;
-                partition[key] = sectors.into();
+                let invalid = || {
+                    let path = format!("storage.disks.{i}.partitions.{j}.{key}");
+                    let reason = "is not a size in whole sectors, such as 512MiB";
+                    ConfigError::invalid(path, format!("{text:?} {reason}"))
+                };
+                partition[key] = sectors(text).ok_or_else(invalid)?.into();
             }
             let kind = partition["typeGuid"].as_str().unwrap_or_default();
             if let Some((_, guid)) = TYPES.iter().find(|(word, _)| *word == kind) {
@@ -306,11 +308,10 @@ fn storage(storage: &mut Json) -> Result<(), ConfigError> {
             if node["filesystem"].as_str().is_none_or(str::is_empty) {
                 node["filesystem"] = "root".into();
             }
-            if let Some(given) = node.get_mut("contents").map(Json::take) {
-                node["contents"] = contents(given).map_err(|reason| ConfigError::Invalid {
-                    path: format!("storage.{kind}.{i}.contents"),
-                    reason: reason.to_owned(),
-                })?;
+            if let Some(source) = node.get_mut("contents").map(Json::take) {
+                let path = || format!("storage.{kind}.{i}.contents");
+                node["contents"] =
+                    contents(source).map_err(|reason| ConfigError::invalid(path(), reason))?;
             }
         }
     }
@@ -336,12 +337,12 @@ fn sectors(text: &str) -> Option<u64> {
     bytes.is_multiple_of(SECTOR).then_some(bytes / SECTOR)
 }
 
-fn contents(mut given: Json) -> Result<Json, &'static str> {
-    let inline = given["inline"].take();
-    if given["local"].as_str().is_some() {
+fn contents(mut source: Json) -> Result<Json, &'static str> {
+    let inline = source["inline"].take();
+    if source["local"].as_str().is_some() {
         return Err("local files need a files directory, and none is given");
     }
-    let mut remote = given["remote"].take();
+    let mut remote = source["remote"].take();
     match (inline, remote.as_object_mut()) {
         (Json::String(_), Some(_)) => Err("inline and remote exclude each other"),
         (Json::String(text), None) => {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    ConfigError,
+    error::ConfigError,
     spec::{Clevis, Custom, Tang},
 };
 
@@ -64,9 +64,8 @@ fn set(text: &Option<String>) -> Option<&str> {
 
 /// Validates the fields, with upstream's messages.
 pub(crate) fn validate(path: &str, clevis: &Clevis) -> Result<(), ConfigError> {
-    let fail = |place: &str, reason: &str| {
-        Err(ConfigError::Invalid { path: format!("{path}.{place}"), reason: reason.into() })
-    };
+    let fail =
+        |place: &str, reason: &str| Err(ConfigError::invalid(format!("{path}.{place}"), reason));
     let Custom { pin, config, needs_network } = &clevis.custom;
     let (pin, config) = (set(pin), set(config));
     if pin.is_some() || config.is_some() || *needs_network == Some(true) {
@@ -82,7 +81,7 @@ pub(crate) fn validate(path: &str, clevis: &Clevis) -> Result<(), ConfigError> {
             || clevis.threshold.is_some_and(|threshold| threshold > 0);
         if others {
             let reason = "cannot use custom clevis config with tpm2, tang, or threshold";
-            return Err(ConfigError::Invalid { path: path.to_owned(), reason: reason.into() });
+            return Err(ConfigError::invalid(path, reason));
         }
     }
     for (i, tang) in clevis.tang.iter().enumerate() {

@@ -3,28 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value};
 
-use crate::{paths, spec::Config, upgrade, validate};
-
-/// The reasons to reject a config. A machine with such a config stops booting.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum ConfigError {
-    #[error("the config is empty")]
-    Empty,
-    #[error("not JSON: {0}")]
-    Json(String),
-    #[error("a cloud-config or a script, not an Ignition config")]
-    CloudConfig,
-    #[error("ignition.version is required")]
-    NoVersion,
-    #[error(
-        "ignition.version {0:?} is not one of 2.0.0 to 2.4.0, 3.0.0 to 3.6.0 or 3.7.0-experimental"
-    )]
-    Version(String),
-    #[error("$.{path}: {reason}")]
-    Invalid { path: String, reason: String },
-    #[error("$: {0}")]
-    Shape(String),
-}
+use crate::{error::ConfigError, paths, spec::Config, upgrade, validate};
 
 /// Parses and validates a config of spec 2.x or 3.0 to 3.6; also of 3.7.0-experimental, without its new fields. A
 /// config before 3.4 is converted to 3.4.0.
@@ -44,13 +23,13 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
     match name.strip_suffix(".0").and_then(|name| name.split_once('.')) {
         Some(("2", "0" | "1" | "2" | "3" | "4")) => {
             config = upgrade::upgrade(&config)?;
-            told_once(&mut config);
+            remove_duplicates(&mut config);
         }
         Some(("3", "0" | "1" | "2" | "3")) => {
             *version = "3.4.0".into();
-            plain_modes(&mut config);
+            strip_special_modes(&mut config);
         }
-        Some(("3", "4" | "5")) => plain_modes(&mut config),
+        Some(("3", "4" | "5")) => strip_special_modes(&mut config),
         Some(("3", "6")) => {}
         _ if name == "3.7.0-experimental" => {}
         _ => return Err(ConfigError::Version(name)),
@@ -88,7 +67,7 @@ pub fn needs_network(config: &Value) -> bool {
 }
 
 /// Removes special bits from modes. They had no effect before 3.6, and must not make an old config's file setuid.
-fn plain_modes(config: &mut Value) {
+fn strip_special_modes(config: &mut Value) {
     for list in ["files", "directories"] {
         for mode in config.items_mut(&["storage", list]).filter_map(|item| item.get_mut("mode")) {
             if let Some(number) = mode.as_u64() {
@@ -99,7 +78,7 @@ fn plain_modes(config: &mut Value) {
 }
 
 /// Removes duplicate groups and keys of users, which older configs may have.
-fn told_once(config: &mut Value) {
+fn remove_duplicates(config: &mut Value) {
     for user in config.items_mut("passwd.users") {
         for list in ["groups", "sshAuthorizedKeys"] {
             let mut seen = Vec::new();
@@ -147,7 +126,7 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
             }
         }
     }
-    let named = [
+    let sections = [
         ("systemd", "units", "name"),
         ("passwd", "users", "name"),
         ("passwd", "groups", "name"),
@@ -156,7 +135,7 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
         ("storage", "filesystems", "device"),
         ("storage", "luks", "name"),
     ];
-    for (section, list, key) in named {
+    for (section, list, key) in sections {
         let mut names = std::collections::BTreeSet::new();
         for (i, item) in items(config, section, list) {
             let path = format!("{section}.{list}.{i}");
@@ -209,8 +188,8 @@ mod tests {
         };
         let keys = &parse(&config("2.3.0")).unwrap()["passwd"]["users"][0]["sshAuthorizedKeys"];
         assert_eq!(keys, &json!(["a", "b"]));
-        let said = parse(&config("3.0.0")).unwrap_err().to_string();
-        assert_eq!(said, "$.passwd.users.0.sshAuthorizedKeys.2: duplicate entry defined");
+        let error = parse(&config("3.0.0")).unwrap_err().to_string();
+        assert_eq!(error, "$.passwd.users.0.sshAuthorizedKeys.2: duplicate entry defined");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub fn escape(contents: &[u8]) -> String {
 }
 
 /// Decompresses gzip; an error if the result exceeds `limit` bytes.
-pub fn unpacked(packed: &[u8], limit: u64) -> Result<Decoded, DataError> {
+pub fn decompress(packed: &[u8], limit: u64) -> Result<Decoded, DataError> {
     let mut out = Vec::new();
     let mut reader = MultiGzDecoder::new(packed).take(limit + 1);
     reader.read_to_end(&mut out).map_err(|error| DataError::Gzip(error.to_string()))?;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    butane::{Directory, TreeEntry},
+    butane::{Directory, DirectoryError, TreeEntry},
     gpt::{Geometry, Guid, Table},
     kargs, merge, parse, partition, typed, units,
 };
@@ -51,8 +51,8 @@ fn taken(config: &Value) {
     let _ = parse(&merge(&newest(), config).to_string());
     let config = typed(config).unwrap_or_else(|error| panic!("{error} in {}", shown()));
     let _ = units::plan(&config.systemd.units);
-    if let Some(line) = kargs::changed("root=x quiet", &config.kernel_arguments) {
-        assert_eq!(kargs::changed(&line, &config.kernel_arguments), None, "{line}");
+    if let Some(line) = kargs::apply("root=x quiet", &config.kernel_arguments) {
+        assert_eq!(kargs::apply(&line, &config.kernel_arguments), None, "{line}");
     }
     let geometry = Geometry { sector: 512, sectors: 131_072 };
     let empty = || Table::empty(geometry, Guid([9; 16])).unwrap();
@@ -80,11 +80,11 @@ fn configs() {
 struct Anything;
 
 impl Directory for Anything {
-    fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+    fn read(&self, _: &str) -> Result<Vec<u8>, DirectoryError> {
         Ok(b"contents".to_vec())
     }
 
-    fn below(&self, _: &str) -> Result<Vec<(String, TreeEntry)>, String> {
+    fn below(&self, _: &str) -> Result<Vec<(String, TreeEntry)>, DirectoryError> {
         Ok(vec![
             (String::new(), TreeEntry::Directory),
             ("f".into(), TreeEntry::File { executable: true }),

@@ -2,15 +2,15 @@
 
 use crate::spec::KernelArguments;
 
-/// Returns the changed kernel command line; `None` if it needs no change.
-pub fn changed(line: &str, wanted: &KernelArguments) -> Option<String> {
+/// Applies the arguments of a config to a kernel command line; `None` if it needs no change.
+pub fn apply(line: &str, arguments: &KernelArguments) -> Option<String> {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     let before = words.clone();
-    let refused = wanted.should_not_exist.iter().flat_map(|text| text.split_whitespace());
-    for refused in refused {
-        words.retain(|word| *word != refused);
+    let removed = arguments.should_not_exist.iter().flat_map(|text| text.split_whitespace());
+    for argument in removed {
+        words.retain(|word| *word != argument);
     }
-    for argument in wanted.should_exist.iter().flat_map(|text| text.split_whitespace()) {
+    for argument in arguments.should_exist.iter().flat_map(|text| text.split_whitespace()) {
         if !words.contains(&argument) {
             words.push(argument);
         }
@@ -31,9 +31,9 @@ mod tests {
             ("", vec![], vec![], None),
         ] {
             let texts = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
-            let wanted =
+            let arguments =
                 KernelArguments { should_exist: texts(exist), should_not_exist: texts(not) };
-            assert_eq!(changed(line, &wanted).as_deref(), want, "{line}");
+            assert_eq!(apply(line, &arguments).as_deref(), want, "{line}");
         }
     }
 }

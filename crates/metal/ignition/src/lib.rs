@@ -13,6 +13,7 @@ mod clc;
 pub mod clevis;
 mod config;
 mod data;
+mod error;
 #[cfg(test)]
 mod fuzzed;
 pub mod gpt;
@@ -28,8 +29,9 @@ mod upgrade;
 mod validate;
 mod yaml;
 
-pub use config::{ConfigError, needs_network, parse, typed};
-pub use data::{DataError, Decoded, decode_url, escape, unpacked};
+pub use config::{needs_network, parse, typed};
+pub use data::{DataError, Decoded, decode_url, decompress, escape};
+pub use error::ConfigError;
 pub use merge::merge;
 
 /// Translates a Butane config, or a Container Linux Config if it has neither `variant` nor `version`.
@@ -37,6 +39,6 @@ pub fn translate(
     text: &str,
     files: Option<butane::Files<'_>>,
 ) -> Result<butane::Translation, butane::Error> {
-    let root = yaml::parse(text).map_err(butane::Error::Yaml)?;
-    if clc::is_one(&root) { clc::translate(&root) } else { butane::of(&root, files) }
+    let root = yaml::parse(text)?;
+    if clc::is_config(&root) { clc::translate(&root) } else { butane::translate_node(&root, files) }
 }

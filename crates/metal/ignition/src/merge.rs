@@ -57,11 +57,11 @@ fn objects(parent: &Map<String, Value>, child: &Map<String, Value>) -> Map<Strin
             let new = child.get(*field).and_then(Value::as_array).map(Vec::as_slice);
             let names: Vec<Value> = new.unwrap_or_default().iter().map(|i| key(field, i)).collect();
             for rival in rivals.iter().filter(|rival| *rival != field) {
-                let Some(Value::Array(kept)) = out.get_mut(*rival) else { continue };
+                let Some(Value::Array(inherited)) = out.get_mut(*rival) else { continue };
                 // Entries that the child itself has in the rival list stay.
                 let own = child.get(*rival).and_then(Value::as_array).cloned().unwrap_or_default();
                 let own: Vec<Value> = own.iter().map(|item| key(rival, item)).collect();
-                kept.retain(|item| {
+                inherited.retain(|item| {
                     let key = key(rival, item);
                     !names.contains(&key) || own.contains(&key)
                 });
@@ -79,12 +79,12 @@ fn lists(field: &str, parent: &[Value], child: &[Value]) -> Vec<Value> {
     }
     for item in child {
         let name = key(field, item);
-        let known = match name {
+        let existing = match name {
             Value::Null => None,
-            _ => out.iter_mut().find(|known| key(field, known) == name),
+            _ => out.iter_mut().find(|existing| key(field, existing) == name),
         };
-        match known {
-            Some(known) => *known = merge(known, item),
+        match existing {
+            Some(existing) => *existing = merge(existing, item),
             None => out.push(item.clone()),
         }
     }
@@ -103,9 +103,9 @@ fn key(field: &str, item: &Value) -> Value {
         // A user's groups are strings, those of `passwd` are objects.
         Rule::Keyed(_) if !item.is_object() => item.clone(),
         Rule::Keyed(fields) => {
-            let named = fields.iter().filter_map(|name| item.get(*name));
-            let mut named = named.filter(|v| !v.is_null() && **v != 0 && **v != "");
-            named.next().cloned().unwrap_or_default()
+            let keys = fields.iter().filter_map(|name| item.get(*name));
+            let mut keys = keys.filter(|v| !v.is_null() && **v != 0 && **v != "");
+            keys.next().cloned().unwrap_or_default()
         }
         Rule::Once => item.clone(),
         Rule::Joined => Value::Null,

@@ -27,54 +27,54 @@ pub enum PlanError {
     Guid { number: u32, text: String },
 }
 
-/// Plans the table for a disk with a given table. `fresh` creates GUIDs.
+/// Plans the table for a disk with a given table. `new_guid` creates GUIDs.
 pub fn plan(
     current: Option<&Table>,
     empty: Table,
     disk: &Disk,
-    mut fresh: impl FnMut() -> Guid,
+    mut new_guid: impl FnMut() -> Guid,
 ) -> Result<Table, PlanError> {
     let wipe = disk.wipe_table == Some(true);
     let before = current.filter(|_| !wipe).cloned().unwrap_or(empty);
     let deleted = |number: u32| {
-        let mut named = disk.partitions.iter().filter(|p| p.number == number);
-        named.any(|p| p.should_exist == Some(false))
+        let mut namesakes = disk.partitions.iter().filter(|p| p.number == number);
+        namesakes.any(|p| p.should_exist == Some(false))
     };
-    let wanted = numbered(&before, &disk.partitions, deleted)?;
+    let partitions = assign_numbers(&before, &disk.partitions, deleted)?;
     let mut layout = before.clone();
-    for partition in &wanted {
+    for partition in &partitions {
         layout.set(partition.number, None);
     }
     let mut after = before.clone();
     let mut placed = Vec::new();
-    for partition in &wanted {
-        let there = before.get(partition.number);
+    for partition in &partitions {
+        let current_entry = before.get(partition.number);
         let may_wipe = partition.wipe_partition_entry == Some(true);
         if partition.should_exist == Some(false) {
-            match there {
+            match current_entry {
                 Some(_) if !may_wipe => return Err(PlanError::Exists(partition.number)),
                 _ => after.set(partition.number, None),
             }
             continue;
         }
         // A number of a deleted partition is used as if it were new.
-        let again = deleted(partition.number);
-        let known = there.filter(|_| !again);
-        let mut entry = resolved(&layout, partition, known.filter(|_| !may_wipe))?;
+        let is_deleted = deleted(partition.number);
+        let existing = current_entry.filter(|_| !is_deleted);
+        let mut entry = resolve_entry(&layout, partition, existing.filter(|_| !may_wipe))?;
         // A partition that is recreated at the same place after wiping or deletion keeps its identity.
-        let lost = current.and_then(|table| table.get(partition.number));
-        let lost = lost.filter(|old| {
-            if again {
+        let previous = current.and_then(|table| table.get(partition.number));
+        let previous = previous.filter(|old| {
+            if is_deleted {
                 Entry { guid: entry.guid, ..(*old).clone() } == entry
             } else {
                 wipe && old.first == entry.first && old.kind == entry.kind
             }
         });
-        let decided = decide(partition, &entry, known)?;
+        let decided = decide(partition, &entry, existing)?;
         match decided {
-            Decision::Keep(kept) => entry = kept,
+            Decision::Keep(existing) => entry = existing,
             Decision::Make if entry.guid == Guid::default() => {
-                entry.guid = lost.map_or_else(&mut fresh, |old| old.guid);
+                entry.guid = previous.map_or_else(&mut new_guid, |old| old.guid);
             }
             Decision::Make => {}
         }
@@ -98,7 +98,7 @@ enum Decision {
 }
 
 /// Assigns numbers to the partitions, those without a number last. They may reuse the number of a deleted one.
-fn numbered(
+fn assign_numbers(
     before: &Table,
     partitions: &[Partition],
     deleted: impl Fn(u32) -> bool,
@@ -127,11 +127,11 @@ fn numbered(
     }
 }
 
-/// Returns the configured entry. `kept` is the existing entry, which supplies fields that the config omits.
-fn resolved(
+/// Returns the configured entry. `existing` is the current entry, which supplies fields that the config omits.
+fn resolve_entry(
     layout: &Table,
     partition: &Partition,
-    kept: Option<&Entry>,
+    existing: Option<&Entry>,
 ) -> Result<Entry, PlanError> {
     let number = partition.number;
     let guid = |text: &Option<String>| match text.as_deref().filter(|text| !text.is_empty()) {
@@ -146,7 +146,7 @@ fn resolved(
     };
     let largest =
         layout.free().into_iter().max_by_key(|f| (f.end() - f.start(), u64::MAX - f.start()));
-    let start = match (sectors(partition.start_mib)?, kept) {
+    let start = match (sectors(partition.start_mib)?, existing) {
         (Some(start), _) => Some(start),
         (None, Some(entry)) if partition.start_mib.is_none() => Some(entry.first),
         _ => None,
@@ -156,7 +156,7 @@ fn resolved(
         Some(start) => start,
         None => layout.geometry.aligned(*room()?.start()),
     };
-    let last = match (sectors(partition.size_mib)?, kept) {
+    let last = match (sectors(partition.size_mib)?, existing) {
         (Some(size), _) => first.checked_add(size - 1).ok_or(PlanError::NoRoom(number))?,
         (None, Some(entry)) if partition.size_mib.is_none() && start == Some(entry.first) => {
             entry.last
@@ -182,32 +182,32 @@ fn resolved(
 fn decide(
     partition: &Partition,
     wanted: &Entry,
-    known: Option<&Entry>,
+    existing: Option<&Entry>,
 ) -> Result<Decision, PlanError> {
-    let Some(known) = known else { return Ok(Decision::Make) };
-    let named = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    let Some(existing) = existing else { return Ok(Decision::Make) };
+    let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let mut differences = Vec::new();
-    let mut compare = |what: &str, differs: bool, wanted: String, found: String| {
+    let mut compare = |what: &str, differs: bool, expected: String, actual: String| {
         if differs {
-            differences.push(format!("{what} is {found}, wanted {wanted}"));
+            differences.push(format!("{what} is {actual}, wanted {expected}"));
         }
     };
     let text = |number: u64| number.to_string();
-    compare("start", wanted.first != known.first, text(wanted.first), text(known.first));
-    let guid = named(&partition.guid) && wanted.guid != known.guid;
-    compare("GUID", guid, wanted.guid.to_string(), known.guid.to_string());
-    let kind = named(&partition.type_guid) && wanted.kind != known.kind;
-    compare("type GUID", kind, wanted.kind.to_string(), known.kind.to_string());
-    let label = partition.label.is_some() && wanted.label != known.label;
-    compare("label", label, format!("{:?}", wanted.label), format!("{:?}", known.label));
-    if differences.is_empty() && (wanted.last == known.last || partition.resize == Some(true)) {
-        return Ok(Decision::Keep(Entry { last: wanted.last, ..known.clone() }));
+    compare("start", wanted.first != existing.first, text(wanted.first), text(existing.first));
+    let guid = is_set(&partition.guid) && wanted.guid != existing.guid;
+    compare("GUID", guid, wanted.guid.to_string(), existing.guid.to_string());
+    let kind = is_set(&partition.type_guid) && wanted.kind != existing.kind;
+    compare("type GUID", kind, wanted.kind.to_string(), existing.kind.to_string());
+    let label = partition.label.is_some() && wanted.label != existing.label;
+    compare("label", label, format!("{:?}", wanted.label), format!("{:?}", existing.label));
+    if differences.is_empty() && (wanted.last == existing.last || partition.resize == Some(true)) {
+        return Ok(Decision::Keep(Entry { last: wanted.last, ..existing.clone() }));
     }
     if partition.wipe_partition_entry == Some(true) {
         return Ok(Decision::Make);
     }
-    if wanted.last != known.last {
-        let sizes = [known, wanted].map(|entry| (entry.last + 1).saturating_sub(entry.first));
+    if wanted.last != existing.last {
+        let sizes = [existing, wanted].map(|entry| (entry.last + 1).saturating_sub(entry.first));
         differences.push(format!("size is {} sectors, wanted {}", sizes[0], sizes[1]));
     }
     Err(PlanError::Differs { number: partition.number, why: differences.join(", ") })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
-use crate::{ConfigError, paths};
+use crate::{data::escape, error::ConfigError, paths};
 
 /// The number of 512-byte sectors per MiB. Spec 2.x uses them on every disk.
 const SECTORS_PER_MIB: u64 = 2048;
@@ -31,10 +31,6 @@ pub(crate) fn upgrade(old: &Value) -> Result<Value, ConfigError> {
         json!({ "units": old.items("systemd.units").iter().map(unit).collect::<Vec<_>>() });
     out["passwd"] = passwd(&old["passwd"])?;
     Ok(out)
-}
-
-fn invalid(path: String, reason: impl Into<String>) -> ConfigError {
-    ConfigError::Invalid { path, reason: reason.into() }
 }
 
 fn ignition(old: &Value) -> Value {
@@ -66,7 +62,7 @@ fn mounts(old: &Value) -> Result<BTreeMap<String, String>, ConfigError> {
             out.insert(name.to_owned(), path.trim_end_matches('/').to_owned());
         } else if !filesystem["mount"].is_object() {
             let path = format!("storage.filesystems.{i}");
-            return Err(invalid(path, "filesystem is missing mount or path"));
+            return Err(ConfigError::invalid(path, "filesystem is missing mount or path"));
         } else if !name.is_empty() {
             out.insert(name.to_owned(), mount_point(name));
         }
@@ -107,7 +103,7 @@ fn disk(at: usize, old: &Value) -> Result<Value, ConfigError> {
             };
             if !sectors.is_multiple_of(SECTORS_PER_MIB) {
                 let path = format!("storage.disks.{at}.partitions.{i}.{old}");
-                return Err(invalid(path, "spec 3 requires whole mebibytes"));
+                return Err(ConfigError::invalid(path, "spec 3 requires whole mebibytes"));
             }
             partition.entry(new).or_insert((sectors / SECTORS_PER_MIB).into());
         }
@@ -126,7 +122,10 @@ fn node(
     let name = out.remove("filesystem").unwrap_or_default();
     let Some(mount) = mounts.get(name.text("")) else {
         let path = format!("storage.{kind}.{at}.filesystem");
-        return Err(invalid(path, format!("the filesystem {:?} does not exist", name.text(""))));
+        return Err(ConfigError::invalid(
+            path,
+            format!("the filesystem {:?} does not exist", name.text("")),
+        ));
     };
     let path = format!("{mount}{}", out.get("path").map_or("", |path| path.text("")));
     // Spec 2.x accepted any spelling of a path.
@@ -150,15 +149,15 @@ fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, C
         let mut file = node("files", i, item, mounts)?;
         let contents = file.remove("contents").unwrap_or_else(|| json!({}));
         let append = file.remove("append") == Some(Value::Bool(true));
-        let known = out.iter_mut().find(|known| known["path"] == file["path"]);
-        match (known, append) {
-            (Some(known), true) => match known["append"].as_array_mut() {
+        let existing = out.iter_mut().find(|existing| existing["path"] == file["path"]);
+        match (existing, append) {
+            (Some(existing), true) => match existing["append"].as_array_mut() {
                 Some(parts) => parts.push(contents),
-                None => known["append"] = json!([contents]),
+                None => existing["append"] = json!([contents]),
             },
             (Some(_), false) => {
                 let path = format!("storage.files.{i}.path");
-                return Err(invalid(path, "duplicate entry defined"));
+                return Err(ConfigError::invalid(path, "duplicate entry defined"));
             }
             (None, true) => {
                 file.remove("overwrite");
@@ -183,7 +182,7 @@ fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, C
 fn networkd(old: &Value) -> Vec<Value> {
     let mut out = Vec::new();
     let file = |path: String, contents: &Value| {
-        let source = format!("data:,{}", crate::escape(contents.text("").as_bytes()));
+        let source = format!("data:,{}", escape(contents.text("").as_bytes()));
         json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": { "source": source } })
     };
     for unit in old.items("networkd.units") {
@@ -216,7 +215,7 @@ fn passwd(old: &Value) -> Result<Value, ConfigError> {
             });
         }
         if let Some(uid) = out.get("uid").filter(|uid| uid.as_u64().is_none()) {
-            return Err(invalid(
+            return Err(ConfigError::invalid(
                 format!("passwd.users.{i}.uid"),
                 format!("{uid} is not a user ID"),
             ));

@@ -7,7 +7,9 @@ pub(crate) mod versions;
 use std::collections::BTreeSet;
 
 use crate::{
-    ConfigError, decode_url,
+    clevis,
+    data::decode_url,
+    error::ConfigError,
     gpt::Guid,
     paths,
     spec::{
@@ -21,19 +23,23 @@ type Outcome = Result<(), ConfigError>;
 pub(crate) const DUPLICATE: &str = "duplicate entry defined";
 
 fn fail(path: impl Into<String>, reason: impl Into<String>) -> Outcome {
-    Err(ConfigError::Invalid { path: path.into(), reason: reason.into() })
+    Err(ConfigError::invalid(path, reason))
 }
 
 pub(crate) fn validate(config: &Config) -> Outcome {
     let references = &config.ignition.config;
     for (i, reference) in references.merge.iter().enumerate() {
-        resource(&format!("ignition.config.merge.{i}"), reference, true)?;
+        validate_resource(&format!("ignition.config.merge.{i}"), reference, true)?;
     }
-    resource("ignition.config.replace", &references.replace, false)?;
+    validate_resource("ignition.config.replace", &references.replace, false)?;
     for (i, authority) in config.ignition.security.tls.certificate_authorities.iter().enumerate() {
-        resource(&format!("ignition.security.tls.certificateAuthorities.{i}"), authority, true)?;
+        validate_resource(
+            &format!("ignition.security.tls.certificateAuthorities.{i}"),
+            authority,
+            true,
+        )?;
     }
-    repeated(config)?;
+    validate_lists(config)?;
     versions::check(config)?;
     let proxy = &config.ignition.proxy;
     for (name, url) in [("httpProxy", &proxy.http_proxy), ("httpsProxy", &proxy.https_proxy)] {
@@ -45,12 +51,12 @@ pub(crate) fn validate(config: &Config) -> Outcome {
         }
     }
     let storage = &config.storage;
-    each("storage.disks", &storage.disks, disk)?;
-    each("storage.raid", &storage.raid, raid)?;
-    each("storage.luks", &storage.luks, luks)?;
-    each("storage.filesystems", &storage.filesystems, filesystem)?;
-    nodes(config)?;
-    each("systemd.units", &config.systemd.units, unit)
+    each("storage.disks", &storage.disks, validate_disk)?;
+    each("storage.raid", &storage.raid, validate_raid)?;
+    each("storage.luks", &storage.luks, validate_luks)?;
+    each("storage.filesystems", &storage.filesystems, validate_filesystem)?;
+    validate_nodes(config)?;
+    each("systemd.units", &config.systemd.units, validate_unit)
 }
 
 fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outcome {
@@ -58,7 +64,10 @@ fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outc
 }
 
 /// Rejects duplicates in a list. Option lists may have them, because programs define their meaning.
-fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>) -> Outcome {
+fn validate_distinct<'k>(
+    path: impl Into<String>,
+    keys: impl IntoIterator<Item = &'k str>,
+) -> Outcome {
     let (path, mut seen) = (path.into(), BTreeSet::new());
     match keys.into_iter().enumerate().find(|(_, key)| !seen.insert(*key)) {
         Some((i, _)) => fail(format!("{path}.{i}"), DUPLICATE),
@@ -67,10 +76,11 @@ fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>
 }
 
 /// Checks nested lists and those of the head for duplicates. Lists of named items are checked in `config`.
-fn repeated(config: &Config) -> Outcome {
-    let texts = |path: &str, list: &[String]| distinct(path, list.iter().map(String::as_str));
+fn validate_lists(config: &Config) -> Outcome {
+    let texts =
+        |path: &str, list: &[String]| validate_distinct(path, list.iter().map(String::as_str));
     let sources = |path: &str, list: &[Resource]| {
-        distinct(path, list.iter().filter_map(|resource| resource.source.as_deref()))
+        validate_distinct(path, list.iter().filter_map(|resource| resource.source.as_deref()))
     };
     let (head, arguments) = (&config.ignition, &config.kernel_arguments);
     sources("ignition.config.merge", &head.config.merge)?;
@@ -93,17 +103,17 @@ fn repeated(config: &Config) -> Outcome {
     })?;
     each("storage.luks", &config.storage.luks, |path, luks| {
         let servers = luks.clevis.tang.iter().map(|tang| tang.url.as_str());
-        distinct(format!("{path}.clevis.tang"), servers)
+        validate_distinct(format!("{path}.clevis.tang"), servers)
     })?;
     each("systemd.units", &config.systemd.units, |path, unit| {
         let dropins = unit.dropins.iter().map(|dropin| dropin.name.as_str());
-        distinct(format!("{path}.dropins"), dropins)
+        validate_distinct(format!("{path}.dropins"), dropins)
     })
 }
 
-fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
+fn validate_resource(path: &str, resource: &Resource, required: bool) -> Outcome {
     let headers = resource.http_headers.iter().map(|header| header.name.as_str());
-    distinct(format!("{path}.httpHeaders"), headers)?;
+    validate_distinct(format!("{path}.httpHeaders"), headers)?;
     each(&format!("{path}.httpHeaders"), &resource.http_headers, |path, header| match header {
         Header { name, .. } if name.is_empty() => {
             fail(format!("{path}.name"), "HTTP header name can't be empty")
@@ -133,7 +143,7 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
             let data = decode_url(source).map_err(|error| error.to_string());
             data.or_else(|error| fail(format!("{path}.source"), error).map(|()| Vec::new()))?;
         }
-        Some("s3" | "arn") => bucket(&format!("{path}.source"), source)?,
+        Some("s3" | "arn") => validate_bucket(&format!("{path}.source"), source)?,
         _ => return fail(format!("{path}.source"), "invalid url scheme"),
     }
     if !http && !resource.http_headers.is_empty() {
@@ -162,7 +172,7 @@ fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
 }
 
 /// Validates an object in S3, given by URL or ARN.
-fn bucket(path: &str, source: &str) -> Outcome {
+fn validate_bucket(path: &str, source: &str) -> Outcome {
     let (place, query) = source.split_once('?').unwrap_or((source, ""));
     if query.split('&').any(|part| ["versionId", "versionId="].contains(&part)) {
         return fail(path, "invalid S3 object VersionId");
@@ -177,16 +187,16 @@ fn bucket(path: &str, source: &str) -> Outcome {
     Ok(())
 }
 
-fn disk(path: &str, disk: &Disk) -> Outcome {
+fn validate_disk(path: &str, disk: &Disk) -> Outcome {
     if disk.device.is_empty() {
         return fail(format!("{path}.device"), "disk device is required");
     }
-    absolute(&format!("{path}.device"), &disk.device)?;
+    validate_absolute(&format!("{path}.device"), &disk.device)?;
     let mut numbers = BTreeSet::new();
     let mut labels = BTreeSet::new();
     for (i, partition) in disk.partitions.iter().enumerate() {
         let path = format!("{path}.partitions.{i}");
-        self::partition(&path, partition)?;
+        validate_partition(&path, partition)?;
         if partition.number != 0 && !numbers.insert(partition.number) {
             return fail(path, "partition numbers collide");
         }
@@ -208,7 +218,7 @@ fn disk(path: &str, disk: &Disk) -> Outcome {
     }
 }
 
-fn partition(path: &str, partition: &Partition) -> Outcome {
+fn validate_partition(path: &str, partition: &Partition) -> Outcome {
     let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     if partition.number == 0 && !set(&partition.label) {
         return fail(path, "a partition number >= 1 or a label must be specified");
@@ -224,23 +234,18 @@ fn partition(path: &str, partition: &Partition) -> Outcome {
         }
     }
     if let Some(label) = &partition.label {
-        let problem = match () {
-            () if label.encode_utf16().count() > 36 => {
-                "partition labels may not exceed 36 characters"
-            }
-            // sgdisk cannot write a colon, so such labels are rejected, as upstream does.
-            () if label.contains(':') => {
-                "partition label will be truncated to text before the colon"
-            }
-            () => "",
-        };
-        if !problem.is_empty() {
-            return fail(format!("{path}.label"), problem);
+        let path = format!("{path}.label");
+        if label.encode_utf16().count() > 36 {
+            return fail(path, "partition labels may not exceed 36 characters");
+        }
+        // sgdisk cannot write a colon, so such labels are rejected, as upstream does.
+        if label.contains(':') {
+            return fail(path, "partition label will be truncated to text before the colon");
         }
     }
     for (name, text) in [("guid", &partition.guid), ("typeGuid", &partition.type_guid)] {
-        let wrong = |text: &str| !text.is_empty() && Guid::parse(text).is_none();
-        if text.as_deref().is_some_and(wrong) {
+        let is_invalid = |text: &str| !text.is_empty() && Guid::parse(text).is_none();
+        if text.as_deref().is_some_and(is_invalid) {
             return fail(
                 format!("{path}.{name}"),
                 "doesn't match the form \"01234567-89AB-CDEF-EDCB-A98765432101\"",
@@ -250,7 +255,7 @@ fn partition(path: &str, partition: &Partition) -> Outcome {
     Ok(())
 }
 
-fn raid(path: &str, raid: &Raid) -> Outcome {
+fn validate_raid(path: &str, raid: &Raid) -> Outcome {
     let spares = match raid.level.as_deref() {
         Some("linear" | "raid0" | "0" | "stripe") => false,
         Some(
@@ -266,16 +271,16 @@ fn raid(path: &str, raid: &Raid) -> Outcome {
     if raid.devices.is_empty() {
         return fail(format!("{path}.devices"), "raid devices required");
     }
-    each(&format!("{path}.devices"), &raid.devices, |path, device| absolute(path, device))
+    each(&format!("{path}.devices"), &raid.devices, |path, device| validate_absolute(path, device))
 }
 
-fn luks(path: &str, luks: &Luks) -> Outcome {
+fn validate_luks(path: &str, luks: &Luks) -> Outcome {
     if luks.name.contains('/') {
         return fail(format!("{path}.name"), "device names cannot contain slashes");
     }
     match luks.device.as_deref() {
         None | Some("") => return fail(format!("{path}.device"), "disk device is required"),
-        Some(device) => absolute(&format!("{path}.device"), device)?,
+        Some(device) => validate_absolute(&format!("{path}.device"), device)?,
     }
     if luks.label.as_deref().is_some_and(|label| label.len() > 47) {
         return fail(
@@ -283,7 +288,7 @@ fn luks(path: &str, luks: &Luks) -> Outcome {
             "luks device labels cannot be longer than 47 characters",
         );
     }
-    resource(&format!("{path}.keyFile"), &luks.key_file, false)?;
+    validate_resource(&format!("{path}.keyFile"), &luks.key_file, false)?;
     if luks.cex.enabled == Some(true) {
         if luks.clevis != Clevis::default() {
             return fail(format!("{path}.cex"), "cannot use cex with clevis");
@@ -292,14 +297,14 @@ fn luks(path: &str, luks: &Luks) -> Outcome {
             return fail(format!("{path}.cex"), "cannot use key file with cex");
         }
     }
-    crate::clevis::validate(&format!("{path}.clevis"), &luks.clevis)
+    clevis::validate(&format!("{path}.clevis"), &luks.clevis)
 }
 
-fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
+fn validate_filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
     if filesystem.device.is_empty() {
         return fail(format!("{path}.device"), "path not specified");
     }
-    absolute(&format!("{path}.device"), &filesystem.device)?;
+    validate_absolute(&format!("{path}.device"), &filesystem.device)?;
     let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
         let used =
             [&filesystem.path, &filesystem.label, &filesystem.uuid].iter().any(|t| t.is_some())
@@ -336,11 +341,11 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
     }
     match filesystem.path.as_deref() {
         None | Some("") => Ok(()),
-        Some(mount) => absolute(&format!("{path}.path"), mount),
+        Some(mount) => validate_absolute(&format!("{path}.path"), mount),
     }
 }
 
-fn nodes(config: &Config) -> Outcome {
+fn validate_nodes(config: &Config) -> Outcome {
     let storage = &config.storage;
     let owners = |path: &str, user: &Owner, group: &Owner| {
         for (name, owner) in [("user", user), ("group", group)] {
@@ -363,8 +368,10 @@ fn nodes(config: &Config) -> Outcome {
                 "overwrite must be false if source is unspecified",
             );
         }
-        resource(&format!("{path}.contents"), &file.contents, false)?;
-        each(&format!("{path}.append"), &file.append, |path, part| resource(path, part, true))
+        validate_resource(&format!("{path}.contents"), &file.contents, false)?;
+        each(&format!("{path}.append"), &file.append, |path, part| {
+            validate_resource(path, part, true)
+        })
     })?;
     each("storage.directories", &storage.directories, |path, directory| {
         owners(path, &directory.user, &directory.group)?;
@@ -384,12 +391,12 @@ fn nodes(config: &Config) -> Outcome {
             Some(_) => Ok(()),
         }
     })?;
-    beside_units(config)?;
-    beneath(storage)
+    validate_mount_units(config)?;
+    validate_parents(storage)
 }
 
 /// Rejects nodes below a node that is not a directory.
-fn beneath(storage: &Storage) -> Outcome {
+fn validate_parents(storage: &Storage) -> Outcome {
     let below = |path: &str, parent: &str| {
         path.strip_prefix(parent.trim_end_matches('/'))
             .is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
@@ -421,7 +428,7 @@ fn beneath(storage: &Storage) -> Outcome {
 }
 
 /// Rejects nodes at paths that a unit writes.
-fn beside_units(config: &Config) -> Outcome {
+fn validate_mount_units(config: &Config) -> Outcome {
     let has = |contents: &Option<String>| contents.as_deref().is_some_and(|text| !text.is_empty());
     let mut written = BTreeSet::new();
     for unit in &config.systemd.units {
@@ -445,7 +452,7 @@ fn beside_units(config: &Config) -> Outcome {
     each("storage.links", links, |path, link| free(path, &link.path))
 }
 
-fn unit(path: &str, unit: &Unit) -> Outcome {
+fn validate_unit(path: &str, unit: &Unit) -> Outcome {
     let kinds = [
         "service",
         "socket",
@@ -465,36 +472,39 @@ fn unit(path: &str, unit: &Unit) -> Outcome {
         return fail(format!("{path}.name"), "invalid systemd unit extension");
     }
     if let Some(contents) = &unit.contents {
-        sections(&format!("{path}.contents"), contents)?;
+        validate_sections(&format!("{path}.contents"), contents)?;
     }
     each(&format!("{path}.dropins"), &unit.dropins, |path, dropin| {
         if !dropin.name.ends_with(".conf") || dropin.name.contains('/') {
             return fail(format!("{path}.name"), "invalid systemd drop-in extension");
         }
-        sections(&format!("{path}.contents"), dropin.contents.as_deref().unwrap_or_default())
+        validate_sections(
+            &format!("{path}.contents"),
+            dropin.contents.as_deref().unwrap_or_default(),
+        )
     })
 }
 
 /// Parses a unit as sections of assignments. As in upstream's parser, text before the first section is ignored.
-fn sections(path: &str, text: &str) -> Outcome {
-    let wrong = |what: String| fail(path, format!("invalid unit content: {what}"));
+fn validate_sections(path: &str, text: &str) -> Outcome {
+    let invalid = |what: String| fail(path, format!("invalid unit content: {what}"));
     let mut rest = first_section(text);
     while !rest.is_empty() {
         let (line, more) = rest.split_once('\n').unwrap_or((rest, ""));
         if let Some(name) = rest.strip_prefix('[') {
             let Some((_, after)) = name.split_once(']') else {
-                return wrong("unable to find end of section".into());
+                return invalid("unable to find end of section".into());
             };
             let (behind, more) = after.split_once('\n').unwrap_or((after, ""));
             if !behind.trim().is_empty() {
-                return wrong(format!("found garbage after section name {behind:?}"));
+                return invalid(format!("found garbage after section name {behind:?}"));
             }
             rest = more.trim_start();
             continue;
         }
         rest = more;
         if !line.starts_with(['#', ';']) && !line.contains('=') {
-            return wrong(format!("{line:?} is neither a section nor an assignment"));
+            return invalid(format!("{line:?} is neither a section nor an assignment"));
         }
         let mut line = line;
         while line.ends_with('\\') {
@@ -518,6 +528,6 @@ fn first_section(text: &str) -> &str {
     ""
 }
 
-fn absolute(path: &str, text: &str) -> Outcome {
+fn validate_absolute(path: &str, text: &str) -> Outcome {
     paths::check(text).or_else(|reason| fail(path, reason))
 }

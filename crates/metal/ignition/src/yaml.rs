@@ -36,7 +36,12 @@ pub(crate) struct Key {
     pub(crate) column: u64,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Node, String> {
+/// The error of parsing YAML, with its line and column.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct YamlError(String);
+
+pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -44,7 +49,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, String> {
         legacy_octal_numbers: true,
     };
     serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| error.without_snippet().to_string())
+        .map_err(|error| YamlError(error.without_snippet().to_string()))
 }
 
 impl<'de> Deserialize<'de> for Node {

@@ -40,9 +40,22 @@ pub(crate) struct Condition {
     pub(crate) kind: String,
 }
 
+/// The reasons why a request is not one for a node's client certificate.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CsrError {
+    #[error(transparent)]
+    Request(#[from] pki::Error),
+    #[error("its usages are not those of a kubelet's client certificate")]
+    Usages,
+    #[error("its subject is not that of a single node")]
+    Subject,
+    #[error("its common name does not begin with system:node:")]
+    CommonName,
+}
+
 impl Csr {
     /// Returns `true` if the request is pending and was made with a machine's bootstrap token.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_pending_machine_request(&self) -> bool {
         let decided = |c: &Condition| matches!(c.kind.as_str(), "Approved" | "Denied" | "Failed");
         self.spec.signer_name == SIGNER
             && self.spec.groups.iter().any(|group| group == BOOTSTRAPPERS)
@@ -50,24 +63,23 @@ impl Csr {
             && !self.status.conditions.iter().any(decided)
     }
 
-    /// Returns the node that the certificate is for; the error describes what is invalid.
-    pub(crate) fn node(&self) -> Result<String, String> {
-        let info = SigningRequest::from_base64(&self.spec.request)
-            .and_then(|request| request.info())
-            .map_err(|error| error.to_string())?;
+    /// Returns the name of the node that the certificate is for.
+    pub(crate) fn node(&self) -> Result<String, CsrError> {
+        let info =
+            SigningRequest::from_base64(&self.spec.request).and_then(|request| request.info())?;
         let allowed = ["client auth", "digital signature", "key encipherment"];
         let usages = &self.spec.usages;
         if usages.iter().any(|usage| !allowed.contains(&usage.as_str()))
             || !allowed[..2].iter().all(|usage| usages.iter().any(|other| other == usage))
         {
-            return Err("its usages are not those of a kubelet's client certificate".into());
+            return Err(CsrError::Usages);
         }
         if info.subject.organizations != ["system:nodes"] || !info.alt_names.is_empty() {
-            return Err("its subject is not that of a single node".into());
+            return Err(CsrError::Subject);
         }
         match info.subject.common_name.strip_prefix("system:node:") {
             Some(name) if !name.is_empty() => Ok(name.to_owned()),
-            _ => Err("its common name does not begin with system:node:".into()),
+            _ => Err(CsrError::CommonName),
         }
     }
 }
@@ -97,8 +109,8 @@ mod tests {
         let node = Subject::new("system:node:rack-1").in_group("system:nodes");
         let usual = ["client auth", "digital signature"];
         let good = csr(&node, &[], &usual);
-        assert!(good.is_ours());
-        assert_eq!(good.node().as_deref(), Ok("rack-1"));
+        assert!(good.is_pending_machine_request());
+        assert_eq!(good.node().unwrap(), "rack-1");
         for bad in [
             csr(&Subject::new("system:node:a").in_group("system:masters"), &[], &usual),
             csr(&node.clone().in_group("system:masters"), &[], &usual),
@@ -112,9 +124,9 @@ mod tests {
         }
         let mut decided = good.clone();
         decided.status.conditions = vec![Condition { kind: "Denied".into() }];
-        assert!(!decided.is_ours());
+        assert!(!decided.is_pending_machine_request());
         let mut others = good;
         others.spec.groups = vec!["system:bootstrappers:kubeadm:default-node-token".into()];
-        assert!(!others.is_ours());
+        assert!(!others.is_pending_machine_request());
     }
 }

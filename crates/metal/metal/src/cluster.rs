@@ -1,16 +1,16 @@
 //! The tasks of `metal serve` in the cluster: approves the certificates of known machines and records when their nodes
 //! become Ready.
 
-use api_meta::{Timestamp, Tree as _};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use api_meta::{Timestamp, Tree as _};
 use client::{Change, Client, Informer, ListOptions, Resource, WorkQueue};
 use netboot::{
-    machines::{Book, Machine, Note, Outcome, Stage},
+    machines::{Event, Inventory, Machine, Outcome, Stage},
     matchbox::{Store, TokenMaker},
 };
 use rt::Tasks;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::{approve::Csr, tokens};
 
 /// The delay before a request of an unknown machine is checked again. Its address may be added to the store meanwhile.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The errors of connecting to the cluster.
 #[derive(Debug, thiserror::Error)]
@@ -70,31 +70,31 @@ impl Node {
 }
 
 /// Returns the stages that a change of a Node implies. A heartbeat of the previous boot implies none.
-fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
+fn stages(old: Option<&Node>, new: &Node) -> Vec<Event> {
     let rebooted = old.is_none_or(|old| old.status.node_info != new.status.node_info);
-    let mut notes = Vec::new();
+    let mut events = Vec::new();
     if rebooted && !new.status.node_info.boot_id.is_empty() {
-        notes.push(Note::new(Stage::Kubelet, Outcome::Succeeded));
+        events.push(Event::new(Stage::Kubelet, Outcome::Succeeded));
     }
     if rebooted || old.is_some_and(Node::is_ready) != new.is_ready() {
         match new.ready() {
             Some(_) if new.is_ready() => {
-                notes.push(Note::new(Stage::Ready, Outcome::Succeeded));
+                events.push(Event::new(Stage::Ready, Outcome::Succeeded));
             }
             Some(ready) if ready.status == "Unknown" || !rebooted => {
-                notes.push(Note::new(Stage::Ready, Outcome::Failed).detail(&ready.message));
+                events.push(Event::new(Stage::Ready, Outcome::Failed).detail(&ready.message));
             }
             // The Node has only just registered and becomes Ready later.
             _ => {}
         }
     }
-    notes
+    events
 }
 
-/// Returns `true` if a note is about the machine's last boot. While a machine boots, its previous system is silent.
-fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
+/// Returns `true` if an event is about the machine's last boot. While a machine boots, its previous system is silent.
+fn is_relevant(machine: Option<&Machine>, event: &Event) -> bool {
     let boots = machine.and_then(Machine::furthest).is_some_and(|stage| stage < Stage::Kubelet);
-    !(boots && note.stage == Stage::Ready && note.outcome == Outcome::Failed)
+    !(boots && event.stage == Stage::Ready && event.outcome == Outcome::Failed)
 }
 
 /// The cluster that machines join.
@@ -117,13 +117,13 @@ impl Cluster {
     }
 
     /// Watches the cluster until shutdown.
-    pub fn watch(self, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
-        watch(self.0, store, book, tasks);
+    pub fn watch(self, store: Arc<Store>, inventory: Arc<Inventory>, tasks: &Tasks) {
+        watch(self.0, store, inventory, tasks);
     }
 }
 
-fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
-    let (names, seen) = (store.clone(), book.clone());
+fn watch(client: Client, store: Arc<Store>, inventory: Arc<Inventory>, tasks: &Tasks) {
+    let (names, seen) = (store.clone(), inventory.clone());
     let nodes = Informer::<Node>::start(
         &client,
         Resource::NODES,
@@ -131,14 +131,15 @@ fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
         tasks,
         move |change: Change<'_, Node>| {
             let Some(new) = change.new else { return };
-            let notes = stages(change.old.map(AsRef::as_ref), new);
-            if notes.is_empty() {
+            let events = stages(change.old.map(AsRef::as_ref), new);
+            if events.is_empty() {
                 return;
             }
             if let Some(machine) = names.machine_of(change.key) {
                 let known = seen.machine(&machine);
-                let news = notes.into_iter().filter(|note| is_news(known.as_ref(), note));
-                news.for_each(|note| seen.note(&machine, note));
+                let relevant =
+                    events.into_iter().filter(|event| is_relevant(known.as_ref(), event));
+                relevant.for_each(|event| seen.record(&machine, event));
             }
         },
     );
@@ -150,17 +151,23 @@ fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
         ListOptions::default(),
         tasks,
         move |change: Change<'_, Csr>| {
-            if change.new.is_some_and(|csr| csr.is_ours()) {
+            if change.new.is_some_and(|csr| csr.is_pending_machine_request()) {
                 add.add(change.key.to_owned());
             }
         },
     );
-    let approver =
-        Arc::new(Approver { client, store, book, queue: queue.clone(), requests, _nodes: nodes });
+    let approver = Arc::new(Approver {
+        client,
+        store,
+        inventory,
+        queue: queue.clone(),
+        requests,
+        _nodes: nodes,
+    });
     queue.run(tasks, "approve machines' certificates", 1, move |key| {
         let approver = approver.clone();
         async move {
-            let result = approver.consider(&key).await;
+            let result = approver.process(&key).await;
             if let Err(error) = &result {
                 tracing::warn!(request = key, %error, "approving a machine's certificate");
             }
@@ -172,7 +179,7 @@ fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
 struct Approver {
     client: Client,
     store: Arc<Store>,
-    book: Arc<Book>,
+    inventory: Arc<Inventory>,
     queue: WorkQueue<String>,
     requests: Informer<Csr>,
     /// The informer, which records events as long as it exists.
@@ -180,13 +187,16 @@ struct Approver {
 }
 
 impl Approver {
-    async fn consider(&self, key: &str) -> Result<(), client::Error> {
-        let Some(csr) = self.requests.get(key).filter(|csr| csr.is_ours()) else { return Ok(()) };
+    async fn process(&self, key: &str) -> Result<(), client::Error> {
+        let Some(csr) = self.requests.get(key).filter(|csr| csr.is_pending_machine_request())
+        else {
+            return Ok(());
+        };
         let node = match csr.node() {
             Ok(node) => node,
-            Err(why) => {
-                tracing::warn!(request = key, why, "denied the certificate request of a machine");
-                return self.decide(key, "Denied", "NotANode", &why).await;
+            Err(error) => {
+                tracing::warn!(request = key, %error, "denied the certificate request of a machine");
+                return self.decide(key, "Denied", "NotANode", &error.to_string()).await;
             }
         };
         // The groups are read from files.
@@ -198,20 +208,20 @@ impl Approver {
                 node,
                 "no group in the store has a machine for this node; the request stays pending"
             );
-            self.queue.add_after(key.to_owned(), AGAIN);
+            self.queue.add_after(key.to_owned(), RETRY_DELAY);
             return Ok(());
         };
         let user = &csr.spec.username;
-        if let Err(why) = tokens::is_of(&self.client, user, &machine).await? {
-            tracing::warn!(request = key, node, why, "denied the certificate request of a machine");
-            return self.decide(key, "Denied", "NotItsBoot", &why).await;
+        if let Some(error) = tokens::find_mismatch(&self.client, user, &machine).await? {
+            tracing::warn!(request = key, node, %error, "denied the certificate request of a machine");
+            return self.decide(key, "Denied", "NotItsBoot", &error.to_string()).await;
         }
         let message = format!(
             "Machine {machine} has this node name in the store, and its last boot made the request."
         );
         self.decide(key, "Approved", "KnownMachine", &message).await?;
         tracing::info!(request = key, node, machine, "approved a machine's certificate");
-        self.book.note(&machine, Note::new(Stage::Kubelet, Outcome::Started));
+        self.inventory.record(&machine, Event::new(Stage::Kubelet, Outcome::Started));
         Ok(())
     }
 

@@ -139,12 +139,12 @@ mod tests {
         put("secrets/rack/bootstrap-token", "abcdef.0123456789abcdef\n");
         let settings = Settings { insecure_secrets: true, ..Settings::default() };
         let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), settings);
-        let asked = HttpRequest {
+        let request = HttpRequest {
             path: "/ignition".into(),
             query: "mac=52-54-00-00-00-01".into(),
             ..HttpRequest::default()
         };
-        let (_, body) = matchbox.answer(&asked).unwrap().unwrap();
+        let body = matchbox.answer(&request).unwrap().unwrap().body;
         let config: Value = serde_json::from_slice(&body).unwrap();
         let files = config["storage"]["files"].as_array().unwrap();
         let text = |path: &str| {

@@ -1,12 +1,12 @@
 //! Bootstrap tokens for each boot of a machine, which identify the machine.
 
-use api_meta::{PartialObject, Timestamp, Tree as _};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use api_config::kubeadm::BootstrapToken;
+use api_meta::{PartialObject, Timestamp, Tree as _};
 use bootstrap_core::tokens::{self, Token};
 use client::{Client, DeleteOptions, List, ListOptions, NotFoundExt as _, Resource};
 use netboot::matchbox::TokenMaker;
@@ -18,9 +18,9 @@ use crate::plan::BOOTSTRAPPERS;
 /// The label on a token's Secret: the machine's MAC address with hyphens.
 const MACHINE: &str = "metal.windlass/machine";
 /// The validity of a token. It covers installation, reboot and certificate request.
-const LIFE: Duration = Duration::from_secs(3600);
+const VALIDITY: Duration = Duration::from_secs(3600);
 /// The deadline for making a token, because the machine waits for its config.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CREATION_TIMEOUT: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "kube-system";
 
 /// Returns the token's Secret.
@@ -31,7 +31,7 @@ fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
         groups: vec![BOOTSTRAPPERS.into()],
         ..BootstrapToken::default()
     };
-    let end = Timestamp::from(now + LIFE).to_string();
+    let end = Timestamp::from(now + VALIDITY).to_string();
     let mut secret = tokens::secret(token, &entry, Some(&end));
     secret.put(&["metadata", "labels", MACHINE], label(machine));
     secret
@@ -63,32 +63,48 @@ pub(crate) fn maker(client: Client) -> TokenMaker {
     let runtime = Handle::current();
     Arc::new(move |machine| {
         // The timer belongs to the runtime.
-        let made = async { tokio::time::timeout(PATIENCE, make(&client, machine)).await };
-        match runtime.block_on(made) {
+        let creation =
+            async { tokio::time::timeout(CREATION_TIMEOUT, make(&client, machine)).await };
+        match runtime.block_on(creation) {
             Ok(Ok(token)) => Ok(token),
-            Ok(Err(error)) => Err(format!("making a bootstrap token in the cluster: {error}")),
+            Ok(Err(error)) => {
+                Err(format!("making a bootstrap token in the cluster: {error}").into())
+            }
             Err(_) => {
-                Err(format!("the cluster did not store a bootstrap token within {PATIENCE:?}"))
+                let limit = CREATION_TIMEOUT;
+                Err(format!("the cluster did not store a bootstrap token within {limit:?}").into())
             }
         }
     })
 }
 
-/// Checks that a request was made with the token of this machine's last boot; the error describes the difference.
-pub(crate) async fn is_of(
+/// The reasons why a request was not made with the token of its machine's last boot.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokenMismatch {
+    #[error("{0:?} is not the user of a bootstrap token")]
+    User(String),
+    #[error("its token was given to the machine {owner}, not to {machine}")]
+    Machine { owner: String, machine: String },
+    #[error("its token {id} was not made for the last boot of {machine}")]
+    Token { id: String, machine: String },
+}
+
+/// Checks that a request was made with the token of this machine's last boot; `None` if it was.
+pub(crate) async fn find_mismatch(
     client: &Client,
     user: &str,
     machine: &str,
-) -> Result<Result<(), String>, client::Error> {
+) -> Result<Option<TokenMismatch>, client::Error> {
     let Some(id) = user.strip_prefix("system:bootstrap:") else {
-        return Ok(Err(format!("{user:?} is not the user of a bootstrap token")));
+        return Ok(Some(TokenMismatch::User(user.to_owned())));
     };
     let secret =
         client.get::<PartialObject>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
-    let of = secret.or_none()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
-    Ok(match of {
-        Some(of) if of == label(machine) => Ok(()),
-        Some(of) => Err(format!("its token was given to the machine {of}, not to {machine}")),
-        None => Err(format!("its token {id} was not made for the last boot of {machine}")),
+    let owner = secret.or_none()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
+    let machine = machine.to_owned();
+    Ok(match owner {
+        Some(owner) if owner == label(&machine) => None,
+        Some(owner) => Some(TokenMismatch::Machine { owner, machine }),
+        None => Some(TokenMismatch::Token { id: id.to_owned(), machine }),
     })
 }

@@ -82,14 +82,14 @@ impl Names {
     /// Answers a packet, truncated to the UDP size that the client accepts; `None` for a packet that is not a query.
     pub fn answer(&self, packet: &[u8], tcp: bool) -> Option<Vec<u8>> {
         let request = Message::from_vec(packet).ok()?;
-        let asked = &request.metadata;
-        if asked.message_type != MessageType::Query {
+        let metadata = &request.metadata;
+        if metadata.message_type != MessageType::Query {
             return None;
         }
-        let mut reply = Message::response(asked.id, asked.op_code);
-        reply.metadata.recursion_desired = asked.recursion_desired;
+        let mut reply = Message::response(metadata.id, metadata.op_code);
+        reply.metadata.recursion_desired = metadata.recursion_desired;
         let (code, answers) = match request.queries.as_slice() {
-            _ if asked.op_code != OpCode::Query => (ResponseCode::NotImp, Vec::new()),
+            _ if metadata.op_code != OpCode::Query => (ResponseCode::NotImp, Vec::new()),
             [query] => self.resolve(query),
             _ => (ResponseCode::FormErr, Vec::new()),
         };
@@ -145,8 +145,8 @@ impl Names {
 pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
     let socket = interface.udp(interface.address, PORT)?;
     let listener = interface.tcp(interface.address, PORT)?;
-    let told = names.clone();
-    let answer = move |packet: Vec<u8>| std::future::ready(told.answer(&packet, true));
+    let tcp_names = names.clone();
+    let answer = move |packet: Vec<u8>| std::future::ready(tcp_names.answer(&packet, true));
     let connections = serve::dns::serve(listener, CONNECTIONS, tasks.clone(), answer);
     tasks.essential(&format!("dns {} by TCP", interface.name), connections);
     let socket = Arc::new(socket);

@@ -70,7 +70,8 @@ pub(crate) fn write(entries: &Entries, out: &mut impl Write) -> io::Result<()> {
             Content::File { size, .. } => (0o100_000, *size, (0, 0)),
             Content::CharacterDevice(major, minor) => (0o20_000, 0, (*major, *minor)),
         };
-        header(out, number, kind | entry.mode, (entry.uid, entry.gid), size, device, name)?;
+        let (mode, uid, gid) = (kind | entry.mode, entry.uid, entry.gid);
+        Header { number, mode, uid, gid, size, device, name }.write(out)?;
         match &entry.content {
             Content::Directory | Content::CharacterDevice(..) => {}
             Content::Link(target) => out.write_all(target.as_bytes())?,
@@ -87,56 +88,66 @@ pub(crate) fn write(entries: &Entries, out: &mut impl Write) -> io::Result<()> {
         }
         pad(out, size)?;
     }
-    header(out, 0, 0, (0, 0), 0, (0, 0), "TRAILER!!!")
+    Header { name: "TRAILER!!!", ..Header::default() }.write(out)
 }
 
-fn header(
-    out: &mut impl Write,
+/// The header of an entry.
+#[derive(Default)]
+struct Header<'a> {
+    /// The inode number.
     number: u32,
     mode: u32,
-    (uid, gid): (u32, u32),
+    uid: u32,
+    gid: u32,
     size: u64,
-    (major, minor): (u32, u32),
-    name: &str,
-) -> io::Result<()> {
-    let size =
-        u32::try_from(size).map_err(|_| io::Error::other(format!("{name} has more than 4 GiB")))?;
-    let length = name.len() as u32 + 1;
-    write!(out, "070701")?;
-    // Hard links are separate files, and times are zero.
-    for field in [number, mode, uid, gid, 1, 0, size, 0, 0, major, minor, length, 0] {
-        write!(out, "{field:08X}")?;
+    /// The major and minor number of a device.
+    device: (u32, u32),
+    name: &'a str,
+}
+
+impl Header<'_> {
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { number, mode, uid, gid, device: (major, minor), name, .. } = *self;
+        let size = u32::try_from(self.size)
+            .map_err(|_| io::Error::other(format!("{name} has more than 4 GiB")))?;
+        let length = name.len() as u32 + 1;
+        write!(out, "070701")?;
+        // Hard links are separate files, and times are zero.
+        for field in [number, mode, uid, gid, 1, 0, size, 0, 0, major, minor, length, 0] {
+            write!(out, "{field:08X}")?;
+        }
+        out.write_all(name.as_bytes())?;
+        out.write_all(&[0])?;
+        pad(out, 110 + u64::from(length))
     }
-    out.write_all(name.as_bytes())?;
-    out.write_all(&[0])?;
-    pad(out, 110 + u64::from(length))
 }
 
 fn pad(out: &mut impl Write, length: u64) -> io::Result<()> {
     out.write_all(&[0; 3][..(length.next_multiple_of(4) - length) as usize])
 }
 
+/// Parses mode, name and data of each entry, by the format's specification.
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// Parses mode, name and data of each entry, by the format's specification.
-    pub(crate) fn listed(mut archive: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
-        let mut out = Vec::new();
-        while !archive.is_empty() {
-            assert_eq!(&archive[..6], b"070701");
-            let field = |number: usize| {
-                let text = std::str::from_utf8(&archive[6 + 8 * number..14 + 8 * number]).unwrap();
-                usize::from_str_radix(text, 16).unwrap()
-            };
-            let (mode, size, name) = (field(1), field(6), field(11));
-            let start = (110 + name).next_multiple_of(4);
-            let text = std::str::from_utf8(&archive[110..110 + name - 1]).unwrap();
-            out.push((mode as u32, text.to_owned(), archive[start..start + size].to_vec()));
-            archive = &archive[(start + size).next_multiple_of(4)..];
-        }
-        out
+pub(crate) fn parse(mut archive: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
+    let mut out = Vec::new();
+    while !archive.is_empty() {
+        assert_eq!(&archive[..6], b"070701");
+        let field = |number: usize| {
+            let text = std::str::from_utf8(&archive[6 + 8 * number..14 + 8 * number]).unwrap();
+            usize::from_str_radix(text, 16).unwrap()
+        };
+        let (mode, size, name) = (field(1), field(6), field(11));
+        let start = (110 + name).next_multiple_of(4);
+        let text = std::str::from_utf8(&archive[110..110 + name - 1]).unwrap();
+        out.push((mode as u32, text.to_owned(), archive[start..start + size].to_vec()));
+        archive = &archive[(start + size).next_multiple_of(4)..];
     }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn writes_sorted_and_padded_archive() {
@@ -157,6 +168,6 @@ pub(crate) mod tests {
             (0, "TRAILER!!!", ""),
         ];
         let want = want.map(|(mode, name, data)| (mode, name.to_owned(), data.as_bytes().to_vec()));
-        assert_eq!(listed(&out), want);
+        assert_eq!(parse(&out), want);
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the libraries of a program from its ELF file, which may be for another processor.
 
 /// Returns the loader and the names of the libraries of a 64-bit little-endian ELF file; nothing for other files.
-pub(crate) fn needed(bytes: &[u8]) -> Vec<String> {
+pub(crate) fn libraries(bytes: &[u8]) -> Vec<String> {
     dynamic(bytes).unwrap_or_default()
 }
 
@@ -75,11 +75,11 @@ mod tests {
     #[test]
     fn reads_loader_and_libraries_of_program() {
         // The shell is linked with the C library wherever tests run.
-        let found = needed(&std::fs::read("/bin/sh").unwrap());
+        let found = libraries(&std::fs::read("/bin/sh").unwrap());
         assert!(found[0].starts_with("/lib") && found[0].contains("ld-"), "{found:?}");
         assert!(found.contains(&"libc.so.6".to_owned()), "{found:?}");
-        assert!(needed(b"#!/bin/sh\n").is_empty());
+        assert!(libraries(b"#!/bin/sh\n").is_empty());
         let cut = std::fs::read("/bin/sh").unwrap();
-        (0..2000).step_by(7).for_each(|end| drop(needed(&cut[..end])));
+        (0..2000).step_by(7).for_each(|end| drop(libraries(&cut[..end])));
     }
 }

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     contents,
     cpio::{self, Content, Entries, Entry},
+    error::Error,
     initrd, tree,
 };
 
@@ -40,29 +41,6 @@ pub struct Args {
     /// Certificates of authorities to trust besides Debian's, such as that of the boot server
     #[arg(long, value_name = "FILE")]
     ca: Vec<PathBuf>,
-}
-
-/// The errors of building the image.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{operation} {path}: {source}")]
-    File { operation: &'static str, path: String, source: io::Error },
-    #[error("the tree has no {0}; build it from the packages that this command installs")]
-    Missing(String),
-    #[error("{0}; install mmdebstrap, or give a tree with --tree")]
-    Packages(#[from] sys::ProgramError),
-    #[error("--ca {0}: it contains no certificate in PEM")]
-    Authority(String),
-}
-
-impl Error {
-    pub(crate) fn file<P: AsRef<Path>>(
-        operation: &'static str,
-        path: P,
-    ) -> impl FnOnce(io::Error) -> Self + use<P> {
-        let path = path.as_ref().display().to_string();
-        move |source| Self::File { operation, path, source }
-    }
 }
 
 /// The authorities that programs trust.
@@ -117,7 +95,7 @@ pub fn build(args: &Args) -> Result<(), Error> {
     };
     write().map_err(Error::file("writing", &rootfs))?;
     fs::remove_file(&inner).map_err(Error::file("removing", &inner))?;
-    sums(output, &[vmlinuz, early, rootfs])
+    write_checksums(output, &[vmlinuz, early, rootfs])
 }
 
 /// Returns the newest kernel version for which the tree has modules.
@@ -186,7 +164,7 @@ fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
 }
 
 /// Prints the checksums and writes SHA256SUMS.
-fn sums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
+fn write_checksums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let mut text = String::new();
     for path in files {
         let bytes = fs::read(path).map_err(Error::file("reading", path))?;

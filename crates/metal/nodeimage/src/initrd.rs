@@ -6,7 +6,7 @@ use crate::{
     contents,
     cpio::{self, Content, Entries, Entry},
     elf,
-    image::Error,
+    error::Error,
     tree,
 };
 
@@ -162,16 +162,16 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
     // Devices for the init process before it mounts devtmpfs.
     out.insert("dev/console".to_owned(), Entry::new(0o600, Content::CharacterDevice(5, 1)));
     out.insert("dev/null".to_owned(), Entry::new(0o666, Content::CharacterDevice(1, 3)));
-    let mut picked: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
+    let mut pending: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
     for program in PROGRAMS {
         let places = ["usr/bin", "usr/sbin"].map(|directory| format!("{directory}/{program}"));
         let found = places.into_iter().find(|path| tree::resolve(root, path).is_some());
-        picked.push(found.ok_or_else(|| Error::Missing((*program).to_owned()))?);
+        pending.push(found.ok_or_else(|| Error::Missing((*program).to_owned()))?);
     }
     let mut seen = BTreeSet::new();
-    while let Some(path) = picked.pop() {
+    while let Some(path) = pending.pop() {
         if seen.insert(path.clone()) {
-            pick(root, &path, &mut out, &mut picked)?;
+            pick(root, &path, &mut out, &mut pending)?;
         }
     }
     for applet in APPLETS {
@@ -195,7 +195,12 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
 }
 
 /// Adds a path of the tree and queues its link target and libraries.
-fn pick(root: &Path, path: &str, out: &mut Entries, picked: &mut Vec<String>) -> Result<(), Error> {
+fn pick(
+    root: &Path,
+    path: &str,
+    out: &mut Entries,
+    pending: &mut Vec<String>,
+) -> Result<(), Error> {
     let place = root.join(path);
     let found = tree::entry(&place).map_err(Error::file("reading", &place))?;
     let Some(entry) = found else { return Ok(()) };
@@ -203,21 +208,21 @@ fn pick(root: &Path, path: &str, out: &mut Entries, picked: &mut Vec<String>) ->
         Content::Directory => {
             for found in fs::read_dir(&place).map_err(Error::file("listing", &place))? {
                 let found = found.map_err(Error::file("listing", &place))?;
-                picked.push(format!("{path}/{}", found.file_name().to_string_lossy()));
+                pending.push(format!("{path}/{}", found.file_name().to_string_lossy()));
             }
         }
-        Content::Link(_) => picked.extend(resolved(root, path)),
+        Content::Link(_) => pending.extend(resolved(root, path)),
         Content::File { path: file, .. } => {
             let bytes = fs::read(file).map_err(Error::file("reading", file))?;
-            for needed in elf::needed(&bytes) {
-                let places = match needed.strip_prefix('/') {
+            for library in elf::libraries(&bytes) {
+                let places = match library.strip_prefix('/') {
                     Some(loader) => vec![loader.to_owned()],
                     None => {
-                        LIBRARIES.iter().map(|directory| format!("{directory}/{needed}")).collect()
+                        LIBRARIES.iter().map(|directory| format!("{directory}/{library}")).collect()
                     }
                 };
                 let found = places.into_iter().find(|place| tree::resolve(root, place).is_some());
-                picked.push(usr(&found.ok_or(Error::Missing(needed))?));
+                pending.push(under_usr(&found.ok_or(Error::Missing(library))?));
             }
         }
         Content::Bytes(_) | Content::CharacterDevice(..) => {}
@@ -231,7 +236,7 @@ fn resolved(root: &Path, path: &str) -> Option<String> {
 }
 
 /// Debian's `/lib` and similar directories are links into `/usr`.
-fn usr(path: &str) -> String {
+fn under_usr(path: &str) -> String {
     let moved = ["bin/", "sbin/", "lib/", "lib64/"].iter().any(|top| path.starts_with(top));
     if moved { format!("usr/{path}") } else { path.to_owned() }
 }
@@ -239,7 +244,7 @@ fn usr(path: &str) -> String {
 fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
     let base = format!("usr/lib/modules/{version}");
     let directory = root.join(&base);
-    let mut left = Vec::new();
+    let mut pending_modules = Vec::new();
     for found in fs::read_dir(&directory).map_err(Error::file("listing", &directory))? {
         let name = found
             .map_err(Error::file("listing", &directory))?
@@ -247,14 +252,14 @@ fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
             .to_string_lossy()
             .into_owned();
         if name.starts_with("modules.") {
-            left.push(format!("{base}/{name}"));
+            pending_modules.push(format!("{base}/{name}"));
         }
     }
     let drivers = DRIVERS.iter().map(|driver| format!("{base}/kernel/{driver}"));
     // Kernels differ in their built-in drivers.
-    left.extend(drivers.filter(|path| root.join(path).exists()));
-    while let Some(path) = left.pop() {
-        pick(root, &path, out, &mut left)?;
+    pending_modules.extend(drivers.filter(|path| root.join(path).exists()));
+    while let Some(path) = pending_modules.pop() {
+        pick(root, &path, out, &mut pending_modules)?;
     }
     Ok(())
 }

@@ -12,8 +12,10 @@
 mod contents;
 mod cpio;
 mod elf;
+mod error;
 mod image;
 mod initrd;
 mod tree;
 
-pub use image::{Args, Error, build};
+pub use error::Error;
+pub use image::{Args, build};

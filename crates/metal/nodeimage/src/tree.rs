@@ -10,7 +10,7 @@ use sys::{HostPrograms, Programs};
 
 use crate::{
     cpio::{Content, Entries, Entry},
-    image::Error,
+    error::Error,
 };
 
 /// The packages for running a node and for partitioning its disks.
@@ -48,7 +48,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// Excluded prefixes: documentation, generated files, and files that must differ between machines.
-const LEFT_OUT: &[&str] = &[
+const EXCLUDED: &[&str] = &[
     "boot/",
     "dev/",
     "proc/",
@@ -119,8 +119,8 @@ pub(crate) fn make(suite: &str, mirror: Option<&str>, into: &Path) -> Result<(),
 /// Returns the entries of a tree for the image.
 pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
     let mut entries = Entries::new();
-    let mut left = vec![String::new()];
-    while let Some(directory) = left.pop() {
+    let mut pending = vec![String::new()];
+    while let Some(directory) = pending.pop() {
         let path = tree.join(&directory);
         let listed = fs::read_dir(&path).map_err(Error::file("listing", &path))?;
         for found in listed {
@@ -130,12 +130,12 @@ pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
                 continue;
             };
             let directory = entry.content == Content::Directory;
-            let kept = |name: &str| !LEFT_OUT.iter().any(|prefix| name.starts_with(prefix));
-            if !kept(&name) {
+            let is_included = |name: &str| !EXCLUDED.iter().any(|prefix| name.starts_with(prefix));
+            if !is_included(&name) {
                 continue;
             }
-            if directory && kept(&format!("{name}/")) {
-                left.push(name.clone());
+            if directory && is_included(&format!("{name}/")) {
+                pending.push(name.clone());
             }
             // An excluded directory stays empty as a mount point.
             entries.insert(name, entry);
@@ -166,10 +166,10 @@ pub(crate) fn entry(path: &Path) -> io::Result<Option<Entry>> {
 
 /// Resolves a path of the tree, with links relative to the tree.
 pub(crate) fn resolve(tree: &Path, name: &str) -> Option<PathBuf> {
-    let mut left: Vec<String> = name.split('/').rev().map(str::to_owned).collect();
+    let mut pending: Vec<String> = name.split('/').rev().map(str::to_owned).collect();
     let mut at = PathBuf::new();
     let mut links = 0;
-    while let Some(part) = left.pop() {
+    while let Some(part) = pending.pop() {
         match part.as_str() {
             "" | "." => continue,
             ".." => {
@@ -188,7 +188,7 @@ pub(crate) fn resolve(tree: &Path, name: &str) -> Option<PathBuf> {
                 if target.is_absolute() {
                     at = PathBuf::new();
                 }
-                left.extend(target.to_string_lossy().split('/').rev().map(str::to_owned));
+                pending.extend(target.to_string_lossy().split('/').rev().map(str::to_owned));
             }
             Err(_) => at = next,
         }

@@ -1,37 +1,24 @@
-//! Clusters of `windlass up`: two that tests share, and new ones for single tests.
+//! Clusters of `windlass up`.
 
 use std::{
-    path::{Path, PathBuf},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
     process::{Child, Command},
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use crate::{
-    Session, diagnostics, machine,
+    diagnostics,
     namespace::Namespace,
     process::{Output, run},
+    procfs,
+    programs::{binary, busybox, tool},
     teardown,
 };
-
-/// The lock of the machine: every test takes it for reading, a test that needs the whole machine for writing.
-static MACHINE: RwLock<()> = RwLock::new(());
-/// The cluster of tests that run in parallel.
-static SHARED: SharedCluster = SharedCluster::new("shared");
-/// The cluster of tests that disturb each other. They run one at a time.
-static DISTURBED: SharedCluster = SharedCluster::new("disturbed");
-/// The lock that a test on [`DISTURBED`] holds.
-static DISTURBED_LOCK: Mutex<()> = Mutex::new(());
-
-/// A cluster that is started by the first test that needs it.
-struct SharedCluster {
-    name: &'static str,
-    cluster: OnceLock<Cluster>,
-    /// `true` once a test has tried to start the cluster. After a failure no other test tries again.
-    tried: Mutex<bool>,
-}
 
 /// A cluster of `windlass up` in a network namespace of its own. Dropping it takes the cluster down.
 pub struct Cluster {
@@ -46,54 +33,6 @@ pub struct Cluster {
     diagnosed: AtomicBool,
 }
 
-/// Returns a session in a new namespace of the cluster that most tests use.
-pub fn shared(test: &str) -> Session<'static> {
-    let guards = TestGuards { machine: share_machine(), exclusive: None };
-    Session::create(SHARED.cluster(), test, guards)
-}
-
-/// Returns a session on a cluster that no other test uses at the same time. It is for tests that disturb others: they
-/// restart the kubelet or create a Node that is not Ready.
-pub fn shared_alone(test: &str) -> Session<'static> {
-    let machine = share_machine();
-    let exclusive = DISTURBED_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let guards = TestGuards { machine, exclusive: Some(exclusive) };
-    Session::create(DISTURBED.cluster(), test, guards)
-}
-
-impl SharedCluster {
-    const fn new(name: &'static str) -> Self {
-        Self { name, cluster: OnceLock::new(), tried: Mutex::new(false) }
-    }
-
-    /// Returns the cluster, and starts it first if no test has done so.
-    fn cluster(&self) -> &Cluster {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        match (self.cluster.get(), *tried) {
-            (Some(cluster), _) => cluster,
-            (None, true) => panic!("the {} cluster did not come up", self.name),
-            (None, false) => {
-                *tried = true;
-                let cluster = Cluster::new(self.name);
-                cluster.up().ok();
-                cluster.build_images();
-                self.cluster.get_or_init(|| cluster)
-            }
-        }
-    }
-}
-
-/// Waits until no test needs the whole machine. A test with its own cluster or machines holds the guard while it runs.
-pub fn share_machine() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits until no other test runs. A test that needs all of the machine's processors or memory holds the guard while it
-/// runs.
-pub fn lock_machine() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Cluster {
     /// Creates the directory, the teardown process and the network namespace. It does not start the cluster.
     pub fn new(name: &str) -> Self {
@@ -101,7 +40,7 @@ impl Cluster {
         teardown::sweep();
         // Keep the path short: the path of a Unix socket has at most 107 bytes.
         let directory = std::env::temp_dir().join(format!("windlass-{unique}"));
-        std::fs::create_dir_all(&directory)
+        fs::create_dir_all(&directory)
             .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
         let teardown = Mutex::new(teardown::start(&directory));
         let namespace = Namespace::create(&format!("windlass-{unique}"));
@@ -158,8 +97,8 @@ impl Cluster {
     #[track_caller]
     pub fn pid(&self, role: &str) -> u32 {
         let file = self.root().join("run").join(format!("{role}.pid"));
-        let text = std::fs::read_to_string(&file)
-            .unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
+        let text =
+            fs::read_to_string(&file).unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
         let pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
         pid.unwrap_or_else(|| panic!("no pid in {}: {text:?}", file.display()))
     }
@@ -167,8 +106,8 @@ impl Cluster {
     /// Returns the pids of a container. `container` is the `containerID` of a Pod's status.
     pub fn pids_of(&self, container: &str) -> Vec<u32> {
         let id = container.rsplit('/').next().unwrap_or(container);
-        let inside = |pid: &u32| machine::about(*pid, "cgroup").contains(id);
-        machine::processes(self).into_iter().map(|(pid, _)| pid).filter(inside).collect()
+        let inside = |pid: &u32| procfs::read(*pid, "cgroup").contains(id);
+        processes(self).into_iter().map(|(pid, _)| pid).filter(inside).collect()
     }
 
     /// Kills one of the cluster's processes with SIGKILL, as the kernel does when memory runs out.
@@ -252,8 +191,18 @@ impl Cluster {
     /// Prints the cluster's logs, Events and timeline, once.
     pub(crate) fn diagnose(&self) {
         if !self.diagnosed.swap(true, Ordering::SeqCst) {
-            diagnostics::print_cluster(self);
+            self.print_diagnostics();
         }
+    }
+
+    /// Prints the cluster's logs, Events and timeline.
+    pub(crate) fn print_diagnostics(&self) {
+        let events = ["get", "events", "-A", "--sort-by=.lastTimestamp", "--request-timeout=5s"];
+        diagnostics::print_output("Events", self.command("kubectl", &events));
+        let mut timeline = self.namespace.command(&binary().display().to_string(), &["timeline"]);
+        timeline.arg("--name").arg(&self.name).arg("--root").arg(self.root());
+        diagnostics::print_output("timeline", timeline);
+        diagnostics::print_logs(&self.directory);
     }
 }
 
@@ -268,50 +217,21 @@ impl Drop for Cluster {
     }
 }
 
-/// The guards that a test on a shared cluster holds while it runs.
-#[expect(dead_code, reason = "guards are held and not read")]
-pub(crate) struct TestGuards {
-    machine: RwLockReadGuard<'static, ()>,
-    exclusive: Option<MutexGuard<'static, ()>>,
-}
-
-/// Returns the path of the binary under test: `WINDLASS`, or else the one that cargo built last.
-pub fn binary() -> PathBuf {
-    let built = || {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
-        ["x86_64-unknown-linux-gnu/release/windlass", "debug/windlass"]
-            .map(|p| target.join(p))
-            .into_iter()
-            .find(|p| p.is_file())
+/// Returns the pids and command lines of the cluster's processes. They are found by the cluster's directory in the
+/// command line, by the network namespace, or by the cgroup.
+pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
+    let directory = cluster.directory.display().to_string();
+    let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
+    let own = |pid: u32| {
+        let inside = fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok();
+        let line = procfs::read(pid, "cmdline").replace('\0', " ");
+        // The teardown process belongs to the test program.
+        let is_teardown = line.starts_with("sh -c") && line.contains("trap '' INT");
+        let ours = line.contains(&directory)
+            || procfs::read(pid, "cgroup").contains(&cluster.name)
+            || (namespace.is_some() && inside == namespace);
+        // A zombie has no command line; skip it.
+        (ours && !is_teardown && !line.is_empty()).then_some((pid, line))
     };
-    let path = std::env::var_os("WINDLASS").map(PathBuf::from).or_else(built);
-    path.unwrap_or_else(|| {
-        panic!("no windlass binary is built; run the tests with `cargo xtask test`")
-    })
-}
-
-/// Returns the path of kubectl and helm as fetched by xtask, and the name itself for other programs.
-pub(crate) fn tool(program: &str) -> String {
-    if !["kubectl", "helm"].contains(&program) {
-        return program.to_owned();
-    }
-    let fetched = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/tools");
-    let directory = std::env::var_os("WINDLASS_TOOLS").map_or_else(fetched, PathBuf::from);
-    let path = directory.join(program);
-    assert!(
-        path.is_file(),
-        "{} does not exist; run the tests with `cargo xtask test`",
-        path.display()
-    );
-    path.display().to_string()
-}
-
-pub(crate) fn busybox() -> String {
-    let known = ["/bin/busybox", "/usr/bin/busybox"];
-    let found = known.into_iter().find(|path| Path::new(path).is_file());
-    found
-        .unwrap_or_else(|| {
-            panic!("busybox is not installed; run the tests with `cargo xtask test`")
-        })
-        .to_owned()
+    procfs::pids().filter_map(own).collect()
 }

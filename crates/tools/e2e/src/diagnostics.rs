@@ -9,8 +9,6 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{Cluster, cluster::binary};
-
 /// The number of lines shown of each log, and of Events and timeline.
 const LINES: usize = 50;
 /// The number of logs shown: the most recently written ones.
@@ -20,14 +18,15 @@ const WIDTH: usize = 400;
 /// The maximum depth of the search for logs. The file systems of containers are deeper.
 const DEPTH: usize = 9;
 
-/// Prints the state of a cluster of `windlass up` or `kops`.
-pub(crate) fn print_cluster(cluster: &Cluster) {
-    let events = ["get", "events", "-A", "--sort-by=.lastTimestamp", "--request-timeout=5s"];
-    print("Events", &output(cluster.command("kubectl", &events)));
-    let mut timeline = cluster.namespace.command(&binary().display().to_string(), &["timeline"]);
-    timeline.arg("--name").arg(&cluster.name).arg("--root").arg(cluster.root());
-    print("timeline", &output(timeline));
-    print_logs(&cluster.directory);
+/// Prints the last lines that a command outputs, or the error of starting it.
+pub(crate) fn print_output(title: &str, mut command: Command) {
+    let text = match command.output() {
+        Ok(output) => [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .concat(),
+        Err(error) => format!("starting {command:?}: {error}"),
+    };
+    print(title, &text);
 }
 
 /// Prints the ends of the most recently written logs below a directory.
@@ -62,17 +61,6 @@ fn collect(directory: &Path, depth: usize, logs: &mut Vec<Log>) {
             let written = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             logs.push(Log { path, written });
         }
-    }
-}
-
-/// Returns the output of a command, or the error of starting it.
-fn output(mut command: Command) -> String {
-    match command.output() {
-        Ok(output) => {
-            let (stdout, stderr) = (&output.stdout, &output.stderr);
-            [stdout, stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat()
-        }
-        Err(error) => format!("starting {command:?}: {error}"),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::fs;
 
 use crate::{
-    Output, Rack,
-    cluster::tool,
-    process::{run, until},
+    process::{Output, run, until},
+    programs::tool,
+    rack::Rack,
 };
 
 const KEY: &str = "ssh.key";

@@ -2,7 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::{Cluster, Output, binary, until};
+use crate::{
+    cluster::Cluster,
+    process::{Output, until},
+    programs::binary,
+};
 
 /// A cluster of the cloud `local`, with its state store and its machines. Dropping it deletes the cluster.
 pub struct Kops {

@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::{
-    cluster::{binary, busybox, tool},
     diagnostics,
     process::{Output, run},
+    programs::{binary, busybox, tool},
 };
 
 const SCRIPT: &str = include_str!("machines.sh");

@@ -9,9 +9,9 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    Machines, Output,
-    cluster::binary,
-    process::{run, until},
+    machines::Machines,
+    process::{Output, run, until},
+    programs::binary,
 };
 
 /// The server's address on the machines' network.
@@ -39,6 +39,14 @@ pub struct Rack<'a> {
     pub(crate) machines: &'a Machines,
     server: Option<Child>,
     tang: Option<Child>,
+}
+
+/// A Tang server, which unlocks encrypted volumes on its network.
+pub struct TangServer {
+    /// The server's URL.
+    pub url: String,
+    /// The thumbprint of its signing key.
+    pub thumbprint: String,
 }
 
 /// The processes of a running virtual machine. Dropping it kills them.
@@ -126,9 +134,9 @@ impl<'a> Rack<'a> {
         self.server = Some(server);
     }
 
-    /// Starts a Tang server. Returns its URL and the thumbprint of its signing key.
+    /// Starts a Tang server with new keys.
     #[track_caller]
-    pub fn tang(&mut self) -> (String, String) {
+    pub fn tang(&mut self) -> TangServer {
         let keys = self.path("tang");
         fs::create_dir_all(&keys).unwrap_or_else(|e| panic!("creating tang: {e}"));
         let directory = self.path_string("tang");
@@ -144,7 +152,7 @@ impl<'a> Rack<'a> {
         let key = keys.map(|entry| entry.path()).find(signs);
         let thumbprint = key.and_then(|key| Some(key.file_stem()?.to_string_lossy().into_owned()));
         let thumbprint = thumbprint.unwrap_or_else(|| panic!("no signing key in {directory}"));
-        (format!("http://{ADDRESS}:7500"), thumbprint)
+        TangServer { url: format!("http://{ADDRESS}:7500"), thumbprint }
     }
 
     /// Replaces the machine's disk by an empty one. The image is sparse, and blocks of zeros are not stored: a RAID

@@ -5,10 +5,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::{
-    Background, Cluster, Output,
-    cluster::TestGuards,
-    diagnostics,
-    process::{fetch_script, run, until},
+    cluster::Cluster,
+    locks::TestGuards,
+    process::{Background, Output, fetch_script, run, until},
 };
 
 /// A namespace in a cluster, with kubectl and helm as administrator. Most tests start with one.
@@ -205,7 +204,7 @@ impl Drop for Session<'_> {
             return;
         }
         if std::thread::panicking() {
-            diagnostics::print_cluster(self.cluster);
+            self.cluster.print_diagnostics();
         } else {
             let _ = self.kubectl(&format!("delete namespace {} --wait=false", self.namespace));
         }

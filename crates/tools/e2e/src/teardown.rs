@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::cluster::binary;
+use crate::programs::binary;
 
 /// The teardown script. It waits until its standard input is closed, which the kernel does even if the test program is
 /// killed. It prefers the cluster's own copy of the binary, because another version may not know all of its objects.

@@ -158,8 +158,8 @@ impl Service for PluginService {
         &self,
         request: Request<PreferredAllocationRequest>,
     ) -> Result<Response<PreferredAllocationResponse>, Status> {
-        for asked in request.into_inner().container_requests {
-            self.0.called("GetPreferredAllocation", &asked.available_device_i_ds).await?;
+        for request in request.into_inner().container_requests {
+            self.0.called("GetPreferredAllocation", &request.available_device_i_ds).await?;
         }
         let device_i_ds = self.0.preferred.clone();
         let container_responses = vec![ContainerPreferredAllocationResponse { device_i_ds }];
@@ -171,10 +171,10 @@ impl Service for PluginService {
         request: Request<AllocateRequest>,
     ) -> Result<Response<AllocateResponse>, Status> {
         let mut container_responses = Vec::new();
-        for asked in request.into_inner().container_requests {
-            self.0.called("Allocate", &asked.devices_ids).await?;
+        for request in request.into_inner().container_requests {
+            self.0.called("Allocate", &request.devices_ids).await?;
             let mut answer = self.0.answer.clone();
-            answer.envs.insert("DEVICES".to_owned(), asked.devices_ids.join(","));
+            answer.envs.insert("DEVICES".to_owned(), request.devices_ids.join(","));
             container_responses.push(answer);
         }
         Ok(Response::new(AllocateResponse { container_responses }))

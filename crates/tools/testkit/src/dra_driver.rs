@@ -217,8 +217,8 @@ impl DraPlugin for DraService {
         &self,
         request: Request<NodePrepareResourcesRequest>,
     ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-        let asked = request.into_inner().claims;
-        self.driver.called("NodePrepareResources", self.version, &asked).await?;
+        let request = request.into_inner().claims;
+        self.driver.called("NodePrepareResources", self.version, &request).await?;
         if let Some(claims) = self.driver.state().answer.clone() {
             return Ok(Response::new(NodePrepareResourcesResponse { claims }));
         }
@@ -235,8 +235,8 @@ impl DraPlugin for DraService {
             let devices = vec![device];
             (claim.uid, NodePrepareResourceResponse { devices, error: String::new() })
         };
-        self.driver.state().ready.extend(asked.iter().map(|claim| claim.uid.clone()));
-        let claims = asked.into_iter().map(ready).collect();
+        self.driver.state().ready.extend(request.iter().map(|claim| claim.uid.clone()));
+        let claims = request.into_iter().map(ready).collect();
         Ok(Response::new(NodePrepareResourcesResponse { claims }))
     }
 
@@ -244,14 +244,14 @@ impl DraPlugin for DraService {
         &self,
         request: Request<NodeUnprepareResourcesRequest>,
     ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-        let asked = request.into_inner().claims;
-        self.driver.called("NodeUnprepareResources", self.version, &asked).await?;
+        let request = request.into_inner().claims;
+        self.driver.called("NodeUnprepareResources", self.version, &request).await?;
         let ready = &mut self.driver.state().ready;
         let done = |claim: Claim| {
             ready.remove(&claim.uid);
             (claim.uid, NodeUnprepareResourceResponse::default())
         };
-        let claims = asked.into_iter().map(done).collect();
+        let claims = request.into_iter().map(done).collect();
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
     }
 }

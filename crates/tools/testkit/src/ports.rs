@@ -26,8 +26,8 @@ pub fn free_port() -> u16 {
     // Processes of one test run have similar PIDs, so spread their first ports.
     let begin = process::id().wrapping_mul(977) % u32::from(width);
     for _ in 0..width {
-        let taken = ALLOCATED.fetch_add(1, Ordering::Relaxed);
-        let offset = (begin + u32::from(taken)) % u32::from(width);
+        let number = ALLOCATED.fetch_add(1, Ordering::Relaxed);
+        let offset = (begin + u32::from(number)) % u32::from(width);
         let port = RANGE.start + u16::try_from(offset).expect("less than the range is wide");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;

@@ -7,9 +7,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use ignition::butane::{Directory, TreeEntry};
+use ignition::butane::{Directory, DirectoryError, TreeEntry};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -85,7 +85,7 @@ fn about(doing: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
 struct LocalDirectory(PathBuf);
 
 impl LocalDirectory {
-    fn path(&self, name: &str) -> Result<PathBuf, String> {
+    fn path(&self, name: &str) -> Result<PathBuf, DirectoryError> {
         let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
         if Path::new(name).components().all(below) {
             Ok(self.0.join(name))
@@ -96,11 +96,11 @@ impl LocalDirectory {
 }
 
 impl Directory for LocalDirectory {
-    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
-        fs::read(self.path(name)?).map_err(|e| e.to_string())
+    fn read(&self, name: &str) -> Result<Vec<u8>, DirectoryError> {
+        Ok(fs::read(self.path(name)?)?)
     }
 
-    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String> {
+    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, DirectoryError> {
         let root = self.path(name)?;
         let found = fs::metadata(&root).map_err(|e| about("looking at", &root, &e))?;
         if !found.is_dir() {
@@ -167,10 +167,10 @@ mod tests {
         ];
         assert_eq!(local.below("t").unwrap(), want.map(|(name, found)| (name.to_owned(), found)));
         assert_eq!(local.read("./t/a").unwrap(), b"t/a");
-        assert!(local.below("t/a").unwrap_err().contains("must be a directory"));
+        assert!(local.below("t/a").unwrap_err().to_string().contains("must be a directory"));
         let inner = LocalDirectory(dir.path().join("t"));
         for name in ["../secret", "b/../../secret", "/etc/passwd"] {
-            assert!(inner.read(name).unwrap_err().contains("not below"), "{name}");
+            assert!(inner.read(name).unwrap_err().to_string().contains("not below"), "{name}");
         }
     }
 }

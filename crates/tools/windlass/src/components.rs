@@ -16,8 +16,8 @@ use encryption::Encryption;
 use store::{Store, embedded::Embedded};
 
 use crate::{
-    Failure,
     diagnostics::{self, Diagnostics},
+    failure::Failure,
 };
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
@@ -99,9 +99,9 @@ async fn encryption(
     let loaded = Encryption::load(path.clone(), reload, tasks.clone(), clock).await?;
     let encryption = Arc::new(loaded);
     if reload {
-        let kept = encryption.clone();
+        let followed = encryption.clone();
         tasks.keep("encryption configuration", move || {
-            kept.clone().follow(path.clone(), encryption::POLL)
+            followed.clone().follow(path.clone(), encryption::POLL)
         });
     }
     Ok(encryption)
@@ -140,10 +140,10 @@ pub(crate) struct ControllerManager {
 }
 
 pub(crate) async fn kube_controller_manager(
-    given: &ControllerManager,
+    command: &ControllerManager,
     tasks: rt::Tasks,
 ) -> Result<(), Failure> {
-    let args = &given.args;
+    let args = &command.args;
     let config = args.config()?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
@@ -156,7 +156,7 @@ pub(crate) async fn kube_controller_manager(
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
     };
-    diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
+    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
     Ok(controllers::run(config, move |name| accounts.client(name), &tasks).await?)
 }
 
@@ -205,13 +205,13 @@ impl known::Tables for SchedulerIgnoredFlags {
     ];
 }
 
-pub(crate) async fn kube_scheduler(given: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
-    let args = &given.args;
-    if let Some((flag, reason)) = given.refused.given().next() {
+pub(crate) async fn kube_scheduler(command: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
+    let args = &command.args;
+    if let Some((flag, reason)) = command.refused.given().next() {
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
     let config = args.config()?;
-    given.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    command.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
         .kubeconfig
         .clone()
@@ -221,11 +221,11 @@ pub(crate) async fn kube_scheduler(given: &Scheduler, tasks: rt::Tasks) -> Resul
     let diagnostics = Diagnostics {
         component: "kube-scheduler",
         address: SocketAddr::new(args.bind_address, args.secure_port),
-        client_ca: given.client_ca_file.as_deref(),
+        client_ca: command.client_ca_file.as_deref(),
         authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
         authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
     };
-    diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
+    diagnostics::serve(diagnostics, &command.diagnostics, &tasks).await?;
     Ok(scheduler::run(config, client, &tasks).await?)
 }
 

@@ -24,7 +24,7 @@ use serve::{Body, Connection, Handler, ServerTls};
 use telemetry::metrics::{self, Metrics};
 use tokio::net::TcpListener;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// The flags of every component that serves diagnostics, except the address.
 #[derive(clap::Args, Clone, Debug)]
@@ -96,8 +96,11 @@ impl known::Tables for IgnoredFlags {
 
 /// The settings of a component's diagnostics.
 pub(crate) struct Diagnostics<'a> {
+    /// The name of the component.
     pub(crate) component: &'static str,
+    /// The address to listen on.
     pub(crate) address: SocketAddr,
+    /// The CA of client certificates; without it, certificates are rejected.
     pub(crate) client_ca: Option<&'a Path>,
     /// The client for TokenReviews; without it, tokens are rejected.
     pub(crate) authentication: Option<Client>,
@@ -107,7 +110,7 @@ pub(crate) struct Diagnostics<'a> {
 
 /// Serves until shutdown. Port 0 disables serving, as upstream.
 pub(crate) async fn serve(
-    given: Diagnostics<'_>,
+    settings: Diagnostics<'_>,
     args: &Args,
     tasks: &rt::Tasks,
 ) -> Result<(), Failure> {
@@ -115,44 +118,45 @@ pub(crate) async fn serve(
         return Err(format!("--{flag} is not supported: {reason}; start without it").into());
     }
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    if given.address.port() == 0 {
+    if settings.address.port() == 0 {
         return Ok(());
     }
     let read = |path: &Path| {
         std::fs::read(path).map_err(|error| format!("reading {}: {error}", path.display()))
     };
-    let client_ca = given.client_ca.map(|path| Ok::<_, Failure>(ClientCa::from_pem(&read(path)?)?));
+    let client_ca =
+        settings.client_ca.map(|path| Ok::<_, Failure>(ClientCa::from_pem(&read(path)?)?));
     let client_ca = client_ca.transpose()?;
     let hints = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
     let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => ServerTls::from_files(certificate, key, hints)?,
         _ => {
             // Probes do not verify the certificate.
-            let names = vec![AltName::dns("localhost"), AltName::Ip(given.address.ip())];
-            let (certificate, key) = pki::self_signed(given.component, names, rt::now())?;
+            let names = vec![AltName::dns("localhost"), AltName::Ip(settings.address.ip())];
+            let (certificate, key) = pki::self_signed(settings.component, names, rt::now())?;
             ServerTls::new(&certificate, &key, hints)?
         }
     };
-    let listener = TcpListener::bind(given.address)
+    let listener = TcpListener::bind(settings.address)
         .await
-        .map_err(|error| format!("listening for health checks on {}: {error}", given.address))?;
+        .map_err(|error| format!("listening for health checks on {}: {error}", settings.address))?;
     let metrics = Metrics::default();
     let build = metrics.gauges(
         "kubernetes_build_info",
         "The version, as a label.",
         &["component", "git_version"],
     );
-    build.with_label_values(&[given.component, apiserver::KUBERNETES_VERSION]).set(1.0);
-    let answers = DiagnosticsHandler {
+    build.with_label_values(&[settings.component, apiserver::KUBERNETES_VERSION]).set(1.0);
+    let handler = DiagnosticsHandler {
         client_ca,
-        authentication: given.authentication,
-        authorization: given.authorization,
+        authentication: settings.authentication,
+        authorization: settings.authorization,
         metrics,
         tasks: tasks.clone(),
     };
     // Only probes and a few scrapers connect: more connections are an attack or a leak.
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    let serving = serve::serve(listener, Some(tls), limits, Arc::new(answers), tasks.clone());
+    let serving = serve::serve(listener, Some(tls), limits, Arc::new(handler), tasks.clone());
     tasks.essential("diagnostics", serving);
     Ok(())
 }
@@ -197,7 +201,7 @@ impl DiagnosticsHandler {
             Method::GET | Method::HEAD => "get",
             _ => "post",
         };
-        if !self.may(&user, verb, path).await {
+        if !self.is_authorized(&user, verb, path).await {
             let message = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
             return (StatusCode::FORBIDDEN, message);
         }
@@ -225,10 +229,10 @@ impl DiagnosticsHandler {
                 }
             };
         }
-        let Some(given) = request.headers.get(header::AUTHORIZATION) else {
+        let Some(credentials) = request.headers.get(header::AUTHORIZATION) else {
             return Some(UserInfo::new(ANONYMOUS, &[GROUP_UNAUTHENTICATED]));
         };
-        let (kind, token) = given.to_str().ok()?.split_once(' ')?;
+        let (kind, token) = credentials.to_str().ok()?.split_once(' ')?;
         if !kind.eq_ignore_ascii_case("bearer") {
             return None;
         }
@@ -240,7 +244,7 @@ impl DiagnosticsHandler {
             .flatten()
     }
 
-    async fn may(&self, user: &UserInfo, verb: &str, path: &str) -> bool {
+    async fn is_authorized(&self, user: &UserInfo, verb: &str, path: &str) -> bool {
         if user.groups.iter().any(|group| group == GROUP_MASTERS) {
             return true;
         }

@@ -11,7 +11,7 @@ use bootstrap::images;
 use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
 use local::Cluster;
 
-use crate::{ClusterArgs, Failure};
+use crate::{cluster_args::ClusterArgs, failure::Failure};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -56,7 +56,7 @@ struct Target {
     #[arg(long)]
     cri_socket: Option<String>,
     #[command(flatten)]
-    place: ClusterArgs,
+    cluster: ClusterArgs,
 }
 
 #[derive(clap::Args)]
@@ -89,8 +89,7 @@ fn sockets(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     if let Some(endpoint) = &target.cri_socket {
         return Ok(vec![bootstrap::host::socket_path(endpoint).to_owned()]);
     }
-    let root = Cluster::at(&target.place.name, target.place.root.as_deref());
-    let cluster = Cluster::load(&target.place.name, &root)?;
+    let cluster = target.cluster.load()?;
     let members = cluster.members()?;
     let running = members.iter().map(Cluster::containerd_socket).filter(|socket| socket.exists());
     Ok(std::iter::once(cluster.containerd_socket()).chain(running).collect())
@@ -119,7 +118,7 @@ fn components(build: &Build, only: Option<&str>) -> Result<(), Failure> {
 
 /// Returns the endpoints for component images: by default, the machine's own container runtime.
 fn component_endpoints(target: &Target) -> Result<Vec<String>, Failure> {
-    if target.cri_socket.is_none() && target.place.root.is_none() {
+    if target.cri_socket.is_none() && target.cluster.root.is_none() {
         return Ok(vec![DEFAULT_CRI_SOCKET.to_owned()]);
     }
     Ok(sockets(target)?.iter().map(|socket| socket.display().to_string()).collect())

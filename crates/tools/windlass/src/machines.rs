@@ -5,7 +5,7 @@ use metal::cluster::Cluster;
 use netboot::cmd;
 use rt::Tasks;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -36,7 +36,7 @@ pub(crate) async fn run(command: Command, tasks: Tasks) -> Result<(), Failure> {
             let maker = cluster.as_ref().map(Cluster::token_maker);
             let served = cmd::start(&args, &tasks, maker).await?;
             if let Some(cluster) = cluster {
-                cluster.watch(served.store, served.book, &tasks);
+                cluster.watch(served.store, served.inventory, &tasks);
             }
             tasks.shutdown().stopping().await;
         }

@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Command, CommandFactory, error::ErrorKind};
 
-use crate::Cli;
+use crate::cli::Cli;
 
 /// The pages and the commands that they show. A command that no page names is on the page of components.
 const PAGES: &[(&str, &str, &[&str])] = &[

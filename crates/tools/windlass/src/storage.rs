@@ -10,7 +10,7 @@ use apiserver::KEYSPACE;
 use clap::Subcommand;
 use store::embedded::{Embedded, Options};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Store {

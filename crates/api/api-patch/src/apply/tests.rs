@@ -77,6 +77,7 @@ fn applier_owns_applied_fields() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn removes_dropped_fields_unless_shared() {
     let cases: [(&[Op], Value); 7] = [
         // A field that only this manager owned is removed, with parents that become empty.

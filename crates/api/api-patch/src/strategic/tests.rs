@@ -15,6 +15,7 @@ fn containers(items: Value) -> Value {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn merges() {
     let cases = [
         // A new item is placed first, as in the documentation's example.

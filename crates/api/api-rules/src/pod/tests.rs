@@ -104,6 +104,7 @@ fn with_sysctls(names: &[&str], host_network: bool) -> Value {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn reports_errors_in_upstream_words() {
     let cases = [
         (json!({}), "[]"),

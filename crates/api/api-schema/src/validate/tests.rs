@@ -28,6 +28,7 @@ fn findings(spec_schema: Value, spec: Value) -> Vec<String> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn reports_errors_in_upstream_words() {
     let number = |more: Value| {
         let mut schema = json!({"type": "integer"});

@@ -12,6 +12,7 @@ fn status<'a>(object: &'a Option<Value>, field: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 async fn application_is_created_and_fully_deleted() {
     let config = controllers::Config {
         root_ca: Some("pem".into()),
@@ -111,6 +112,7 @@ async fn application_is_created_and_fully_deleted() {
     cluster.stop().await;
 }
 
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_every_workload_and_deletes_namespace() {
     let cluster = Cluster::start(controllers::Config::default()).await;

@@ -24,6 +24,7 @@ fn text(config: &Config) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn rejects_unsupported_settings_by_field() {
     let args = |plugin: &str, args: &str| {
         format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {{{args}}}}}]}}]")

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use ignition::spec::{Clevis, Luks};
 use sys::Programs;
 
-use crate::{Error, stages::Context};
+use crate::{context::Context, error::Error};
 
 /// The pause between attempts. A server may become reachable shortly after the network is up.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,8 +28,8 @@ pub(super) fn bind(
     tracing::info!(device, pin = policy.pin, "binding the volume");
     let command =
         ["clevis", "luks", "bind", "-f", "-k", key, "-d", device, &policy.pin, &policy.config];
-    let patience = if clevis.needs_network() { context.patience } else { Duration::ZERO };
-    again(patience, || Ok(context.programs.must(&command).map(drop)?))
+    let timeout = if clevis.needs_network() { context.device_timeout } else { Duration::ZERO };
+    retry(timeout, || Ok(context.programs.must(&command).map(drop)?))
 }
 
 /// Removes the key that was used for binding, so that only clevis unlocks the volume.
@@ -41,26 +41,26 @@ pub(super) fn remove_key(context: &Context, device: &str, key: &str) -> Result<(
 /// Unlocks a volume of an earlier run.
 pub(super) fn open(context: &Context, volume: &Luks, device: &str) -> Result<(), Error> {
     let network = volume.clevis.needs_network();
-    let patience = if network { context.patience } else { Duration::ZERO };
-    unlock(context.programs.as_ref(), device, &volume.name, patience)
+    let timeout = if network { context.device_timeout } else { Duration::ZERO };
+    unlock(context.programs.as_ref(), device, &volume.name, timeout)
 }
 
 pub(crate) fn unlock(
     programs: &dyn Programs,
     device: &str,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Error> {
     if Path::new("/dev/mapper").join(name).exists() {
         return Ok(());
     }
     let command = ["clevis", "luks", "unlock", "-d", device, "-n", name];
-    again(patience, || Ok(programs.must(&command).map(drop)?))
+    retry(timeout, || Ok(programs.must(&command).map(drop)?))
 }
 
 /// Retries until success or the deadline.
-fn again(patience: Duration, work: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-    let deadline = Instant::now() + patience;
+fn retry(timeout: Duration, work: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+    let deadline = Instant::now() + timeout;
     loop {
         match work() {
             Err(error) if Instant::now() < deadline => {

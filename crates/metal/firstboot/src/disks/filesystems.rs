@@ -2,17 +2,17 @@
 
 use ignition::spec::Filesystem;
 
-use super::{Contents, contents};
-use crate::{Error, stages::Context};
+use super::contents::{Contents, probe};
+use crate::{context::Context, error::Error};
 
 pub(super) fn apply(context: &Context, filesystem: &Filesystem) -> Result<(), Error> {
     let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
         return Ok(());
     };
     let device = filesystem.device.as_str();
-    let found = contents(context, device, format)?;
+    let contents = probe(context, device, format)?;
     if filesystem.wipe_filesystem != Some(true) {
-        match judge(filesystem, format, &found) {
+        match judge(filesystem, format, &contents) {
             Verdict::Reuse => {
                 tracing::info!(device, format, "the filesystem needs no change");
                 return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn apply(context: &Context, filesystem: &Filesystem) -> Result<(), Er
         return Ok(());
     }
     tracing::info!(device, format, "making a filesystem");
-    let command = making(filesystem, format);
+    let command = mkfs_command(filesystem, format);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     context.programs.must(&command)?;
     Ok(())
@@ -41,30 +41,27 @@ enum Verdict {
     Refuse(String),
 }
 
-fn judge(wanted: &Filesystem, format: &str, found: &Contents) -> Verdict {
-    if found.kind.is_empty() {
+fn judge(filesystem: &Filesystem, format: &str, contents: &Contents) -> Verdict {
+    if contents.kind.is_empty() {
         return if format == "none" { Verdict::Reuse } else { Verdict::Make };
     }
-    let same = |wanted: &Option<String>, found: &str| {
-        let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
-        let wanted = wanted.as_deref().filter(|wanted| !wanted.is_empty());
-        wanted.is_none_or(|wanted| plain(wanted) == plain(found))
-    };
-    let label = wanted.label.as_deref().filter(|label| !label.is_empty());
-    let matches = found.kind == format
-        && label.is_none_or(|label| label == found.label)
-        && same(&wanted.uuid, &found.uuid);
+    let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
+    let label = filesystem.label.as_deref().filter(|label| !label.is_empty());
+    let uuid = filesystem.uuid.as_deref().filter(|uuid| !uuid.is_empty());
+    let matches = contents.kind == format
+        && label.is_none_or(|label| label == contents.label)
+        && uuid.is_none_or(|uuid| plain(uuid) == plain(&contents.uuid));
     if matches {
         Verdict::Reuse
     } else {
         Verdict::Refuse(format!(
             "{} (label {:?}, UUID {:?}) exists instead of {format}; set wipeFilesystem to replace it",
-            found.kind, found.label, found.uuid
+            contents.kind, contents.label, contents.uuid
         ))
     }
 }
 
-fn making(filesystem: &Filesystem, format: &str) -> Vec<String> {
+fn mkfs_command(filesystem: &Filesystem, format: &str) -> Vec<String> {
     let (program, label, uuid): (&[&str], _, _) = match format {
         "btrfs" => (&["mkfs.btrfs", "--force"], "-L", "-U"),
         "xfs" => (&["mkfs.xfs", "-f"], "-L", "-m"),
@@ -93,7 +90,7 @@ fn making(filesystem: &Filesystem, format: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn wanted(label: &str, uuid: &str) -> Filesystem {
+    fn filesystem(label: &str, uuid: &str) -> Filesystem {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Filesystem {
             device: "/dev/x".into(),
@@ -105,26 +102,26 @@ mod tests {
 
     #[test]
     fn reuses_makes_or_rejects_filesystem() {
-        let found = |kind: &str, label: &str, uuid: &str| Contents {
+        let contents = |kind: &str, label: &str, uuid: &str| Contents {
             kind: kind.into(),
             label: label.into(),
             uuid: uuid.into(),
         };
-        for (format, label, uuid, there, want) in [
-            ("ext4", "a", "", found("", "", ""), "make"),
-            ("none", "", "", found("", "", ""), "reuse"),
-            ("none", "", "", found("ext4", "", ""), "refuse"),
-            ("ext4", "", "", found("ext4", "any", "ab"), "reuse"),
-            ("ext4", "a", "", found("ext4", "b", ""), "refuse"),
-            ("vfat", "", "1234abcd", found("vfat", "", "1234-ABCD"), "reuse"),
-            ("xfs", "", "", found("gpt", "", ""), "refuse"),
+        for (format, label, uuid, existing, want) in [
+            ("ext4", "a", "", contents("", "", ""), "make"),
+            ("none", "", "", contents("", "", ""), "reuse"),
+            ("none", "", "", contents("ext4", "", ""), "refuse"),
+            ("ext4", "", "", contents("ext4", "any", "ab"), "reuse"),
+            ("ext4", "a", "", contents("ext4", "b", ""), "refuse"),
+            ("vfat", "", "1234abcd", contents("vfat", "", "1234-ABCD"), "reuse"),
+            ("xfs", "", "", contents("gpt", "", ""), "refuse"),
         ] {
-            let verdict = match judge(&wanted(label, uuid), format, &there) {
+            let verdict = match judge(&filesystem(label, uuid), format, &existing) {
                 Verdict::Reuse => "reuse",
                 Verdict::Make => "make",
                 Verdict::Refuse(_) => "refuse",
             };
-            assert_eq!(verdict, want, "{format} {label} over {there:?}");
+            assert_eq!(verdict, want, "{format} {label} over {existing:?}");
         }
     }
 
@@ -137,7 +134,7 @@ mod tests {
             ("vfat", "mkfs.fat -I -i 1234 -n l /dev/x"),
             ("swap", "mkswap -U 12-34 -L l /dev/x"),
         ] {
-            assert_eq!(making(&wanted("l", "12-34"), format).join(" "), want);
+            assert_eq!(mkfs_command(&filesystem("l", "12-34"), format).join(" "), want);
         }
     }
 }

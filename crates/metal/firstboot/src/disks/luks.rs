@@ -1,70 +1,24 @@
 //! Creates and opens encrypted volumes with cryptsetup.
 
 use std::{
-    collections::BTreeMap,
     fs::{self, File},
     io::{Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ignition::spec::Luks;
-use serde::{Deserialize, Serialize};
 
-use super::{clevis, contents};
-use crate::{Error, fetch::Fetcher, stages::Context};
+use super::{
+    clevis,
+    contents::{Contents, probe},
+    state::{State, Volume},
+};
+use crate::{context::Context, error::Error, fetch::Fetcher};
 
 const KEY_SIZE: usize = 4096;
 /// The directory for key files, which is in memory, so that keys are never on a disk.
 const KEYS: &str = "/run/ignition";
-
-/// The state for later stages: keys and devices of volumes.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) luks: BTreeMap<String, Volume>,
-    /// The directories that the mount stage created as mount points. The files stage assigns homes among them to their
-    /// users.
-    #[serde(default)]
-    pub(crate) directories: Vec<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Volume {
-    pub(crate) uuid: String,
-    /// The key in Base64; `None` if clevis unlocks the volume.
-    pub(crate) key: Option<String>,
-    pub(crate) discard: bool,
-    /// `true` if unlocking requires the network.
-    #[serde(default)]
-    pub(crate) network: bool,
-}
-
-impl State {
-    pub(crate) fn keep(&self, path: &Path) -> Result<(), Error> {
-        let text = serde_json::to_vec(self).unwrap_or_default();
-        write_private(path, &text)
-    }
-
-    pub(crate) fn load(path: &Path) -> Result<Self, Error> {
-        match fs::read(path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).map_err(|e| Error::file("reading", path)(e.into()))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Error::file("reading", path)(error)),
-        }
-    }
-}
-
-fn write_private(path: &Path, contents: &[u8]) -> Result<(), Error> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(Error::file("making", parent))?;
-    }
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(contents)).map_err(Error::file("writing", path))
-}
 
 pub(super) async fn apply(
     context: &Context,
@@ -80,18 +34,18 @@ pub(super) async fn apply(
         return Err(refused("CEX requires IBM Z, which has no node image"));
     }
     let device = volume.device.as_deref().unwrap_or_default();
-    let given = match volume.key_file.url() {
+    let configured = match volume.key_file.url() {
         Some(_) => Some(fetcher.fetch(&volume.key_file).await?),
         None => None,
     };
-    let found = contents(context, device, "crypto_LUKS")?;
+    let contents = probe(context, device, "crypto_LUKS")?;
     let clevis = volume.clevis.is_wanted();
-    let key = match (found.kind.as_str(), volume.wipe_volume == Some(true)) {
+    let key = match (contents.kind.as_str(), volume.wipe_volume == Some(true)) {
         ("crypto_LUKS", false) => {
-            same(volume, &found).map_err(refused)?;
-            match given {
-                Some(key) => Key::Given(key),
-                None if clevis => Key::Gone,
+            check_identity(volume, &contents).map_err(refused)?;
+            match configured {
+                Some(key) => Key::Configured(key),
+                None if clevis => Key::Removed,
                 None => {
                     return Err(refused(
                         "it exists, with a key that an earlier run generated; set keyFile or wipeVolume",
@@ -105,17 +59,19 @@ pub(super) async fn apply(
             )));
         }
         (_, _) => {
-            let key = match given {
-                Some(key) => Key::Given(key),
-                None => Key::Made(random().map_err(Error::file("reading", "/dev/urandom"))?),
+            let key = match configured {
+                Some(key) => Key::Configured(key),
+                None => {
+                    Key::Generated(generate_key().map_err(Error::file("reading", "/dev/urandom"))?)
+                }
             };
             format(context, volume, device, key.bytes())?;
             key
         }
     };
     match &key {
-        Key::Gone => clevis::open(context, volume, device)?,
-        Key::Given(key) | Key::Made(key) => open(context, volume, device, key)?,
+        Key::Removed => clevis::open(context, volume, device)?,
+        Key::Configured(key) | Key::Generated(key) => open(context, volume, device, key)?,
     }
     if clevis {
         bind(context, volume, device, &key)?;
@@ -129,50 +85,50 @@ pub(super) async fn apply(
     Ok(())
 }
 
+/// The key of a volume.
 enum Key {
     /// A key of the config.
-    Given(Vec<u8>),
+    Configured(Vec<u8>),
     /// A key generated in this run.
-    Made(Vec<u8>),
+    Generated(Vec<u8>),
     /// Generated in an earlier run, and removed after clevis was bound.
-    Gone,
+    Removed,
 }
 
 impl Key {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Given(key) | Self::Made(key) => key,
-            Self::Gone => &[],
+            Self::Configured(key) | Self::Generated(key) => key,
+            Self::Removed => &[],
         }
     }
 }
 
 /// Checks that an existing volume has the configured label and UUID.
-fn same(volume: &Luks, found: &super::Contents) -> Result<(), &'static str> {
-    let differs = |wanted: &Option<String>, found: &str| {
-        wanted
-            .as_deref()
-            .is_some_and(|wanted| !wanted.is_empty() && !wanted.eq_ignore_ascii_case(found))
+fn check_identity(volume: &Luks, contents: &Contents) -> Result<(), &'static str> {
+    let differs = |expected: &Option<String>, actual: &str| {
+        let expected = expected.as_deref().filter(|text| !text.is_empty());
+        expected.is_some_and(|expected| !expected.eq_ignore_ascii_case(actual))
     };
-    if differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
+    if differs(&volume.label, &contents.label) || differs(&volume.uuid, &contents.uuid) {
         return Err("a volume with another label or UUID exists; set wipeVolume to replace it");
     }
     Ok(())
 }
 
 fn bind(context: &Context, volume: &Luks, device: &str, key: &Key) -> Result<(), Error> {
-    let made = match key {
-        Key::Gone => return Ok(()),
-        Key::Given(_) => false,
-        Key::Made(_) => true,
+    let is_generated = match key {
+        Key::Removed => return Ok(()),
+        Key::Configured(_) => false,
+        Key::Generated(_) => true,
     };
     with_key(key.bytes(), |file| {
         clevis::bind(context, &volume.clevis, device, file)?;
-        if made { clevis::remove_key(context, device, file) } else { Ok(()) }
+        if is_generated { clevis::remove_key(context, device, file) } else { Ok(()) }
     })
 }
 
-fn random() -> std::io::Result<Vec<u8>> {
+fn generate_key() -> std::io::Result<Vec<u8>> {
     let mut out = vec![0; KEY_SIZE];
     File::open("/dev/urandom")?.read_exact(&mut out)?;
     Ok(out)

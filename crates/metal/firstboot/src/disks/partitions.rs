@@ -12,7 +12,7 @@ use ignition::{
     spec::Disk,
 };
 
-use crate::{Error, stages::Context};
+use crate::{context::Context, error::Error};
 
 pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
     let failed = |operation| Error::file(operation, &disk.device);
@@ -25,8 +25,8 @@ pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
         Err(_) if disk.wipe_table == Some(true) => None,
         current => current.map_err(|error| refused(error.into()))?,
     };
-    let empty = Table::empty(geometry, fresh()).map_err(|error| refused(error.into()))?;
-    let table = partition::plan(current.as_ref(), empty, disk, fresh).map_err(refused)?;
+    let empty = Table::empty(geometry, random_guid()).map_err(|error| refused(error.into()))?;
+    let table = partition::plan(current.as_ref(), empty, disk, random_guid).map_err(refused)?;
     // A recreated table keeps the disk's GUID.
     let table = match &current {
         Some(old) if old.entries == table.entries => Table { guid: old.guid, ..table },
@@ -79,7 +79,7 @@ pub(crate) fn store(device: &mut File, table: &Table) -> io::Result<()> {
     device.sync_all()
 }
 
-fn fresh() -> Guid {
+fn random_guid() -> Guid {
     Guid(*uuid::Uuid::new_v4().as_bytes())
 }
 

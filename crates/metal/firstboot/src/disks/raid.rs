@@ -4,12 +4,12 @@ use std::path::Path;
 
 use ignition::spec::Raid;
 
-use crate::{Error, stages::Context};
+use crate::{context::Context, error::Error};
 
 pub(super) fn apply(context: &Context, array: &Raid) -> Result<(), Error> {
     let place = format!("/dev/md/{}", array.name);
     let level = array.level.as_deref().unwrap_or_default();
-    if Path::new(&place).exists() && is_so(context, array, &place)? {
+    if Path::new(&place).exists() && is_as_configured(context, array, &place)? {
         tracing::info!(device = place, "the array needs no change");
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(super) fn apply(context: &Context, array: &Raid) -> Result<(), Error> {
 }
 
 /// Returns `true` if the array has the configured level and number of devices.
-fn is_so(context: &Context, array: &Raid, place: &str) -> Result<bool, Error> {
+fn is_as_configured(context: &Context, array: &Raid, place: &str) -> Result<bool, Error> {
     let output = context.programs.run(&["mdadm", "--detail", "--export", place], &[])?;
     if output.code != Some(0) {
         return Ok(false);
@@ -40,9 +40,9 @@ fn is_so(context: &Context, array: &Raid, place: &str) -> Result<bool, Error> {
         lines.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
     };
     let digits = |text: &str| text.trim_start_matches("raid").to_owned();
-    let wanted = array.level.as_deref().unwrap_or_default();
+    let level = array.level.as_deref().unwrap_or_default();
     let active =
         array.devices.len() - (array.spares.unwrap_or(0) as usize).min(array.devices.len());
-    let same = field("MD_LEVEL").is_some_and(|level| digits(&level) == digits(wanted));
+    let same = field("MD_LEVEL").is_some_and(|actual| digits(&actual) == digits(level));
     Ok(same && field("MD_DEVICES").is_some_and(|count| count == active.to_string()))
 }

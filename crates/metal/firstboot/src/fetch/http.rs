@@ -14,20 +14,24 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{FetchError, LIMIT, Settings, tpm::Signer};
+use super::{
+    settings::{LIMIT, Settings},
+    tpm::Signer,
+};
+use crate::error::{Error, FetchError};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 10;
 /// The maximum length of a server's error text in bytes.
-const WORDS: usize = 4 << 10;
-const WORDS_WITHIN: Duration = Duration::from_secs(5);
+const ERROR_TEXT_LIMIT: usize = 4 << 10;
+const ERROR_TEXT_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
 /// The failure of one attempt.
 enum Failure {
     /// A transient failure.
-    Passing(String),
+    Transient(String),
     Final(FetchError),
 }
 
@@ -47,13 +51,13 @@ pub(crate) async fn get(
             None => attempt.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(Failure::Passing("the time allowed was over".into())),
+                Err(_) => Err(Failure::Transient("the time allowed was over".into())),
             },
         };
         let reason = match outcome {
             Ok(bytes) => return Ok(bytes),
             Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Passing(reason)) => reason,
+            Err(Failure::Transient(reason)) => reason,
         };
         if deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
             let reason = format!("{reason}; giving up because of timeouts.httpTotal");
@@ -73,20 +77,21 @@ pub(crate) async fn post(url: &str, body: String, settings: &Settings) -> Result
         match send(&address, Method::POST, &HeaderMap::new(), body.into(), settings).await {
             Ok(response) => response,
             Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Passing(reason)) => return Err(failed(reason)),
+            Err(Failure::Transient(reason)) => return Err(failed(reason)),
         };
     match response.status() {
         status if status.is_success() => Ok(()),
-        status => Err(refused(url, status, response).await),
+        status => Err(status_error(url, status, response).await),
     }
 }
 
 fn parse(url: &str) -> Result<Uri, FetchError> {
-    let wrong = |reason: &str| FetchError::Url { url: url.to_owned(), reason: reason.to_owned() };
-    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    let invalid = |reason: &str| FetchError::Url { url: url.to_owned(), reason: reason.to_owned() };
+    let uri: Uri =
+        url.parse().map_err(|error: http::uri::InvalidUri| invalid(&error.to_string()))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
-        _ => Err(wrong("a scheme and a host are needed")),
+        _ => Err(invalid("a scheme and a host are needed")),
     }
 }
 
@@ -96,14 +101,14 @@ fn header_map(url: &str, headers: &[Header]) -> Result<HeaderMap, FetchError> {
     // The hash applies to the received bytes, so the server must not compress them.
     out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     out.insert(header::USER_AGENT, HeaderValue::from_static("Ignition/2.26.0"));
-    for given in headers {
-        let wrong = || FetchError::Url {
+    for configured in headers {
+        let invalid = || FetchError::Url {
             url: url.to_owned(),
-            reason: format!("{:?} is not a valid HTTP header", given.name),
+            reason: format!("{:?} is not a valid HTTP header", configured.name),
         };
-        let name = HeaderName::try_from(&given.name).map_err(|_| wrong())?;
-        let Some(value) = &given.value else { continue };
-        out.insert(name, HeaderValue::try_from(value).map_err(|_| wrong())?);
+        let name = HeaderName::try_from(&configured.name).map_err(|_| invalid())?;
+        let Some(value) = &configured.value else { continue };
+        out.insert(name, HeaderValue::try_from(value).map_err(|_| invalid())?);
     }
     Ok(out)
 }
@@ -117,7 +122,7 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
         let status = response.status();
         if status.is_redirection() && response.headers().contains_key(header::LOCATION) {
             let to = response.headers()[header::LOCATION].to_str().unwrap_or_default();
-            at = joined(&at, to).map_err(Failure::Final)?;
+            at = resolve_location(&at, to).map_err(Failure::Final)?;
             // Headers for one server are not sent to another.
             headers = header_map("", &[]).map_err(Failure::Final)?;
             continue;
@@ -133,13 +138,13 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
             continue;
         }
         if status.is_server_error() {
-            return Err(Failure::Passing(format!("the server answered {status}")));
+            return Err(Failure::Transient(format!("the server answered {status}")));
         }
         if !status.is_success() {
-            return Err(Failure::Final(refused(&url.to_string(), status, response).await));
+            return Err(Failure::Final(status_error(&url.to_string(), status, response).await));
         }
-        let whole = client::read(at.path(), response.into_body(), LIMIT as usize).await;
-        return whole.map(Into::into).map_err(|error| Failure::Passing(error.to_string()));
+        let body = client::read(at.path(), response.into_body(), LIMIT as usize).await;
+        return body.map(Into::into).map_err(|error| Failure::Transient(error.to_string()));
     }
     let reason = format!("more than {REDIRECTS} redirects");
     Err(Failure::Final(FetchError::Transfer { url: url.to_string(), reason }))
@@ -148,25 +153,26 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
 /// Returns the signature of a challenge by the machine's TPM.
 fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderValue, FetchError> {
     tracing::info!(%url, "the machine's TPM signs");
-    let wrong =
-        |source: crate::Error| FetchError::Tpm { url: url.to_string(), source: source.into() };
-    let answer = signer.answer(challenge).map_err(wrong)?;
+    let invalid = |source: Error| FetchError::Tpm { url: url.to_string(), source: source.into() };
+    let answer = signer.authorize(challenge).map_err(invalid)?;
     HeaderValue::try_from(answer).map_err(|error| {
         let (what, reason) = ("the challenge".to_owned(), error.to_string());
-        wrong(crate::Error::Refused { what, reason })
+        invalid(Error::Refused { what, reason })
     })
 }
 
 /// Returns the error for a status, with the server's text if it is short and printable.
-async fn refused(url: &str, status: StatusCode, response: Response<Body>) -> FetchError {
-    let said = timeout(WORDS_WITHIN, client::read(url, response.into_body(), WORDS)).await;
-    let said = said.ok().and_then(Result::ok);
-    let text = said.and_then(|bytes| String::from_utf8(bytes.into()).ok()).unwrap_or_default();
+async fn status_error(url: &str, status: StatusCode, response: Response<Body>) -> FetchError {
+    let body =
+        timeout(ERROR_TEXT_TIMEOUT, client::read(url, response.into_body(), ERROR_TEXT_LIMIT))
+            .await;
+    let body = body.ok().and_then(Result::ok);
+    let text = body.and_then(|bytes| String::from_utf8(bytes.into()).ok()).unwrap_or_default();
     let shown = text.trim().chars().filter(|c| *c == '\n' || !c.is_control()).collect();
     FetchError::Status { url: url.to_owned(), status: status.as_u16(), text: shown }
 }
 
-fn joined(base: &Uri, to: &str) -> Result<Uri, FetchError> {
+fn resolve_location(base: &Uri, to: &str) -> Result<Uri, FetchError> {
     if to.contains("://") {
         return parse(to);
     }
@@ -192,31 +198,31 @@ async fn send(
     body: Bytes,
     settings: &Settings,
 ) -> Result<Response<Body>, Failure> {
-    let passing = |what: &'static str| {
-        move |error: &dyn std::fmt::Display| Failure::Passing(format!("{what}: {error}"))
+    let transient = |what: &'static str| {
+        move |error: &dyn std::fmt::Display| Failure::Transient(format!("{what}: {error}"))
     };
     let exchange = async {
         let (stream, through_proxy) = connect(url, settings).await?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         let target = if through_proxy { url.to_string() } else { path.to_owned() };
         let mut request = Request::builder().method(method).uri(target);
-        if let Some(known) = request.headers_mut() {
-            known.extend(headers.clone());
+        if let Some(request_headers) = request.headers_mut() {
+            request_headers.extend(headers.clone());
             let host =
                 url.authority().map_or("", |a| a.as_str().rsplit('@').next().unwrap_or_default());
             if let Ok(host) = HeaderValue::try_from(host) {
-                known.entry(header::HOST).or_insert(host);
+                request_headers.entry(header::HOST).or_insert(host);
             }
         }
         let request =
-            request.body(client::full(body)).map_err(|e| passing("making the request")(&e))?;
-        client::exchange(stream, request).await.map_err(|e| passing("asking")(&e))
+            request.body(client::full(body)).map_err(|e| transient("making the request")(&e))?;
+        client::exchange(stream, request).await.map_err(|e| transient("asking")(&e))
     };
     match settings.response_headers {
         None => exchange.await,
         Some(limit) => match timeout(limit, exchange).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Failure::Passing(format!("no answer within {limit:?}"))),
+            Err(_) => Err(Failure::Transient(format!("no answer within {limit:?}"))),
         },
     }
 }
@@ -231,11 +237,11 @@ async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, boo
         None => tcp(host, port).await?,
         Some(proxy) => {
             // The proxy may be configured without a scheme.
-            let named =
+            let proxy_url =
                 if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
-            let proxy = parse(&named).map_err(Failure::Final)?;
-            let own = proxy.port_u16().unwrap_or(80);
-            let mut stream = tcp(proxy.host().unwrap_or_default(), own).await?;
+            let proxy = parse(&proxy_url).map_err(Failure::Final)?;
+            let proxy_port = proxy.port_u16().unwrap_or(80);
+            let mut stream = tcp(proxy.host().unwrap_or_default(), proxy_port).await?;
             if secure {
                 tunnel(&mut stream, &proxy, host, port).await?;
             }
@@ -246,14 +252,14 @@ async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, boo
         let name = host.trim_matches(['[', ']']);
         let encrypted = client::encrypt(stream, name, &settings.roots.client()).await;
         stream =
-            encrypted.map_err(|error| Failure::Passing(format!("TLS with {host}: {error}")))?;
+            encrypted.map_err(|error| Failure::Transient(format!("TLS with {host}: {error}")))?;
     }
     Ok((stream, proxy.is_some() && !secure))
 }
 
 async fn tcp(host: &str, port: u16) -> Result<Box<dyn Stream>, Failure> {
     let stream = client::connect((host.trim_matches(['[', ']']), port)).await;
-    stream.map_err(|error| Failure::Passing(format!("connecting to {host}:{port}: {error}")))
+    stream.map_err(|error| Failure::Transient(format!("connecting to {host}:{port}: {error}")))
 }
 
 async fn tunnel(
@@ -262,21 +268,21 @@ async fn tunnel(
     host: &str,
     port: u16,
 ) -> Result<(), Failure> {
-    let passing =
-        |error: std::io::Error| Failure::Passing(format!("asking the proxy {proxy}: {error}"));
+    let transient =
+        |error: std::io::Error| Failure::Transient(format!("asking the proxy {proxy}: {error}"));
     let user = proxy.authority().and_then(|a| a.as_str().rsplit_once('@')).map(|(user, _)| user);
     let login =
         user.map(|user| format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(user)));
     let login = login.unwrap_or_default();
     let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(passing)?;
+    stream.write_all(request.as_bytes()).await.map_err(transient)?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
-        head.push(stream.read_u8().await.map_err(passing)?);
+        head.push(stream.read_u8().await.map_err(transient)?);
     }
     let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
     match line.split(' ').nth(1) {
         Some("200") => Ok(()),
-        _ => Err(Failure::Passing(format!("the proxy {proxy} answered {line:?}"))),
+        _ => Err(Failure::Transient(format!("the proxy {proxy} answered {line:?}"))),
     }
 }

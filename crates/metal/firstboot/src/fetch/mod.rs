@@ -2,9 +2,11 @@
 
 mod http;
 mod proxy;
+mod settings;
 mod tftp;
 mod tls;
 mod tpm;
+pub(crate) mod url;
 
 use std::time::Duration;
 
@@ -14,42 +16,13 @@ use sha2::{Digest, Sha256, Sha512};
 
 pub use tpm::public_key;
 
-/// The maximum size of a resource in bytes, compressed or not.
-const LIMIT: u64 = 4 << 30;
+use self::{
+    settings::{LIMIT, Settings},
+    url::displayed,
+};
+use crate::error::FetchError;
 
-/// The errors of fetching a resource.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    #[error("{url:?} is not a URL that can be fetched: {reason}")]
-    Url { url: String, reason: String },
-    #[error("fetching {url}: {reason}")]
-    Transfer { url: String, reason: String },
-    #[error("fetching {url}: the server answered {status}{}{text}", if text.is_empty() { "" } else { ": " })]
-    Status { url: String, status: u16, text: String },
-    #[error("{url} wants the signature of the machine's TPM: {source}")]
-    Tpm { url: String, source: Box<crate::Error> },
-    #[error("{url}: hash verification failed: wanted {wanted}, got {found}")]
-    Hash { url: String, wanted: String, found: String },
-    #[error("{url}: {source}")]
-    Data { url: String, source: ignition::DataError },
-    #[error("{url} needs the network, which is not up yet")]
-    NeedsNetwork { url: String },
-    #[error("certificates from {origin}: {reason}")]
-    Certificates { origin: String, reason: String },
-}
-
-/// The settings of requests.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) response_headers: Option<Duration>,
-    pub(crate) total: Option<Duration>,
-    pub(crate) proxy: proxy::Proxies,
-    pub(crate) roots: tls::Roots,
-    pub(crate) tpm: Option<tpm::Signer>,
-    /// `false` if there is no network yet.
-    pub(crate) online: bool,
-}
-
+/// Fetches resources with the settings of the configs that were read so far.
 pub(crate) struct Fetcher {
     settings: Settings,
 }
@@ -93,11 +66,11 @@ impl Fetcher {
     /// Fetches a resource, decompresses it and verifies its hash.
     pub(crate) async fn fetch(&self, resource: &Resource) -> Result<Vec<u8>, FetchError> {
         let Some(url) = resource.url() else { return Ok(Vec::new()) };
-        tracing::info!(url = shown(url), "fetching");
+        tracing::info!(url = displayed(url), "fetching");
         let mut bytes = self.raw(url, resource).await?;
         if resource.compression.as_deref() == Some("gzip") {
-            bytes = ignition::unpacked(&bytes, LIMIT)
-                .map_err(|source| FetchError::Data { url: shown(url), source })?;
+            bytes = ignition::decompress(&bytes, LIMIT)
+                .map_err(|source| FetchError::Data { url: displayed(url), source })?;
         }
         verify(url, resource.verification.hash.as_deref(), &bytes)?;
         Ok(bytes)
@@ -106,11 +79,11 @@ impl Fetcher {
     async fn raw(&self, url: &str, resource: &Resource) -> Result<Vec<u8>, FetchError> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
         if scheme != "data" && !self.settings.online {
-            return Err(FetchError::NeedsNetwork { url: shown(url) });
+            return Err(FetchError::NeedsNetwork { url: displayed(url) });
         }
         match scheme.as_str() {
             "data" => ignition::decode_url(url)
-                .map_err(|source| FetchError::Data { url: shown(url), source }),
+                .map_err(|source| FetchError::Data { url: displayed(url), source }),
             "http" | "https" => http::get(url, &resource.http_headers, &self.settings).await,
             "tftp" => tftp::get(url, self.settings.total).await,
             other => Err(FetchError::Url {
@@ -121,25 +94,16 @@ impl Fetcher {
     }
 }
 
-/// Returns a URL for messages, in which `data:` URLs are truncated.
-pub(crate) fn shown(url: &str) -> String {
-    if url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) && url.len() > 40 {
-        format!("{}…", url.chars().take(40).collect::<String>())
-    } else {
-        url.to_owned()
-    }
-}
-
-fn verify(url: &str, wanted: Option<&str>, bytes: &[u8]) -> Result<(), FetchError> {
-    let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
-    let found = match wanted.split_once('-') {
+fn verify(url: &str, expected: Option<&str>, bytes: &[u8]) -> Result<(), FetchError> {
+    let Some(expected) = expected.filter(|expected| !expected.is_empty()) else { return Ok(()) };
+    let actual = match expected.split_once('-') {
         Some(("sha256", _)) => format!("sha256-{}", HEXLOWER.encode(&Sha256::digest(bytes))),
         _ => format!("sha512-{}", HEXLOWER.encode(&Sha512::digest(bytes))),
     };
-    if found.eq_ignore_ascii_case(wanted) {
+    if actual.eq_ignore_ascii_case(expected) {
         Ok(())
     } else {
-        Err(FetchError::Hash { url: shown(url), wanted: wanted.to_owned(), found })
+        Err(FetchError::Hash { url: displayed(url), expected: expected.to_owned(), actual })
     }
 }
 

@@ -34,7 +34,7 @@ impl Proxies {
         let host = url.host()?.trim_matches(['[', ']']);
         let secure = url.scheme_str() == Some("https");
         let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        if self.none.iter().any(|rule| excepted(rule, host, port)) {
+        if self.none.iter().any(|rule| is_excepted(rule, host, port)) {
             return None;
         }
         let chosen = if secure { &self.https } else { &self.http };
@@ -42,22 +42,22 @@ impl Proxies {
     }
 }
 
-fn excepted(rule: &str, host: &str, port: u16) -> bool {
+fn is_excepted(rule: &str, host: &str, port: u16) -> bool {
     if rule == "*" {
         return true;
     }
     if let (Some((network, bits)), Ok(address)) = (rule.split_once('/'), host.parse()) {
         return bits
             .parse()
-            .is_ok_and(|bits| network.parse().is_ok_and(|net| within(address, net, bits)));
+            .is_ok_and(|bits| network.parse().is_ok_and(|net| is_within(address, net, bits)));
     }
-    let (name, wanted) = match rule.rsplit_once(':') {
+    let (name, rule_port) = match rule.rsplit_once(':') {
         Some((name, port)) if port.parse::<u16>().is_ok() && !name.contains(':') => {
             (name, port.parse().ok())
         }
         _ => (rule, None),
     };
-    if name.is_empty() || wanted.is_some_and(|wanted: u16| wanted != port) {
+    if name.is_empty() || rule_port.is_some_and(|rule_port: u16| rule_port != port) {
         return false;
     }
     let (host, name) = (host.to_ascii_lowercase(), name.to_ascii_lowercase());
@@ -67,13 +67,14 @@ fn excepted(rule: &str, host: &str, port: u16) -> bool {
     }
 }
 
-fn within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
-    let kept = |value: u128, width: u32| value.checked_shr(width.saturating_sub(bits)).unwrap_or(0);
+fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
+    let prefix =
+        |value: u128, width: u32| value.checked_shr(width.saturating_sub(bits)).unwrap_or(0);
     match (address, network) {
         (IpAddr::V4(a), IpAddr::V4(n)) => {
-            kept(a.to_bits().into(), 32) == kept(n.to_bits().into(), 32)
+            prefix(a.to_bits().into(), 32) == prefix(n.to_bits().into(), 32)
         }
-        (IpAddr::V6(a), IpAddr::V6(n)) => kept(a.to_bits(), 128) == kept(n.to_bits(), 128),
+        (IpAddr::V6(a), IpAddr::V6(n)) => prefix(a.to_bits(), 128) == prefix(n.to_bits(), 128),
         _ => false,
     }
 }

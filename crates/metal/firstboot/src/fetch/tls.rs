@@ -13,7 +13,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
 
-use super::FetchError;
+use super::url::displayed;
+use crate::error::FetchError;
 
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -39,7 +40,7 @@ impl Roots {
 
     pub(crate) fn add(&mut self, origin: &str, bundle: &[u8]) -> Result<(), FetchError> {
         let failed =
-            |reason: String| FetchError::Certificates { origin: super::shown(origin), reason };
+            |reason: String| FetchError::Certificates { origin: displayed(origin), reason };
         let mut count = 0;
         for certificate in CertificateDer::pem_slice_iter(bundle) {
             let certificate = certificate.map_err(|error| failed(error.to_string()))?;
@@ -56,10 +57,10 @@ impl Roots {
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder();
         let store = Arc::new(self.store.clone());
-        let usual = WebPkiServerVerifier::builder(store.clone()).build();
-        let builder = match usual {
-            Ok(usual) if !self.added.is_empty() => {
-                let verifier = Verifier { usual, added: self.added.clone() };
+        let standard = WebPkiServerVerifier::builder(store.clone()).build();
+        let builder = match standard {
+            Ok(standard) if !self.added.is_empty() => {
+                let verifier = Verifier { standard, added: self.added.clone() };
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
             }
             _ => builder.with_root_certificates(store),
@@ -72,7 +73,7 @@ impl Roots {
 /// server certificate, but a self-signed server has only that one.
 #[derive(Debug)]
 struct Verifier {
-    usual: Arc<WebPkiServerVerifier>,
+    standard: Arc<WebPkiServerVerifier>,
     added: Vec<CertificateDer<'static>>,
 }
 
@@ -85,7 +86,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let outcome = self.usual.verify_server_cert(
+        let outcome = self.standard.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
@@ -108,7 +109,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls12_signature(message, cert, dss)
+        self.standard.verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -117,11 +118,11 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls13_signature(message, cert, dss)
+        self.standard.verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
+        self.standard.supported_verify_schemes()
     }
 }
 
@@ -151,9 +152,9 @@ mod tests {
         let certificate = CertificateDer::from_pem_slice(OWN.as_bytes()).unwrap();
         let mut store = RootCertStore::empty();
         store.add(certificate.clone()).unwrap();
-        let usual = WebPkiServerVerifier::builder(Arc::new(store)).build().unwrap();
+        let standard = WebPkiServerVerifier::builder(Arc::new(store)).build().unwrap();
         let ask = |added: &[CertificateDer<'static>], name: &str, year: u64| {
-            let verifier = Verifier { usual: usual.clone(), added: added.to_vec() };
+            let verifier = Verifier { standard: standard.clone(), added: added.to_vec() };
             let name = ServerName::try_from(name.to_owned()).unwrap();
             let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
             verifier.verify_server_cert(&certificate, &[], &name, &[], now).is_ok()

@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, Uri, header};
 use sys::{ProgramError, Programs};
 
-use crate::{Error, init::cmdline};
+use crate::{cmdline, error::Error};
 
 const ALGORITHM: &str = "ecc256:ecdsa-sha256";
 const ATTRIBUTES: &str = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|sign";
@@ -48,7 +48,7 @@ impl Signer {
     }
 
     /// Returns the `Authorization` value for a challenge.
-    pub(super) fn answer(&self, challenge: &str) -> Result<String, Error> {
+    pub(super) fn authorize(&self, challenge: &str) -> Result<String, Error> {
         let signature = sign(self.programs.as_ref(), challenge.as_bytes())?;
         Ok(format!("{SCHEME}{challenge}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
@@ -67,8 +67,8 @@ fn sign(programs: &dyn Programs, message: &[u8]) -> Result<Vec<u8>, Error> {
     with_key(programs, |folder, key| {
         let (input, out) = (folder.join("message"), folder.join("signature"));
         fs::write(&input, message).map_err(Error::file("writing", &input))?;
-        let how = ["sign", "-c", key, "-g", "sha256", "-s", "ecdsa", "-f", "plain", "-o"];
-        tpm2(programs, &[&how[..], &[&text(&out), &text(&input)]].concat())?;
+        let options = ["sign", "-c", key, "-g", "sha256", "-s", "ecdsa", "-f", "plain", "-o"];
+        tpm2(programs, &[&options[..], &[&text(&out), &text(&input)]].concat())?;
         fs::read(&out).map_err(Error::file("reading", &out))
     })
 }

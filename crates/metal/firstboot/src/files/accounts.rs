@@ -8,7 +8,7 @@ use ignition::{
 };
 use rustix::fs::FileType;
 
-use crate::{Error, root::Root};
+use crate::{error::Error, root::Root};
 
 const FILES: [(&str, u32); 4] = [
     ("/etc/passwd", 0o644),
@@ -48,31 +48,31 @@ pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<
     ];
     for ((path, mode), (before, after)) in FILES.into_iter().zip(texts) {
         if before != after {
-            let known = root.look(path)?;
+            let known = root.stat(path)?;
             let (mode, uid, gid) =
-                known.map_or((mode, 0, 0), |found| (found.mode, found.uid, found.gid));
+                known.map_or((mode, 0, 0), |existing| (existing.mode, existing.uid, existing.gid));
             root.write(path, after.as_bytes(), mode, uid, gid)?;
         }
     }
     homes.iter().try_for_each(|home| make_home(root, home, &defs))?;
     for user in &passwd.users {
-        give_home(root, user, &databases, mounted)?;
+        assign_mount_points(root, user, &databases, mounted)?;
     }
     for user in passwd.users.iter().filter(|user| !user.ssh_authorized_keys.is_empty()) {
-        authorize(root, user, &databases)?;
+        write_authorized_keys(root, user, &databases)?;
     }
     Ok(databases)
 }
 
 /// Returns the day in days since 1970. Reproducible builds set it.
 fn today() -> u64 {
-    let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
+    let reproducible = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     let now = || rt::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    said.unwrap_or_else(|| now().as_secs()) / 86_400
+    reproducible.unwrap_or_else(|| now().as_secs()) / 86_400
 }
 
 /// Assigns mount points in a user's home to the user, with mode 0700.
-fn give_home(
+fn assign_mount_points(
     root: &Root,
     user: &User,
     databases: &Databases,
@@ -83,9 +83,9 @@ fn give_home(
     if user.no_create_home == Some(true) || home.is_empty() {
         return Ok(());
     }
-    let within =
+    let is_within =
         |path: &str| path.strip_prefix(home).is_some_and(|p| p.is_empty() || p.starts_with('/'));
-    for path in mounted.iter().filter(|path| within(path)) {
+    for path in mounted.iter().filter(|path| is_within(path)) {
         root.set(path, Some(0o700), Some(uid), Some(gid))?;
     }
     Ok(())
@@ -93,7 +93,7 @@ fn give_home(
 
 /// Creates a home directory as a copy of the skeleton, unless it exists.
 fn make_home(root: &Root, home: &Home, defs: &LoginDefs) -> Result<(), Error> {
-    if root.look(&home.path)?.is_some() {
+    if root.stat(&home.path)?.is_some() {
         return Ok(());
     }
     root.make_directory(&home.path)?;
@@ -102,7 +102,7 @@ fn make_home(root: &Root, home: &Home, defs: &LoginDefs) -> Result<(), Error> {
 }
 
 fn copy(root: &Root, from: &str, home: &Home, to: &str) -> Result<(), Error> {
-    if root.look(from)?.is_none_or(|found| found.kind != FileType::Directory) {
+    if root.stat(from)?.is_none_or(|existing| existing.kind != FileType::Directory) {
         return Ok(());
     }
     let outside = root.outside(from)?;
@@ -113,12 +113,12 @@ fn copy(root: &Root, from: &str, home: &Home, to: &str) -> Result<(), Error> {
             format!("{from}/{}", name.to_string_lossy()),
             format!("{to}/{}", name.to_string_lossy()),
         );
-        let Some(found) = root.look(&from)? else { continue };
-        match found.kind {
+        let Some(existing) = root.stat(&from)? else { continue };
+        match existing.kind {
             FileType::Directory => {
                 root.make_directory(&to)?;
                 copy(root, &from, home, &to)?;
-                root.set(&to, Some(found.mode), Some(home.uid), Some(home.gid))?;
+                root.set(&to, Some(existing.mode), Some(home.uid), Some(home.gid))?;
             }
             FileType::Symlink => {
                 root.symlink(&to, &root.read_link(&from)?)?;
@@ -128,7 +128,7 @@ fn copy(root: &Root, from: &str, home: &Home, to: &str) -> Result<(), Error> {
                 root.write(
                     &to,
                     &root.read(&from)?.unwrap_or_default(),
-                    found.mode,
+                    existing.mode,
                     home.uid,
                     home.gid,
                 )?;
@@ -139,7 +139,7 @@ fn copy(root: &Root, from: &str, home: &Home, to: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn authorize(root: &Root, user: &User, databases: &Databases) -> Result<(), Error> {
+fn write_authorized_keys(root: &Root, user: &User, databases: &Databases) -> Result<(), Error> {
     if user.should_exist == Some(false) {
         return Ok(());
     }
@@ -154,7 +154,7 @@ fn authorize(root: &Root, user: &User, databases: &Databases) -> Result<(), Erro
         format!("{ssh}/authorized_keys")
     };
     for directory in directories {
-        if root.look(&directory)?.is_none() {
+        if root.stat(&directory)?.is_none() {
             root.make_directory(&directory)?;
             root.set(&directory, Some(0o700), Some(uid), Some(gid))?;
         }

@@ -6,7 +6,7 @@ mod nodes;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ignition::{spec::Config, units};
 
-use crate::{Error, disks::State, fetch::Fetcher, root::Root, stages::Context};
+use crate::{context::Context, disks::state::State, error::Error, fetch::Fetcher, root::Root};
 
 pub(crate) async fn run(
     context: &Context,
@@ -23,8 +23,7 @@ pub(crate) async fn run(
 
 fn units(root: &Root, config: &Config) -> Result<(), Error> {
     let masked = |path: &str| -> Result<bool, Error> {
-        let link =
-            root.look(path)?.is_some_and(|found| found.kind == rustix::fs::FileType::Symlink);
+        let link = root.stat(path)?.is_some_and(|file| file.kind == rustix::fs::FileType::Symlink);
         Ok(link && root.read_link(path)? == "/dev/null")
     };
     for step in units::plan(&config.systemd.units) {
@@ -60,7 +59,7 @@ fn disable(root: &Root, unit: &str) -> Result<(), Error> {
             continue;
         }
         let path = format!("{UNITS}/{folder}/{unit}");
-        if root.look(&path)?.is_some_and(|found| found.kind == rustix::fs::FileType::Symlink) {
+        if root.stat(&path)?.is_some_and(|file| file.kind == rustix::fs::FileType::Symlink) {
             root.remove(&path)?;
         }
     }
@@ -75,12 +74,12 @@ fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     if state.luks.is_empty() {
         return Ok(());
     }
-    let known = root.read(CRYPTTAB)?.unwrap_or_default();
-    let known = String::from_utf8_lossy(&known).into_owned();
+    let existing = root.read(CRYPTTAB)?.unwrap_or_default();
+    let existing = String::from_utf8_lossy(&existing).into_owned();
     let other = |line: &&str| {
         line.split_whitespace().next().is_none_or(|name| !state.luks.contains_key(name))
     };
-    let mut lines: Vec<String> = known.lines().filter(other).map(str::to_owned).collect();
+    let mut lines: Vec<String> = existing.lines().filter(other).map(str::to_owned).collect();
     for (name, volume) in &state.luks {
         let path = match &volume.key {
             Some(key) => keep_key(root, name, key)?,

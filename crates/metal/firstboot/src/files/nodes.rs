@@ -9,7 +9,7 @@ use ignition::{
 use rustix::fs::FileType;
 
 use crate::{
-    Error,
+    error::Error,
     fetch::Fetcher,
     root::{FileInfo, Root},
 };
@@ -68,15 +68,15 @@ pub(super) async fn apply(
     Ok(())
 }
 
-fn taken(path: &str, what: &str) -> Error {
+fn already_exists(path: &str, what: &str) -> Error {
     Error::Node {
         path: path.to_owned(),
         reason: format!("{what} exists already; set overwrite to replace it"),
     }
 }
 
-fn kind(found: FileInfo) -> &'static str {
-    match found.kind {
+fn kind(existing: FileInfo) -> &'static str {
+    match existing.kind {
         FileType::Directory => "a directory",
         FileType::RegularFile => "a file",
         FileType::Symlink => "a link",
@@ -112,20 +112,20 @@ fn owners(
 
 fn make_directory(root: &Root, directory: &Directory, passwd: &Databases) -> Result<(), Error> {
     let path = directory.path.as_str();
-    let mut found = root.look(path)?;
-    if let Some(there) = found {
+    let mut existing = root.stat(path)?;
+    if let Some(node) = existing {
         if directory.overwrite == Some(true) {
             root.remove(path)?;
-            found = None;
-        } else if there.kind != FileType::Directory {
-            return Err(taken(path, kind(there)));
+            existing = None;
+        } else if node.kind != FileType::Directory {
+            return Err(already_exists(path, kind(node)));
         }
     }
     root.make_directory(path)?;
     let (uid, gid) = owners(path, &directory.user, &directory.group, passwd)?;
-    let mode = directory.mode.or_else(|| found.is_none().then_some(0o755));
-    let fresh = found.is_none().then_some(0);
-    root.set(path, mode, uid.or(fresh), gid.or(fresh))
+    let mode = directory.mode.or_else(|| existing.is_none().then_some(0o755));
+    let default_id = existing.is_none().then_some(0);
+    root.set(path, mode, uid.or(default_id), gid.or(default_id))
 }
 
 async fn write_file(
@@ -135,30 +135,30 @@ async fn write_file(
     fetcher: &Fetcher,
 ) -> Result<(), Error> {
     let path = file.path.as_str();
-    let mut found = root.look(path)?;
+    let mut existing = root.stat(path)?;
     // Fetch first, so that a failure does not remove the existing file.
     let contents = match &file.contents.source {
         Some(_) => Some(fetcher.fetch(&file.contents).await?),
         None => None,
     };
-    if let Some(there) = found {
+    if let Some(node) = existing {
         if file.overwrite == Some(true) {
-            if there.kind != FileType::RegularFile {
+            if node.kind != FileType::RegularFile {
                 root.remove(path)?;
             }
-            found = None;
-        } else if there.kind != FileType::RegularFile {
-            return Err(taken(path, kind(there)));
+            existing = None;
+        } else if node.kind != FileType::RegularFile {
+            return Err(already_exists(path, kind(node)));
         } else if let Some(contents) = &contents {
             // A file with the same contents needs no overwrite.
             if root.read(path)?.as_deref() != Some(contents)
-                && !begun(root, file, contents, fetcher).await?
+                && !is_from_earlier_run(root, file, contents, fetcher).await?
             {
-                return Err(taken(path, "a file with other contents"));
+                return Err(already_exists(path, "a file with other contents"));
             }
         }
     }
-    let mut whole = match (&contents, found) {
+    let mut bytes = match (&contents, existing) {
         (Some(contents), _) => contents.clone(),
         (None, Some(_)) => root.read(path)?.unwrap_or_default(),
         (None, None) => Vec::new(),
@@ -168,59 +168,59 @@ async fn write_file(
         parts.extend(fetcher.fetch(part).await?);
     }
     // Parts that an earlier run has appended are not appended again.
-    if contents.is_some() || found.is_none() || !whole.ends_with(&parts) {
-        whole.extend(parts);
+    if contents.is_some() || existing.is_none() || !bytes.ends_with(&parts) {
+        bytes.extend(parts);
     }
     let (uid, gid) = owners(path, &file.user, &file.group, passwd)?;
-    let kept = found.filter(|_| contents.is_none());
+    let preserved = existing.filter(|_| contents.is_none());
     // An existing mode keeps its special bits; the default applies to new files.
-    let mode = file.mode.or(kept.map(|found| found.mode)).unwrap_or(0o644);
-    let uid = uid.or(kept.map(|found| found.uid)).unwrap_or(0);
-    let gid = gid.or(kept.map(|found| found.gid)).unwrap_or(0);
+    let mode = file.mode.or(preserved.map(|existing| existing.mode)).unwrap_or(0o644);
+    let uid = uid.or(preserved.map(|existing| existing.uid)).unwrap_or(0);
+    let gid = gid.or(preserved.map(|existing| existing.gid)).unwrap_or(0);
     // An unchanged file is not replaced, so its hard links stay valid.
-    let regular = root.look(path)?.is_some_and(|there| there.kind == FileType::RegularFile);
-    if regular && root.read(path)?.as_deref() == Some(&whole) {
+    let regular = root.stat(path)?.is_some_and(|node| node.kind == FileType::RegularFile);
+    if regular && root.read(path)?.as_deref() == Some(&bytes) {
         root.set(path, Some(mode), Some(uid), Some(gid))
     } else {
-        root.write(path, &whole, mode, uid, gid)
+        root.write(path, &bytes, mode, uid, gid)
     }
 }
 
 /// Returns `true` if an earlier run wrote the file from these contents and appended parts.
-async fn begun(
+async fn is_from_earlier_run(
     root: &Root,
     file: &File,
     contents: &[u8],
     fetcher: &Fetcher,
 ) -> Result<bool, Error> {
-    let mut whole = contents.to_vec();
+    let mut bytes = contents.to_vec();
     for part in &file.append {
-        whole.extend(fetcher.fetch(part).await?);
+        bytes.extend(fetcher.fetch(part).await?);
     }
-    Ok(root.read(&file.path)?.as_deref() == Some(&whole))
+    Ok(root.read(&file.path)?.as_deref() == Some(&bytes))
 }
 
 fn make_link(root: &Root, link: &Link, passwd: &Databases) -> Result<(), Error> {
     let path = link.path.as_str();
     let target = link.target.as_deref().unwrap_or_default();
     let hard = link.hard == Some(true);
-    let mut there = false;
-    if let Some(found) = root.look(path)? {
+    let mut is_present = false;
+    if let Some(existing) = root.stat(path)? {
         let same = if hard {
-            root.look(target)?.is_some_and(|target| target.inode == found.inode)
+            root.stat(target)?.is_some_and(|target| target.inode == existing.inode)
         } else {
-            found.kind == FileType::Symlink && root.read_link(path)? == target
+            existing.kind == FileType::Symlink && root.read_link(path)? == target
         };
         match (same, link.overwrite == Some(true)) {
-            (true, _) => there = true,
+            (true, _) => is_present = true,
             (false, true) => root.remove(path)?,
-            (false, false) => return Err(taken(path, kind(found))),
+            (false, false) => return Err(already_exists(path, kind(existing))),
         }
     }
     if hard {
-        return if there { Ok(()) } else { root.hard_link(path, target) };
+        return if is_present { Ok(()) } else { root.hard_link(path, target) };
     }
-    if !there {
+    if !is_present {
         root.symlink(path, target)?;
     }
     let (uid, gid) = owners(path, &link.user, &link.group, passwd)?;

@@ -3,7 +3,6 @@ use std::{
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -19,16 +18,8 @@ fn lay_out(root: &Path, config: Value) -> Result<(), Error> {
 
 /// Applies a config without validation.
 fn lay_out_unread(root: &Path, config: &Value) -> Result<(), Error> {
-    let context = Context {
-        platform: "file".into(),
-        root: root.to_owned(),
-        config_cache: root.join("none"),
-        neednet: root.join("none"),
-        state_file: root.join("run-state"),
-        fetch_timeout: Duration::ZERO,
-        programs: Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())),
-        patience: Duration::ZERO,
-    };
+    let programs = Arc::new(RecordedPrograms::new(|_| ProgramOutput::default()));
+    let context = Context::below(root, programs);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(run(&context, &ignition::typed(config).unwrap(), &Fetcher::new(false)))
 }

@@ -10,7 +10,7 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid};
 
-use crate::Error;
+use crate::error::Error;
 
 const HEADER: usize = 110;
 const LONGEST_NAME: usize = 4096;
@@ -33,13 +33,13 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<usize, Error> {
 }
 
 fn extract(mut archive: impl Read, into: &Path) -> io::Result<usize> {
-    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     for count in 0.. {
         let mut bytes = [0; HEADER];
         archive.read_exact(&mut bytes)?;
-        let header = parse(&bytes).ok_or_else(|| wrong("a cpio header is missing"))?;
+        let header = parse(&bytes).ok_or_else(|| invalid("a cpio header is missing"))?;
         if !(2..=LONGEST_NAME).contains(&header.name) {
-            return Err(wrong("a name is too long"));
+            return Err(invalid("a name is too long"));
         }
         let mut name = vec![0; header.name + padding(HEADER + header.name)];
         archive.read_exact(&mut name)?;
@@ -51,7 +51,7 @@ fn extract(mut archive: impl Read, into: &Path) -> io::Result<usize> {
             .components()
             .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
         {
-            return Err(wrong("a name leads out of the archive"));
+            return Err(invalid("a name leads out of the archive"));
         }
         let path = into.join(&name);
         let mut data = archive.by_ref().take(header.size);

@@ -10,11 +10,11 @@ use ignition::spec::Config;
 use sys::{HostPrograms, Programs};
 
 use super::{
-    SYSROOT,
     layout::{self, Bootable},
+    sysroot::SYSROOT,
     volumes,
 };
-use crate::{Error, disks::partitions};
+use crate::{disks::partitions, error::Error};
 
 /// The partition attribute by which BIOS boot code finds its partition.
 const LEGACY_BOOT: u64 = 1 << 2;
@@ -47,25 +47,25 @@ pub(super) fn root(config: &Config) -> Result<(String, String), Error> {
 /// Returns the arguments of the installed kernel: its root, the current consoles and log level, and the config's
 /// arguments.
 fn arguments(root: Vec<String>, line: &str, config: &Config) -> String {
-    let keep = |word: &&str| {
+    let is_kept = |word: &&str| {
         word.starts_with("console=") || word.starts_with("loglevel=") || *word == "quiet"
     };
-    let kept = line.split_whitespace().filter(keep);
+    let kept = line.split_whitespace().filter(is_kept);
     let words: Vec<String> = root.into_iter().chain(kept.map(str::to_owned)).collect();
     let line = words.join(" ");
-    ignition::kargs::changed(&line, &config.kernel_arguments).unwrap_or(line)
+    ignition::kargs::apply(&line, &config.kernel_arguments).unwrap_or(line)
 }
 
 /// Returns the arguments for finding the root: the volumes below it and its UUID.
-fn found_by(config: &Config, device: &str) -> Result<Vec<String>, Error> {
-    let (below, _) = layout::below(config, device);
+fn root_arguments(config: &Config, device: &str) -> Result<Vec<String>, Error> {
+    let volumes_below = layout::backing(config, device).volumes;
     let mut named = Vec::new();
-    for volume in &below {
+    for volume in &volumes_below {
         let device = volume.device.as_deref().unwrap_or_default();
         let uuid = HostPrograms.must(&["cryptsetup", "luksUUID", device])?;
         named.push((uuid.trim().to_owned(), volume.name.clone()));
     }
-    let network = below.iter().any(|volume| volume.clevis.needs_network());
+    let network = volumes_below.iter().any(|volume| volume.clevis.needs_network());
     let mut command = vec!["blkid", "--probe", "--match-tag", "UUID"];
     command.extend(["--output", "value", device]);
     let uuid = HostPrograms.must(&command)?;
@@ -77,7 +77,7 @@ fn found_by(config: &Config, device: &str) -> Result<Vec<String>, Error> {
 /// Copies kernel and initrd to each boot partition and makes it bootable.
 pub(super) fn boot_loader(line: &str, config: &Config) -> Result<(), Error> {
     let (device, _) = root(config)?;
-    let arguments = arguments(found_by(config, &device)?, line, config);
+    let arguments = arguments(root_arguments(config, &device)?, line, config);
     let code = format!("{SYSROOT}{PARTS}/gptmbr.bin");
     let code = fs::read(&code).map_err(Error::file("reading", &code))?;
     for bootable in layout::bootable(config) {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::Path};
 use ignition::spec::{Config, Filesystem, Luks};
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::error::Error;
 
 const ESP: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 const BOOT_LABEL: &str = "windlass-boot";
@@ -40,7 +40,7 @@ fn boot() -> Value {
 }
 
 /// Returns the default layout of a disk.
-fn usual(disk: &str) -> Value {
+fn default_layout(disk: &str) -> Value {
     let root = json!({ "device": format!("{BY_LABEL}{ROOT_LABEL}"), "format": "ext4", "label": ROOT_LABEL,
                        "path": "/", "wipeFilesystem": true });
     json!({ "ignition": { "version": "3.4.0" },
@@ -55,9 +55,18 @@ pub(super) fn root(config: &Config) -> Option<&Filesystem> {
         .or_else(|| find(&|f| !path(f) && f.label.as_deref() == Some("root")))
 }
 
-/// Returns the encrypted volumes below a device, in the order of unlocking, and the physical devices.
-pub(super) fn below<'c>(config: &'c Config, device: &str) -> (Vec<&'c Luks>, Vec<String>) {
-    let (mut volumes, mut bottom, mut left) = (Vec::new(), Vec::new(), vec![device.to_owned()]);
+/// The volumes and devices below a device.
+pub(super) struct Backing<'c> {
+    /// The encrypted volumes, in the order of unlocking.
+    pub(super) volumes: Vec<&'c Luks>,
+    /// The physical devices.
+    pub(super) devices: Vec<String>,
+}
+
+/// Returns the volumes and devices below a device.
+pub(super) fn backing<'c>(config: &'c Config, device: &str) -> Backing<'c> {
+    let mut backing = Backing { volumes: Vec::new(), devices: Vec::new() };
+    let mut left = vec![device.to_owned()];
     let mut seen = BTreeSet::new();
     while let Some(device) = left.pop() {
         // A config may contain a cycle.
@@ -71,14 +80,14 @@ pub(super) fn below<'c>(config: &'c Config, device: &str) -> (Vec<&'c Luks>, Vec
         let array = config.storage.raid.iter().find(|r| array.as_ref() == Some(&r.name));
         match (volume, array) {
             (Some(volume), _) => {
-                volumes.insert(0, volume);
+                backing.volumes.insert(0, volume);
                 left.extend(volume.device.clone());
             }
             (None, Some(array)) => left.extend(array.devices.iter().cloned()),
-            (None, None) => bottom.push(device),
+            (None, None) => backing.devices.push(device),
         }
     }
-    (volumes, bottom)
+    backing
 }
 
 /// Returns every EFI system partition of the config. The machine can boot from any of the disks.
@@ -100,9 +109,9 @@ pub(super) fn bootable(config: &Config) -> Vec<Bootable> {
 /// Adds a root and a boot partition if the config lacks them.
 pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
     let config = typed(value)?;
-    let Some(own) = root(&config) else { return Ok(ignition::merge(&usual(disk), value)) };
-    let (volumes, bottom) = below(&config, &own.device);
-    if let Some(volume) = volumes.iter().find(|volume| !volume.clevis.is_wanted()) {
+    let Some(own) = root(&config) else { return Ok(ignition::merge(&default_layout(disk), value)) };
+    let backing = backing(&config, &own.device);
+    if let Some(volume) = backing.volumes.iter().find(|volume| !volume.clevis.is_wanted()) {
         let reason = "the root is on it, and nothing unlocks it at the next boot; a key file would be stored \
                       unencrypted beside it; add clevis (tang or tpm2)";
         return Err(refused(format!("volume {}", volume.name), reason));
@@ -120,7 +129,7 @@ pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
     let known = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
     let known: Vec<&str> = known.filter_map(|partition| partition.label.as_deref()).collect();
     // A partition that the config uses but does not create belongs to the default layout, under the config's label.
-    let label = match bottom.as_slice() {
+    let label = match backing.devices.as_slice() {
         [device] => device
             .strip_prefix(BY_LABEL)
             .filter(|label| !known.contains(label) || [ROOT_LABEL, "root"].contains(label)),
@@ -200,9 +209,9 @@ mod tests {
         assert_eq!(bootable.iter().map(|b| (&*b.disk, &*b.label)).collect::<Vec<_>>(), want);
         let root = root(&config).unwrap();
         assert_eq!((root.device.as_str(), root.path.as_deref()), ("/dev/mapper/root", Some("/")));
-        let (volumes, bottom) = below(&config, &root.device);
+        let Backing { volumes, devices } = backing(&config, &root.device);
         assert_eq!(volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["root"]);
-        assert_eq!(bottom, ["/dev/disk/by-partlabel/root-2", "/dev/disk/by-partlabel/root-1"]);
+        assert_eq!(devices, ["/dev/disk/by-partlabel/root-2", "/dev/disk/by-partlabel/root-1"]);
     }
 
     #[test]
@@ -226,8 +235,8 @@ mod tests {
             (json!({ "raid": array, "filesystems": root("/dev/md/r") }), "EFI system partition"),
             (json!({ "luks": volume, "filesystems": root("/dev/mapper/r") }), "volume r"),
         ] {
-            let said = completed(storage).unwrap_err();
-            assert!(said.contains(want), "{said}");
+            let error = completed(storage).unwrap_err();
+            assert!(error.contains(want), "{error}");
         }
     }
 }

@@ -4,10 +4,10 @@
 //! installed and the machine reboots. Read [`run`] first.
 
 mod archive;
-pub(crate) mod cmdline;
 mod install;
 mod layout;
 mod network;
+mod sysroot;
 mod volumes;
 
 use std::{
@@ -23,24 +23,19 @@ use std::{
     process::Command,
 };
 
+use sys::{HostPrograms, Programs};
 use tokio::time::Instant;
 
-use sys::{HostPrograms, Programs};
-
+use self::sysroot::SYSROOT;
 use crate::{
-    Error,
     cmd::run_stage,
+    cmdline::{self, Plan, RootLocation},
+    error::Error,
     report::{self, Outcome},
 };
-use cmdline::{Plan, RootLocation};
 
-const SYSROOT: &str = "/sysroot";
-/// The root archive, from the second part of the image.
-const ARCHIVE: &str = "/rootfs.cpio.gz";
 const CONFIG: &str = "/run/ignition.json";
 const NEED_NETWORK: &str = "/run/ignition/neednet";
-/// The binary, which only the first part of the image contains but both need.
-const BINARY: &str = "/usr/bin/windlass";
 
 /// Boots the machine. Does not return after a failure, because process 1 must not exit.
 pub fn run() -> std::process::ExitCode {
@@ -54,8 +49,8 @@ pub fn run() -> std::process::ExitCode {
         "\n*** The boot has stopped: {error}\n*** Fix the cause, then power-cycle the machine.\n"
     );
     // Ignition's stages report their own failures. Failures between stages are reported for the last stage.
-    if !progress.told.get() {
-        tell(progress.stage.get(), Outcome::Failed, &error.to_string());
+    if !progress.is_reported.get() {
+        report_event(progress.stage.get(), Outcome::Failed, &error.to_string());
     }
     loop {
         std::thread::park();
@@ -67,13 +62,13 @@ struct Progress {
     started: Instant,
     /// The stage that started last.
     stage: Cell<&'static str>,
-    /// `true` if the server was told that this stage failed.
-    told: Cell<bool>,
+    /// `true` if the stage has reported its failure to the server.
+    is_reported: Cell<bool>,
 }
 
 impl Progress {
     fn new() -> Self {
-        Self { started: Instant::now(), stage: Cell::new("fetch"), told: Cell::new(false) }
+        Self { started: Instant::now(), stage: Cell::new("fetch"), is_reported: Cell::new(false) }
     }
 
     fn step(&self, what: &str) {
@@ -84,13 +79,13 @@ impl Progress {
         self.step(&format!("Ignition: {name}"));
         self.stage.set(name);
         let result = run_stage(&["--platform", platform, "--root", SYSROOT, "--stage", name]);
-        self.told.set(result.is_err());
+        self.is_reported.set(result.is_err());
         result
     }
 }
 
 /// Reports an event that is not a stage of Ignition.
-fn tell(stage: &str, outcome: Outcome, text: &str) {
+fn report_event(stage: &str, outcome: Outcome, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     if let Ok(runtime) = runtime {
         runtime.block_on(report::send(stage, outcome, text));
@@ -102,7 +97,7 @@ fn boot(progress: &Progress) -> Result<Infallible, Error> {
     kernel_filesystems()?;
     let line = cmdline::read()?;
     let plan = Plan::of(&line);
-    step(&format!("{:?}", plan.place));
+    step(&format!("{:?}", plan.root));
     devices()?;
     step("devices are ready");
     if !has_random_numbers() {
@@ -112,14 +107,14 @@ fn boot(progress: &Progress) -> Result<Infallible, Error> {
     }
     if plan.ignite {
         ignite(&plan, &line, progress)?;
-    } else if let RootLocation::Disk(root) = &plan.place {
+    } else if let RootLocation::Disk(root) = &plan.root {
         volumes::open(&line, &HostPrograms, &step)?;
-        mount_root(&cmdline::device(root), "auto", "rw")?;
+        sysroot::mount(&cmdline::device(root), "auto", "rw")?;
     }
-    if let RootLocation::Install(disk) = &plan.place {
+    if let RootLocation::Install(disk) = &plan.root {
         install::finish(disk)?;
         step("installed; booting again");
-        tell("installed", Outcome::Succeeded, "");
+        report_event("installed", Outcome::Succeeded, "");
         rustix::fs::sync();
         let outcome = rustix::system::reboot(rustix::system::RebootCommand::Restart);
         return Err(Error::file("restarting", "the machine")(
@@ -144,50 +139,30 @@ fn ignite(plan: &Plan, line: &str, progress: &Progress) -> Result<(), Error> {
         network::up(&HostPrograms, &step)?;
     }
     stage("fetch")?;
-    if let RootLocation::Install(disk) = &plan.place {
+    if let RootLocation::Install(disk) = &plan.root {
         install::lay_out(disk, Path::new(CONFIG))?;
     }
     stage("kargs")?;
     stage("disks")?;
-    match &plan.place {
-        RootLocation::Memory => {
-            fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
-            let command = ["mount", "-t", "tmpfs", "-o", "mode=0755,size=80%", "root", SYSROOT];
-            HostPrograms.must(&command)?;
-        }
-        RootLocation::Disk(root) => mount_root(&cmdline::device(root), "auto", "rw")?,
+    match &plan.root {
+        RootLocation::Memory => sysroot::mount_memory()?,
+        RootLocation::Disk(root) => sysroot::mount(&cmdline::device(root), "auto", "rw")?,
         RootLocation::Install(_) => {
             let (device, format) = install::root(&layout::read_typed(Path::new(CONFIG))?)?;
-            mount_root(&device, &format, "rw")?;
+            sysroot::mount(&device, &format, "rw")?;
         }
     }
     stage("mount")?;
-    if !matches!(plan.place, RootLocation::Disk(_)) {
-        let count = unpack()?;
+    if !matches!(plan.root, RootLocation::Disk(_)) {
+        let count = sysroot::unpack()?;
         step(&format!("{count} files of the root are unpacked"));
     }
     stage("files")?;
-    if matches!(plan.place, RootLocation::Install(_)) {
+    if matches!(plan.root, RootLocation::Install(_)) {
         install::boot_loader(line, &layout::read_typed(Path::new(CONFIG))?)?;
         step("the boot loader is in place");
     }
     stage("umount")
-}
-
-fn unpack() -> Result<usize, Error> {
-    let archive = Path::new(ARCHIVE);
-    if !archive.exists() {
-        let reason =
-            "the image's second part, rootfs.img, was not loaded; name it as another initrd"
-                .to_owned();
-        return Err(Error::Refused { what: ARCHIVE.to_owned(), reason });
-    }
-    let count = archive::unpack(archive, Path::new(SYSROOT))?;
-    // Free its memory for the following stages.
-    fs::remove_file(archive).map_err(Error::file("removing", archive))?;
-    let to = format!("{SYSROOT}{BINARY}");
-    fs::copy(BINARY, &to).map_err(Error::file("copying the binary to", &to))?;
-    Ok(count)
 }
 
 fn kernel_filesystems() -> Result<(), Error> {
@@ -223,13 +198,6 @@ fn has_random_numbers() -> bool {
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open("/dev/random");
     let read = file.and_then(|mut file| file.read(&mut [0]));
     read.is_ok_and(|length| length == 1)
-}
-
-fn mount_root(device: &str, format: &str, options: &str) -> Result<(), Error> {
-    volumes::appear(device, &HostPrograms)?;
-    fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
-    HostPrograms.must(&["mount", "-t", format, "-o", options, device, SYSROOT])?;
-    Ok(())
 }
 
 /// Replaces this process by the system's init.

@@ -2,15 +2,14 @@
 
 use std::{fs, time::Duration};
 
+use sys::Programs;
 use tokio::time::Instant;
 
-use sys::Programs;
-
-use crate::Error;
+use crate::error::Error;
 
 const SCRIPT: &str = "/usr/share/udhcpc/windlass.script";
 /// The time for switches to start forwarding on a link.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the names of the Ethernet links.
 fn links() -> Vec<String> {
@@ -28,7 +27,7 @@ fn links() -> Vec<String> {
 /// Configures the first link with a DHCP server.
 pub(super) fn up(programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
     programs.must(&["ip", "link", "set", "lo", "up"])?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CARRIER_TIMEOUT;
     loop {
         let links = links();
         for link in &links {
@@ -49,7 +48,8 @@ pub(super) fn up(programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Err
             }
         }
         if Instant::now() > deadline {
-            let reason = format!("no DHCP server answers within {PATIENCE:?} on any of {links:?}");
+            let reason =
+                format!("no DHCP server answers within {CARRIER_TIMEOUT:?} on any of {links:?}");
             return Err(Error::Refused { what: "network".into(), reason });
         }
         std::thread::sleep(Duration::from_millis(200));

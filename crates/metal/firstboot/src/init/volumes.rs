@@ -3,14 +3,13 @@
 
 use std::{path::Path, time::Duration};
 
+use sys::Programs;
 use tokio::time::Instant;
 
-use sys::Programs;
-
-use crate::{Error, disks::clevis};
+use crate::{cmdline, disks::clevis, error::Error};
 
 /// The time to wait for late disks.
-const PATIENCE: Duration = Duration::from_secs(90);
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(90);
 /// The time after which incomplete arrays are started without their missing disks.
 const COMPLETE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
@@ -23,38 +22,38 @@ pub(super) fn arguments(volumes: &[(String, String)], network: bool) -> Vec<Stri
     named.chain(network.then(|| format!("{NETWORK}=1"))).collect()
 }
 
-fn named(line: &str) -> Vec<(&str, &str)> {
+fn parse_volumes(line: &str) -> Vec<(&str, &str)> {
     let words = line.split_whitespace().filter_map(|word| word.strip_prefix(NAME));
     words.filter_map(|word| word.strip_prefix('=')?.split_once('=')).collect()
 }
 
 fn wants_network(line: &str) -> bool {
-    super::cmdline::value(line, NETWORK).is_some_and(|value| value != "0")
+    cmdline::value(line, NETWORK).is_some_and(|value| value != "0")
 }
 
 /// Opens the volumes on the command line.
 pub(super) fn open(line: &str, programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
-    let volumes = named(line);
+    let volumes = parse_volumes(line);
     if wants_network(line) && !volumes.is_empty() {
         super::network::up(programs, step)?;
     }
     for (uuid, name) in volumes {
         let device = format!("/dev/disk/by-uuid/{}", uuid.to_ascii_lowercase());
-        appear(&device, programs)?;
+        wait_for_device(&device, programs)?;
         step(&format!("opening {name}"));
-        clevis::unlock(programs, &device, name, PATIENCE)?;
+        clevis::unlock(programs, &device, name, DEVICE_TIMEOUT)?;
     }
     Ok(())
 }
 
 /// Waits for a device and starts incomplete arrays if it is late.
-pub(super) fn appear(device: &str, programs: &dyn Programs) -> Result<(), Error> {
+pub(super) fn wait_for_device(device: &str, programs: &dyn Programs) -> Result<(), Error> {
     let started = Instant::now();
     let mut complete = true;
     while !Path::new(device).exists() {
         let waited = started.elapsed();
-        if waited > PATIENCE {
-            let seconds = PATIENCE.as_secs();
+        if waited > DEVICE_TIMEOUT {
+            let seconds = DEVICE_TIMEOUT.as_secs();
             return Err(Error::NoDevice { device: device.to_owned(), seconds });
         }
         if complete && waited > COMPLETE {
@@ -62,7 +61,7 @@ pub(super) fn appear(device: &str, programs: &dyn Programs) -> Result<(), Error>
             let output = programs.run(&["mdadm", "--incremental", "--run", "--scan"], &[])?;
             tracing::warn!(
                 device,
-                said = output.stderr.trim(),
+                output = output.stderr.trim(),
                 "the device is late; starting incomplete arrays"
             );
         }
@@ -80,8 +79,8 @@ mod tests {
         let volumes = [("AB-1".to_owned(), "root".to_owned()), ("cd".to_owned(), "b".to_owned())];
         let line = arguments(&volumes, true).join(" ");
         assert_eq!(line, "rd.luks.name=AB-1=root rd.luks.name=cd=b rd.neednet=1");
-        assert_eq!(named(&line), [("AB-1", "root"), ("cd", "b")]);
+        assert_eq!(parse_volumes(&line), [("AB-1", "root"), ("cd", "b")]);
         assert!(wants_network(&line) && !wants_network(&arguments(&volumes, false).join(" ")));
-        assert_eq!(named("root=UUID=x rd.luks.name=only rd.luks.names=a=b quiet"), []);
+        assert_eq!(parse_volumes("root=UUID=x rd.luks.name=only rd.luks.names=a=b quiet"), []);
     }
 }

@@ -10,11 +10,15 @@ use std::{
 use ignition::spec::Resource;
 use serde_json::{Value, json};
 
-use super::{Context, device};
+use super::{
+    config_text::{ConfigText, decode},
+    device,
+};
 use crate::{
-    Error,
-    fetch::{FetchError, Fetcher, shown},
-    init::cmdline,
+    cmdline,
+    context::Context,
+    error::{Error, FetchError},
+    fetch::{Fetcher, url::displayed},
 };
 
 /// The maximum depth of references, which detects cycles.
@@ -37,7 +41,7 @@ pub(super) async fn offline(context: &Context) -> Result<(), Error> {
                 tracing::info!("the stages after this one need the network");
                 write(&context.neednet, b"")?;
             }
-            keep(context, &config)
+            store(context, &config)
         }
         Err(Error::Fetch(FetchError::NeedsNetwork { url })) => {
             tracing::info!(url, "the network is needed");
@@ -53,10 +57,10 @@ pub(super) async fn online(context: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let config = acquire(context, Fetcher::new(true)).await?;
-    keep(context, &config)
+    store(context, &config)
 }
 
-fn keep(context: &Context, config: &Value) -> Result<(), Error> {
+fn store(context: &Context, config: &Value) -> Result<(), Error> {
     write(&context.config_cache, config.to_string().as_bytes())
 }
 
@@ -78,12 +82,12 @@ async fn acquire(context: &Context, mut fetcher: Fetcher) -> Result<Value, Error
     for place in ["base.d".to_owned(), format!("base.platform.d/{}", context.platform)] {
         for path in fragments(&directories, &place)?.into_values() {
             let text = fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
-            let part = resolved(&mut fetcher, &path.display().to_string(), &text, 0).await?;
+            let part = resolve(&mut fetcher, &path.display().to_string(), &text, 0).await?;
             base = ignition::merge(&base, &part);
         }
     }
-    let (origin, text) = user(context, &mut fetcher, &directories).await?;
-    let config = resolved(&mut fetcher, &origin, &text, 0).await?;
+    let user = user_config(context, &mut fetcher, &directories).await?;
+    let config = resolve(&mut fetcher, &user.origin, &user.text, 0).await?;
     let merged = ignition::merge(&base, &config);
     // Valid parts may contradict each other.
     ignition::parse(&merged.to_string())
@@ -111,12 +115,12 @@ fn fragments(directories: &[PathBuf], place: &str) -> Result<BTreeMap<String, Pa
     Ok(out)
 }
 
-/// Returns the user's config and its origin: kernel command line, system directories or platform.
-async fn user(
+/// Returns the user's config, from kernel command line, system directories or platform.
+async fn user_config(
     context: &Context,
     fetcher: &mut Fetcher,
     directories: &[PathBuf],
-) -> Result<(String, String), Error> {
+) -> Result<ConfigText, Error> {
     let line = cmdline::read()?;
     if let Some(url) = cmdline::config_url(&line) {
         let resource = Resource { source: Some(url.to_owned()), ..Resource::default() };
@@ -131,7 +135,7 @@ async fn user(
                 return Err(FetchError::Transfer { url: url.to_owned(), reason }.into());
             }
         };
-        return Ok((url.to_owned(), text(&bytes)));
+        return Ok(ConfigText::new(url, &bytes));
     }
     if let Some(config) = device::config(context, &line)? {
         return Ok(config);
@@ -144,30 +148,29 @@ async fn user(
     }
     match context.platform.as_str() {
         "file" => {
-            let named = env::var_os("IGNITION_CONFIG_FILE").map(PathBuf::from);
-            read(&named.unwrap_or_else(|| PathBuf::from("config.ign")))
+            let path = env::var_os("IGNITION_CONFIG_FILE").map(PathBuf::from);
+            read(&path.unwrap_or_else(|| PathBuf::from("config.ign")))
         }
         "qemu" => {
             let path = Path::new("/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw");
-            if path.exists() { read(path) } else { Ok(("nowhere".into(), EMPTY.into())) }
+            if path.exists() {
+                read(path)
+            } else {
+                Ok(ConfigText::new("nowhere", EMPTY.as_bytes()))
+            }
         }
-        "metal" => Ok(("nowhere".into(), EMPTY.into())),
+        "metal" => Ok(ConfigText::new("nowhere", EMPTY.as_bytes())),
         other => Err(Error::Platform(other.to_owned())),
     }
 }
 
-fn read(path: &Path) -> Result<(String, String), Error> {
+fn read(path: &Path) -> Result<ConfigText, Error> {
     let bytes = fs::read(path).map_err(Error::file("reading", path))?;
-    Ok((path.display().to_string(), text(&bytes)))
-}
-
-pub(super) fn text(bytes: &[u8]) -> String {
-    // The firmware's file may end with a NUL.
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+    Ok(ConfigText::new(&path.display().to_string(), &bytes))
 }
 
 /// Resolves a config with all its references, depth first.
-fn resolved<'a>(
+fn resolve<'a>(
     fetcher: &'a mut Fetcher,
     origin: &'a str,
     text: &'a str,
@@ -177,26 +180,26 @@ fn resolved<'a>(
         if depth == DEPTH {
             return Err(Error::Deep(DEPTH));
         }
-        let wrong = |source| Error::Config { origin: origin.to_owned(), source };
+        let invalid = |source| Error::Config { origin: origin.to_owned(), source };
         // An empty config changes nothing.
         let text = if text.trim().is_empty() { EMPTY } else { text };
-        let mut config = ignition::parse(text).map_err(wrong)?;
+        let mut config = ignition::parse(text).map_err(invalid)?;
         // The merged config has the newest version.
         config["ignition"]["version"] = VERSION.into();
-        let typed = ignition::typed(&config).map_err(wrong)?;
+        let typed = ignition::typed(&config).map_err(invalid)?;
         fetcher.configure(&typed.ignition).await?;
         let references = typed.ignition.config;
         if let Some(url) = references.replace.url() {
             let child = fetcher.fetch(&references.replace).await?;
-            return resolved(fetcher, &shown(url), &self::text(&child), depth + 1).await;
+            return resolve(fetcher, &displayed(url), &decode(&child), depth + 1).await;
         }
         if let Some(own) = config.pointer_mut("/ignition").and_then(Value::as_object_mut) {
             own.remove("config");
         }
         for reference in &references.merge {
             let child = fetcher.fetch(reference).await?;
-            let origin = shown(reference.url().unwrap_or_default());
-            let child = resolved(fetcher, &origin, &self::text(&child), depth + 1).await?;
+            let origin = displayed(reference.url().unwrap_or_default());
+            let child = resolve(fetcher, &origin, &decode(&child), depth + 1).await?;
             config = ignition::merge(&config, &child);
         }
         Ok(config)

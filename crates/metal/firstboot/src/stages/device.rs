@@ -2,19 +2,19 @@
 
 use std::{fs, time::Duration};
 
-use super::{Context, acquire::text};
-use crate::{Error, disks::appear, init::cmdline, root::Root};
+use super::config_text::ConfigText;
+use crate::{cmdline, context::Context, device::wait_for_device, error::Error, root::Root};
 
 const LABEL: &str = "ignition.config.device";
 const PATH: &str = "ignition.config.path";
 /// The time to wait for the filesystem, as upstream does.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PLACE: &str = "/run/ignition-config";
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
+const MOUNT_POINT: &str = "/run/ignition-config";
 
-/// Returns the config and its origin; `None` if the command line names none.
-pub(super) fn config(context: &Context, line: &str) -> Result<Option<(String, String)>, Error> {
-    let given = |name| cmdline::value(line, name).filter(|value| !value.is_empty());
-    let (label, path) = match (given(LABEL), given(PATH)) {
+/// Returns the config; `None` if the command line names none.
+pub(super) fn config(context: &Context, line: &str) -> Result<Option<ConfigText>, Error> {
+    let argument = |name| cmdline::value(line, name).filter(|value| !value.is_empty());
+    let (label, path) = match (argument(LABEL), argument(PATH)) {
         (None, None) => return Ok(None),
         (Some(label), Some(path)) => (label, path),
         _ => return refused(format!("{LABEL} and {PATH} go together, and one is missing")),
@@ -23,14 +23,14 @@ pub(super) fn config(context: &Context, line: &str) -> Result<Option<(String, St
         return refused(format!("{LABEL}={label:?} is not a label"));
     }
     let device = format!("/dev/disk/by-label/{label}");
-    appear(context.patience.min(PATIENCE), &device)?;
-    fs::create_dir_all(PLACE).map_err(Error::file("making", PLACE))?;
-    context.programs.must(&["mount", "-o", "ro", "-t", "auto", &device, PLACE])?;
+    wait_for_device(context.device_timeout.min(DEVICE_TIMEOUT), &device)?;
+    fs::create_dir_all(MOUNT_POINT).map_err(Error::file("making", MOUNT_POINT))?;
+    context.programs.must(&["mount", "-o", "ro", "-t", "auto", &device, MOUNT_POINT])?;
     let path = format!("/{}", path.trim_start_matches('/'));
-    let found = Root::open(PLACE.as_ref()).and_then(|root| root.read(&path));
-    context.programs.must(&["umount", PLACE])?;
+    let found = Root::open(MOUNT_POINT.as_ref()).and_then(|root| root.read(&path));
+    context.programs.must(&["umount", MOUNT_POINT])?;
     match found? {
-        Some(bytes) => Ok(Some((format!("{path} of {device}"), text(&bytes)))),
+        Some(bytes) => Ok(Some(ConfigText::new(&format!("{path} of {device}"), &bytes))),
         None => refused(format!("{device} has no {path}")),
     }
 }
@@ -49,16 +49,8 @@ mod tests {
 
     #[test]
     fn requires_both_label_and_path() {
-        let context = Context {
-            platform: "file".into(),
-            root: "/".into(),
-            config_cache: "/x".into(),
-            neednet: "/x".into(),
-            state_file: "/x".into(),
-            fetch_timeout: Duration::ZERO,
-            programs: Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())),
-            patience: Duration::ZERO,
-        };
+        let programs = Arc::new(RecordedPrograms::new(|_| ProgramOutput::default()));
+        let context = Context::below(std::path::Path::new("/"), programs);
         let outcome = |line| match config(&context, line) {
             Ok(found) => format!("{found:?}"),
             Err(error) => error.to_string(),

@@ -1,17 +1,15 @@
 //! Ignition's stages, in the order of a boot. Read [`run`] first.
 
 mod acquire;
+mod config_text;
 mod device;
 mod kargs;
 mod mount;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
-
 use ignition::spec::Config;
 use serde_json::Value;
-use sys::Programs;
 
-use crate::{Error, disks, fetch::Fetcher, files};
+use crate::{context::Context, disks, error::Error, fetch::Fetcher, files};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Stage {
@@ -38,26 +36,13 @@ impl Stage {
     }
 }
 
-/// The inputs of a stage.
-pub(crate) struct Context {
-    pub(crate) platform: String,
-    pub(crate) root: PathBuf,
-    pub(crate) config_cache: PathBuf,
-    pub(crate) neednet: PathBuf,
-    pub(crate) state_file: PathBuf,
-    pub(crate) fetch_timeout: Duration,
-    pub(crate) programs: Arc<dyn Programs>,
-    /// The time to wait for a device.
-    pub(crate) patience: Duration,
-}
-
 pub(crate) async fn run(stage: Stage, context: &Context) -> Result<(), Error> {
     match stage {
         Stage::FetchOffline => return acquire::offline(context).await,
         Stage::Fetch => return acquire::online(context).await,
         _ => {}
     }
-    let config = cached(context)?;
+    let config = read_config(context)?;
     let mut fetcher = Fetcher::new(true);
     if matches!(stage, Stage::Disks | Stage::Files) {
         fetcher.configure(&config.ignition).await?;
@@ -73,7 +58,7 @@ pub(crate) async fn run(stage: Stage, context: &Context) -> Result<(), Error> {
 }
 
 /// Reads the config that the fetch stage has stored.
-pub(crate) fn cached(context: &Context) -> Result<Config, Error> {
+fn read_config(context: &Context) -> Result<Config, Error> {
     let path = &context.config_cache;
     let text = std::fs::read_to_string(path)
         .map_err(Error::file("reading the config that the fetch stage left at", path))?;

@@ -4,11 +4,10 @@ use ignition::spec::Filesystem;
 
 use rustix::fs::FileType;
 
-use super::Context;
-use crate::{Error, disks::State, root::Root};
+use crate::{context::Context, disks::state::State, error::Error, root::Root};
 
 /// Returns the filesystems with a mount point, outermost first. The initrd mounts the root itself.
-fn placed(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
+fn mount_points(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
     let mounted = filesystems
         .iter()
         .filter(|f| !matches!(f.format.as_deref(), None | Some("" | "swap" | "none")));
@@ -24,8 +23,8 @@ fn placed(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
 
 pub(super) fn mount(context: &Context, filesystems: &[Filesystem]) -> Result<(), Error> {
     let root = Root::open(&context.root)?;
-    for (filesystem, path) in placed(filesystems) {
-        make_place(context, &root, path)?;
+    for (filesystem, path) in mount_points(filesystems) {
+        make_mount_point(context, &root, path)?;
         let place = root.outside(path)?.display().to_string();
         let options = filesystem.mount_options.join(",");
         let mut command = vec!["mount", "-t", filesystem.format.as_deref().unwrap_or("auto")];
@@ -40,14 +39,14 @@ pub(super) fn mount(context: &Context, filesystems: &[Filesystem]) -> Result<(),
 
 /// Creates a mount point and records the new directories. Links in the path are rejected, because the filesystem would
 /// be mounted elsewhere.
-fn make_place(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
-    let mut made = Vec::new();
+fn make_mount_point(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
+    let mut new = Vec::new();
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
     for end in ends {
         let part = &path[..end];
-        match root.look(part)? {
-            None => made.push(part.to_owned()),
-            Some(found) if found.kind == FileType::Directory => {}
+        match root.stat(part)? {
+            None => new.push(part.to_owned()),
+            Some(file) if file.kind == FileType::Directory => {}
             Some(_) => {
                 let reason =
                     format!("{part} is not a directory, so no filesystem can be mounted there");
@@ -56,17 +55,17 @@ fn make_place(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
         }
     }
     root.make_directory(path)?;
-    if made.is_empty() {
+    if new.is_empty() {
         return Ok(());
     }
     let mut state = State::load(&context.state_file)?;
-    state.directories.extend(made);
-    state.keep(&context.state_file)
+    state.directories.extend(new);
+    state.save(&context.state_file)
 }
 
 pub(super) fn umount(context: &Context, filesystems: &[Filesystem]) -> Result<(), Error> {
     let root = Root::open(&context.root)?;
-    for (_, path) in placed(filesystems).into_iter().rev() {
+    for (_, path) in mount_points(filesystems).into_iter().rev() {
         let place = root.outside(path)?.display().to_string();
         context.programs.must(&["umount", &place])?;
     }
@@ -75,23 +74,14 @@ pub(super) fn umount(context: &Context, filesystems: &[Filesystem]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use sys::{ProgramOutput, RecordedPrograms};
 
     use super::*;
 
     fn context(root: &std::path::Path) -> Context {
-        Context {
-            platform: "file".into(),
-            root: root.to_owned(),
-            config_cache: "/x".into(),
-            neednet: "/x".into(),
-            state_file: root.join("state"),
-            fetch_timeout: Duration::ZERO,
-            programs: Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())),
-            patience: Duration::ZERO,
-        }
+        Context::below(root, Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())))
     }
 
     #[test]
@@ -137,7 +127,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc", dir.path().join("link")).unwrap();
         let root = Root::open(dir.path()).unwrap();
         let context = context(dir.path());
-        let error = make_place(&context, &root, "/link/a").unwrap_err().to_string();
+        let error = make_mount_point(&context, &root, "/link/a").unwrap_err().to_string();
         assert_eq!(
             error,
             "/link/a: /link is not a directory, so no filesystem can be mounted there"

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::entry;
+use super::section::entry;
 
 /// Adds an enabled unit for each filesystem with `with_mount_unit`. An existing unit of the same name keeps its fields.
 pub(super) fn add(config: &mut Map<String, Value>) {
@@ -17,7 +17,7 @@ pub(super) fn add(config: &mut Map<String, Value>) {
     if filesystems.is_empty() {
         return;
     }
-    let networked = networked(config);
+    let networked = network_devices(config);
     let Some(Value::Array(units)) = entry(config, "systemd", "units", json!([])) else { return };
     for filesystem in filesystems {
         let device = filesystem.get("device").and_then(Value::as_str).unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn add(config: &mut Map<String, Value>) {
 }
 
 /// Returns the names of volumes that Tang unlocks over the network.
-fn networked(config: &Map<String, Value>) -> Vec<String> {
+fn network_devices(config: &Map<String, Value>) -> Vec<String> {
     let volumes = config.get("storage").and_then(|storage| storage["luks"].as_array());
     let mut names = Vec::new();
     for volume in volumes.into_iter().flatten() {
@@ -52,9 +52,9 @@ fn networked(config: &Map<String, Value>) -> Vec<String> {
 fn unit(filesystem: &Map<String, Value>, networked: bool) -> (String, String) {
     let text = |key| filesystem.get(key).and_then(Value::as_str).unwrap_or_default();
     let (device, path, format) = (text("device"), text("path"), text("format"));
-    let given = filesystem.get("mountOptions").and_then(Value::as_array);
-    let given = given.into_iter().flatten().filter_map(Value::as_str);
-    let options: Vec<&str> = given.chain(networked.then_some("_netdev")).collect();
+    let options = filesystem.get("mountOptions").and_then(Value::as_array);
+    let options = options.into_iter().flatten().filter_map(Value::as_str);
+    let options: Vec<&str> = options.chain(networked.then_some("_netdev")).collect();
     let options = match options.as_slice() {
         [] => String::new(),
         options => format!("Options={}\n", options.join(",")),

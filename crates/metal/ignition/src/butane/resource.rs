@@ -5,7 +5,7 @@ use std::io::Write;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
 
-use crate::escape;
+use crate::data::escape;
 
 /// The size that the key `"compression": "gzip"` adds to a config.
 const COMPRESSION_KEY: usize = 25;

@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value as Json};
 
-use crate::{advice::Advice, config::ConfigError, schema};
+use crate::{advice::Advice, error::ConfigError, schema};
 
 /// A variant and version of Butane, which determines fields and rules.
 #[derive(Clone, Copy, Debug)]

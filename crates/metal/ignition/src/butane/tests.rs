@@ -5,7 +5,7 @@ use super::*;
 pub(super) struct Local;
 
 impl Directory for Local {
-    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+    fn read(&self, name: &str) -> Result<Vec<u8>, DirectoryError> {
         match name {
             "key" => Ok(b"ssh-ed25519 A a\n\nssh-ed25519 B b\n".to_vec()),
             "binary" => Ok(vec![0xff; 9]),
@@ -15,7 +15,7 @@ impl Directory for Local {
         }
     }
 
-    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, String> {
+    fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, DirectoryError> {
         let file = |executable| TreeEntry::File { executable };
         let link = TreeEntry::Link { target: "../x".into() };
         let tree = [

@@ -18,23 +18,23 @@ fn agrees_with_upstream_butane() {
         let body = body.replace("\\n", "\n").replace("\\\n", "\\n");
         let text = format!("variant: {variant}\nversion: {version}\n{body}\n");
         let expected: BTreeSet<_> = expected.split(" | ").filter(|line| *line != "-").collect();
-        let (said, agrees) = match translate(&text, Some(&Local)) {
+        let (output, agrees) = match translate(&text, Some(&Local)) {
             Ok(translation) => {
                 let warnings =
                     translation.warnings.iter().map(|notice| format!("warning at {notice}"));
-                let said: BTreeSet<_> = warnings.collect();
-                let agrees = said.iter().map(String::as_str).collect::<BTreeSet<_>>() == expected;
-                (said.into_iter().collect::<Vec<_>>().join(" | "), agrees)
+                let output: BTreeSet<_> = warnings.collect();
+                let agrees = output.iter().map(String::as_str).collect::<BTreeSet<_>>() == expected;
+                (output.into_iter().collect::<Vec<_>>().join(" | "), agrees)
             }
             // We stop at the first error; upstream reports all.
             Err(error) => {
-                let said = error.to_string();
-                let agrees = expected.contains(said.as_str());
-                (said, agrees)
+                let output = error.to_string();
+                let agrees = expected.contains(output.as_str());
+                (output, agrees)
             }
         };
         if !agrees {
-            missed.push(format!("{row}\n  said: {said}"));
+            missed.push(format!("{row}\n  said: {output}"));
         }
     }
     assert!(missed.is_empty(), "{}:\n{}", missed.len(), missed.join("\n"));

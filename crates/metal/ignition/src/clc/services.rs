@@ -3,7 +3,7 @@
 use api_meta::Tree as _;
 use serde_json::{Map, Value as Json, json};
 
-use crate::{config::ConfigError, escape};
+use crate::{data::escape, error::ConfigError};
 
 /// The variable in `update.conf` of each locksmith setting.
 const LOCKSMITH: [(&str, &str); 8] = [

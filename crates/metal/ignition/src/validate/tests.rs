@@ -69,7 +69,7 @@ fn validates_unit_syntax() {
         "[]\nA=1\n[A\n]\nX=1",
         "[A]\n#c\n;d\nX=1 \\\nno assignment\\\nnor this\nY=2\\",
     ] {
-        assert_eq!(sections("p", text), Ok(()), "{text:?}");
+        assert_eq!(validate_sections("p", text), Ok(()), "{text:?}");
     }
     for (text, want) in [
         ("[A]x\nB=c", "garbage"),
@@ -81,7 +81,7 @@ fn validates_unit_syntax() {
         ("[A]\nX=1\n[", "end of section"),
         ("[Service", "end of section"),
     ] {
-        let error = sections("p", text).unwrap_err().to_string();
+        let error = validate_sections("p", text).unwrap_err().to_string();
         assert!(error.contains("invalid unit content: ") && error.contains(want), "{error}");
     }
 }

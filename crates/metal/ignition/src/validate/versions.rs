@@ -3,8 +3,10 @@
 //! A machine converts configs before 3.4 to 3.4.0, so the rules of older versions apply only to translated Butane
 //! configs.
 
-use super::{Outcome, fail};
-use crate::spec::{Config, Resource};
+use crate::{
+    error::ConfigError,
+    spec::{Config, Resource},
+};
 
 /// Returns the minor version of a spec 3 config.
 pub(crate) fn minor(config: &Config) -> u32 {
@@ -15,7 +17,8 @@ pub(crate) fn minor(config: &Config) -> u32 {
 /// The URL schemes and the minor version that introduced them.
 const SCHEMES: [(&str, u32); 2] = [("gs:", 2), ("arn:", 4)];
 
-pub(super) fn check(config: &Config) -> Outcome {
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    let fail = |path: String, reason: &str| Err(ConfigError::invalid(path, reason));
     let minor = minor(config);
     for (path, resource) in resources(config) {
         let source = resource.source.as_deref().unwrap_or_default();

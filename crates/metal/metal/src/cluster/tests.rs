@@ -37,8 +37,8 @@ fn node(boot: &str, ready: &str) -> Value {
 fn node_changes_set_machine_stage() {
     let of = |value: Value| serde_json::from_value::<Node>(value).unwrap();
     let shown = |old: Option<Value>, new: Value| -> Vec<(Stage, Outcome)> {
-        let notes = stages(old.map(of).as_ref(), &of(new));
-        notes.into_iter().map(|note| (note.stage, note.outcome)).collect()
+        let events = stages(old.map(of).as_ref(), &of(new));
+        events.into_iter().map(|event| (event.stage, event.outcome)).collect()
     };
     let kubelet = (Stage::Kubelet, Outcome::Succeeded);
     let (ready, lost) = ((Stage::Ready, Outcome::Succeeded), (Stage::Ready, Outcome::Failed));
@@ -52,16 +52,16 @@ fn node_changes_set_machine_stage() {
 
 #[test]
 fn ignores_lost_node_while_machine_boots() {
-    let book = Book::default();
-    let lost = Note::new(Stage::Ready, Outcome::Failed);
+    let inventory = Inventory::default();
+    let lost = Event::new(Stage::Ready, Outcome::Failed);
     for (stage, news) in
         [(Stage::Kubelet, true), (Stage::Ready, true), (Stage::Dhcp, false), (Stage::Disks, false)]
     {
-        let note = Note::new(stage, Outcome::Succeeded);
-        book.note(MAC, Note { power_on: stage == Stage::Dhcp, ..note });
-        assert_eq!(is_news(book.machine(MAC).as_ref(), &lost), news, "{stage:?}");
+        let event = Event::new(stage, Outcome::Succeeded);
+        inventory.record(MAC, Event { power_on: stage == Stage::Dhcp, ..event });
+        assert_eq!(is_relevant(inventory.machine(MAC).as_ref(), &lost), news, "{stage:?}");
     }
-    assert!(is_news(None, &lost));
+    assert!(is_relevant(None, &lost));
 }
 
 #[tokio::test]
@@ -73,10 +73,10 @@ async fn approves_known_machines_only() {
         fs::write(dir.path().join("groups/rack.json"), group.to_string()).unwrap();
     };
     group(json!([MAC]));
-    let (store, book) = (Arc::new(Store::new(dir.path())), Arc::new(Book::default()));
+    let (store, inventory) = (Arc::new(Store::new(dir.path())), Arc::new(Inventory::default()));
     let api = FakeApi::default();
     let tasks = Tasks::new(rt::Shutdown::new());
-    watch(api.client("metal"), store, book.clone(), &tasks);
+    watch(api.client("metal"), store, inventory.clone(), &tasks);
     let resource = Resource::CERTIFICATE_SIGNING_REQUESTS;
     let second = "52:54:00:00:00:02";
     let before = boot(&api, MAC).await;
@@ -111,9 +111,9 @@ async fn approves_known_machines_only() {
     api.until("it is approved", |api| decided(api, "later").is_some()).await;
     assert_eq!(decided(&api, "later").as_deref(), Some("Approved"));
     api.create(&Resource::NODES, node("1", "True")).await;
-    let there = |book: &Book| {
-        book.machine(MAC).is_some_and(|m| m.last().is_some_and(|e| e.stage == Stage::Ready))
+    let there = |inventory: &Inventory| {
+        inventory.machine(MAC).is_some_and(|m| m.last().is_some_and(|e| e.stage == Stage::Ready))
     };
-    api.until("the machine is Ready", |_| there(&book)).await;
+    api.until("the machine is Ready", |_| there(&inventory)).await;
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }

@@ -1,35 +1,14 @@
 //! IPMI 2.0 over LAN (RMCP+): a session with a password, and the chassis commands.
 
+mod error;
 mod session;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use session::Session;
-
-use super::{Action, Device, PowerOperation, done};
-
-/// The errors of an IPMI session.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(
-        "cannot reach the controller: {0}; check its address and that IPMI over LAN is enabled"
-    )]
-    Socket(std::io::Error),
-    #[error("no answer to {0}; check that IPMI over LAN is enabled and UDP port 623 is open")]
-    Silent(&'static str),
-    #[error("{what} was refused: {why}")]
-    Refused { what: &'static str, why: String },
-    #[error("the answer to {0} is malformed")]
-    Malformed(&'static str),
-    #[error("the controller's proof does not match the password; check the password")]
-    Password,
-    #[error("the user name is longer than 16 bytes, or the password than 20")]
-    TooLong,
-    #[error("encryption failed")]
-    Crypto,
-}
+pub use self::{error::Error, session::Session};
+use super::action::{Action, Device, PowerOperation};
 
 const CHASSIS: u8 = 0;
 
@@ -54,7 +33,7 @@ async fn set_power(session: &mut Session, operation: PowerOperation) -> Result<(
 }
 
 /// Sets the boot flags for the next boot only.
-async fn next(session: &mut Session, device: Device, uefi: bool) -> Result<(), Error> {
+async fn set_next_boot(session: &mut Session, device: Device, uefi: bool) -> Result<(), Error> {
     let device = match device {
         Device::Network => 1 << 2,
         Device::Disk => 2 << 2,
@@ -77,14 +56,14 @@ pub(super) async fn perform(
         Action::Shutdown => set_power(session, PowerOperation::Shutdown).await?,
         Action::Reset => set_power(session, PowerOperation::Reset).await?,
         Action::Cycle => set_power(session, PowerOperation::Cycle).await?,
-        Action::NextBootNetwork => next(session, Device::Network, uefi).await?,
-        Action::NextBootDisk => next(session, Device::Disk, uefi).await?,
+        Action::NextBootNetwork => set_next_boot(session, Device::Network, uefi).await?,
+        Action::NextBootDisk => set_next_boot(session, Device::Disk, uefi).await?,
         Action::BootNetwork => {
-            next(session, Device::Network, uefi).await?;
+            set_next_boot(session, Device::Network, uefi).await?;
             let now =
                 if is_on(session).await? { PowerOperation::Reset } else { PowerOperation::On };
             set_power(session, now).await?;
         }
     }
-    Ok(done(action))
+    Ok(action.message())
 }

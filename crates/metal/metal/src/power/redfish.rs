@@ -8,10 +8,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use super::{Action, Bmc, Device, PowerOperation, done};
+use super::{
+    action::{Action, Device, PowerOperation},
+    bmc::Bmc,
+};
 
 /// The deadline of a request, because controllers are slow.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_BODY: usize = 1 << 20;
 const SYSTEMS: &str = "/redfish/v1/Systems";
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
@@ -24,7 +27,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Error {
     #[error("the address must be a URL with a host: {0}")]
     Address(String),
-    #[error("{0}")]
+    #[error(transparent)]
     Tls(#[from] client::TlsError),
     #[error("{what}: {source}")]
     Connection { what: String, source: BoxError },
@@ -64,8 +67,8 @@ struct Session {
     path: Option<String>,
 }
 
-/// The controller's answer to a request.
-struct Answer {
+/// The controller's response to a request.
+struct ControllerResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -73,8 +76,8 @@ struct Answer {
 
 impl<'a> Controller<'a> {
     fn new(bmc: &'a Bmc) -> Result<Self, Error> {
-        let wrong = || Error::Address(bmc.address.clone());
-        let uri: Uri = bmc.address.parse().map_err(|_| wrong())?;
+        let invalid = || Error::Address(bmc.address.clone());
+        let uri: Uri = bmc.address.parse().map_err(|_| invalid())?;
         let tls = match (uri.scheme_str(), uri.host()) {
             (Some("http"), Some(_)) => ClientTls::anyone(),
             (Some("https"), Some(_)) => {
@@ -83,9 +86,9 @@ impl<'a> Controller<'a> {
                     .client_config()?
                     .into()
             }
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
-        let transport = HttpTransport::http1(&bmc.address, tls).map_err(|_| wrong())?;
+        let transport = HttpTransport::http1(&bmc.address, tls).map_err(|_| invalid())?;
         Ok(Self { bmc, transport, session: None })
     }
 
@@ -97,31 +100,33 @@ impl<'a> Controller<'a> {
         body: Option<Value>,
     ) -> Result<Value, Error> {
         let what = format!("{method} {path}");
-        let mut answer = self.ask(method.clone(), path, body.as_ref()).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && self.session.is_none() {
+        let mut response = self.send(method.clone(), path, body.as_ref()).await?;
+        if response.status == StatusCode::UNAUTHORIZED && self.session.is_none() {
             self.session = Some(self.log_in().await?);
-            answer = self.ask(method, path, body.as_ref()).await?;
+            response = self.send(method, path, body.as_ref()).await?;
         }
-        if !answer.status.is_success() {
-            return Err(answer.refused(what));
+        if !response.status.is_success() {
+            return Err(response.into_error(what));
         }
-        if answer.body.is_empty() {
+        if response.body.is_empty() {
             Ok(Value::Null)
         } else {
-            Budget::object().json(&answer.body).map_err(|_| Error::Malformed(what))
+            Budget::object().json(&response.body).map_err(|_| Error::Malformed(what))
         }
     }
 
     async fn log_in(&self) -> Result<Session, Error> {
         let body = json!({ "UserName": self.bmc.user, "Password": self.bmc.password });
-        let mut answer = self.ask(Method::POST, SESSIONS, Some(&body)).await?;
-        let location = answer.headers.remove(header::LOCATION);
-        match answer.headers.remove(TOKEN).filter(|_| answer.status.is_success()) {
+        let mut response = self.send(Method::POST, SESSIONS, Some(&body)).await?;
+        let location = response.headers.remove(header::LOCATION);
+        match response.headers.remove(TOKEN).filter(|_| response.status.is_success()) {
             Some(token) => {
                 let path = location.and_then(|to| to.to_str().ok()?.parse::<Uri>().ok());
                 Ok(Session { token, path: path.map(|uri| uri.path().to_owned()) })
             }
-            None => Err(Error::Password(answer.refused(format!("POST {SESSIONS}")).to_string())),
+            None => {
+                Err(Error::Password(response.into_error(format!("POST {SESSIONS}")).to_string()))
+            }
         }
     }
 
@@ -130,15 +135,20 @@ impl<'a> Controller<'a> {
         let Some(path) = self.session.as_ref().and_then(|session| session.path.as_deref()) else {
             return;
         };
-        if let Err(error) = self.ask(Method::DELETE, path, None).await {
+        if let Err(error) = self.send(Method::DELETE, path, None).await {
             tracing::debug!(%error, "ending a Redfish session");
         }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Error> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<ControllerResponse, Error> {
         let what = format!("{method} {path}");
-        match tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(method, path, body)).await {
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(source)) => Err(Error::Connection { what, source }),
             Err(_) => Err(Error::Silent(what)),
         }
@@ -149,7 +159,7 @@ impl<'a> Controller<'a> {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, BoxError> {
+    ) -> Result<ControllerResponse, BoxError> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -169,7 +179,7 @@ impl<'a> Controller<'a> {
         }
         let (head, body) = self.transport.send(request).await?.into_parts();
         let body = client::read(path, body, MAX_BODY).await?;
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok(ControllerResponse { status: head.status, headers: head.headers, body })
     }
 
     /// Returns the path of the machine's system.
@@ -182,7 +192,7 @@ impl<'a> Controller<'a> {
 
     async fn is_on(&mut self, system: &str) -> Result<bool, Error> {
         let state = self.call(Method::GET, system, None).await?;
-        powered(&state).ok_or_else(|| Error::Malformed(format!("GET {system}")))
+        power_state(&state).ok_or_else(|| Error::Malformed(format!("GET {system}")))
     }
 
     async fn set_power(&mut self, system: &str, operation: PowerOperation) -> Result<(), Error> {
@@ -191,7 +201,7 @@ impl<'a> Controller<'a> {
         self.call(Method::POST, &reset_target(&state, system), Some(body)).await.map(drop)
     }
 
-    async fn next(&mut self, system: &str, device: Device) -> Result<(), Error> {
+    async fn set_next_boot(&mut self, system: &str, device: Device) -> Result<(), Error> {
         let target = match device {
             Device::Network => "Pxe",
             Device::Disk => "Hdd",
@@ -217,18 +227,18 @@ fn only_system(systems: &Value) -> Result<String, Error> {
 }
 
 /// Returns whether a system is on, if it reports that.
-fn powered(state: &Value) -> Option<bool> {
+fn power_state(state: &Value) -> Option<bool> {
     state["PowerState"].as_str().map(|state| matches!(state, "On" | "PoweringOn"))
 }
 
 /// Returns the path of a system's reset action.
 fn reset_target(state: &Value, system: &str) -> String {
-    let told = state.at(&["Actions", "#ComputerSystem.Reset", "target"]).as_str();
-    told.map_or_else(|| format!("{system}/Actions/ComputerSystem.Reset"), str::to_owned)
+    let target = state.at(&["Actions", "#ComputerSystem.Reset", "target"]).as_str();
+    target.map_or_else(|| format!("{system}/Actions/ComputerSystem.Reset"), str::to_owned)
 }
 
-impl Answer {
-    fn refused(&self, what: String) -> Error {
+impl ControllerResponse {
+    fn into_error(self, what: String) -> Error {
         let text = String::from_utf8_lossy(&self.body).chars().take(500).collect();
         Error::Refused { what, status: self.status, text }
     }
@@ -236,9 +246,9 @@ impl Answer {
 
 pub(super) async fn perform(bmc: &Bmc, action: Action) -> Result<&'static str, Error> {
     let mut controller = Controller::new(bmc)?;
-    let done = act(&mut controller, action).await;
+    let result = act(&mut controller, action).await;
     controller.log_out().await;
-    done
+    result
 }
 
 async fn act(controller: &mut Controller<'_>, action: Action) -> Result<&'static str, Error> {
@@ -252,17 +262,17 @@ async fn act(controller: &mut Controller<'_>, action: Action) -> Result<&'static
         Action::Shutdown => controller.set_power(&system, PowerOperation::Shutdown).await?,
         Action::Reset => controller.set_power(&system, PowerOperation::Reset).await?,
         Action::Cycle => controller.set_power(&system, PowerOperation::Cycle).await?,
-        Action::NextBootNetwork => controller.next(&system, Device::Network).await?,
-        Action::NextBootDisk => controller.next(&system, Device::Disk).await?,
+        Action::NextBootNetwork => controller.set_next_boot(&system, Device::Network).await?,
+        Action::NextBootDisk => controller.set_next_boot(&system, Device::Disk).await?,
         Action::BootNetwork => {
-            controller.next(&system, Device::Network).await?;
+            controller.set_next_boot(&system, Device::Network).await?;
             let on = controller.is_on(&system).await?;
             controller
                 .set_power(&system, if on { PowerOperation::Reset } else { PowerOperation::On })
                 .await?;
         }
     }
-    Ok(done(action))
+    Ok(action.message())
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub(crate) struct Machine {
     assets: Option<Assets>,
     pub(crate) times: Vec<(Step, Duration)>,
     /// The number of exchanges.
-    asked: u32,
+    request_count: u32,
     /// The number of DHCP packets sent again.
     pub(crate) repeated: u32,
     /// The number of addresses that were offered and then refused.
@@ -96,7 +96,15 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(number: u32, assets: Option<Assets>) -> Self {
-        Self { number, assets, times: Vec::new(), asked: 0, repeated: 0, refused: 0, failure: None }
+        Self {
+            number,
+            assets,
+            times: Vec::new(),
+            request_count: 0,
+            repeated: 0,
+            refused: 0,
+            failure: None,
+        }
     }
 
     pub(crate) async fn boot(mut self, relay: &Relay) -> Self {
@@ -172,8 +180,8 @@ impl Machine {
     ) -> io::Result<Message> {
         let none = Ipv4Addr::UNSPECIFIED;
         // Ignore late answers to earlier requests.
-        self.asked += 1;
-        let xid = self.number << 8 | self.asked;
+        self.request_count += 1;
+        let xid = self.number << 8 | self.request_count;
         let mut message = Message::new_with_id(xid, none, none, none, RELAY, &self.mac());
         let options = message.opts_mut();
         options.insert(DhcpOption::MessageType(kind));

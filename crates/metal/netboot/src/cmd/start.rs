@@ -6,13 +6,16 @@ use api_meta::Cidr;
 use rt::{SystemClock, Tasks};
 use tokio::net::TcpListener;
 
-use super::{Error, ServeArgs, listen, open_store};
+use super::{
+    args::{ServeArgs, parse_listen_address},
+    error::Error,
+};
 use crate::{
     dhcp::{self, BootFiles},
     dns,
     interface::Interface,
     lane::{Lane, Urgency},
-    machines::Book,
+    machines::Inventory,
     matchbox::{Matchbox, Settings, Store, TokenMaker, assets, port, rpc::Rpc, web::WebHandler},
     openpgp::Signer,
     ra, tftp,
@@ -26,7 +29,7 @@ pub struct BootServer {
     /// The Matchbox store.
     pub store: Arc<Store>,
     /// The records of machines.
-    pub book: Arc<Book>,
+    pub inventory: Arc<Inventory>,
 }
 
 /// Opens every port, so that configuration errors fail here, and starts the tasks behind them. `token_maker` makes the
@@ -37,7 +40,7 @@ pub async fn start(
     token_maker: Option<TokenMaker>,
 ) -> Result<BootServer, Error> {
     let store = Arc::new(open_store(&args.data_path)?);
-    let book = Arc::new(book(args)?);
+    let inventory = Arc::new(open_inventory(args)?);
     let assets = if args.assets_path.as_os_str().is_empty() {
         None
     } else if args.assets_path.is_dir() {
@@ -53,9 +56,9 @@ pub async fn start(
         .collect::<Result<Vec<_>, _>>()?;
     let signer = signer(args)?;
     start_rpc(args, &store, tasks).await?;
-    start_small_answers(args, &interfaces, &book, tasks)?;
+    start_small_answers(args, &interfaces, &inventory, tasks)?;
     if !args.no_tftp {
-        start_tftp(args, &interfaces, &book, tasks)?;
+        start_tftp(args, &interfaces, &inventory, tasks)?;
     }
     let insecure_secrets = args.insecure_secrets;
     // Only this machine itself connects from one of its own addresses.
@@ -68,11 +71,11 @@ pub async fn start(
         insecure_secrets,
         token_maker,
         page_readers,
-        book: book.clone(),
+        inventory: inventory.clone(),
     };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
     start_http(args, &matchbox, tasks).await?;
-    Ok(BootServer { store, book })
+    Ok(BootServer { store, inventory })
 }
 
 async fn start_http(
@@ -107,7 +110,7 @@ async fn start_http(
 fn start_small_answers(
     args: &ServeArgs,
     interfaces: &[Interface],
-    book: &Arc<Book>,
+    inventory: &Arc<Inventory>,
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let failed = |what: String| move |source| Error::Start { what, source };
@@ -115,7 +118,7 @@ fn start_small_answers(
     let lane = lane.map_err(failed("a thread".into()))?;
     let _on_the_lane = lane.enter();
     if !args.no_dhcp {
-        start_dhcp(args, interfaces, book, tasks)?;
+        start_dhcp(args, interfaces, inventory, tasks)?;
     }
     if !args.no_dns {
         let names = Arc::new(names(args)?);
@@ -135,12 +138,12 @@ fn start_small_answers(
     Ok(())
 }
 
-fn book(args: &ServeArgs) -> Result<Book, Error> {
+fn open_inventory(args: &ServeArgs) -> Result<Inventory, Error> {
     let (path, clock) = (args.machines_file.clone(), Arc::new(SystemClock));
     if path.as_os_str().is_empty() {
-        return Ok(Book::in_memory(clock));
+        return Ok(Inventory::in_memory(clock));
     }
-    Book::open(path.clone(), clock).map_err(|source| Error::Machines { path, source })
+    Inventory::open(path.clone(), clock).map_err(|source| Error::Machines { path, source })
 }
 
 fn signer(args: &ServeArgs) -> Result<Option<Signer>, Error> {
@@ -168,8 +171,8 @@ async fn start_rpc(args: &ServeArgs, store: &Arc<Store>, tasks: &Tasks) -> Resul
     if text.is_empty() {
         return Ok(());
     }
-    let address =
-        listen(text).map_err(|reason| Error::RpcAddress { text: text.to_owned(), reason })?;
+    let address = parse_listen_address(text)
+        .map_err(|source| Error::RpcAddress { text: text.to_owned(), source })?;
     let tls = serve::ServerTls::mutual(
         &read_tls("--cert-file", &args.cert_file)?,
         &read_tls("--key-file", &args.key_file)?,
@@ -203,9 +206,9 @@ fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
         }
     }
     for text in &args.host_record {
-        let wrong = || Error::HostRecord { text: text.clone() };
-        let (name, address) = text.split_once(',').ok_or_else(wrong)?;
-        names.add(name.trim(), address.trim().parse().map_err(|_| wrong())?)?;
+        let invalid = || Error::HostRecord { text: text.clone() };
+        let (name, address) = text.split_once(',').ok_or_else(invalid)?;
+        names.add(name.trim(), address.trim().parse().map_err(|_| invalid())?)?;
     }
     Ok(names)
 }
@@ -213,7 +216,7 @@ fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
 fn start_dhcp(
     args: &ServeArgs,
     interfaces: &[Interface],
-    book: &Arc<Book>,
+    inventory: &Arc<Inventory>,
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let config = dhcp_config(args)?;
@@ -222,8 +225,9 @@ fn start_dhcp(
     }
     let path = &args.dhcp_leasefile;
     let lease_file = (!path.as_os_str().is_empty() && !args.dhcp_proxy).then(|| path.clone());
-    let server = dhcp::server::Server::new(config, lease_file, Arc::new(SystemClock), book.clone())
-        .map_err(|source| Error::Start { what: "DHCP".into(), source })?;
+    let server =
+        dhcp::server::Server::new(config, lease_file, Arc::new(SystemClock), inventory.clone())
+            .map_err(|source| Error::Start { what: "DHCP".into(), source })?;
     for interface in interfaces {
         server.start(interface, tasks).map_err(|source| Error::Start {
             what: format!("DHCP on {}", interface.name),
@@ -266,10 +270,10 @@ fn dhcp_config(args: &ServeArgs) -> Result<dhcp::Config, Error> {
 }
 
 fn boot_files(args: &ServeArgs) -> Result<BootFiles, Error> {
-    let mut files = BootFiles::usual(args.address.port());
+    let mut files = BootFiles::with_defaults(args.address.port());
     for text in &args.boot_file {
-        let wrong = || Error::BootFile { text: text.clone() };
-        let (firmware, name) = text.split_once('=').ok_or_else(wrong)?;
+        let invalid = || Error::BootFile { text: text.clone() };
+        let (firmware, name) = text.split_once('=').ok_or_else(invalid)?;
         let place = match firmware {
             "bios" => &mut files.bios,
             "uefi-ia32" => &mut files.uefi_ia32,
@@ -278,7 +282,7 @@ fn boot_files(args: &ServeArgs) -> Result<BootFiles, Error> {
             "http-x64" => &mut files.http_x64,
             "http-arm64" => &mut files.http_arm64,
             "ipxe" => &mut files.ipxe,
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         *place = name.to_owned();
     }
@@ -288,7 +292,7 @@ fn boot_files(args: &ServeArgs) -> Result<BootFiles, Error> {
 fn start_tftp(
     args: &ServeArgs,
     interfaces: &[Interface],
-    book: &Arc<Book>,
+    inventory: &Arc<Inventory>,
     tasks: &Tasks,
 ) -> Result<(), Error> {
     if interfaces.is_empty() {
@@ -303,11 +307,19 @@ fn start_tftp(
     for interface in interfaces {
         let port = args.address.port();
         let script = format!("#!ipxe\nchain http://{}:{port}/boot.ipxe\n", interface.address);
-        let server = tftp::server::Server::new(&args.tftp_root, Some(script), book.clone());
+        let server = tftp::server::Server::new(&args.tftp_root, Some(script), inventory.clone());
         server.start(interface, tasks).map_err(|source| Error::Start {
             what: format!("TFTP on {}", interface.name),
             source,
         })?;
     }
     Ok(())
+}
+
+/// Opens the store, whose directory must exist.
+pub(super) fn open_store(path: &Path) -> Result<Store, Error> {
+    match path.read_dir() {
+        Ok(_) => Ok(Store::new(path)),
+        Err(source) => Err(Error::DataPath { path: path.to_owned(), source }),
+    }
 }

@@ -1,8 +1,10 @@
-//! Selects a machine's boot file by the firmware that its request describes.
+//! Selects a machine's boot file by its firmware.
 
 use std::net::Ipv4Addr;
 
 use dhcproto::v4::{DhcpOption, Message, OptionCode};
+
+use crate::firmware::Firmware;
 
 /// Option 43 for PXE: discovery control, "boot the file named here and look no further".
 const PXE_DISCOVERY: [u8; 4] = [6, 1, 8, 255];
@@ -32,7 +34,7 @@ pub struct BootFiles {
 
 impl BootFiles {
     /// Returns the default names, with HTTP served at `port`.
-    pub fn usual(port: u16) -> Self {
+    pub fn with_defaults(port: u16) -> Self {
         let url = |path: &str| format!("http://{{server}}:{port}/{path}");
         Self {
             bios: "undionly.kpxe".into(),
@@ -55,76 +57,6 @@ impl BootFiles {
             Firmware::HttpArm64 => &self.http_arm64,
             Firmware::Ipxe => &self.ipxe,
         }
-    }
-}
-
-/// The firmware or boot loader that sent a request, by architecture (option 93, RFC 4578) and classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Firmware {
-    Bios,
-    UefiIa32,
-    UefiX64,
-    UefiArm64,
-    /// UEFI HTTP boot, which fetches a URL and does not use TFTP.
-    HttpX64,
-    HttpArm64,
-    /// iPXE, on any firmware.
-    Ipxe,
-}
-
-impl Firmware {
-    /// Detects the firmware; `None` for a client that does not boot from the network or has an unsupported
-    /// architecture.
-    pub fn of(request: &Message) -> Option<Self> {
-        let class = match request.opts().get(OptionCode::UserClass) {
-            Some(DhcpOption::UserClass(class)) => class.as_slice(),
-            _ => &[],
-        };
-        // RFC 3004 puts a length byte first; iPXE does not.
-        if class == b"iPXE" || class == b"\x04iPXE" {
-            return Some(Self::Ipxe);
-        }
-        let Some(DhcpOption::ClassIdentifier(vendor)) =
-            request.opts().get(OptionCode::ClassIdentifier)
-        else {
-            return None;
-        };
-        let http = vendor.starts_with(b"HTTPClient");
-        if !http && !vendor.starts_with(b"PXEClient") {
-            return None;
-        }
-        let architecture = match request.opts().get(OptionCode::ClientSystemArchitecture) {
-            Some(DhcpOption::ClientSystemArchitecture(architecture)) => architecture.0,
-            // Firmware older than RFC 4578.
-            _ => 0,
-        };
-        match (architecture, http) {
-            (0, false) => Some(Self::Bios),
-            (6, false) => Some(Self::UefiIa32),
-            // RFC 4578 defines 7 as EFI byte code, but firmware sends it for x64.
-            (7 | 9, false) => Some(Self::UefiX64),
-            (11, false) => Some(Self::UefiArm64),
-            (16, _) => Some(Self::HttpX64),
-            (19, _) => Some(Self::HttpArm64),
-            _ => None,
-        }
-    }
-
-    /// Returns the name shown in the book of machines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bios => "BIOS",
-            Self::UefiIa32 => "UEFI ia32",
-            Self::UefiX64 => "UEFI x64",
-            Self::UefiArm64 => "UEFI arm64",
-            Self::HttpX64 => "UEFI HTTP x64",
-            Self::HttpArm64 => "UEFI HTTP arm64",
-            Self::Ipxe => "iPXE",
-        }
-    }
-
-    fn is_http(self) -> bool {
-        matches!(self, Self::HttpX64 | Self::HttpArm64)
     }
 }
 

@@ -8,6 +8,8 @@ use std::{
     net::Ipv4Addr,
 };
 
+use crate::labels::parse_mac;
+
 /// The state of an address in its assignment to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -37,7 +39,7 @@ pub struct Lease {
 /// Parses a client as the file has it: a hardware address of any length, or a client identifier.
 fn client(text: &str) -> Option<String> {
     let is_byte = |byte: &str| byte.len() == 2 && byte.bytes().all(|b| b.is_ascii_hexdigit());
-    crate::matchbox::parse_mac(text).or_else(|| {
+    parse_mac(text).or_else(|| {
         let bytes = text.strip_prefix("id:").unwrap_or(text);
         bytes.split(':').all(is_byte).then(|| text.to_ascii_lowercase())
     })

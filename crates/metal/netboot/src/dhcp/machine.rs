@@ -8,10 +8,11 @@ use dhcproto::v4::{
 };
 
 use super::{
-    Config, Subnet,
-    boot::{self, Firmware},
+    boot,
+    config::{Config, Subnet},
     leases::{Lease, Leases, State},
 };
+use crate::firmware::Firmware;
 
 /// The time in seconds to hold an offer, a probed address and an address in conflict.
 const OFFER: u64 = 60;

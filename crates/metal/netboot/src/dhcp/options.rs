@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 
 use dhcproto::v4::{DhcpOption, DhcpOptions, OptionCode, UnknownOption};
-use hickory_proto::{rr::Name, serialize::binary::BinEncodable};
+use hickory_proto::{ProtoError, rr::Name, serialize::binary::BinEncodable};
 
-use super::ConfigError;
+use super::error::{ConfigError, OptionError};
 
 /// The format of an option's values in text and on the wire (RFC 2132).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ const NAMED: [(u8, &str, Kind); 45] = [
 ];
 
 /// Returns `true` for options that the server sets itself: those of the protocol and those that name the boot file.
-fn is_the_servers(code: u8) -> bool {
+fn is_reserved(code: u8) -> bool {
     matches!(code, 0 | 43 | 50..=61 | 66 | 67 | 77 | 80..=82 | 93 | 94 | 97 | 118 | 175 | 255)
 }
 
@@ -115,57 +115,48 @@ impl ExtraOption {
 
 /// Parses `NUMBER` or `option:NAME`, followed by comma-separated values.
 pub fn parse_option(text: &str) -> Result<ExtraOption, ConfigError> {
-    let wrong = |reason: String| ConfigError::Option { text: text.to_owned(), reason };
+    parse(text).map_err(|source| ConfigError::Option { text: text.to_owned(), source })
+}
+
+fn parse(text: &str) -> Result<ExtraOption, OptionError> {
     let (name, values) = text.split_once(',').unwrap_or((text, ""));
-    let (code, kind) = option(name.trim()).map_err(wrong)?;
+    let (code, kind) = parse_name(name.trim())?;
     let value = match values.trim() {
         "" => Value::Nothing,
-        values => value(kind, values).map_err(wrong)?,
+        values => parse_value(kind, values)?,
     };
     match &value {
-        Value::Bytes(bytes) if bytes.len() > 255 => {
-            Err(wrong("it is longer than 255 bytes".into()))
-        }
-        Value::Addresses(all) if all.len() > 63 => {
-            Err(wrong("it has more than 63 addresses".into()))
-        }
+        Value::Bytes(bytes) if bytes.len() > 255 => Err(OptionError::Length),
+        Value::Addresses(all) if all.len() > 63 => Err(OptionError::Count),
         _ => Ok(ExtraOption { code, value }),
     }
 }
 
-fn option(name: &str) -> Result<(u8, Kind), String> {
+fn parse_name(name: &str) -> Result<(u8, Kind), OptionError> {
     let (code, kind) = match name.strip_prefix("option:") {
         Some(name) => {
-            let named = NAMED.iter().find(|(_, known, _)| *known == name);
-            let absent =
-                || format!("{name:?} is not an option name; give the number of the option");
-            named.map(|(code, _, kind)| (*code, *kind)).ok_or_else(absent)?
+            let entry = NAMED.iter().find(|(_, known, _)| *known == name);
+            let (code, _, kind) = entry.ok_or_else(|| OptionError::Name(name.to_owned()))?;
+            (*code, *kind)
         }
         None => {
-            let unread = "write NUMBER or option:NAME, and values; tags and vendor options \
-                          are not supported";
-            let code: u8 = name.parse().map_err(|_| unread.to_owned())?;
-            let named = NAMED.iter().find(|(known, _, _)| *known == code);
-            (code, named.map_or(Kind::Any, |(_, _, kind)| *kind))
+            let code: u8 = name.parse().map_err(|_| OptionError::Syntax)?;
+            let entry = NAMED.iter().find(|(known, _, _)| *known == code);
+            (code, entry.map_or(Kind::Any, |(_, _, kind)| *kind))
         }
     };
-    if is_the_servers(code) {
-        return Err(format!(
-            "the server itself sets option {code}; use --boot-file to change boot files"
-        ));
-    }
-    Ok((code, kind))
+    if is_reserved(code) { Err(OptionError::Reserved(code)) } else { Ok((code, kind)) }
 }
 
-fn value(kind: Kind, text: &str) -> Result<Value, String> {
+fn parse_value(kind: Kind, text: &str) -> Result<Value, OptionError> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let addresses: Option<Vec<Ipv4Addr>> = parts.iter().map(|part| part.parse().ok()).collect();
     Ok(match kind {
-        Kind::Addresses => Value::Addresses(addresses.ok_or("IPv4 addresses are required")?),
+        Kind::Addresses => Value::Addresses(addresses.ok_or(OptionError::Addresses)?),
         Kind::Text => Value::Bytes(text.into()),
         Kind::Number(size) => Value::Bytes(number(text, size)?),
         Kind::Domains => Value::Bytes(domains(&parts)?),
-        Kind::Routes => Value::Bytes(routes(&parts).ok_or("NETWORK/PREFIX,ROUTER is required")?),
+        Kind::Routes => Value::Bytes(routes(&parts).ok_or(OptionError::Routes)?),
         Kind::Any => match (addresses, hexadecimal(text)) {
             (Some(addresses), _) => Value::Addresses(addresses),
             (None, Some(bytes)) => Value::Bytes(bytes),
@@ -177,13 +168,13 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
     })
 }
 
-fn number(text: &str, size: usize) -> Result<Vec<u8>, String> {
-    let value: i64 = text.parse().map_err(|_| "an integer is required".to_owned())?;
+fn number(text: &str, size: usize) -> Result<Vec<u8>, OptionError> {
+    let value: i64 = text.parse().map_err(|_| OptionError::Integer)?;
     let most = 1i64 << (8 * size);
     if (-most / 2..most).contains(&value) {
         Ok(value.to_be_bytes()[8 - size..].to_vec())
     } else {
-        Err(format!("{value} does not fit into {size} bytes"))
+        Err(OptionError::Size { value, size })
     }
 }
 
@@ -196,15 +187,13 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     text.contains(':').then(|| text.split(':').map(byte).collect()).flatten()
 }
 
-fn domains(names: &[&str]) -> Result<Vec<u8>, String> {
-    let encoded = |name: &&str| {
-        let name = Name::from_ascii(name).and_then(|mut name| {
-            name.set_fqdn(true);
-            name.to_bytes()
-        });
-        name.map_err(|error| error.to_string())
+fn domains(names: &[&str]) -> Result<Vec<u8>, ProtoError> {
+    let encode = |name: &&str| {
+        let mut name = Name::from_ascii(name)?;
+        name.set_fqdn(true);
+        name.to_bytes()
     };
-    Ok(names.iter().map(encoded).collect::<Result<Vec<_>, _>>()?.concat())
+    Ok(names.iter().map(encode).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn routes(parts: &[&str]) -> Option<Vec<u8>> {

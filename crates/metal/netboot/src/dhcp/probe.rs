@@ -15,7 +15,7 @@ use crate::interface::Interface;
 
 /// The time to wait for a reply. A neighbour replies within milliseconds; a client waits at least a second for its
 /// offer.
-const PATIENCE: Duration = Duration::from_millis(25);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(25);
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 
@@ -44,12 +44,14 @@ impl Prober {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn is_taken(&self, address: Ipv4Addr) -> io::Result<bool> {
-        let (heard, answer) = oneshot::channel();
-        self.waiting().entry(address).or_default().push(heard);
+    pub(super) async fn is_in_use(&self, address: Ipv4Addr) -> io::Result<bool> {
+        let (sender, reply) = oneshot::channel();
+        self.waiting().entry(address).or_default().push(sender);
         let sent = self.socket.send_to(&echo_request(), SocketAddr::from((address, 0))).await;
-        let answered = match sent {
-            Ok(_) => tokio::time::timeout(PATIENCE, answer).await.is_ok_and(|heard| heard.is_ok()),
+        let is_answered = match sent {
+            Ok(_) => {
+                tokio::time::timeout(REPLY_TIMEOUT, reply).await.is_ok_and(|reply| reply.is_ok())
+            }
             Err(_) => false,
         };
         let mut waiting = self.waiting();
@@ -59,7 +61,7 @@ impl Prober {
                 waiting.remove(&address);
             }
         }
-        sent.map(|_| answered)
+        sent.map(|_| is_answered)
     }
 
     /// Receives replies and wakes the probes that wait for them.
@@ -78,7 +80,7 @@ impl Prober {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "receiving probe replies");
-                    tokio::time::sleep(PATIENCE).await;
+                    tokio::time::sleep(REPLY_TIMEOUT).await;
                 }
             }
         }

@@ -12,15 +12,17 @@ use rt::Clock;
 use tokio::{net::UdpSocket, sync::Semaphore};
 
 use super::{
-    Config, Firmware, Leases,
+    config::Config,
+    leases::Leases,
     machine::{self, Action, Arrival, Machine, PXE_PORT},
     probe::Prober,
     wire,
 };
 use crate::{
+    firmware::Firmware,
     interface::Interface,
     journal::{self, Journal},
-    machines::Book,
+    machines::Inventory,
 };
 
 const SERVER_PORT: u16 = 67;
@@ -35,7 +37,7 @@ pub struct Server {
     clock: Arc<dyn Clock>,
     probes: Arc<Semaphore>,
     /// The records of machines, which learn the assigned addresses.
-    book: Arc<Book>,
+    inventory: Arc<Inventory>,
 }
 
 /// A socket with its interface and port.
@@ -53,7 +55,7 @@ impl Server {
         config: Config,
         lease_file: Option<PathBuf>,
         clock: Arc<dyn Clock>,
-        book: Arc<Book>,
+        inventory: Arc<Inventory>,
     ) -> io::Result<Arc<Self>> {
         let (journal, leases) = match lease_file {
             None => (None, Leases::default()),
@@ -67,7 +69,7 @@ impl Server {
             journal,
             clock,
             probes: Arc::new(Semaphore::new(PROBES)),
-            book,
+            inventory,
         }))
     }
 
@@ -143,7 +145,7 @@ impl Server {
             return self.carry_out(&request, action, port).await;
         };
         let Ok(permit) = self.probes.clone().try_acquire_owned() else {
-            return self.book.metrics.dhcp_dropped.inc();
+            return self.inventory.metrics.dhcp_dropped.inc();
         };
         let (server, port) = (self.clone(), port.clone());
         tasks.spawn_until_shutdown("dhcp probe", async move {
@@ -156,18 +158,18 @@ impl Server {
     async fn probe(&self, request: &Message, arrival: Arrival, first: Ipv4Addr, port: &Port) {
         let mut address = first;
         for _ in 0..8 {
-            let taken = match &port.prober {
-                Some(prober) => prober.is_taken(address).await,
+            let result = match &port.prober {
+                Some(prober) => prober.is_in_use(address).await,
                 None => Ok(false),
             };
-            let taken = match taken {
-                Ok(taken) => taken,
+            let in_use = match result {
+                Ok(in_use) => in_use,
                 Err(error) => {
                     tracing::debug!(%address, %error, "probing failed; assuming that the address is free");
                     false
                 }
             };
-            match self.decide(request, arrival, Some((address, taken))) {
+            match self.decide(request, arrival, Some((address, in_use))) {
                 Action::Probe(next) => address = next,
                 action => return self.carry_out(request, action, port).await,
             }
@@ -183,8 +185,8 @@ impl Server {
     ) -> Action {
         let mut machine = self.machine();
         let now = self.now();
-        if let Some((address, taken)) = probed {
-            machine.probed(address, taken, now);
+        if let Some((address, in_use)) = probed {
+            machine.probed(address, in_use, now);
         }
         let action = machine.handle(request, arrival, now);
         let changed = match &action {
@@ -219,9 +221,9 @@ impl Server {
         }
     }
 
-    /// Records a reply in the book of machines.
+    /// Records a reply in the inventory of machines.
     fn record(&self, request: &Message, reply: &Message) {
-        let metrics = &self.book.metrics;
+        let metrics = &self.inventory.metrics;
         let done = match reply.opts().msg_type() {
             Some(MessageType::Offer) => {
                 metrics.dhcp_offers.inc();
@@ -235,6 +237,6 @@ impl Server {
         };
         let Some(mac) = machine::client(request) else { return };
         let address = Some(reply.yiaddr()).filter(|address| done && !address.is_unspecified());
-        self.book.dhcp(&mac, address, Firmware::of(request), done);
+        self.inventory.record_dhcp(&mac, address, Firmware::of(request), done);
     }
 }

@@ -1,8 +1,8 @@
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use dhcproto::v4::{Architecture, DhcpOption as O, Message, MessageType, OptionCode};
 
-use super::{machine::PXE_PORT, *};
+use super::{config::parse_lease, machine::PXE_PORT, *};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
@@ -19,7 +19,7 @@ fn config() -> Config {
         proxy: false,
         probe: false,
         options: vec![],
-        boot: BootFiles::usual(8080),
+        boot: BootFiles::with_defaults(8080),
     }
 }
 
@@ -146,7 +146,7 @@ fn gives_reserved_address_to_its_machine_only() {
 #[test]
 fn acks_or_naks_returning_clients() {
     let at = |text: &str| text.parse::<Ipv4Addr>().unwrap();
-    for (what, asked, is_known, want) in [
+    for (what, requested, is_known, want) in [
         ("free, in our range", "10.0.0.12", false, Some(MessageType::Ack)),
         ("of another network", "10.9.0.12", false, Some(MessageType::Nak)),
         ("reserved for another", "10.0.0.50", false, Some(MessageType::Nak)),
@@ -164,11 +164,11 @@ fn acks_or_naks_returning_clients() {
             if is_known {
                 take(&mut machine, &MAC, 0).unwrap();
             }
-            let option = O::RequestedIpAddress(at(asked));
+            let option = O::RequestedIpAddress(at(requested));
             let options = if renews { vec![] } else { vec![option] };
             let mut request = message(MessageType::Request, &MAC, &options);
             if renews {
-                request.set_ciaddr(at(asked));
+                request.set_ciaddr(at(requested));
             }
             let answer = match machine.handle(&request, arrival(), 1) {
                 Action::Reply { message, .. } => message.opts().msg_type(),

@@ -123,9 +123,9 @@ mod tests {
         assert!(decode(&packet(&[(53, vec![1])], 6)).is_some());
         assert!(decode(&packet(&[(53, vec![1])], 17)).is_none());
         assert!(decode(&packet(&[], 6)[..200]).is_none());
-        let mut wrong = packet(&[], 6);
-        wrong[OPTIONS] = 0;
-        assert!(decode(&wrong).is_none());
+        let mut invalid = packet(&[], 6);
+        invalid[OPTIONS] = 0;
+        assert!(decode(&invalid).is_none());
         let mut cut = packet(&[(53, vec![1])], 6);
         cut.pop();
         assert!(decode(&cut).is_none());

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::{
-    Entry, Machine, Outcome, Stage,
-    status::{ago, sort, span, stage, took},
+    registry::{Entry, Machine},
+    stage::{Outcome, Stage},
+    status::{boot_duration, format_age, format_duration, format_stage, sort},
 };
 
 const STYLE: &str = "\
@@ -98,7 +99,7 @@ pub fn all(machines: &[Machine], now: u64) -> String {
             format!(
                 "<span class=\"bad\">{}</span>, {}<pre>{}</pre>",
                 failure.stage.title(),
-                ago(failure.at, now),
+                format_age(failure.at, now),
                 escape(&failure.text)
             )
         });
@@ -114,9 +115,9 @@ pub fn all(machines: &[Machine], now: u64) -> String {
             address = text(&address),
             group = text(&machine.group),
             class = class(machine),
-            stage = stage(machine),
-            seen = ago(machine.seen, now),
-            took = span(took(machine)),
+            stage = format_stage(machine),
+            seen = format_age(machine.seen, now),
+            took = format_duration(boot_duration(machine)),
         );
     }
     body.push_str("</table>");
@@ -137,9 +138,9 @@ pub fn one(machine: &Machine, now: u64) -> String {
         "<p><a href=\"/machines\">Machines</a></p><h1><code>{}</code></h1><p class=\"{}\">{}</p><dl>",
         escape(&machine.id),
         class(machine),
-        stage(machine)
+        format_stage(machine)
     );
-    let installed = machine.installed.map(|at| ago(at, now));
+    let installed = machine.installed.map(|at| format_age(at, now));
     let address = machine.address.map(|address| address.to_string());
     let boots = Some(machine.boots.to_string());
     for (name, value) in [
@@ -163,7 +164,7 @@ pub fn one(machine: &Machine, now: u64) -> String {
             body,
             "<p class=\"bad\">{} failed {}</p><pre>{}</pre><p></p>",
             failure.stage.title(),
-            ago(failure.at, now),
+            format_age(failure.at, now),
             escape(&failure.text)
         );
     }
@@ -182,14 +183,14 @@ fn chart(timeline: &[Entry]) -> String {
         let end = timeline.get(i + 1).map_or(last.at, |next| next.at);
         let (from, to) = (entry.at - first.at, end.saturating_sub(first.at));
         let percent = |time: u64| time as f64 * 100.0 / whole;
-        let took = if end > entry.at { span(end - entry.at) } else { String::new() };
+        let took = if end > entry.at { format_duration(end - entry.at) } else { String::new() };
         let _ = write!(
             out,
             "<tr><td title=\"after\" class=\"n\">{after}<td class=\"{colour}\">{stage}{outcome}\
              <td title=\"took\" class=\"n\">{took}\
              <td class=\"{colour}\"><div class=\"bar\"><i style=\"left:{left:.2}%;width:{width:.2}%\"></i></div>\
              <td><pre>{detail}</pre></tr>",
-            after = span(from),
+            after = format_duration(from),
             colour = colour(entry.outcome),
             stage = entry.stage.title(),
             outcome = match entry.outcome {

@@ -1,4 +1,4 @@
-//! Applies notes about machines to their records.
+//! Applies events of machines to their records.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Stage};
+use super::stage::{Outcome, Stage};
 
 /// The maximum number of machines. Beyond it, [`Registry`] drops the least advanced and longest unseen ones.
 pub(super) const MAX_MACHINES: usize = 20_000;
@@ -18,7 +18,7 @@ const MAX_TEXT: usize = 2048;
 /// The maximum total length of a timeline's texts, in bytes.
 const MAX_TEXTS: usize = 8192;
 /// The time in milliseconds after which a repeated boot loader request counts as a new boot.
-const FORGOTTEN: u64 = 300_000;
+const REBOOT_INTERVAL: u64 = 300_000;
 
 /// An entry of a boot's timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,8 @@ pub(super) struct Private {
     /// The SHA-256 hash of the nonce in the boot URL.
     pub(super) nonce: Option<String>,
     /// `true` if the kernel arguments contain the nonce, so that reports must have it.
-    pub(super) told: bool,
+    #[serde(rename = "told")]
+    pub(super) nonce_in_arguments: bool,
     /// The names of the secrets already served to this boot.
     pub(super) served: BTreeSet<String>,
 }
@@ -145,7 +146,7 @@ pub struct Facts {
 
 /// An event of a machine that a server observed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Note {
+pub struct Event {
     /// Facts to add to the record.
     pub facts: Facts,
     /// The stage of the boot.
@@ -158,18 +159,18 @@ pub struct Note {
     pub power_on: bool,
 }
 
-impl Note {
-    /// Creates a note without facts and detail.
+impl Event {
+    /// Creates an event without facts and detail.
     pub fn new(stage: Stage, outcome: Outcome) -> Self {
         Self { facts: Facts::default(), stage, outcome, detail: String::new(), power_on: false }
     }
 
-    /// Returns the note with a file name or a failure's cause.
+    /// Returns the event with a file name or a failure's cause.
     pub fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
-    /// Returns the note with facts about the machine.
+    /// Returns the event with facts about the machine.
     pub fn facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
     }
@@ -184,7 +185,7 @@ pub struct Registry {
 }
 
 /// Truncates a text from a machine and replaces control characters, which could move a terminal's cursor.
-fn tame(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     let mut out = String::new();
     for character in text.trim().chars() {
         if out.len() + character.len_utf8() > MAX_TEXT {
@@ -258,41 +259,41 @@ impl Registry {
         }
     }
 
-    /// Records a note about a machine. Returns `false` if only the time of the last contact changed.
-    pub fn note(&mut self, id: &str, now: u64, note: Note) -> bool {
+    /// Records an event of a machine. Returns `false` if only the time of the last contact changed.
+    pub fn record(&mut self, id: &str, now: u64, event: Event) -> bool {
         let machine = self.entry(id);
         machine.seen = now;
-        let mut new = learn(machine, &note.facts);
-        if begins_anew(machine, &note, now) {
+        let mut new = update_facts(machine, &event.facts);
+        if is_new_boot(machine, &event, now) {
             machine.timeline.clear();
             machine.boots += 1;
         }
-        let detail = tame(&note.detail);
+        let detail = sanitize(&event.detail);
         let same = |entry: &&Entry| {
-            (entry.stage, entry.outcome) == (note.stage, note.outcome) && entry.detail == detail
+            (entry.stage, entry.outcome) == (event.stage, event.outcome) && entry.detail == detail
         };
         if machine.last().filter(same).is_none() {
             if machine.timeline.len() >= MAX_ENTRIES {
                 machine.timeline.remove(MAX_ENTRIES / 2);
             }
-            if note.outcome == Outcome::Failed {
+            if event.outcome == Outcome::Failed {
                 let text = detail.clone();
-                machine.failure = Some(Failure { at: now, stage: note.stage, text });
+                machine.failure = Some(Failure { at: now, stage: event.stage, text });
             }
-            let (stage, outcome) = (note.stage, note.outcome);
+            let (stage, outcome) = (event.stage, event.outcome);
             machine.timeline.push(Entry { at: now, stage, outcome, detail });
-            shorten(&mut machine.timeline);
+            trim_texts(&mut machine.timeline);
             new = true;
         }
-        if note.outcome == Outcome::Succeeded
-            && matches!(note.stage, Stage::Installed | Stage::Ready)
+        if event.outcome == Outcome::Succeeded
+            && matches!(event.stage, Stage::Installed | Stage::Ready)
         {
             machine.failure = None;
-            if note.stage == Stage::Installed {
+            if event.stage == Stage::Installed {
                 machine.installed = Some(now);
             }
         }
-        if let Some(address) = note.facts.address {
+        if let Some(address) = event.facts.address {
             self.by_address.insert(address, id.to_owned());
             // Addresses are reused. The table is cleared once it has four addresses per machine.
             if self.by_address.len() > 4 * MAX_MACHINES {
@@ -305,7 +306,7 @@ impl Registry {
 }
 
 /// Keeps the newest texts whole and clears older ones once the total is too long.
-fn shorten(timeline: &mut [Entry]) {
+fn trim_texts(timeline: &mut [Entry]) {
     let mut room = MAX_TEXTS;
     for entry in timeline.iter_mut().rev() {
         match room.checked_sub(entry.detail.len()) {
@@ -315,7 +316,7 @@ fn shorten(timeline: &mut [Entry]) {
     }
 }
 
-fn learn(machine: &mut Machine, facts: &Facts) -> bool {
+fn update_facts(machine: &mut Machine, facts: &Facts) -> bool {
     let mut new = false;
     let pairs = [
         (&mut machine.uuid, &facts.uuid),
@@ -325,10 +326,10 @@ fn learn(machine: &mut Machine, facts: &Facts) -> bool {
         (&mut machine.group, &facts.group),
         (&mut machine.profile, &facts.profile),
     ];
-    for (known, told) in pairs {
-        let told = told.as_deref().map(tame).filter(|text| !text.is_empty());
-        if told.is_some() && *known != told {
-            *known = told;
+    for (known, reported) in pairs {
+        let reported = reported.as_deref().map(sanitize).filter(|text| !text.is_empty());
+        if reported.is_some() && *known != reported {
+            *known = reported;
             new = true;
         }
     }
@@ -339,15 +340,15 @@ fn learn(machine: &mut Machine, facts: &Facts) -> bool {
     new
 }
 
-/// Returns `true` if a note starts a new boot. In one boot the firmware requests an address, then the boot loader, then
-/// the system.
-fn begins_anew(machine: &Machine, note: &Note, now: u64) -> bool {
+/// Returns `true` if an event starts a new boot. In one boot the firmware requests an address, then the boot loader,
+/// then the system.
+fn is_new_boot(machine: &Machine, event: &Event, now: u64) -> bool {
     let (Some(last), Some(furthest)) = (machine.last(), machine.furthest()) else { return true };
-    let before = match note.stage {
-        Stage::Dhcp if note.power_on => Stage::Dhcp,
+    let before = match event.stage {
+        Stage::Dhcp if event.power_on => Stage::Dhcp,
         Stage::Dhcp => Stage::Firmware,
         Stage::Firmware | Stage::Ipxe => Stage::Ipxe,
         _ => return false,
     };
-    furthest > before || now.saturating_sub(last.at) > FORGOTTEN
+    furthest > before || now.saturating_sub(last.at) > REBOOT_INTERVAL
 }

@@ -2,15 +2,19 @@
 
 use std::{io, path::Path};
 
-use super::{Machine, Outcome, book};
+use super::{
+    inventory,
+    registry::{Entry, Machine},
+    stage::Outcome,
+};
 
 /// Formats the time since an event.
-pub(super) fn ago(at: u64, now: u64) -> String {
-    format!("{} ago", span(now.saturating_sub(at)))
+pub(super) fn format_age(at: u64, now: u64) -> String {
+    format!("{} ago", format_duration(now.saturating_sub(at)))
 }
 
 /// Formats milliseconds with two or three significant digits and a unit.
-pub(super) fn span(milliseconds: u64) -> String {
+pub(super) fn format_duration(milliseconds: u64) -> String {
     match milliseconds {
         0..1000 => format!("{milliseconds} ms"),
         1000..10_000 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
@@ -22,7 +26,7 @@ pub(super) fn span(milliseconds: u64) -> String {
 }
 
 /// Describes the last entry of a machine's timeline.
-pub(super) fn stage(machine: &Machine) -> String {
+pub(super) fn format_stage(machine: &Machine) -> String {
     match machine.last() {
         None => "–".to_owned(),
         Some(entry) => match entry.outcome {
@@ -34,8 +38,8 @@ pub(super) fn stage(machine: &Machine) -> String {
 }
 
 /// Returns the duration of the machine's last boot in milliseconds.
-pub(super) fn took(machine: &Machine) -> u64 {
-    let at = |entry: Option<&super::Entry>| entry.map_or(0, |entry| entry.at);
+pub(super) fn boot_duration(machine: &Machine) -> u64 {
+    let at = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.at);
     at(machine.timeline.last()).saturating_sub(at(machine.timeline.first()))
 }
 
@@ -47,20 +51,20 @@ pub(super) fn sort(machines: &mut [&Machine]) {
 
 /// Returns the table of the machines in a server's file.
 pub fn table(path: &Path, now: u64) -> io::Result<String> {
-    let machines = book::read(path)?;
+    let machines = inventory::read(path)?;
     let mut machines: Vec<&Machine> = machines.iter().collect();
     sort(&mut machines);
-    Ok(format(&machines, now))
+    Ok(format_table(&machines, now))
 }
 
 /// Returns one machine of that file with the timeline of its last boot; `None` if the id is unknown.
 pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
-    let machines = book::read(path)?;
+    let machines = inventory::read(path)?;
     let Some(machine) = machines.iter().find(|machine| machine.id == id) else { return Ok(None) };
     let start = machine.timeline.first().map_or(0, |entry| entry.at);
-    let mut out = format(&[machine], now);
+    let mut out = format_table(&[machine], now);
     for entry in &machine.timeline {
-        let after = span(entry.at - start);
+        let after = format_duration(entry.at - start);
         let (stage, outcome) = (entry.stage.title(), entry.outcome.name());
         let detail = entry.detail.replace('\n', "\n            ");
         out.push_str(format!("{after:>10}  {stage:<22} {outcome:<9}  {detail}").trim_end());
@@ -71,13 +75,13 @@ pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
 
 /// Requests the reinstallation of a machine from the server that writes the file.
 pub fn reinstall(path: &Path, id: &str) -> io::Result<()> {
-    if !book::read(path)?.iter().any(|machine| machine.id == id) {
+    if !inventory::read(path)?.iter().any(|machine| machine.id == id) {
         return Err(io::Error::other(format!("no machine {id} is in {}", path.display())));
     }
-    book::reinstall(path, id)
+    inventory::reinstall(path, id)
 }
 
-fn format(machines: &[&Machine], now: u64) -> String {
+fn format_table(machines: &[&Machine], now: u64) -> String {
     let head = ["MACHINE", "NAME", "ADDRESS", "GROUP", "STAGE", "SEEN", "BOOT", "LAST ERROR"];
     let rows = machines.iter().map(|machine| {
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "–".into());
@@ -91,9 +95,9 @@ fn format(machines: &[&Machine], now: u64) -> String {
             text(&machine.hostname),
             text(&address),
             text(&machine.group),
-            stage(machine),
-            ago(machine.seen, now),
-            span(took(machine)),
+            format_stage(machine),
+            format_age(machine.seen, now),
+            format_duration(boot_duration(machine)),
             text(&failure),
         ]
     });

@@ -6,13 +6,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Group, Kind, Matchbox, Pattern, Profile, Store,
-    handler::Failure,
-    labels::Labels,
-    parse_mac, render,
+    handler::{Failure, Matchbox},
+    render,
     secrets::{self, Secrets},
+    store::{Group, Kind, Pattern, Profile, Store},
     tpm,
 };
+use crate::labels::{Labels, parse_mac};
 
 /// The problems of a store. Each names its group, profile, template or line.
 #[derive(Debug, Default)]
@@ -38,15 +38,15 @@ pub fn check(matchbox: &Matchbox) -> Report {
     let (groups, errors) = store.groups();
     let mut report = Report { groups: groups.len() + errors.len(), problems: errors.clone() };
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
-    twins(&groups, &mut report);
-    unknown_fields::<Group>(store, "groups", &mut report);
-    unknown_fields::<Profile>(store, "profiles", &mut report);
-    keys(store, &mut report);
+    check_selectors(&groups, &mut report);
+    check_fields::<Group>(store, "groups", &mut report);
+    check_fields::<Profile>(store, "profiles", &mut report);
+    check_keys(store, &mut report);
     for group in groups.iter() {
-        let labels = example(&group.selector);
+        let labels = example_labels(&group.selector);
         let query: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let mut data = render::data(group, &labels, &query.join("&"));
-        let book = &matchbox.settings.book;
+        let inventory = &matchbox.settings.inventory;
         let profile = match store.profile(&group.profile) {
             Ok(profile) => profile,
             Err(source) => {
@@ -55,9 +55,9 @@ pub fn check(matchbox: &Matchbox) -> Report {
                 continue;
             }
         };
-        let secrets = Secrets::check(store.root().to_owned(), group, book);
+        let secrets = Secrets::check(store.root().to_owned(), group, inventory);
         for kind in Kind::ALL.into_iter().filter(|kind| !kind.name(&profile).is_empty()) {
-            if let Err(error) = matchbox.rendered(kind, group, &profile, &data, &secrets) {
+            if let Err(error) = matchbox.render(kind, group, &profile, &data, &secrets) {
                 report.problems.push(error.to_string());
             }
         }
@@ -72,7 +72,7 @@ pub fn check(matchbox: &Matchbox) -> Report {
 }
 
 /// Reports groups with equal selectors.
-fn twins(groups: &[Arc<Group>], report: &mut Report) {
+fn check_selectors(groups: &[Arc<Group>], report: &mut Report) {
     let mut sorted: Vec<&Group> = groups.iter().map(AsRef::as_ref).collect();
     sorted.sort_by_cached_key(|group| (group.selector_text(), group.id.clone()));
     for pair in sorted.windows(2) {
@@ -89,7 +89,7 @@ fn twins(groups: &[Arc<Group>], report: &mut Report) {
 }
 
 /// Reports unknown fields. A misspelt `selector` makes a group the default for all machines.
-fn unknown_fields<T: DeserializeOwned>(store: &Store, folder: &str, report: &mut Report) {
+fn check_fields<T: DeserializeOwned>(store: &Store, folder: &str, report: &mut Report) {
     for path in store.entries(folder) {
         let unknown = |field: serde_ignored::Path<'_>| {
             let (path, field) = (path.display(), field.to_string());
@@ -103,10 +103,10 @@ fn unknown_fields<T: DeserializeOwned>(store: &Store, folder: &str, report: &mut
 }
 
 /// Checks the public TPM keys in groups and in files.
-fn keys(store: &Store, report: &mut Report) {
+fn check_keys(store: &Store, report: &mut Report) {
     for group in store.groups().0.iter() {
-        if let Some(Err(why)) = group.tpm_key.as_deref().map(tpm::public_key) {
-            report.problems.push(format!("group {:?}: {why}", group.id));
+        if let Some(Err(error)) = group.tpm_key.as_deref().map(tpm::public_key) {
+            report.problems.push(format!("group {:?}: {error}", group.id));
         }
         let root = store.root();
         // The key of a UUID is looked up when a machine claims the UUID.
@@ -128,19 +128,20 @@ fn keys(store: &Store, report: &mut Report) {
             && (stem.starts_with("uuid-")
                 || parse_mac(&stem).is_some_and(|mac| mac.replace(':', "-") == stem));
         let text = fs::read_to_string(&path).map_err(|error| error.to_string());
-        let why = match text.and_then(|pem| tpm::public_key(&pem)) {
-            Err(why) => why,
+        let key = text.and_then(|pem| tpm::public_key(&pem).map_err(|error| error.to_string()));
+        let problem = match key {
+            Err(error) => error,
             Ok(_) if !named => {
                 "its name has no machine; name it MAC.pem, in lower case with hyphens".into()
             }
             Ok(_) => continue,
         };
-        report.problems.push(format!("{}: {why}", path.display()));
+        report.problems.push(format!("{}: {problem}", path.display()));
     }
 }
 
 /// Returns labels that the selectors match.
-fn example(selector: &std::collections::BTreeMap<String, Pattern>) -> Labels {
+fn example_labels(selector: &std::collections::BTreeMap<String, Pattern>) -> Labels {
     let value = |pattern: &Pattern| match pattern {
         Pattern::Exact(value) => value.clone(),
         Pattern::Any(values) => values.first().cloned().unwrap_or_default(),

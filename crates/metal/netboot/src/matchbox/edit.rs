@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{Group, Kind, Profile, Store, StoreError};
+use super::store::{Group, Kind, Profile, Store, StoreError};
 use crate::paths;
 
 impl Store {
@@ -44,14 +44,19 @@ impl Store {
     }
 
     /// Returns the path of an entry. Rejects the directory itself and paths outside it.
-    fn place(&self, what: &'static str, folder: &str, name: &str) -> Result<PathBuf, StoreError> {
+    fn entry_path(
+        &self,
+        what: &'static str,
+        folder: &str,
+        name: &str,
+    ) -> Result<PathBuf, StoreError> {
         let root = self.root().join(folder);
         let path = paths::below(&root, name).filter(|path| *path != root);
         path.ok_or_else(|| StoreError::Invalid {
             what,
             name: name.to_owned(),
             path: root,
-            reason: "it is not a file name".into(),
+            source: "it is not a file name".into(),
         })
     }
 
@@ -62,7 +67,7 @@ impl Store {
         name: &str,
         text: &[u8],
     ) -> Result<(), StoreError> {
-        let path = self.place(what, folder, name)?;
+        let path = self.entry_path(what, folder, name)?;
         replace(&path, text).map_err(|source| StoreError::Write {
             what,
             name: name.to_owned(),
@@ -72,7 +77,7 @@ impl Store {
     }
 
     fn delete(&self, what: &'static str, folder: &str, name: &str) -> Result<(), StoreError> {
-        let path = self.place(what, folder, name)?;
+        let path = self.entry_path(what, folder, name)?;
         fs::remove_file(&path).map_err(|source| StoreError::Write {
             what,
             name: name.to_owned(),

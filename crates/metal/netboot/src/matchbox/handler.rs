@@ -1,18 +1,20 @@
 //! Answers requests to the HTTP endpoints.
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc};
+use std::{io, net::IpAddr, path::PathBuf, sync::Arc};
 
 use api_meta::{Cidr, query_decode};
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
 use super::{
-    Boot, Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render,
-    secrets::{SecretRequest, Secrets},
+    assets, render,
+    secrets::{SecretRequest, Secrets, TokenMaker},
+    store::{Boot, Group, Kind, Profile, Store, StoreError},
     tpm::Challenges,
 };
 use crate::{
-    machines::{Book, Facts, Note, Outcome, Stage, page},
+    labels::{self, Labels},
+    machines::{Event, Facts, Inventory, Outcome, Stage, page},
     openpgp::Signer,
 };
 
@@ -38,8 +40,10 @@ pub enum Failure {
     Template { group: String, profile: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}, boot setting {setting}: {reason}")]
     Boot { group: String, profile: String, setting: String, reason: String },
-    #[error("{source}")]
-    Challenge { challenge: String, source: Box<Failure> },
+    #[error("{reason}")]
+    Challenge { challenge: String, reason: String },
+    #[error("reading {}: {source}", path.display())]
+    Groups { path: PathBuf, source: io::Error },
     #[error("group {group:?}, profile {profile:?}, {what} template {name:?}: {reason}")]
     Render { group: String, profile: String, what: &'static str, name: String, reason: String },
 }
@@ -58,7 +62,7 @@ pub struct Settings {
     /// The networks that may read the pages of machines, besides this machine itself.
     pub page_readers: Vec<Cidr>,
     /// The records of machines.
-    pub book: Arc<Book>,
+    pub inventory: Arc<Inventory>,
 }
 
 /// Matchbox's HTTP service: identifies the machine, selects its group and renders the templates of its profile.
@@ -89,14 +93,30 @@ pub struct HttpRequest {
 
 /// A request to an endpoint, with the labels of its query.
 struct Call<'a> {
-    asked: &'a HttpRequest,
+    request: &'a HttpRequest,
     labels: Labels,
-    /// The machine's id in the book.
+    /// The machine's id in the inventory.
     machine: Option<String>,
 }
 
-/// A content type and a body.
-pub type Answer = (&'static str, Vec<u8>);
+/// The content of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpContent {
+    /// The value of the `Content-Type` header.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl HttpContent {
+    fn new(content_type: &'static str, text: impl Into<Vec<u8>>) -> Self {
+        Self { content_type, body: text.into() }
+    }
+
+    fn text(text: impl Into<Vec<u8>>) -> Self {
+        Self::new(TEXT, text)
+    }
+}
 
 impl Matchbox {
     /// Creates a service for a store, with counters at zero.
@@ -106,26 +126,26 @@ impl Matchbox {
     }
 
     /// Answers a request for anything but assets; `None` for paths that are not endpoints.
-    pub fn answer(&self, asked: &HttpRequest) -> Option<Result<Answer, Failure>> {
-        let text = |text: String| Some(Ok((TEXT, text.into_bytes())));
-        match asked.path.as_str() {
+    pub fn answer(&self, request: &HttpRequest) -> Option<Result<HttpContent, Failure>> {
+        let text = |text: String| Some(Ok(HttpContent::text(text)));
+        match request.path.as_str() {
             "/" => return text("matchbox\n".into()),
             "/metrics" => return text(self.metrics()),
-            "/machines" | "/machines/" | "/machines.json" => return self.machines(asked),
-            path if path.starts_with("/machines/") => return self.machines(asked),
+            "/machines" | "/machines/" | "/machines.json" => return self.machines(request),
+            path if path.starts_with("/machines/") => return self.machines(request),
             _ => {}
         }
-        let name = asked.path.strip_prefix('/')?;
+        let name = request.path.strip_prefix('/')?;
         let endpoint = match name {
             // A signed iPXE requests one of these names by default.
             "boot.ipxe" | "boot.ipxe.0" | "autoexec.ipxe" => "boot.ipxe",
             name => ENDPOINTS.into_iter().find(|endpoint| *endpoint == name)?,
         };
-        let labels = labels::from_query(&asked.query);
-        let machine = self.settings.book.id(&labels, asked.peer);
-        let call = Call { asked, labels, machine };
+        let labels = labels::from_query(&request.query);
+        let machine = self.settings.inventory.id(&labels, request.peer);
+        let call = Call { request, labels, machine };
         let answer = self.endpoint(endpoint, &call);
-        let requests = &self.settings.book.metrics.requests;
+        let requests = &self.settings.inventory.metrics.requests;
         match &answer {
             Ok(_) => requests.with_label_values(&[endpoint, "answered"]).inc(),
             // The machine repeats the request, which is counted then.
@@ -134,42 +154,42 @@ impl Matchbox {
         }
         match &answer {
             Err(Failure::Challenge { .. }) => {
-                tracing::info!(endpoint, labels = ?call.shown(), "challenged")
+                tracing::info!(endpoint, labels = ?call.logged_labels(), "challenged")
             }
-            Ok(_) => tracing::info!(endpoint, labels = ?call.shown(), "answered"),
+            Ok(_) => tracing::info!(endpoint, labels = ?call.logged_labels(), "answered"),
             Err(error) => tracing::warn!(endpoint, %error, "no answer"),
         }
         self.record(endpoint, &call, answer.as_ref().err());
-        Some(answer.map(|(kind, text)| (kind, text.into_bytes())))
+        Some(answer)
     }
 
-    /// Records the answer in the book. Boot scripts have been recorded by [`Self::script`].
+    /// Records the answer in the inventory. Boot scripts have been recorded by [`Self::script`].
     fn record(&self, endpoint: &str, call: &Call<'_>, error: Option<&Failure>) {
         let Some(id) = &call.machine else { return };
         let script = matches!(endpoint, "boot.ipxe" | "ipxe" | "grub");
         let stage = if script { Stage::Ipxe } else { Stage::Config };
-        let note = match (endpoint, error) {
+        let event = match (endpoint, error) {
             (_, Some(Failure::Challenge { .. })) => {
-                Note::new(stage, Outcome::Started).detail("waiting for a TPM signature")
+                Event::new(stage, Outcome::Started).detail("waiting for a TPM signature")
             }
-            (_, Some(error)) => Note::new(stage, Outcome::Failed).detail(error.to_string()),
+            (_, Some(error)) => Event::new(stage, Outcome::Failed).detail(error.to_string()),
             ("boot.ipxe" | "ignition" | "cloud", None) => {
-                Note::new(stage, Outcome::Succeeded).detail(endpoint)
+                Event::new(stage, Outcome::Succeeded).detail(endpoint)
             }
             _ => return,
         };
-        self.settings.book.note(id, note.facts(call.facts()));
+        self.settings.inventory.record(id, event.facts(call.facts()));
     }
 
-    fn endpoint(&self, endpoint: &str, call: &Call<'_>) -> Result<(&'static str, String), Failure> {
+    fn endpoint(&self, endpoint: &str, call: &Call<'_>) -> Result<HttpContent, Failure> {
         if endpoint == "boot.ipxe" {
-            return Ok((TEXT, render::BOOT_IPXE.into()));
+            return Ok(HttpContent::text(render::BOOT_IPXE));
         }
-        let (labels, query) = (&call.labels, call.asked.query.as_str());
+        let (labels, query) = (&call.labels, call.request.query.as_str());
         let group = self.store.select(labels).map_err(|error| Failure::Store(error.into()))?;
         let data = render::data(&group, labels, query);
         if endpoint == "metadata" {
-            return Ok((METADATA, render::metadata(&data)));
+            return Ok(HttpContent::new(METADATA, render::metadata(&data)));
         }
         let profile = self.store.profile(&group.profile).map_err(|source| Failure::Profile {
             group: group.id.clone(),
@@ -181,23 +201,23 @@ impl Matchbox {
             "generic" => Kind::Generic,
             script => return self.script(script, call, &group, &profile, data),
         };
-        let presented = SecretRequest {
+        let secret_request = SecretRequest {
             labels,
             machine: call.machine.as_deref(),
-            tls: call.asked.tls,
+            tls: call.request.tls,
             insecure: self.settings.insecure_secrets,
-            authorization: call.asked.authorization.as_deref(),
+            authorization: call.request.authorization.as_deref(),
             challenges: &self.challenges,
         };
         let root = self.store.root().to_owned();
         let maker = self.settings.token_maker.as_ref();
-        let secrets = Secrets::new(root, &group, &self.settings.book, &presented, maker);
-        let answer = self.rendered(kind, &group, &profile, &data, &secrets);
+        let secrets = Secrets::new(root, &group, &self.settings.inventory, &secret_request, maker);
+        let answer = self.render(kind, &group, &profile, &data, &secrets);
         let Err(error) = answer else { return answer };
-        secrets.give_back();
+        secrets.release_claims();
         Err(match secrets.challenge() {
             Some(challenge) => {
-                Failure::Challenge { challenge: challenge.to_owned(), source: error.into() }
+                Failure::Challenge { challenge: challenge.to_owned(), reason: error.to_string() }
             }
             None => error,
         })
@@ -211,8 +231,8 @@ impl Matchbox {
         group: &Group,
         profile: &Profile,
         mut data: serde_json::Map<String, Value>,
-    ) -> Result<(&'static str, String), Failure> {
-        let book = &self.settings.book;
+    ) -> Result<HttpContent, Failure> {
+        let inventory = &self.settings.inventory;
         let facts = Facts {
             group: Some(group.id.clone()),
             profile: Some(profile.id.clone()),
@@ -221,11 +241,11 @@ impl Matchbox {
         if let Some(id) = &call.machine
             && profile.install_once
             && !call.labels.contains_key(render::NO_DISK)
-            && book.is_installed(id)
+            && inventory.is_installed(id)
         {
-            book.note(id, Note::new(Stage::LocalDisk, Outcome::Succeeded).facts(facts));
+            inventory.record(id, Event::new(Stage::LocalDisk, Outcome::Succeeded).facts(facts));
             let make = if script == "grub" { render::grub_disk } else { render::ipxe_disk };
-            return Ok((TEXT, make(&call.asked.query)));
+            return Ok(HttpContent::text(make(&call.request.query)));
         }
         let nonce = nonce();
         if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
@@ -235,11 +255,11 @@ impl Matchbox {
         let make = if script == "grub" { render::grub } else { render::ipxe };
         let text = make(&boot);
         if let Some(id) = &call.machine {
-            let note = Note::new(Stage::Ipxe, Outcome::Succeeded).detail(script);
-            book.note(id, note.facts(facts));
-            book.new_nonce(id, &nonce, text.contains(&nonce));
+            let event = Event::new(Stage::Ipxe, Outcome::Succeeded).detail(script);
+            inventory.record(id, event.facts(facts));
+            inventory.set_nonce(id, &nonce, text.contains(&nonce));
         }
-        Ok((TEXT, text))
+        Ok(HttpContent::text(text))
     }
 
     /// Renders the profile's boot settings.
@@ -249,26 +269,24 @@ impl Matchbox {
         profile: &Profile,
         data: &serde_json::Map<String, Value>,
     ) -> Result<Boot, Failure> {
-        let none = Secrets::none(&self.settings.book);
-        render::boot(&profile.boot, &profile.id, data, &none).map_err(|(setting, error)| {
-            Failure::Boot {
-                group: group.id.clone(),
-                profile: profile.id.clone(),
-                setting,
-                reason: error.to_string(),
-            }
+        let none = Secrets::none(&self.settings.inventory);
+        render::boot(&profile.boot, &profile.id, data, &none).map_err(|error| Failure::Boot {
+            group: group.id.clone(),
+            profile: profile.id.clone(),
+            setting: error.setting,
+            reason: error.source.to_string(),
         })
     }
 
     /// Renders a template of the profile.
-    pub(crate) fn rendered(
+    pub(crate) fn render(
         &self,
         kind: Kind,
         group: &Group,
         profile: &Profile,
         data: &serde_json::Map<String, Value>,
         secrets: &Arc<Secrets>,
-    ) -> Result<(&'static str, String), Failure> {
+    ) -> Result<HttpContent, Failure> {
         let (what, name) = (kind.directory(), kind.name(profile));
         let (group, profile) = (group.id.clone(), profile.id.clone());
         if name.is_empty() {
@@ -294,13 +312,13 @@ impl Matchbox {
         };
         match kind {
             Kind::Ignition => match ignition(&text, plain) {
-                Ok(json) => Ok(("application/json", json)),
-                Err(reason) => Err(failed(reason)),
+                Ok(json) => Ok(HttpContent::new("application/json", json)),
+                Err(error) => Err(failed(error.to_string())),
             },
             Kind::Cloud if !text.starts_with("#cloud-config") && !text.starts_with("#!") => {
                 Err(failed("begins neither with #cloud-config nor with #!".into()))
             }
-            Kind::Cloud | Kind::Generic => Ok((TEXT, text)),
+            Kind::Cloud | Kind::Generic => Ok(HttpContent::text(text)),
         }
     }
 
@@ -315,37 +333,37 @@ impl Matchbox {
     }
 
     /// Answers with the page of all machines, the page of one, or all as JSON.
-    fn machines(&self, asked: &HttpRequest) -> Option<Result<Answer, Failure>> {
-        let (book, html) = (&self.settings.book, "text/html; charset=utf-8");
+    fn machines(&self, request: &HttpRequest) -> Option<Result<HttpContent, Failure>> {
+        let (inventory, html) = (&self.settings.inventory, "text/html; charset=utf-8");
         // The machines of a rack must not read each other's serial numbers, addresses and errors.
-        if !self.may_read_machines(asked.peer) {
+        if !self.may_read_machines(request.peer) {
             return Some(Err(Failure::Forbidden));
         }
-        if asked.path == "/machines.json" {
-            let json = serde_json::to_vec(&book.machines()).unwrap_or_default();
-            return Some(Ok(("application/json", json)));
+        if request.path == "/machines.json" {
+            let json = serde_json::to_vec(&inventory.machines()).unwrap_or_default();
+            return Some(Ok(HttpContent::new("application/json", json)));
         }
-        let page = match asked.path.strip_prefix("/machines/").filter(|id| !id.is_empty()) {
-            None => page::all(&book.machines(), book.now()),
-            Some(id) => page::one(&book.machine(&query_decode(id)?)?, book.now()),
+        let page = match request.path.strip_prefix("/machines/").filter(|id| !id.is_empty()) {
+            None => page::all(&inventory.machines(), inventory.now()),
+            Some(id) => page::one(&inventory.machine(&query_decode(id)?)?, inventory.now()),
         };
-        Some(Ok((html, page.into_bytes())))
+        Some(Ok(HttpContent::new(html, page)))
     }
 
     /// Checks that the store's groups can be read.
-    pub(super) fn health(&self) -> Result<(), String> {
+    pub(super) fn health(&self) -> Result<(), Failure> {
         let groups = self.store.root().join("groups");
         match groups.read_dir() {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(format!("reading {}: {error}", groups.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(Failure::Groups { path: groups, source }),
         }
     }
 
     fn metrics(&self) -> String {
-        let metrics = &self.settings.book.metrics;
+        let metrics = &self.settings.inventory.metrics;
         metrics.transfers.with_label_values(&["assets"]).set(self.transfers.open() as f64);
-        let machines = self.settings.book.machines();
+        let machines = self.settings.inventory.machines();
         for stage in Stage::ALL {
             let here = machines.iter().filter(|m| m.last().is_some_and(|e| e.stage == stage));
             metrics.machines.with_label_values(&[stage.name()]).set(here.count() as f64);
@@ -363,13 +381,13 @@ impl Call<'_> {
             hostname: label("hostname"),
             serial: label("serial"),
             arch: label("arch"),
-            address: self.asked.peer.filter(|_| self.labels.contains_key("mac")),
+            address: self.request.peer.filter(|_| self.labels.contains_key("mac")),
             ..Facts::default()
         }
     }
 
     /// Returns the labels without the nonce, for logs.
-    fn shown(&self) -> Labels {
+    fn logged_labels(&self) -> Labels {
         let mut labels = self.labels.clone();
         labels.retain(|name, _| name != "nonce");
         labels
@@ -386,16 +404,22 @@ fn nonce() -> String {
     HEXLOWER.encode(&bytes)
 }
 
+/// The errors of an Ignition template after it is rendered.
+#[derive(Debug, thiserror::Error)]
+enum IgnitionError {
+    #[error(transparent)]
+    Config(#[from] ignition::ConfigError),
+    #[error("once rendered, {0}")]
+    Translation(#[from] ignition::butane::Error),
+}
+
 /// Returns an Ignition config as compact JSON, translated from Butane or Container Linux Config unless `plain`. Logs
 /// warnings.
-fn ignition(text: &str, plain: bool) -> Result<String, String> {
+fn ignition(text: &str, plain: bool) -> Result<String, IgnitionError> {
     if plain {
-        return ignition::parse(text)
-            .map(|config| config.to_string())
-            .map_err(|error| error.to_string());
+        return Ok(ignition::parse(text)?.to_string());
     }
-    let translation =
-        ignition::translate(text, None).map_err(|error| format!("once rendered, {error}"))?;
+    let translation = ignition::translate(text, None)?;
     for warning in &translation.warnings {
         tracing::warn!(%warning, "an Ignition template");
     }
@@ -403,8 +427,6 @@ fn ignition(text: &str, plain: bool) -> Result<String, String> {
     match translation.config["ignition"]["version"].as_str() {
         // A machine with a config of version 2 runs an Ignition that supports no newer version.
         Some(version) if version.starts_with("2.") => Ok(config),
-        _ => ignition::parse(&config)
-            .map(|config| config.to_string())
-            .map_err(|error| error.to_string()),
+        _ => Ok(ignition::parse(&config)?.to_string()),
     }
 }

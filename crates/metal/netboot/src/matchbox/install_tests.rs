@@ -53,10 +53,10 @@ const GROUP: &str = r#"{"id":"g","profile":"p"}"#;
 
 impl World {
     fn get(&self, path: &str, query: &str, tls: bool) -> Result<String, String> {
-        let asked =
+        let request =
             HttpRequest { path: path.into(), query: query.into(), tls, ..HttpRequest::default() };
-        match self.matchbox.answer(&asked).unwrap() {
-            Ok((_, body)) => Ok(String::from_utf8(body).unwrap()),
+        match self.matchbox.answer(&request).unwrap() {
+            Ok(content) => Ok(String::from_utf8(content.body).unwrap()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -70,10 +70,10 @@ impl World {
     }
 
     fn report(&self, query: &str, text: &str) -> u16 {
-        let asked =
+        let request =
             HttpRequest { path: "/report".into(), query: query.into(), ..HttpRequest::default() };
-        let book = &self.matchbox.settings.book;
-        let work = report::take(book, &asked, &Method::POST, serve::full(text.to_owned()));
+        let inventory = &self.matchbox.settings.inventory;
+        let work = report::take(inventory, &request, &Method::POST, serve::full(text.to_owned()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(work).status().as_u16()
     }
@@ -116,7 +116,7 @@ fn rejects_empty_nonce() {
     let world = world(GROUP, false);
     world.boot();
     // The script as if the kernel had no random numbers.
-    world.matchbox.settings.book.new_nonce("52:54:00:00:00:01", "", true);
+    world.matchbox.settings.inventory.set_nonce("52:54:00:00:00:01", "", true);
     let error = world.get("/generic", &format!("{MAC}&nonce="), true).unwrap_err();
     assert!(error.contains("has no nonce"), "{error}");
     assert_eq!(world.report(&format!("{MAC}&nonce=&stage=installed"), ""), 403);
@@ -147,7 +147,7 @@ fn makes_bootstrap_token_for_each_boot() {
         if up.load(Ordering::Relaxed) {
             Ok(format!("of {machine}"))
         } else {
-            Err("the cluster is down".to_owned())
+            Err("the cluster is down".into())
         }
     });
     world.matchbox.settings.token_maker = Some(maker);
@@ -222,8 +222,9 @@ impl Tpm {
 impl World {
     fn ask(&self, query: &str, authorization: Option<String>) -> Result<String, handler::Failure> {
         let (path, query) = ("/generic".into(), query.into());
-        let asked = HttpRequest { path, query, tls: true, authorization, ..HttpRequest::default() };
-        let body = self.matchbox.answer(&asked).unwrap()?.1;
+        let request =
+            HttpRequest { path, query, tls: true, authorization, ..HttpRequest::default() };
+        let body = self.matchbox.answer(&request).unwrap()?.body;
         Ok(String::from_utf8(body).unwrap())
     }
 
@@ -267,7 +268,7 @@ fn accepts_tpm_signature_of_challenge() {
     assert!(again.contains("was served already"), "{again}");
     let metrics = world.get("/metrics", "", false).unwrap();
     assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 2"), "{metrics}");
-    let machine = world.matchbox.settings.book.machine("52:54:00:00:00:01").unwrap();
+    let machine = world.matchbox.settings.inventory.machine("52:54:00:00:00:01").unwrap();
     assert!(machine.timeline.iter().any(|entry| entry.detail == "waiting for a TPM signature"));
 }
 
@@ -378,8 +379,8 @@ fn boots_installed_machine_from_disk() {
     assert_eq!(world.report("mac=52:54:00:00:00:09&stage=files", ""), 404);
     let failed = format!("{MAC}&stage=disks&status=failed&nonce={nonce}");
     assert_eq!(world.report(&failed, "/dev/vda: no such device"), 200);
-    let book = &world.matchbox.settings.book;
-    let machine = || book.machine("52:54:00:00:00:01").unwrap();
+    let inventory = &world.matchbox.settings.inventory;
+    let machine = || inventory.machine("52:54:00:00:00:01").unwrap();
     assert_eq!(machine().failure.unwrap().text, "/dev/vda: no such device");
     assert_eq!(world.report(&failed, &"x".repeat(20_000)), 413);
     // The machine has not reported an installation, so it is installed again.
@@ -410,9 +411,11 @@ fn page_shows_failure_of_machine() {
     world.get("/generic", MAC, false).unwrap_err();
     let read = |path: &str, peer: &str| {
         let peer = Some(peer.parse().unwrap());
-        let asked = HttpRequest { path: path.into(), peer, ..HttpRequest::default() };
-        let answer = world.matchbox.answer(&asked).unwrap();
-        answer.map(|(_, body)| String::from_utf8(body).unwrap()).map_err(|error| error.to_string())
+        let request = HttpRequest { path: path.into(), peer, ..HttpRequest::default() };
+        let answer = world.matchbox.answer(&request).unwrap();
+        answer
+            .map(|content| String::from_utf8(content.body).unwrap())
+            .map_err(|error| error.to_string())
     };
     for path in ["/machines", "/machines/", "/machines.json", "/machines/52:54:00:00:00:01"] {
         for peer in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"] {

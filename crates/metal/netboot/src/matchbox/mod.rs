@@ -9,7 +9,6 @@ mod blocking;
 pub mod check;
 mod edit;
 pub mod handler;
-mod labels;
 mod nodes;
 pub(crate) mod port;
 mod render;
@@ -26,8 +25,8 @@ mod install_tests;
 #[cfg(test)]
 mod tests;
 
-pub use handler::{HttpRequest, Matchbox, Settings};
-pub use labels::{Labels, parse_mac};
+pub use crate::labels::{Labels, parse_mac};
+pub use handler::{HttpContent, HttpRequest, Matchbox, Settings};
 pub use nodes::{CLUSTER, NAMES, node_name};
-pub use secrets::{BOOTSTRAP_TOKEN, TokenMaker};
-pub use store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError, select};
+pub use secrets::{BOOTSTRAP_TOKEN, TokenError, TokenMaker};
+pub use store::{Boot, Group, GroupError, Kind, Pattern, Profile, Store, StoreError, select};

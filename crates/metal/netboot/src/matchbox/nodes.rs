@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{Group, Pattern, Store};
+use super::store::{Group, Pattern, Store};
 
 /// The key in a group's metadata that names the cluster to join.
 pub const CLUSTER: &str = "cluster";
@@ -16,15 +16,15 @@ pub const NAMES: &str = "names";
 pub fn node_name(group: &Group, mac: &str) -> Option<String> {
     let metadata = group.metadata.as_ref()?;
     metadata.get(CLUSTER).filter(|cluster| cluster.is_object())?;
-    let given = metadata.get(NAMES).and_then(|names| names.get(mac)).and_then(Value::as_str);
-    Some(match given {
+    let name = metadata.get(NAMES).and_then(|names| names.get(mac)).and_then(Value::as_str);
+    Some(match name {
         Some(name) => name.to_owned(),
         None => format!("{}-{}", group.id, mac.replace(':', "")),
     })
 }
 
 /// Returns `true` if a `mac` selector of the group matches this address. A group without selectors names no machine.
-fn names(group: &Group, mac: &str) -> bool {
+fn selects_mac(group: &Group, mac: &str) -> bool {
     let mut of_mac = group.selector.iter().filter(|(key, _)| key.eq_ignore_ascii_case("mac"));
     of_mac.any(|(_, pattern)| pattern.matches(mac))
 }
@@ -38,16 +38,17 @@ impl Store {
 }
 
 fn machine_in(group: &Group, node: &str) -> Option<String> {
-    let is_it = |mac: &String| names(group, mac) && node_name(group, mac).as_deref() == Some(node);
-    let given = group.metadata.as_ref()?.get(NAMES).and_then(Value::as_object);
-    let given = given.and_then(|names| names.keys().find(|mac| is_it(mac)).cloned());
-    given.or_else(|| {
+    let is_node =
+        |mac: &String| selects_mac(group, mac) && node_name(group, mac).as_deref() == Some(node);
+    let names = group.metadata.as_ref()?.get(NAMES).and_then(Value::as_object);
+    let named = names.and_then(|names| names.keys().find(|mac| is_node(mac)).cloned());
+    named.or_else(|| {
         let hex = node.strip_prefix(&group.id)?.strip_prefix('-')?;
         if hex.len() != 12 || !hex.bytes().all(|byte| b"0123456789abcdef".contains(&byte)) {
             return None;
         }
         let bytes: Vec<&str> = (0..12).step_by(2).map(|i| &hex[i..i + 2]).collect();
-        Some(bytes.join(":")).filter(is_it)
+        Some(bytes.join(":")).filter(is_node)
     })
 }
 

@@ -23,7 +23,7 @@ use super::{
     sendfile,
     web::{ASSETS, WebHandler},
 };
-use crate::places::ClientLimits;
+use crate::client_limits::ClientLimits;
 
 /// The maximum number of connections; more wait in the kernel's backlog.
 const CONNECTIONS: usize = 10_000;

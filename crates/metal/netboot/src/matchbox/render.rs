@@ -5,7 +5,12 @@ use std::{fmt::Write, sync::Arc};
 use gotmpl::{MissingKey, Template};
 use serde_json::{Map, Value, json};
 
-use super::{Boot, Group, Labels, node_name, secrets::Secrets};
+use super::{
+    nodes::node_name,
+    secrets::Secrets,
+    store::{Boot, Group, Pattern},
+};
+use crate::labels::Labels;
 
 /// The first script, which makes iPXE request its script with the machine's labels.
 pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}\
@@ -52,12 +57,12 @@ const LOADER: &str = "/EFI/BOOT/BOOTX64.EFI";
 /// after a failure; a success opens its menu. If no BIOS disk boots, the script reports it, and the machine is
 /// installed again.
 pub(crate) fn ipxe_disk(query: &str) -> String {
-    let again = if query.is_empty() { String::new() } else { format!("{query}&") };
+    let labels = if query.is_empty() { String::new() } else { format!("{query}&") };
     let drives: String =
         DRIVES.map(|drive| format!("sanboot --no-describe --drive {drive:#x} ||\n")).collect();
     format!(
         "#!ipxe\niseq ${{platform}} efi && exit 1 ||\n{drives}\
-         echo No disk boots: installing again\nchain ipxe?{again}{NO_DISK}=none\n"
+         echo No disk boots: installing again\nchain ipxe?{labels}{NO_DISK}=none\n"
     )
 }
 
@@ -78,7 +83,7 @@ pub(crate) fn data(group: &Group, labels: &Labels, raw_query: &str) -> Map<Strin
     let mut data = group.metadata.clone().unwrap_or_default();
     for (key, pattern) in &group.selector {
         let value = match pattern {
-            super::Pattern::Exact(value) => value.clone(),
+            Pattern::Exact(value) => value.clone(),
             // A selector with several values yields the machine's own value.
             _ => labels.get(key).cloned().unwrap_or_default(),
         };
@@ -128,17 +133,25 @@ pub(crate) fn template(
         .execute(&Value::Object(data.clone()))
 }
 
-/// Renders templates in the profile's boot settings; an error comes with the setting's name. Matchbox has no templates
-/// there, but no kernel argument contains `{{`.
+/// The failure to render a boot setting.
+pub(crate) struct SettingError {
+    /// The name of the setting.
+    pub(crate) setting: String,
+    pub(crate) source: gotmpl::Error,
+}
+
+/// Renders templates in the profile's boot settings. Matchbox has no templates there, but no kernel argument contains
+/// `{{`.
 pub(crate) fn boot(
     boot: &Boot,
     profile: &str,
     data: &Map<String, Value>,
     secrets: &Arc<Secrets>,
-) -> Result<Boot, (String, gotmpl::Error)> {
-    let one = |name: String, text: &String| {
+) -> Result<Boot, SettingError> {
+    let one = |setting: String, text: &String| {
         if text.contains("{{") {
-            template(profile, text, data, secrets).map_err(|error| (name, error))
+            template(profile, text, data, secrets)
+                .map_err(|source| SettingError { setting, source })
         } else {
             Ok(text.clone())
         }

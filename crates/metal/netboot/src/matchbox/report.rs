@@ -7,11 +7,39 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use serve::Body;
 
-use super::{handler::HttpRequest, labels};
-use crate::machines::{Book, Facts, Note, Outcome, Stage};
+use super::handler::HttpRequest;
+use crate::{
+    labels,
+    machines::{AccessError, Event, Facts, Inventory, Outcome, Stage},
+};
 
 /// The maximum size of a body in bytes.
 const MAX_BODY: usize = 16 << 10;
+
+/// The reasons to reject a report.
+#[derive(Debug, thiserror::Error)]
+enum ReportError {
+    #[error("stage is not one that a machine may report")]
+    Stage,
+    #[error("status must be started, succeeded or failed")]
+    Status,
+    #[error("neither mac nor uuid is named")]
+    NoMachine,
+    #[error("{0} has not booted from here")]
+    UnknownMachine(String),
+    #[error(transparent)]
+    Access(#[from] AccessError),
+}
+
+impl ReportError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Stage | Self::Status | Self::NoMachine => StatusCode::BAD_REQUEST,
+            Self::UnknownMachine(_) => StatusCode::NOT_FOUND,
+            Self::Access(_) => StatusCode::FORBIDDEN,
+        }
+    }
+}
 
 fn answer(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(serve::full(format!("{text}\n")));
@@ -20,8 +48,8 @@ fn answer(status: StatusCode, text: &str) -> Response<Body> {
 }
 
 pub(super) async fn take(
-    book: &Book,
-    asked: &HttpRequest,
+    inventory: &Inventory,
+    request: &HttpRequest,
     method: &Method,
     body: Body,
 ) -> Response<Body> {
@@ -31,11 +59,11 @@ pub(super) async fn take(
     let Some(text) = read(body).await else {
         return answer(StatusCode::PAYLOAD_TOO_LARGE, "a report has at most 16 KiB");
     };
-    match note(book, asked, &text) {
+    match record(inventory, request, &text) {
         Ok(()) => answer(StatusCode::OK, "noted"),
-        Err((status, why)) => {
-            tracing::warn!(peer = ?asked.peer, why, "rejecting a report");
-            answer(status, &why)
+        Err(error) => {
+            tracing::warn!(peer = ?request.peer, %error, "rejecting a report");
+            answer(error.status(), &error.to_string())
         }
     }
 }
@@ -54,24 +82,23 @@ async fn read(mut body: Body) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn note(book: &Book, asked: &HttpRequest, text: &str) -> Result<(), (StatusCode, String)> {
-    let labels = labels::from_query(&asked.query);
-    let wrong = |why: &str| (StatusCode::BAD_REQUEST, why.to_owned());
+fn record(inventory: &Inventory, request: &HttpRequest, text: &str) -> Result<(), ReportError> {
+    let labels = labels::from_query(&request.query);
     let label = |name: &str| labels.get(name).map(String::as_str);
     let stage = label("stage").and_then(Stage::named).filter(|stage| stage.is_reported());
-    let stage = stage.ok_or_else(|| wrong("stage is not one that a machine may report"))?;
-    let outcome = Outcome::named(label("status").unwrap_or("succeeded"))
-        .ok_or_else(|| wrong("status must be started, succeeded or failed"))?;
-    let id = book.id(&labels, asked.peer).ok_or_else(|| wrong("neither mac nor uuid is named"))?;
-    if book.machine(&id).is_none() {
-        return Err((StatusCode::NOT_FOUND, format!("{id} has not booted from here")));
+    let stage = stage.ok_or(ReportError::Stage)?;
+    let outcome = Outcome::named(label("status").unwrap_or("succeeded"));
+    let outcome = outcome.ok_or(ReportError::Status)?;
+    let id = inventory.id(&labels, request.peer).ok_or(ReportError::NoMachine)?;
+    if inventory.machine(&id).is_none() {
+        return Err(ReportError::UnknownMachine(id));
     }
-    book.believe(&id, &labels).map_err(|why| (StatusCode::FORBIDDEN, why.to_string()))?;
+    inventory.verify_report(&id, &labels)?;
     match outcome {
         Outcome::Failed => tracing::warn!(machine = id, stage = stage.name(), text, "failed"),
         _ => tracing::info!(machine = id, stage = stage.name(), outcome = outcome.name(), "report"),
     }
     let facts = Facts { hostname: label("hostname").map(str::to_owned), ..Facts::default() };
-    book.note(&id, Note::new(stage, outcome).detail(text).facts(facts));
+    inventory.record(&id, Event::new(stage, outcome).detail(text).facts(facts));
     Ok(())
 }

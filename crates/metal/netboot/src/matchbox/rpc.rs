@@ -11,7 +11,8 @@ use serve::Body;
 use tonic::{Status, server::NamedService};
 use tower::{Service, ServiceExt};
 
-use super::{Boot, Group, Kind, Labels, Pattern, Profile, Store, StoreError};
+use super::store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError};
+use crate::labels::Labels;
 
 /// The messages and services generated from `proto/`.
 #[allow(clippy::all, clippy::pedantic, unreachable_pub, missing_docs)]
@@ -304,7 +305,7 @@ templates!(Generic, Kind::Generic,
     generic_delete: GenericDeleteRequest -> GenericDeleteResponse);
 
 /// Selects the group for these labels.
-async fn selected(store: Arc<Store>, labels: Labels) -> Result<Arc<Group>, Status> {
+async fn select(store: Arc<Store>, labels: Labels) -> Result<Arc<Group>, Status> {
     let found = super::blocking::run(move || store.select(&labels)).await.map_err(failed)?;
     found.map_err(|_| Status::not_found("matchbox: No matching Group"))
 }
@@ -316,7 +317,7 @@ impl Select for Rpc {
         request: tonic::Request<msg::SelectGroupRequest>,
     ) -> Reply<msg::SelectGroupResponse> {
         let labels = request.into_inner().labels.into_iter().collect();
-        let group = selected(self.0.clone(), labels).await?;
+        let group = select(self.0.clone(), labels).await?;
         Ok(tonic::Response::new(msg::SelectGroupResponse { group: Some((&*group).into()) }))
     }
 
@@ -326,7 +327,7 @@ impl Select for Rpc {
     ) -> Reply<msg::SelectProfileResponse> {
         let labels = request.into_inner().labels.into_iter().collect();
         let none = |_| Status::not_found("matchbox: No matching Profile");
-        let group = selected(self.0.clone(), labels).await.map_err(none)?;
+        let group = select(self.0.clone(), labels).await.map_err(none)?;
         let store = self.0.clone();
         let profile = blocking(move || store.profile(&group.profile)).await.map_err(none)?;
         Ok(tonic::Response::new(msg::SelectProfileResponse { profile: Some(profile.into()) }))

@@ -21,10 +21,13 @@ use gotmpl::Functions;
 use serde_json::Value;
 
 use super::{
-    Group, Labels,
-    tpm::{Challenges, Refusal},
+    store::Group,
+    tpm::{Challenges, ProofError},
 };
-use crate::machines::Book;
+use crate::{
+    labels::Labels,
+    machines::{AccessError, Inventory},
+};
 
 /// The maximum size in bytes of a secret: a token, a key or a certificate.
 const MAX_SECRET: u64 = 1 << 20;
@@ -33,31 +36,79 @@ const MAX_SECRET: u64 = 1 << 20;
 pub const BOOTSTRAP_TOKEN: &str = "bootstrap-token";
 
 /// Makes a bootstrap token for one boot of the machine with this MAC address. The function may block.
-pub type TokenMaker = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+pub type TokenMaker = Arc<dyn Fn(&str) -> Result<String, TokenError> + Send + Sync>;
+
+/// The error of making a bootstrap token.
+pub type TokenError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The reasons why a request may not read secrets.
+#[derive(Debug, thiserror::Error)]
+enum Denial {
+    #[error("only ignition, cloud and generic templates may read secrets")]
+    Setting,
+    #[error(
+        "the request came without TLS; ask by https, or start the server with --insecure-secrets"
+    )]
+    Unencrypted,
+    #[error("it requires a signature by the machine's TPM")]
+    Unsigned,
+    #[error("the request's mac and uuid belong to different machines")]
+    TwoMachines,
+    #[error(
+        "group {group:?} is selected by {label}, which any machine may claim, and the store has TPM keys of machines; \
+         give the group its machine's tpm_key, or select it by mac"
+    )]
+    Label { group: String, label: &'static str },
+    #[error("the key of the machine's TPM: {}: {source}", path.display())]
+    KeyFile { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+}
+
+/// The errors of the template function `secret`.
+#[derive(Debug, thiserror::Error)]
+enum SecretError {
+    #[error("secret takes one name")]
+    Arguments,
+    #[error("{0:?} is not a secret name; use letters, digits, - _ .")]
+    Name(String),
+    #[error("secret {name:?} is not served: {source}")]
+    Denied { name: String, source: Arc<Denial> },
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("secret {name:?}: {}: {source}", path.display())]
+    File { name: String, path: PathBuf, source: io::Error },
+    #[error("secret {0:?} does not exist; write it to secrets/{0} in the data path")]
+    Missing(String),
+    #[error(transparent)]
+    Token(TokenError),
+}
 
 /// The permission of a request to read secrets.
 enum Grant {
     /// This machine may read each secret once.
     Machine(String),
     /// Every client may read, because of `--insecure-secrets`.
-    Anybody,
+    Unrestricted,
     /// The store is being checked; templates get placeholders.
     Check,
     /// The machine's TPM must first sign this challenge.
-    Challenged(String),
+    Challenge(String),
     /// The request may not read, for this reason.
-    Nobody(String),
+    Denied(Arc<Denial>),
 }
 
 /// The secrets for one request.
 pub(crate) struct Secrets {
     root: PathBuf,
     folders: Vec<String>,
-    book: Arc<Book>,
+    inventory: Arc<Inventory>,
     grant: Grant,
     claimed: Mutex<Vec<String>>,
     /// `true` if the template read a secret that requires a signature.
-    challenged: AtomicBool,
+    needs_signature: AtomicBool,
     /// The maker of bootstrap tokens and the requesting machine.
     maker: Option<(TokenMaker, String)>,
 }
@@ -77,60 +128,63 @@ impl Secrets {
     pub(crate) fn new(
         root: PathBuf,
         group: &Group,
-        book: &Arc<Book>,
-        presented: &SecretRequest<'_>,
+        inventory: &Arc<Inventory>,
+        request: &SecretRequest<'_>,
         maker: Option<&TokenMaker>,
     ) -> Arc<Self> {
-        let machine = presented.machine.and_then(file_name);
-        let key = tpm_key(&root, group, presented.labels, machine.as_deref());
-        let grant = match key.and_then(|key| grant(key.as_deref(), book, presented)) {
+        let machine = request.machine.and_then(file_name);
+        let key = tpm_key(&root, group, request.labels, machine.as_deref());
+        let grant = match key.and_then(|key| grant(key.as_deref(), inventory, request)) {
             Ok(grant) => grant,
-            Err(why) => Grant::Nobody(why),
+            Err(denial) => Grant::Denied(denial.into()),
         };
         let folders = machine.into_iter().chain([group.id.clone(), String::new()]).collect();
-        let machine = presented.machine.map(str::to_owned);
+        let machine = request.machine.map(str::to_owned);
         Arc::new(Self {
             maker: maker.cloned().zip(machine),
-            ..Self::with(root, folders, book, grant)
+            ..Self::with(root, folders, inventory, grant)
         })
     }
 
     /// Creates secrets for a check of the store: every existing secret is a placeholder.
-    pub(crate) fn check(root: PathBuf, group: &Group, book: &Arc<Book>) -> Arc<Self> {
-        Self::with(root, vec![group.id.clone(), String::new()], book, Grant::Check).into()
+    pub(crate) fn check(root: PathBuf, group: &Group, inventory: &Arc<Inventory>) -> Arc<Self> {
+        Self::with(root, vec![group.id.clone(), String::new()], inventory, Grant::Check).into()
     }
 
     /// Creates secrets for settings that may not read any.
-    pub(crate) fn none(book: &Arc<Book>) -> Arc<Self> {
-        let why = "only ignition, cloud and generic templates may read secrets".to_owned();
-        Self::with(PathBuf::new(), Vec::new(), book, Grant::Nobody(why)).into()
+    pub(crate) fn none(inventory: &Arc<Inventory>) -> Arc<Self> {
+        let grant = Grant::Denied(Denial::Setting.into());
+        Self::with(PathBuf::new(), Vec::new(), inventory, grant).into()
     }
 
-    fn with(root: PathBuf, folders: Vec<String>, book: &Arc<Book>, grant: Grant) -> Self {
-        let (claimed, book) = (Mutex::default(), book.clone());
+    fn with(root: PathBuf, folders: Vec<String>, inventory: &Arc<Inventory>, grant: Grant) -> Self {
+        let (claimed, inventory) = (Mutex::default(), inventory.clone());
         Self {
             root,
             folders,
-            book,
+            inventory,
             grant,
             claimed,
-            challenged: AtomicBool::new(false),
+            needs_signature: AtomicBool::new(false),
             maker: None,
         }
     }
 
     pub(crate) fn functions(self: &Arc<Self>) -> Functions {
         let secrets = self.clone();
-        let secret = move |args: &[Value]| match args {
-            [Value::String(name)] => secrets.read(name).map(Value::String),
-            _ => Err("secret takes one name".to_owned()),
+        let secret = move |args: &[Value]| {
+            let text = match args {
+                [Value::String(name)] => secrets.read(name),
+                _ => Err(SecretError::Arguments),
+            };
+            text.map(Value::String).map_err(|error| error.to_string())
         };
         Functions::from([("secret".to_owned(), Arc::new(secret) as gotmpl::Function)])
     }
 
-    fn read(&self, name: &str) -> Result<String, String> {
+    fn read(&self, name: &str) -> Result<String, SecretError> {
         let result = self.read_claimed(name);
-        let metrics = &self.book.metrics;
+        let metrics = &self.inventory.metrics;
         match &result {
             Ok(_) => metrics.secrets_served.inc(),
             Err(_) if self.challenge().is_some() => {}
@@ -139,52 +193,55 @@ impl Secrets {
         result
     }
 
-    fn read_claimed(&self, name: &str) -> Result<String, String> {
+    fn read_claimed(&self, name: &str) -> Result<String, SecretError> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
-            return Err(format!("{name:?} is not a secret name; use letters, digits, - _ ."));
+            return Err(SecretError::Name(name.to_owned()));
         }
-        let refused = |why: &str| Err(format!("secret {name:?} is not served: {why}"));
+        let denied = |source| Err(SecretError::Denied { name: name.to_owned(), source });
         match &self.grant {
-            Grant::Nobody(why) => return refused(why),
-            Grant::Challenged(_) => {
-                self.challenged.store(true, Ordering::Relaxed);
-                return refused("it requires a signature by the machine's TPM");
+            Grant::Denied(denial) => return denied(denial.clone()),
+            Grant::Challenge(_) => {
+                self.needs_signature.store(true, Ordering::Relaxed);
+                return denied(Denial::Unsigned.into());
             }
             _ => {}
         }
         if let Grant::Check = &self.grant {
             // The bootstrap token is not in a file.
             if name != BOOTSTRAP_TOKEN {
-                self.file(name)?;
+                self.read_file(name)?;
             }
             return Ok("secret".to_owned());
         }
         let maker = self.maker.as_ref().filter(|_| name == BOOTSTRAP_TOKEN);
         // Read the file first, so that a missing secret is not claimed.
-        let text = maker.is_none().then(|| self.file(name)).transpose()?;
+        let text = maker.is_none().then(|| self.read_file(name)).transpose()?;
         if let Grant::Machine(id) = &self.grant {
             self.claim(id, name)?;
         }
         match maker {
-            Some((make, machine)) => make(machine),
+            Some((make, machine)) => make(machine).map_err(SecretError::Token),
             None => Ok(text.unwrap_or_default()),
         }
     }
 
-    fn claim(&self, machine: &str, name: &str) -> Result<(), String> {
+    fn claim(&self, machine: &str, name: &str) -> Result<(), AccessError> {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if !claimed.iter().any(|other| other == name) {
-            self.book.claim(machine, name).map_err(|refusal| refusal.to_string())?;
+            self.inventory.claim(machine, name)?;
             claimed.push(name.to_owned());
         }
         Ok(())
     }
 
-    fn file(&self, name: &str) -> Result<String, String> {
+    fn read_file(&self, name: &str) -> Result<String, SecretError> {
         for folder in &self.folders {
             let path = self.root.join("secrets").join(folder).join(name);
-            let failed = |error: io::Error| format!("secret {name:?}: {}: {error}", path.display());
+            let failed = |source| {
+                let (name, path) = (name.to_owned(), path.clone());
+                SecretError::File { name, path, source }
+            };
             match fs::metadata(&path) {
                 Ok(metadata) if metadata.is_file() && metadata.len() <= MAX_SECRET => {
                     let text = fs::read_to_string(&path).map_err(failed)?;
@@ -196,13 +253,13 @@ impl Secrets {
                 Err(error) => return Err(failed(error)),
             }
         }
-        Err(format!("secret {name:?} does not exist; write it to secrets/{name} in the data path"))
+        Err(SecretError::Missing(name.to_owned()))
     }
 
     /// Returns the challenge that the machine's TPM must sign, if the template read a secret that requires it.
     pub(crate) fn challenge(&self) -> Option<&str> {
         match &self.grant {
-            Grant::Challenged(challenge) if self.challenged.load(Ordering::Relaxed) => {
+            Grant::Challenge(challenge) if self.needs_signature.load(Ordering::Relaxed) => {
                 Some(challenge)
             }
             _ => None,
@@ -210,12 +267,12 @@ impl Secrets {
     }
 
     /// Releases the secrets that were claimed for a failed answer.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release_claims(&self) {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Grant::Machine(id) = &self.grant
             && !claimed.is_empty()
         {
-            self.book.unclaim(id, &std::mem::take(&mut *claimed));
+            self.inventory.release(id, &std::mem::take(&mut *claimed));
         }
     }
 }
@@ -232,27 +289,23 @@ fn tpm_key(
     group: &Group,
     labels: &Labels,
     machine: Option<&str>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, Denial> {
     if group.tpm_key.is_some() {
         return Ok(group.tpm_key.clone());
     }
     let uuid = labels.get("uuid").filter(|uuid| !uuid.is_empty());
     let uuid = uuid.and_then(|uuid| file_name(&format!("uuid:{uuid}")));
-    let by_uuid = uuid.map(|uuid| key_file(root, &uuid)).transpose()?.flatten();
-    let by_machine = machine.map(|machine| key_file(root, machine)).transpose()?.flatten();
+    let by_uuid = uuid.map(|uuid| read_key(root, &uuid)).transpose()?.flatten();
+    let by_machine = machine.map(|machine| read_key(root, machine)).transpose()?.flatten();
     if let (Some(one), Some(other)) = (&by_uuid, &by_machine)
         && one != other
     {
-        return Err("the request's mac and uuid belong to different machines".to_owned());
+        return Err(Denial::TwoMachines);
     }
     if let Some(label) = unkeyed(group, by_uuid.is_some())
         && has_keys(root)
     {
-        return Err(format!(
-            "group {:?} is selected by {label}, which any machine may claim, and the store has TPM keys of machines; \
-             give the group its machine's tpm_key, or select it by mac",
-            group.id
-        ));
+        return Err(Denial::Label { group: group.id.clone(), label });
     }
     Ok(by_machine.or(by_uuid))
 }
@@ -278,36 +331,34 @@ pub(super) fn has_keys(root: &Path) -> bool {
 }
 
 /// Reads a machine's key file, if it exists.
-fn key_file(root: &Path, machine: &str) -> Result<Option<String>, String> {
+fn read_key(root: &Path, machine: &str) -> Result<Option<String>, Denial> {
     let path = root.join("tpm").join(format!("{machine}.pem"));
     match fs::read_to_string(&path) {
         Ok(pem) => Ok(Some(pem)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("the key of the machine's TPM: {}: {error}", path.display())),
+        Err(source) => Err(Denial::KeyFile { path, source }),
     }
 }
 
 fn grant(
     tpm_key: Option<&str>,
-    book: &Book,
-    presented: &SecretRequest<'_>,
-) -> Result<Grant, String> {
-    if presented.insecure {
-        return Ok(Grant::Anybody);
+    inventory: &Inventory,
+    request: &SecretRequest<'_>,
+) -> Result<Grant, Denial> {
+    if request.insecure {
+        return Ok(Grant::Unrestricted);
     }
-    if !presented.tls {
-        return Err("the request came without TLS; ask by https, or start the server with \
-                    --insecure-secrets"
-            .into());
+    if !request.tls {
+        return Err(Denial::Unencrypted);
     }
-    let id = presented.machine.ok_or("the request names neither mac nor uuid")?;
+    let id = request.machine.ok_or(AccessError::Anonymous)?;
     let Some(pem) = tpm_key else {
-        book.prove(id, presented.labels).map_err(|refusal| refusal.to_string())?;
+        inventory.verify_nonce(id, request.labels)?;
         return Ok(Grant::Machine(id.to_owned()));
     };
-    match presented.challenges.prove(pem, id, presented.authorization, book.now()) {
+    match request.challenges.verify(pem, id, request.authorization, inventory.now()) {
         Ok(()) => Ok(Grant::Machine(id.to_owned())),
-        Err(Refusal::Challenge(challenge)) => Ok(Grant::Challenged(challenge)),
-        Err(Refusal::Wrong(why)) => Err(why),
+        Err(ProofError::Challenge(challenge)) => Ok(Grant::Challenge(challenge)),
+        Err(error) => Err(error.into()),
     }
 }

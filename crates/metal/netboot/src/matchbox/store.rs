@@ -11,13 +11,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::time::Instant;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
-use super::labels::{self, Labels};
-use crate::paths;
+use crate::{
+    labels::{self, Labels},
+    paths,
+};
 
 /// The maximum size of a store file in bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -31,10 +32,23 @@ pub enum StoreError {
     NoGroup { labels: Labels },
     #[error("reading {what} {name:?} ({}): {source}", path.display())]
     Read { what: &'static str, name: String, path: PathBuf, source: io::Error },
-    #[error("{what} {name:?} ({}): {reason}", path.display())]
-    Invalid { what: &'static str, name: String, path: PathBuf, reason: String },
+    #[error("{what} {name:?} ({}): {source}", path.display())]
+    Invalid { what: &'static str, name: String, path: PathBuf, source: BoxError },
     #[error("changing {what} {name:?} ({}): {source}", path.display())]
     Write { what: &'static str, name: String, path: PathBuf, source: io::Error },
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The errors of parsing a group.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("selector {key:?}: {value:?} is not a MAC address")]
+    Mac { key: String, value: String },
+    #[error("{0} is required")]
+    Missing(&'static str),
 }
 
 /// The values that a selector accepts.
@@ -58,7 +72,7 @@ impl Pattern {
         }
     }
 
-    fn normalise(&mut self, key: &str) -> Result<(), String> {
+    fn normalise(&mut self, key: &str) -> Result<(), GroupError> {
         let values = match self {
             Self::Exact(value) => std::slice::from_mut(value),
             Self::Any(values) => values.as_mut_slice(),
@@ -70,8 +84,8 @@ impl Pattern {
             }
         };
         for value in values {
-            *value = labels::normal(key, value)
-                .ok_or_else(|| format!("selector {key:?}: {value:?} is not a MAC address"))?;
+            let invalid = || GroupError::Mac { key: key.to_owned(), value: value.clone() };
+            *value = labels::normal(key, value).ok_or_else(invalid)?;
         }
         Ok(())
     }
@@ -113,16 +127,16 @@ pub struct Group {
 
 impl Group {
     /// Parses a group file. The error does not contain the file name.
-    pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut group: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    pub fn parse(text: &[u8]) -> Result<Self, GroupError> {
+        let mut group: Self = serde_json::from_slice(text)?;
         for (key, pattern) in &mut group.selector {
             pattern.normalise(key)?;
         }
         if group.id.is_empty() {
-            return Err("id is required".into());
+            return Err(GroupError::Missing("id"));
         }
         if group.profile.is_empty() {
-            return Err("profile is required".into());
+            return Err(GroupError::Missing("profile"));
         }
         Ok(group)
     }
@@ -258,17 +272,17 @@ impl Store {
     /// Returns all valid groups, and the errors of the others.
     pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
         let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh =
+        let is_fresh =
             known.read.is_some_and(|(when, took)| when.elapsed() < took.saturating_mul(REST));
-        if !fresh || known.files.len() + known.errors.len() <= FEW {
+        if !is_fresh || known.files.len() + known.errors.len() <= FEW {
             let start = Instant::now();
-            self.look(&mut known);
+            self.scan(&mut known);
             known.read = Some((Instant::now(), start.elapsed()));
         }
         (known.groups.clone(), known.errors.clone())
     }
 
-    fn look(&self, known: &mut GroupCache) {
+    fn scan(&self, known: &mut GroupCache) {
         let mut groups = Vec::new();
         let mut seen = HashMap::new();
         known.errors.clear();
@@ -303,11 +317,11 @@ impl Store {
             return Ok(entry);
         }
         let text = read(path).map_err(failed)?;
-        let group = Group::parse(&text).map_err(|reason| StoreError::Invalid {
+        let group = Group::parse(&text).map_err(|error| StoreError::Invalid {
             what: "group",
             name: name(),
             path: path.to_owned(),
-            reason,
+            source: error.into(),
         })?;
         Ok((stamp, Arc::new(group)))
     }
@@ -325,11 +339,11 @@ impl Store {
     /// Reads a group by its id.
     pub fn group_by_id(&self, id: &str) -> Result<Group, StoreError> {
         let (path, text) = self.file("group", "groups", &format!("{id}.json"), id)?;
-        Group::parse(&text).map_err(|reason| StoreError::Invalid {
+        Group::parse(&text).map_err(|error| StoreError::Invalid {
             what: "group",
             name: id.to_owned(),
             path,
-            reason,
+            source: error.into(),
         })
     }
 
@@ -360,11 +374,12 @@ impl Store {
     /// Reads a profile by its id.
     pub fn profile(&self, id: &str) -> Result<Profile, StoreError> {
         let (path, text) = self.file("profile", "profiles", &format!("{id}.json"), id)?;
-        let invalid =
-            |reason| StoreError::Invalid { what: "profile", name: id.to_owned(), path, reason };
-        let profile: Profile =
-            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
-        Ok(profile)
+        serde_json::from_slice(&text).map_err(|error| StoreError::Invalid {
+            what: "profile",
+            name: id.to_owned(),
+            path,
+            source: error.into(),
+        })
     }
 
     /// Reads a template.
@@ -375,7 +390,7 @@ impl Store {
             what: directory,
             name: name.to_owned(),
             path,
-            reason: error.to_string(),
+            source: error.into(),
         })
     }
 

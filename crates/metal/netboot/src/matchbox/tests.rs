@@ -2,7 +2,8 @@ use std::{fs, path::Path, sync::Arc};
 
 use serde_json::json;
 
-use super::{check::check, labels::from_query, *};
+use super::{check::check, *};
+use crate::labels::from_query;
 
 fn put(root: &Path, name: &str, text: &str) {
     let path = root.join(name);
@@ -38,9 +39,9 @@ fn store() -> (tempfile::TempDir, Matchbox) {
 
 #[track_caller]
 fn get(matchbox: &Matchbox, path: &str, query: &str) -> Result<(&'static str, String), String> {
-    let asked = HttpRequest { path: path.into(), query: query.into(), ..HttpRequest::default() };
-    match matchbox.answer(&asked).unwrap() {
-        Ok((kind, body)) => Ok((kind, String::from_utf8(body).unwrap())),
+    let request = HttpRequest { path: path.into(), query: query.into(), ..HttpRequest::default() };
+    match matchbox.answer(&request).unwrap() {
+        Ok(content) => Ok((content.content_type, String::from_utf8(content.body).unwrap())),
         Err(error) => Err(error.to_string()),
     }
 }

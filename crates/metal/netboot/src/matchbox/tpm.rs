@@ -10,23 +10,40 @@ use aws_lc_rs::{
     signature::{self, UnparsedPublicKey, VerificationAlgorithm},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use rustls_pki_types::{
+    SubjectPublicKeyInfoDer,
+    pem::{self, PemObject},
+};
 
 pub(crate) const SCHEME: &str = "TPM ";
 
 /// The validity of a challenge in milliseconds. A TPM needs a second or two to sign.
-const LIFE: u64 = 60_000;
+const VALIDITY: u64 = 60_000;
 
 /// The signature algorithms of TPM keys.
 static ALGORITHMS: [&dyn VerificationAlgorithm; 2] =
     [&signature::ECDSA_P256_SHA256_ASN1, &signature::RSA_PKCS1_2048_8192_SHA256];
 
 /// The reasons to reject a proof.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProofError {
     /// The request has no proof for a valid challenge. The machine must sign this one.
+    #[error("the machine's TPM must sign the challenge {0}")]
     Challenge(String),
-    Wrong(String),
+    #[error("making a challenge failed: no random numbers")]
+    Random,
+    #[error("the signature is not Base64 for URLs")]
+    Encoding,
+    #[error("the signature is not by the machine's key")]
+    Signature,
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
+
+/// The error for a TPM key that cannot be parsed.
+#[derive(Debug, thiserror::Error)]
+#[error("the TPM key is not a public key in PEM: {0}")]
+pub(crate) struct KeyError(#[from] pem::Error);
 
 /// Makes and verifies challenges.
 pub(crate) struct Challenges(Option<hmac::Key>);
@@ -50,39 +67,36 @@ impl Challenges {
         };
         let signed = format!("{time} {machine}");
         let ours = self.0.as_ref().map(|key| hmac::verify(key, signed.as_bytes(), &code));
-        ours.is_some_and(|ours| ours.is_ok()) && (time..=time.saturating_add(LIFE)).contains(&now)
+        ours.is_some_and(|ours| ours.is_ok())
+            && (time..=time.saturating_add(VALIDITY)).contains(&now)
     }
 
     /// Verifies a request's `Authorization` header for a machine with the key `pem`.
-    pub(crate) fn prove(
+    pub(crate) fn verify(
         &self,
         pem: &str,
         machine: &str,
         authorization: Option<&str>,
         now: u64,
-    ) -> Result<(), Refusal> {
-        let wrong = |why: &str| Refusal::Wrong(why.to_owned());
+    ) -> Result<(), ProofError> {
         let proof = authorization.and_then(|text| text.strip_prefix(SCHEME)?.split_once('.'));
         let known = proof.filter(|(challenge, _)| self.knows(challenge, machine, now));
         let Some((challenge, signature)) = known else {
             let challenge = self.make(machine, now);
-            return Err(challenge.map_or_else(
-                || wrong("making a challenge failed: no random numbers"),
-                Refusal::Challenge,
-            ));
+            return Err(challenge.map_or(ProofError::Random, ProofError::Challenge));
         };
         let signature = URL_SAFE_NO_PAD
             .decode(signature.trim_end_matches('='))
-            .map_err(|_| wrong("the signature is not Base64 for URLs"))?;
-        match is_signed(pem, challenge.as_bytes(), &signature) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(wrong("the signature is not by the machine's key")),
-            Err(why) => Err(Refusal::Wrong(why)),
+            .map_err(|_| ProofError::Encoding)?;
+        if is_signed(pem, challenge.as_bytes(), &signature)? {
+            Ok(())
+        } else {
+            Err(ProofError::Signature)
         }
     }
 }
 
-fn is_signed(pem: &str, text: &[u8], signature: &[u8]) -> Result<bool, String> {
+fn is_signed(pem: &str, text: &[u8], signature: &[u8]) -> Result<bool, KeyError> {
     let key = public_key(pem)?;
     let fits = |algorithm: &&'static dyn VerificationAlgorithm| {
         UnparsedPublicKey::new(*algorithm, key.as_ref()).verify(text, signature).is_ok()
@@ -91,12 +105,8 @@ fn is_signed(pem: &str, text: &[u8], signature: &[u8]) -> Result<bool, String> {
 }
 
 /// Parses a public key in PEM. The store check uses it too.
-pub(crate) fn public_key(
-    pem: &str,
-) -> Result<rustls_pki_types::SubjectPublicKeyInfoDer<'static>, String> {
-    use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
-    SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| format!("the TPM key is not a public key in PEM: {error}"))
+pub(crate) fn public_key(pem: &str) -> Result<SubjectPublicKeyInfoDer<'static>, KeyError> {
+    Ok(SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())?)
 }
 
 #[cfg(test)]
@@ -112,8 +122,8 @@ mod tests {
         let challenge = ours.make("m", 1000).unwrap();
         for (text, machine, now, known) in [
             (challenge.as_str(), "m", 1000, true),
-            (&challenge, "m", 1000 + LIFE, true),
-            (&challenge, "m", 1001 + LIFE, false),
+            (&challenge, "m", 1000 + VALIDITY, true),
+            (&challenge, "m", 1001 + VALIDITY, false),
             (&challenge, "m", 999, false),
             (&challenge, "n", 1000, false),
             (&challenge.replacen("1000", "1001", 1), "m", 1001, false),
@@ -132,8 +142,8 @@ mod tests {
             let (signature, pem) = proof.trim().split_once('\n').unwrap();
             let (kind, signature) = signature.split_once(' ').unwrap();
             let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
-            assert_eq!(is_signed(pem, b"challenge", &signature), Ok(true), "{kind}");
-            assert_eq!(is_signed(pem, b"another", &signature), Ok(false), "{kind}");
+            assert!(is_signed(pem, b"challenge", &signature).unwrap(), "{kind}");
+            assert!(!is_signed(pem, b"another", &signature).unwrap(), "{kind}");
             kinds += 1;
         }
         assert_eq!(kinds, 2);

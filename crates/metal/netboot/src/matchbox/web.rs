@@ -12,7 +12,7 @@ use serve::{Body, answer};
 use super::{
     assets::{self, Content},
     blocking,
-    handler::{Answer, Failure, HttpRequest, Matchbox, TEXT},
+    handler::{Failure, HttpContent, HttpRequest, Matchbox, TEXT},
     report, tpm,
 };
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
 pub(super) const ASSETS: &str = "/assets/";
 
 /// Returns a response that demands a signature by the machine's TPM.
-fn challenged(challenge: &str, why: String) -> Response<Body> {
-    let mut response = answer(StatusCode::UNAUTHORIZED, TEXT, why + "\n");
+fn challenge_response(challenge: &str, reason: String) -> Response<Body> {
+    let mut response = answer(StatusCode::UNAUTHORIZED, TEXT, reason + "\n");
     if let Ok(value) = HeaderValue::try_from(format!("{}{challenge}", tpm::SCHEME)) {
         response.headers_mut().insert(WWW_AUTHENTICATE, value);
     }
@@ -33,50 +33,58 @@ fn challenged(challenge: &str, why: String) -> Response<Body> {
 }
 
 /// Replaces a body by its signature. Error texts are signed too and keep their status.
-type Sign = fn(&Signer, &[u8], u32) -> Result<Answer, openpgp::Error>;
+type Sign = fn(&Signer, &[u8], u32) -> Result<HttpContent, openpgp::Error>;
 
-fn detached(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
-    Ok(("application/octet-stream", signer.sign(body, now)?))
+fn sign(signer: &Signer, body: &[u8], now: u32) -> Result<HttpContent, openpgp::Error> {
+    let body = signer.sign(body, now)?;
+    Ok(HttpContent { content_type: "application/octet-stream", body })
 }
 
-fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
-    Ok((TEXT, signer.sign_armored(body, now)?.into_bytes()))
+fn sign_armored(signer: &Signer, body: &[u8], now: u32) -> Result<HttpContent, openpgp::Error> {
+    let body = signer.sign_armored(body, now)?.into_bytes();
+    Ok(HttpContent { content_type: TEXT, body })
 }
 
 impl Matchbox {
     /// Answers a request for anything but assets and reports.
-    fn respond(&self, mut asked: HttpRequest) -> Response<Body> {
-        if asked.path == "/healthz" {
+    fn respond(&self, mut request: HttpRequest) -> Response<Body> {
+        if request.path == "/healthz" {
             return match self.health() {
                 Ok(()) => answer(StatusCode::OK, TEXT, "ok\n"),
-                Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
+                Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n")),
             };
         }
-        let mut sign = None::<(&Signer, Sign)>;
+        let mut signature = None::<(&Signer, Sign)>;
         if let Some(signer) = &self.settings.signer {
-            for (suffix, make) in [(".sig", detached as Sign), (".asc", armored as Sign)] {
-                if let Some(path) = asked.path.strip_suffix(suffix).filter(|path| path.len() > 1) {
-                    asked.path = path.to_owned();
-                    sign = Some((signer, make));
+            for (suffix, make) in [(".sig", sign as Sign), (".asc", sign_armored as Sign)] {
+                if let Some(path) = request.path.strip_suffix(suffix).filter(|path| path.len() > 1)
+                {
+                    request.path = path.to_owned();
+                    signature = Some((signer, make));
                     break;
                 }
             }
         }
-        let (status, (kind, body)) = match self.answer(&asked) {
-            Some(Ok(answer)) => (StatusCode::OK, answer),
-            Some(Err(Failure::Challenge { challenge, source })) => {
-                return challenged(&challenge, source.to_string());
+        let (status, content) = match self.answer(&request) {
+            Some(Ok(content)) => (StatusCode::OK, content),
+            Some(Err(Failure::Challenge { challenge, reason })) => {
+                return challenge_response(&challenge, reason);
             }
             Some(Err(error @ Failure::Forbidden)) => {
                 return answer(StatusCode::FORBIDDEN, TEXT, format!("{error}\n"));
             }
-            Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
+            Some(Err(error)) => {
+                let body = format!("{error}\n").into();
+                (StatusCode::NOT_FOUND, HttpContent { content_type: TEXT, body })
+            }
             None => return answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
         };
-        let Some((signer, make)) = sign else { return answer(status, kind, body) };
-        let seconds = u32::try_from(self.settings.book.now() / 1000).unwrap_or(u32::MAX);
-        match make(signer, &body, seconds) {
-            Ok((kind, body)) => answer(status, kind, body),
+        let Some((signer, make)) = signature else {
+            return answer(status, content.content_type, content.body);
+        };
+        let seconds = u32::try_from(self.settings.inventory.now() / 1000).unwrap_or(u32::MAX);
+        match make(signer, &content.body, seconds) {
+            Ok(content) => answer(status, content.content_type, content.body),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
@@ -96,7 +104,7 @@ impl Matchbox {
         if let Some(peer) = peer.filter(|_| sent) {
             // UEFI firmware can fetch its boot loader by HTTP.
             let stage = if name.ends_with(".efi") { Stage::Firmware } else { Stage::Kernel };
-            self.settings.book.fetched(peer, stage, name);
+            self.settings.inventory.record_fetch(peer, stage, name);
         }
         Some(answer)
     }
@@ -105,27 +113,25 @@ impl Matchbox {
 impl serve::Handler for WebHandler {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let (matchbox, tls) = (self.matchbox.clone(), self.tls);
-        let (request, body) = request.into_parts();
-        let connection = request.extensions.get::<Arc<serve::Connection>>();
+        let (parts, body) = request.into_parts();
+        let connection = parts.extensions.get::<Arc<serve::Connection>>();
         let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
         async move {
-            let path = request.uri.path().to_owned();
+            let path = parts.uri.path().to_owned();
             let settings = &matchbox.settings;
-            if let Some(answer) =
-                matchbox.asset(&request.method, &path, &request.headers, peer).await
-            {
+            if let Some(answer) = matchbox.asset(&parts.method, &path, &parts.headers, peer).await {
                 return assets::body(answer, &matchbox.transfers);
             }
-            let query = request.uri.query().unwrap_or_default().to_owned();
-            let authorization = request.headers.get(AUTHORIZATION);
+            let query = parts.uri.query().unwrap_or_default().to_owned();
+            let authorization = parts.headers.get(AUTHORIZATION);
             let authorization =
                 authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
-            let asked = HttpRequest { path, query, peer, tls, authorization };
-            if asked.path == "/report" {
-                return report::take(&settings.book, &asked, &request.method, body).await;
+            let request = HttpRequest { path, query, peer, tls, authorization };
+            if request.path == "/report" {
+                return report::take(&settings.inventory, &request, &parts.method, body).await;
             }
             // Reading files and rendering templates may block.
-            match blocking::run(move || matchbox.respond(asked)).await {
+            match blocking::run(move || matchbox.respond(request)).await {
                 Ok(response) => response,
                 Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             }

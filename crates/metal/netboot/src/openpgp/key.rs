@@ -4,7 +4,7 @@ use aws_lc_rs::digest;
 use data_encoding::HEXUPPER;
 
 use super::{
-    Error,
+    error::Error,
     packet::{self, Reader},
 };
 

@@ -4,6 +4,7 @@
 //! passphrase with AES, and SHA-256 signatures of text. Nothing is verified or encrypted. Time is an argument.
 
 mod armor;
+mod error;
 mod key;
 mod packet;
 mod unlock;
@@ -13,26 +14,8 @@ mod tests;
 
 use aws_lc_rs::{digest, rand::SystemRandom, rsa::KeyPair as RsaKeyPair, signature};
 
-use key::{Algorithm, SecretKey};
-
-/// The reasons why a keyring cannot sign.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("the keyring is not OpenPGP data: {0}; export it with gpg --export-secret-keys")]
-    Malformed(&'static str),
-    #[error("the keyring holds no secret key; export it with gpg --export-secret-keys")]
-    NoKey,
-    #[error("the key {id} is locked; set MATCHBOX_PASSPHRASE")]
-    Locked { id: String },
-    #[error("the passphrase does not open the key {id}; is MATCHBOX_PASSPHRASE right?")]
-    Passphrase { id: String },
-    #[error(
-        "the key {id} cannot sign here: {reason}; make one of Ed25519, or of RSA with 2048 bits or more"
-    )]
-    Unusable { id: String, reason: String },
-    #[error("signing failed")]
-    Sign,
-}
+pub use self::error::Error;
+use self::key::{Algorithm, SecretKey};
 
 enum Key {
     Rsa(RsaKeyPair),
@@ -107,16 +90,20 @@ impl Signer {
         body.extend(&digest.as_ref()[..2]);
         match &self.key {
             Key::Rsa(key) => {
-                let mut made = vec![0; key.public_modulus_len()];
+                let mut signature_bytes = vec![0; key.public_modulus_len()];
                 let (padding, random) = (&signature::RSA_PKCS1_SHA256, SystemRandom::new());
-                key.sign(padding, &random, &signed, &mut made).map_err(|_| Error::Sign)?;
-                packet::number(&mut body, &made);
+                key.sign(padding, &random, &signed, &mut signature_bytes)
+                    .map_err(|_| Error::Sign)?;
+                packet::number(&mut body, &signature_bytes);
             }
             Key::Ed25519(key) => {
-                let made = key.sign(digest.as_ref());
+                let signature = key.sign(digest.as_ref());
                 match self.algorithm {
-                    key::ED25519 => body.extend(made.as_ref()),
-                    _ => made.as_ref().chunks(32).for_each(|part| packet::number(&mut body, part)),
+                    key::ED25519 => body.extend(signature.as_ref()),
+                    _ => signature
+                        .as_ref()
+                        .chunks(32)
+                        .for_each(|part| packet::number(&mut body, part)),
                 }
             }
         }

@@ -10,7 +10,7 @@ use aws_lc_rs::{
 };
 
 use super::{
-    Error,
+    error::Error,
     key::{Algorithm, SecretKey},
     packet::Reader,
 };
@@ -113,11 +113,11 @@ fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Op
         }
         let mut context = digest::Context::new(hash);
         context.update(&vec![0; zeros]);
-        let mut left = count;
-        while left > 0 {
-            let part = &text[..left.min(text.len())];
+        let mut remaining = count;
+        while remaining > 0 {
+            let part = &text[..remaining.min(text.len())];
             context.update(part);
-            left -= part.len();
+            remaining -= part.len();
         }
         key.extend(context.finish().as_ref());
     }
@@ -128,11 +128,11 @@ fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Op
 impl Parts {
     /// Encodes an RSA key in PKCS #1.
     pub(super) fn rsa_der(&self, public: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
-        let wrong = || Error::Malformed("an RSA key lacks numbers");
+        let invalid = || Error::Malformed("an RSA key lacks numbers");
         let mut reader = Reader(&self.0);
-        let mut next = || reader.number().ok_or_else(wrong);
+        let mut next = || reader.number().ok_or_else(invalid);
         let (d, p, q, inverse) = (next()?, next()?, next()?, next()?);
-        let [n, e] = public else { return Err(wrong()) };
+        let [n, e] = public else { return Err(invalid()) };
         if [&**n, &**e, d, p, q, inverse].iter().any(|number| number.len() > LONGEST) {
             return Err(Error::Malformed("an RSA key is longer than 8192 bits"));
         }
@@ -153,13 +153,13 @@ impl Parts {
 
     /// Returns the seed of an Ed25519 key.
     pub(super) fn seed(&self, algorithm: Algorithm) -> Result<[u8; 32], Error> {
-        let wrong = || Error::Malformed("an Ed25519 key must have 32 bytes");
+        let invalid = || Error::Malformed("an Ed25519 key must have 32 bytes");
         let mut reader = Reader(&self.0);
         let bytes = match algorithm {
             Algorithm::Ed25519 => reader.take(32),
             _ => reader.number(),
         };
-        let bytes = bytes.filter(|bytes| bytes.len() <= 32).ok_or_else(wrong)?;
+        let bytes = bytes.filter(|bytes| bytes.len() <= 32).ok_or_else(invalid)?;
         let mut seed = [0; 32];
         // An MPI has no leading zeros.
         seed[32 - bytes.len()..].copy_from_slice(bytes);
@@ -179,23 +179,23 @@ fn less_one(number: &[u8]) -> Vec<u8> {
 /// Returns the remainder of `number` divided by `by`, computed bit by bit. It runs only at startup.
 fn remainder(number: &[u8], by: &[u8]) -> Vec<u8> {
     // One extra byte for the bit that is shifted out.
-    let mut left = vec![0u8; by.len() + 1];
+    let mut remaining = vec![0u8; by.len() + 1];
     let by = [&[0], by].concat();
     for bit in (0..number.len() * 8).map(|i| number[i / 8] >> (7 - i % 8) & 1) {
         let mut carry = bit;
-        for byte in left.iter_mut().rev() {
+        for byte in remaining.iter_mut().rev() {
             (*byte, carry) = (*byte << 1 | carry, *byte >> 7);
         }
-        if left >= by {
+        if remaining >= by {
             let mut borrow = false;
-            for (byte, minus) in left.iter_mut().zip(&by).rev() {
+            for (byte, minus) in remaining.iter_mut().zip(&by).rev() {
                 let (once, under) = byte.overflowing_sub(*minus);
                 let (twice, again) = once.overflowing_sub(u8::from(borrow));
                 (*byte, borrow) = (twice, under || again);
             }
         }
     }
-    left
+    remaining
 }
 
 #[cfg(test)]
@@ -205,9 +205,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn remainders(number: u128, by in 1u64..) {
-            let left = remainder(&number.to_be_bytes(), &by.to_be_bytes());
-            let left = u64::from_be_bytes(left[1..].try_into().unwrap());
-            proptest::prop_assert_eq!(u128::from(left), number % u128::from(by));
+            let remaining = remainder(&number.to_be_bytes(), &by.to_be_bytes());
+            let remaining = u64::from_be_bytes(remaining[1..].try_into().unwrap());
+            proptest::prop_assert_eq!(u128::from(remaining), number % u128::from(by));
         }
     }
 }

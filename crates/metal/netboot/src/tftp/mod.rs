@@ -4,9 +4,9 @@
 //! opens the files. Write requests are rejected.
 
 mod packet;
+mod pending;
 pub mod server;
 mod transfer;
-mod unheard;
 
 #[cfg(test)]
 mod tests;

@@ -12,15 +12,15 @@ use std::{
 use tokio::net::UdpSocket;
 
 use super::{
-    Mode, Packet, ReadRequest, Source, Step, Transfer, packet,
-    transfer::netascii,
-    unheard::{PendingRequest, PendingRequests},
+    packet::{self, Mode, Packet, ReadRequest},
+    pending::{PendingRequest, PendingRequests},
+    transfer::{Source, Step, Transfer, netascii},
 };
 use crate::{
+    client_limits::ClientLimits,
     interface::Interface,
-    machines::{Book, Stage},
+    machines::{Inventory, Stage},
     paths,
-    places::ClientLimits,
 };
 
 const PORT: u16 = 69;
@@ -37,6 +37,12 @@ const NOT_FOUND: u16 = 1;
 const ACCESS_VIOLATION: u16 = 2;
 const ILLEGAL: u16 = 4;
 
+/// The error packet for a request that is not served.
+struct Refusal {
+    code: u16,
+    text: &'static str,
+}
+
 /// A read-only TFTP server for the files below one directory.
 pub struct Server {
     root: PathBuf,
@@ -45,14 +51,18 @@ pub struct Server {
     limits: Arc<ClientLimits>,
     pending: Arc<PendingRequests>,
     /// The records of machines, which learn the fetched files.
-    book: Arc<Book>,
+    inventory: Arc<Inventory>,
 }
 
 impl Server {
     /// Creates a server for the files below `root`. It opens no socket yet.
-    pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
+    pub fn new(
+        root: impl Into<PathBuf>,
+        autoexec: Option<String>,
+        inventory: Arc<Inventory>,
+    ) -> Arc<Self> {
         let limits = ClientLimits::new(TRANSFERS, OF_ONE_CLIENT);
-        Arc::new(Self { root: root.into(), autoexec, limits, pending: Arc::default(), book })
+        Arc::new(Self { root: root.into(), autoexec, limits, pending: Arc::default(), inventory })
     }
 
     /// Opens the port on one interface and serves it until shutdown.
@@ -91,7 +101,7 @@ impl Server {
                 tracing::debug!(
                     %client, "more than {TRANSFERS} transfers, or {OF_ONE_CLIENT} of one client"
                 );
-                self.book.metrics.tftp_failed.inc();
+                self.inventory.metrics.tftp_failed.inc();
                 continue;
             };
             let (server, interface) = (self.clone(), interface.clone());
@@ -125,26 +135,26 @@ impl Server {
         };
         let source = match self.open(&request) {
             Ok(source) => source,
-            Err((code, text)) => {
+            Err(Refusal { code, text }) => {
                 tracing::warn!(%client, name = request.name, "TFTP: {text}");
-                self.book.metrics.tftp_failed.inc();
+                self.inventory.metrics.tftp_failed.inc();
                 socket.send(&packet::error(code, text)).await?;
                 return Ok(());
             }
         };
         let name = request.name.clone();
         let transfer = Transfer::new(source, &request);
-        if converse(&socket, transfer, first).await? {
+        if run_transfer(&socket, transfer, first).await? {
             tracing::info!(%client, name, "sent by TFTP");
-            self.book.metrics.tftp_sent.inc();
-            self.book.fetched(client.ip(), Stage::Firmware, &name);
+            self.inventory.metrics.tftp_sent.inc();
+            self.inventory.record_fetch(client.ip(), Stage::Firmware, &name);
         } else {
             tracing::info!(%client, name, "TFTP transfer given up by the client");
         }
         Ok(())
     }
 
-    fn open(&self, request: &ReadRequest) -> Result<Source, (u16, &'static str)> {
+    fn open(&self, request: &ReadRequest) -> Result<Source, Refusal> {
         // Some firmware uses Windows path separators.
         let name = request.name.replace('\\', "/");
         let Some(path) = paths::existing(&self.root, &name) else {
@@ -152,28 +162,30 @@ impl Server {
                 Some(script) if name.trim_start_matches('/') == "autoexec.ipxe" => {
                     Ok(Source::Bytes(script.clone().into_bytes()))
                 }
-                _ => Err((NOT_FOUND, "file not found")),
+                _ => Err(Refusal { code: NOT_FOUND, text: "file not found" }),
             };
         };
-        let mut file = File::open(&path).map_err(|_| (ACCESS_VIOLATION, "cannot open the file"))?;
-        let metadata = file.metadata().map_err(|_| (ACCESS_VIOLATION, "cannot open the file"))?;
+        let denied = |text| move |_| Refusal { code: ACCESS_VIOLATION, text };
+        let mut file = File::open(&path).map_err(denied("cannot open the file"))?;
+        let metadata = file.metadata().map_err(denied("cannot open the file"))?;
         if !metadata.is_file() {
-            return Err((NOT_FOUND, "not a file"));
+            return Err(Refusal { code: NOT_FOUND, text: "not a file" });
         }
         if request.mode == Mode::Octet {
             return Ok(Source::File(file, metadata.len()));
         }
         if metadata.len() > MAX_TEXT {
-            return Err((ILLEGAL, "too large for netascii; use octet (binary) mode"));
+            let text = "too large for netascii; use octet (binary) mode";
+            return Err(Refusal { code: ILLEGAL, text });
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|_| (ACCESS_VIOLATION, "cannot read the file"))?;
+        file.read_to_end(&mut bytes).map_err(denied("cannot read the file"))?;
         Ok(Source::Bytes(netascii(&bytes)))
     }
 }
 
 /// Runs a transfer to its end; returns `false` if the client ended it.
-async fn converse(
+async fn run_transfer(
     socket: &UdpSocket,
     mut transfer: Transfer,
     mut first: Option<PendingRequest>,
@@ -190,7 +202,7 @@ async fn converse(
             Step::Done => return Ok(true),
             Step::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
         }
-        step = match tokio::time::timeout(transfer.patience(), answer(socket)).await {
+        step = match tokio::time::timeout(transfer.timeout(), receive(socket)).await {
             Err(_) => transfer.timed_out(),
             Ok(packet) => match packet.inspect(|_| first = None)? {
                 Some(Packet::Ack(number)) => transfer.acknowledged(number),
@@ -203,7 +215,7 @@ async fn converse(
 }
 
 /// Receives the next packet. The buffer is local, so a waiting transfer holds none.
-async fn answer(socket: &UdpSocket) -> io::Result<Option<Packet>> {
+async fn receive(socket: &UdpSocket) -> io::Result<Option<Packet>> {
     loop {
         socket.readable().await?;
         let mut buffer = [0; 512];

@@ -117,7 +117,7 @@ impl Transfer {
     }
 
     /// Returns the time to wait for an answer. It grows with each retry.
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.timeout * (1 + self.retries.min(3))
     }
 

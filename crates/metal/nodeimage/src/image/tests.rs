@@ -77,12 +77,12 @@ fn parts_contain_boot_files_and_no_identity() {
     let dir = tempfile::tempdir().unwrap();
     let output = image(dir.path(), false);
     let names = |archive: &[u8]| -> Vec<String> {
-        cpio::tests::listed(archive).into_iter().map(|(_, name, _)| name).collect()
+        cpio::parse(archive).into_iter().map(|(_, name, _)| name).collect()
     };
     // UEFI kernels load both parts without a gap.
     assert_eq!(fs::metadata(output.join("initrd.img")).unwrap().len() % 4, 0);
     let early = unpacked(&fs::read(output.join("initrd.img")).unwrap());
-    let trusted = cpio::tests::listed(&early).into_iter().find(|(_, name, _)| name == TRUST);
+    let trusted = cpio::parse(&early).into_iter().find(|(_, name, _)| name == TRUST);
     assert!(String::from_utf8(trusted.unwrap().2).unwrap().ends_with("ours\n"));
     let early = names(&early);
     let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
@@ -92,7 +92,7 @@ fn parts_contain_boot_files_and_no_identity() {
     let drivers = format!("usr/lib/modules/{VERSION}/kernel");
     assert!(has(&early, &format!("{drivers}/drivers/virtio/virtio.ko")));
     assert!(!has(&early, &format!("{drivers}/sound/sound.ko")));
-    let outer = cpio::tests::listed(&fs::read(output.join("rootfs.img")).unwrap());
+    let outer = cpio::parse(&fs::read(output.join("rootfs.img")).unwrap());
     let root = names(&unpacked(&outer[0].2));
     for name in
         ["usr/lib/systemd/system/kubelet.path", "usr/bin/kubelet", "usr/lib/windlass/images/0.tar"]

@@ -22,6 +22,7 @@ fn asking(cpu: &str, memory: &str) -> Value {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn refuses_pods_as_upstream() {
     let amounts = [("cpu", "2"), ("memory", "1Gi"), ("pods", "3"), ("hugepages-2Mi", "4Mi")];
     let allocatable: BTreeMap<_, _> =

@@ -135,6 +135,7 @@ pub(crate) async fn send(api: &Api, method: &str, path: &str, media: &str, body:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 async fn admits_each_write_with_its_attributes() {
     let (recorded, api, ns) = Recorded::start().await;
     let maps = format!("/api/v1/namespaces/{ns}/configmaps");
@@ -363,6 +364,7 @@ async fn admits_each_pod_subresource_with_its_attributes() {
     recorded.server.tasks.shutdown().stop();
 }
 
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 #[tokio::test(flavor = "multi_thread")]
 async fn admits_each_connection_with_its_options() {
     let recorder = Recorder::default();

@@ -77,6 +77,7 @@ fn wait_for_event(s: &Session<'_>, pod: &str, why: &str) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn kubelet_prepares_claimed_devices_and_unprepares_them() {
     let s = shared_alone("claims");
     let kubelet = s.cluster.root().join("var/lib/kubelet");

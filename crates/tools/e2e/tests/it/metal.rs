@@ -8,8 +8,8 @@ use std::{
 };
 
 use e2e::{
-    BootMethod, Host, Machines, Rack, configuration, is_etcd_installed, lock_machine, until,
-    until_within,
+    BootMethod, Host, Machines, Rack, TangServer, configuration, is_etcd_installed, lock_machine,
+    until, until_within,
 };
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::Value;
@@ -287,8 +287,8 @@ fn installs_a_node_with_an_encrypted_array_by_uefi() {
 }
 
 /// Returns Butane's `boot_device`: a mirror of two disks whose encrypted root needs the TPM and the Tang server.
-fn boot_device(tang: (String, String)) -> String {
-    let (url, thumbprint) = tang;
+fn boot_device(tang: &TangServer) -> String {
+    let TangServer { url, thumbprint } = tang;
     format!(
         "boot_device:\n  mirror: {{devices: [/dev/vda, /dev/vdb]}}\n  luks:\n    tpm2: true\n    threshold: 2\n    \
          tang: [{{url: '{url}', thumbprint: {thumbprint}}}]\n"
@@ -306,7 +306,7 @@ fn node_with_encrypted_mirror_survives_the_loss_of_a_disk() {
     let machines = Machines::new("mirror");
     let (first, mut rack) = prepare(&machines);
     let tang = rack.tang();
-    configure(&rack, &boot_device(tang));
+    configure(&rack, &boot_device(&tang));
     rack.serve(RANGE);
     rack.wipe(8);
     rack.second_disk(8);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use e2e::{
-    Answer, Background, Cluster, Session, exchange, in_network, share_machine, shared, until,
+    Background, Cluster, HttpResponse, Session, exchange, in_network, share_machine, shared, until,
 };
 use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
@@ -31,7 +31,13 @@ impl<'a> RawClient<'a> {
     }
 
     #[track_caller]
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> HttpResponse {
         let (network, address) = (self.session.cluster.namespace.path(), self.address);
         in_network(&network, || exchange(address, method, path, headers, body))
             .unwrap_or_else(|e| panic!("{method} {path}: {e}"))
@@ -39,7 +45,7 @@ impl<'a> RawClient<'a> {
 
     /// Asserts that the answer is a Status with this code and reason, and returns its message.
     #[track_caller]
-    fn refused(&self, code: u16, reason: &str, answer: &Answer) -> String {
+    fn refused(&self, code: u16, reason: &str, answer: &HttpResponse) -> String {
         let status: Value = serde_json::from_str(&answer.body)
             .unwrap_or_else(|e| panic!("no Status ({e}): {answer:?}"));
         assert_eq!(

@@ -103,7 +103,7 @@ fn killed_processes_lose_no_writes_and_no_connections() {
     let steady = [
         ("a stream to a Pod", Traffic::stream(&node, to_pod)),
         ("a stream from a Pod through a Service", Traffic::stream(&pod, to_service)),
-        ("DNS queries of a Pod", Traffic::questions(&pod, dns, "echo.default.svc.cluster.local")),
+        ("DNS queries of a Pod", Traffic::queries(&pod, dns, "echo.default.svc.cluster.local")),
     ];
     let writer = Traffic::writer(&node, api, acknowledged.clone());
     let before = other_containers(&s);

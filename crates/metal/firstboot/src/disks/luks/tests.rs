@@ -6,7 +6,6 @@ use std::{
     path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
-    time::Duration,
 };
 
 use ignition::spec::{Clevis, Tang};
@@ -43,16 +42,7 @@ fn thumbprint(directory: &Path) -> String {
 }
 
 fn context() -> Context {
-    Context {
-        platform: "file".into(),
-        root: "/x".into(),
-        config_cache: "/x".into(),
-        neednet: "/x".into(),
-        state_file: "/x".into(),
-        fetch_timeout: Duration::ZERO,
-        programs: Arc::new(HostPrograms),
-        patience: Duration::ZERO,
-    }
+    Context::below(Path::new("/x"), Arc::new(HostPrograms))
 }
 
 fn volume(clevis: Clevis) -> Luks {
@@ -129,7 +119,7 @@ fn only_tang_server_unlocks_bound_volume() {
     let bound = volume(server(&thumbprint(&keys)));
     format(&context, &bound, device, b"made").unwrap();
     let stranger = volume(server("UsEWv5PvWmEDxkqRLEoTTfXstBIFCOB4AWtpZc1Po6U"));
-    let made = Key::Made(b"made".to_vec());
+    let made = Key::Generated(b"made".to_vec());
     let error = bind(&context, &stranger, device, &made).unwrap_err().to_string();
     assert!(error.contains("Unable to fetch advertisement") && opens(device, b"made"), "{error}");
 

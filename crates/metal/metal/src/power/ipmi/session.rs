@@ -5,15 +5,15 @@ use std::{net::SocketAddr, time::Duration};
 use tokio::net::UdpSocket;
 
 use super::{
-    super::Bmc,
-    Error,
+    super::bmc::Bmc,
+    error::Error,
     wire::{self, Exchange, Keys, Suite},
 };
 
 const PORT: u16 = 623;
 /// The number of attempts. Controllers are slow, and packets get lost.
 const TRIES: u32 = 4;
-const PATIENCE: Duration = Duration::from_millis(1500);
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
 const ADMINISTRATOR: u8 = 4;
 /// Looks up the user by name, whatever privilege is requested.
 const BY_NAME: u8 = 0x10;
@@ -23,9 +23,10 @@ const APPLICATION: u8 = 6;
 pub struct Session {
     socket: UdpSocket,
     keys: Keys,
-    /// The controller's session id, followed by ours.
-    theirs: [u8; 4],
-    ours: [u8; 4],
+    /// The controller's id of the session.
+    controller_id: [u8; 4],
+    /// Our id of the session.
+    console_id: [u8; 4],
     sequence: u32,
 }
 
@@ -72,24 +73,25 @@ impl Session {
             return Err(Error::TooLong);
         }
         let socket = connect(&bmc.address).await.map_err(Error::Socket)?;
-        let ours: [u8; 4] = rt::random::<u32>().max(1).to_le_bytes();
+        let console_id: [u8; 4] = rt::random::<u32>().max(1).to_le_bytes();
         let [authentication, integrity, secrecy] = suite.numbers();
         let algorithm = |kind: u8, number: u8| [kind, 0, 0, 8, number, 0, 0, 0];
         let wanted = [
             &[0, ADMINISTRATOR, 0, 0],
-            &ours[..],
+            &console_id[..],
             &algorithm(0, authentication),
             &algorithm(1, integrity),
             &algorithm(2, secrecy),
         ]
         .concat();
         let what = "a session request";
-        let answer = ask(&socket, what, wire::OPEN_REQUEST, &wanted, wire::OPEN_RESPONSE).await?;
-        let theirs = answer.get(8..12).and_then(|id| id.try_into().ok());
+        let response =
+            request(&socket, what, wire::OPEN_REQUEST, &wanted, wire::OPEN_RESPONSE).await?;
+        let controller_id = response.get(8..12).and_then(|id| id.try_into().ok());
         let mut exchange = Exchange {
             suite,
-            console: ours,
-            bmc: theirs.ok_or(Error::Malformed(what))?,
+            console: console_id,
+            bmc: controller_id.ok_or(Error::Malformed(what))?,
             console_random: rt::random(),
             bmc_random: [0; 16],
             guid: [0; 16],
@@ -98,13 +100,13 @@ impl Session {
             password: bmc.password.clone().into_bytes(),
         };
         authenticate(&socket, &mut exchange).await?;
-        let (keys, theirs) = (exchange.keys(), exchange.bmc);
-        let mut session = Self { socket, keys, theirs, ours, sequence: 0 };
+        let (keys, controller_id) = (exchange.keys(), exchange.bmc);
+        let mut session = Self { socket, keys, controller_id, console_id, sequence: 0 };
         session.command("administrator privilege", APPLICATION, 0x3b, &[ADMINISTRATOR]).await?;
         Ok(session)
     }
 
-    /// Sends a command until an answer arrives, and returns the answer's data.
+    /// Sends a command until a response arrives, and returns its data.
     pub async fn command(
         &mut self,
         what: &'static str,
@@ -117,24 +119,28 @@ impl Session {
             self.sequence += 1;
             let number = (self.sequence & 0x3f) as u8;
             let message = wire::request(function, number, command, data);
-            let packet = self.keys.seal(self.theirs, self.sequence, &message, rt::random());
+            let packet = self.keys.seal(self.controller_id, self.sequence, &message, rt::random());
             self.socket.send(&packet.ok_or(Error::Crypto)?).await.map_err(Error::Socket)?;
-            let answer = async {
+            let response = async {
                 loop {
                     let length = self.socket.recv(&mut buffer).await.map_err(Error::Socket)?;
                     // Packets of other sessions and answers to other commands are ignored.
-                    let Some((session, answer)) = self.keys.unseal(&buffer[..length]) else {
+                    let Some((session, response)) = self.keys.unseal(&buffer[..length]) else {
                         continue;
                     };
-                    if let Some((f, n, c, data)) = wire::read_message(&answer)
-                        && (session, f, n, c) == (self.ours, function | 1, number, command)
+                    if let Some(message) = wire::read_message(&response)
+                        && session == self.console_id
+                        && (message.function, message.sequence) == (function | 1, number)
+                        && message.command == command
                     {
-                        return Ok(data.to_vec());
+                        return Ok(message.data.to_vec());
                     }
                 }
             };
-            let Ok(answer) = tokio::time::timeout(PATIENCE, answer).await else { continue };
-            return match answer?.split_first() {
+            let Ok(response) = tokio::time::timeout(RESPONSE_TIMEOUT, response).await else {
+                continue;
+            };
+            return match response?.split_first() {
                 Some((0, data)) => Ok(data.to_vec()),
                 Some((code, _)) => Err(Error::Refused { what, why: completion(*code) }),
                 None => Err(Error::Malformed(what)),
@@ -145,7 +151,7 @@ impl Session {
 
     /// Ends the session. A failure has no consequences.
     pub async fn close(mut self) {
-        let id = self.theirs;
+        let id = self.controller_id;
         if let Err(error) = self.command("close session", APPLICATION, 0x3c, &id).await {
             tracing::debug!(%error, "closing an IPMI session");
         }
@@ -165,8 +171,8 @@ async fn connect(address: &str) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends a packet until an answer of the wanted type arrives, whose status must be zero.
-async fn ask(
+/// Sends a packet until a response of the wanted type arrives, whose status must be zero.
+async fn request(
     socket: &UdpSocket,
     what: &'static str,
     kind: u8,
@@ -176,7 +182,7 @@ async fn ask(
     let mut buffer = [0; 1024];
     for _ in 0..TRIES {
         socket.send(&wire::open_frame(kind, payload)).await.map_err(Error::Socket)?;
-        let answer = async {
+        let response = async {
             loop {
                 let length = socket.recv(&mut buffer).await.map_err(Error::Socket)?;
                 if let Some((kind, payload)) = wire::read_open(&buffer[..length])
@@ -186,10 +192,10 @@ async fn ask(
                 }
             }
         };
-        let Ok(answer) = tokio::time::timeout(PATIENCE, answer).await else { continue };
-        let answer = answer?;
-        return match answer.get(1) {
-            Some(0) => Ok(answer),
+        let Ok(response) = tokio::time::timeout(RESPONSE_TIMEOUT, response).await else { continue };
+        let response = response?;
+        return match response.get(1) {
+            Some(0) => Ok(response),
             Some(code) => Err(Error::Refused { what, why: status(*code) }),
             None => Err(Error::Malformed(what)),
         };
@@ -209,17 +215,17 @@ async fn authenticate(socket: &UdpSocket, exchange: &mut Exchange) -> Result<(),
         &exchange.user,
     ]
     .concat();
-    let answer = ask(socket, what, wire::RAKP1, &first, wire::RAKP2).await?;
-    let part = |from: usize| answer.get(from..from + 16).and_then(|part| part.try_into().ok());
+    let response = request(socket, what, wire::RAKP1, &first, wire::RAKP2).await?;
+    let part = |from: usize| response.get(from..from + 16).and_then(|part| part.try_into().ok());
     exchange.bmc_random = part(8).ok_or(Error::Malformed(what))?;
     exchange.guid = part(24).ok_or(Error::Malformed(what))?;
-    if !wire::same(answer.get(40..).unwrap_or_default(), &exchange.rakp2()) {
+    if !wire::is_equal(response.get(40..).unwrap_or_default(), &exchange.rakp2()) {
         return Err(Error::Password);
     }
     let what = "the proof of the password";
     let third = [&[0; 4], &exchange.bmc[..], &exchange.rakp3()].concat();
-    let answer = ask(socket, what, wire::RAKP3, &third, wire::RAKP4).await?;
-    if !wire::same(answer.get(8..).unwrap_or_default(), &exchange.rakp4()) {
+    let response = request(socket, what, wire::RAKP3, &third, wire::RAKP4).await?;
+    if !wire::is_equal(response.get(8..).unwrap_or_default(), &exchange.rakp4()) {
         return Err(Error::Password);
     }
     Ok(())

@@ -31,15 +31,15 @@ fn bmc(address: &SocketAddr, password: &str) -> Bmc {
 fn capabilities(packet: &[u8]) -> Option<Vec<u8>> {
     // An IPMI 1.5 packet outside of a session has nine zero bytes and a length.
     let message = packet.strip_prefix(&[6, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0])?.get(1..)?;
-    let (function, number, command, _) = wire::read_message(message)?;
+    let message = wire::read_message(message)?;
     let data = [0, 1, 0x80, 4, 2, 0, 0, 0, 0];
-    let answer = wire::response(function, number, command, &data);
+    let answer = wire::response(message.function, message.sequence, message.command, &data);
     let length = [u8::try_from(answer.len()).unwrap()];
     Some([&packet[..13], &length, &answer].concat())
 }
 
-/// Simulates a controller with one suite that drops every `drops`-th packet and records its commands in `told`.
-async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, told: Arc<Mutex<Vec<Vec<u8>>>>) {
+/// Simulates a controller with one suite that drops every `drops`-th packet and records its commands in `received`.
+async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, received: Arc<Mutex<Vec<Vec<u8>>>>) {
     let (mut buffer, mut count, mut on) = ([0; 1024], 0u32, false);
     let mut exchange = Exchange {
         suite,
@@ -63,8 +63,9 @@ async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, told: Arc<Mutex<V
         let sealed = keys.as_ref().and_then(|keys| keys.unseal(packet));
         let answer = if let Some((session, message)) = sealed {
             assert_eq!(session, exchange.bmc);
-            let (function, number, command, data) = wire::read_message(&message).unwrap();
-            told.lock().unwrap().push([&[function, command], data].concat());
+            let wire::Message { function, sequence, command, data } =
+                wire::read_message(&message).unwrap();
+            received.lock().unwrap().push([&[function, command], data].concat());
             let data = match (function, command) {
                 (CHASSIS, 1) => vec![0, u8::from(on), 0, 0],
                 (CHASSIS, 2) => {
@@ -75,7 +76,7 @@ async fn simulate(socket: UdpSocket, suite: Suite, drops: u32, told: Arc<Mutex<V
                 (CHASSIS, 8) | (6, 0x3c) => vec![0],
                 _ => vec![0xc1],
             };
-            let message = wire::response(function, number, command, &data);
+            let message = wire::response(function, sequence, command, &data);
             keys.as_ref().unwrap().seal(exchange.console, 1, &message, [1; 16]).unwrap()
         } else if let Some(answer) = capabilities(packet) {
             answer
@@ -120,8 +121,8 @@ async fn powers_machine_despite_packet_loss() {
     for suite in [Suite::Sha256, Suite::Sha1] {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let controller = simulate(socket, suite, 3, told.clone());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let controller = simulate(socket, suite, 3, received.clone());
         let work = async {
             let mut session = Session::open(&bmc(&address, "test")).await.unwrap();
             assert_eq!(perform(&mut session, Action::Status, false).await.unwrap(), "off");
@@ -137,10 +138,10 @@ async fn powers_machine_despite_packet_loss() {
             () = work => {}
             () = controller => {}
         }
-        let told = told.lock().unwrap();
+        let received = received.lock().unwrap();
         // Network for the next boot, then power on.
-        assert!(told.contains(&vec![CHASSIS, 8, 5, 0xa0, 4, 0, 0, 0]), "{told:?}");
-        assert!(told.contains(&vec![CHASSIS, 2, 1]), "{told:?}");
+        assert!(received.contains(&vec![CHASSIS, 8, 5, 0xa0, 4, 0, 0, 0]), "{received:?}");
+        assert!(received.contains(&vec![CHASSIS, 2, 1]), "{received:?}");
     }
 }
 
@@ -150,7 +151,7 @@ async fn ipmitool_controls_our_simulator_with_both_suites() {
     for (suite, number) in [(Suite::Sha256, "17"), (Suite::Sha1, "3")] {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let port = socket.local_addr().unwrap().port().to_string();
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let tool = move || {
             let arguments = ["-I", "lanplus", "-H", "127.0.0.1", "-p", &port, "-U", "ipmiusr"];
             let command = ["-P", "test", "-C", number, "chassis", "power", "on"];
@@ -158,14 +159,17 @@ async fn ipmitool_controls_our_simulator_with_both_suites() {
         };
         let ran = tokio::select! {
             ran = tokio::task::spawn_blocking(tool) => ran.unwrap(),
-            () = simulate(socket, suite, u32::MAX, told.clone()) => unreachable!(),
+            () = simulate(socket, suite, u32::MAX, received.clone()) => unreachable!(),
         };
         let Ok(ran) = ran else {
             eprintln!("skipped: ipmitool is not installed");
             return;
         };
         assert!(ran.status.success(), "suite {number}: {ran:?}");
-        assert!(told.lock().unwrap().contains(&vec![CHASSIS, 2, 1]), "suite {number}: {told:?}");
+        assert!(
+            received.lock().unwrap().contains(&vec![CHASSIS, 2, 1]),
+            "suite {number}: {received:?}"
+        );
     }
 }
 
@@ -244,8 +248,8 @@ async fn controls_openipmi_simulator() {
     perform(&mut session, Action::NextBootNetwork, false).await.unwrap();
     perform(&mut session, Action::On, false).await.unwrap();
     session.close().await;
-    let told = std::fs::read_to_string(&simulator.state).unwrap();
-    assert!(told.contains("set power 1") && told.contains("set boot pxe"), "{told}");
+    let received = std::fs::read_to_string(&simulator.state).unwrap();
+    assert!(received.contains("set power 1") && received.contains("set boot pxe"), "{received}");
     let wrong = Session::open_with(&bmc(&address, "wrong"), Suite::Sha1).await;
     assert!(matches!(wrong, Err(Error::Password)));
 }

@@ -120,7 +120,7 @@ impl Exchange {
     }
 }
 
-pub(super) fn same(one: &[u8], other: &[u8]) -> bool {
+pub(super) fn is_equal(one: &[u8], other: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(one, other).is_ok()
 }
 
@@ -194,9 +194,9 @@ impl Keys {
     pub(super) fn unseal(&self, packet: &[u8]) -> Option<([u8; 4], Vec<u8>)> {
         let (signed, signature) =
             packet.split_at_checked(packet.len().checked_sub(self.suite.integrity())?)?;
-        let mut right = self.suite.mac(&self.integrity, &[signed.get(4..)?]);
-        right.truncate(self.suite.integrity());
-        if !same(&right, signature) {
+        let mut expected = self.suite.mac(&self.integrity, &[signed.get(4..)?]);
+        expected.truncate(self.suite.integrity());
+        if !is_equal(&expected, signature) {
             return None;
         }
         let rest = signed.strip_prefix(&HEADER)?;
@@ -245,9 +245,20 @@ fn message(to: [u8; 2], from: [u8; 3], data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes function, sequence, command and data of a message. The data of an answer starts with the completion code.
-pub(super) fn read_message(bytes: &[u8]) -> Option<(u8, u8, u8, &[u8])> {
+/// A decoded IPMI message.
+pub(super) struct Message<'a> {
+    /// The network function.
+    pub(super) function: u8,
+    pub(super) sequence: u8,
+    pub(super) command: u8,
+    /// The data; that of a response starts with the completion code.
+    pub(super) data: &'a [u8],
+}
+
+/// Decodes a message.
+pub(super) fn read_message(bytes: &[u8]) -> Option<Message<'_>> {
     let [_, function, _, _, sequence, command, data @ .., _] = bytes else { return None };
-    let right = checksum(&bytes[..3]) == 0 && checksum(&bytes[3..]) == 0;
-    right.then_some((function >> 2, sequence >> 2, *command, data))
+    let is_valid = checksum(&bytes[..3]) == 0 && checksum(&bytes[3..]) == 0;
+    let (function, sequence, command) = (function >> 2, sequence >> 2, *command);
+    is_valid.then_some(Message { function, sequence, command, data })
 }

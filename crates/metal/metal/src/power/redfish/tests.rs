@@ -12,7 +12,7 @@ use super::{super::Kind, *};
 /// A controller with one system that records its requests.
 #[derive(Default)]
 struct SimulatedController {
-    told: Mutex<Vec<String>>,
+    requests: Mutex<Vec<String>>,
     /// `true` if it requires a session.
     sessions: bool,
 }
@@ -24,7 +24,7 @@ impl serve::Handler for SimulatedController {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
-            let say = |status: u16, value: Value| {
+            let respond = |status: u16, value: Value| {
                 let body = serve::full(value.to_string());
                 Response::builder().status(status).body(body).unwrap()
             };
@@ -41,7 +41,7 @@ impl serve::Handler for SimulatedController {
                 let wanted = json!({ "UserName": "root", "Password": "calvin" });
                 let sent: Value = serde_json::from_slice(&body).unwrap();
                 if sent == wanted {
-                    let mut made = say(201, json!({}));
+                    let mut made = respond(201, json!({}));
                     let at = HeaderValue::from_static("https://bmc/redfish/v1/Sessions/7");
                     made.headers_mut().insert(TOKEN, HeaderValue::from_static("t"));
                     made.headers_mut().insert(header::LOCATION, at);
@@ -49,18 +49,18 @@ impl serve::Handler for SimulatedController {
                 }
             }
             if !known {
-                return say(401, json!({ "error": {"message": "who?"} }));
+                return respond(401, json!({ "error": {"message": "who?"} }));
             }
             match (parts.method.as_str(), parts.uri.path()) {
-                ("GET", SYSTEMS) => say(200, json!({ "Members": [{"@odata.id": SYSTEM}] })),
-                ("GET", SYSTEM) => say(
+                ("GET", SYSTEMS) => respond(200, json!({ "Members": [{"@odata.id": SYSTEM}] })),
+                ("GET", SYSTEM) => respond(
                     200,
                     json!({ "PowerState": "Off", "Actions": {"#ComputerSystem.Reset": {
                         "target": format!("{SYSTEM}/Actions/ComputerSystem.Reset")}} }),
                 ),
                 (method, path) => {
                     let text = String::from_utf8(body.to_vec()).unwrap();
-                    self.told.lock().unwrap().push(format!("{method} {path} {text}"));
+                    self.requests.lock().unwrap().push(format!("{method} {path} {text}"));
                     Response::builder().status(204).body(serve::full("")).unwrap()
                 }
             }
@@ -94,9 +94,9 @@ async fn opens_session_if_required_and_closes_it() {
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let bmc = Bmc { uefi: true, ..serving(&simulated, &tasks).await };
     perform(&bmc, Action::NextBootNetwork).await.unwrap();
-    let told = simulated.told.lock().unwrap().clone();
-    assert!(told[0].contains(r#""BootSourceOverrideMode":"UEFI""#), "{told:?}");
-    assert_eq!(told[1], "DELETE /redfish/v1/Sessions/7 ");
+    let requests = simulated.requests.lock().unwrap().clone();
+    assert!(requests[0].contains(r#""BootSourceOverrideMode":"UEFI""#), "{requests:?}");
+    assert_eq!(requests[1], "DELETE /redfish/v1/Sessions/7 ");
     let wrong = Bmc { password: "x".into(), ..bmc };
     let error = perform(&wrong, Action::Status).await.unwrap_err();
     assert!(matches!(error, Error::Password(_)) && error.to_string().contains("who?"), "{error}");
@@ -116,11 +116,11 @@ async fn powers_machine() {
     let wrong = Bmc { password: "x".into(), ..bmc.clone() };
     let error = perform(&wrong, Action::Status).await.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("who?"), "{error}");
-    let told = simulated.told.lock().unwrap().clone();
+    let requests = simulated.requests.lock().unwrap().clone();
     let boot = r#"{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}"#;
-    assert_eq!(told[0], format!("PATCH {SYSTEM} {boot}"));
+    assert_eq!(requests[0], format!("PATCH {SYSTEM} {boot}"));
     assert_eq!(
-        told[1],
+        requests[1],
         format!("POST {SYSTEM}/Actions/ComputerSystem.Reset {{\"ResetType\":\"On\"}}")
     );
     for address in ["10.0.0.1", "ftp://x", "https://"] {
@@ -139,7 +139,7 @@ fn damaged_answers() {
     ];
     fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "redfish", &seeds, |input| {
         let Ok(answer) = Budget::object().json(input) else { return };
-        let _ = powered(&answer);
+        let _ = power_state(&answer);
         let system = only_system(&answer).unwrap_or_default();
         // What a controller says goes into a request as it is, or into none.
         let _ = reset_target(&answer, &system).parse::<Uri>();

@@ -239,6 +239,7 @@ fn maps_claims_to_user() {
 
 /// The expected messages were recorded from kube-apiserver v1.36.2.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn reports_errors_in_upstream_words() {
     let issuer = |issuer: &str| {
         format!(

@@ -244,6 +244,7 @@ spec: {containers: [{name: c, image: "nothere.invalid/x:1", imagePullPolicy: Nev
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn environment_has_values_of_every_source() {
     let s = shared("node-environment");
     s.kubectl("create configmap map --from-literal=A=one --from-literal=b.c=two").ok();

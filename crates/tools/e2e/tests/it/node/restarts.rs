@@ -35,6 +35,7 @@ fn configure(cluster: &Cluster, lines: &str) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario")]
 fn restarted_kubelet_adopts_pods_evicts_and_runs_static_pods() {
     let _turn = share_machine();
     let cluster = Cluster::new("node");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::Error;
+use crate::error::Error;
 
 const URLS: [&str; 3] = ["ignition.config.url", "coreos.config.url", "flatcar.config.url"];
 const FIRST_BOOT: [&str; 3] = ["ignition.firstboot", "coreos.first_boot", "flatcar.first_boot"];
@@ -10,8 +10,8 @@ const PLATFORM: [&str; 3] = ["ignition.platform.id", "coreos.oem.id", "flatcar.o
 
 /// Reads the command line of the running kernel. Tests set another path.
 pub(crate) fn read() -> Result<String, Error> {
-    let named = std::env::var_os("IGNITION_KERNEL_CMDLINE_PATH");
-    let path = named.map_or_else(|| PathBuf::from("/proc/cmdline"), PathBuf::from);
+    let path = std::env::var_os("IGNITION_KERNEL_CMDLINE_PATH");
+    let path = path.map_or_else(|| PathBuf::from("/proc/cmdline"), PathBuf::from);
     std::fs::read_to_string(&path)
         .map_err(Error::file("reading the kernel's command line at", &path))
 }
@@ -40,27 +40,30 @@ pub(crate) enum RootLocation {
 /// The actions of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) place: RootLocation,
+    /// The root filesystem.
+    pub(crate) root: RootLocation,
+    /// `true` if Ignition's stages run.
     pub(crate) ignite: bool,
+    /// Ignition's platform, if the command line names one.
     pub(crate) platform: Option<String>,
 }
 
 impl Plan {
     pub(crate) fn of(line: &str) -> Self {
-        let given = |name| value(line, name).filter(|value| !value.is_empty());
-        let place = match (given("windlass.install"), given("root")) {
+        let argument = |name| value(line, name).filter(|value| !value.is_empty());
+        let root = match (argument("windlass.install"), argument("root")) {
             (Some(disk), _) => RootLocation::Install(disk.to_owned()),
             (None, Some("tmpfs" | "ram" | "/dev/ram0")) | (None, None) => RootLocation::Memory,
-            (None, Some(root)) => RootLocation::Disk(root.to_owned()),
+            (None, Some(disk)) => RootLocation::Disk(disk.to_owned()),
         };
         let first = FIRST_BOOT.iter().find_map(|name| value(line, name));
         let first = first.is_some_and(|value| !matches!(value, "0" | "no" | "false" | "off"));
         // A root that is not persistent is configured at every boot.
-        let ignite = first || !matches!(place, RootLocation::Disk(_));
-        let platform = PLATFORM.iter().find_map(|name| given(name));
+        let ignite = first || !matches!(root, RootLocation::Disk(_));
+        let platform = PLATFORM.iter().find_map(|name| argument(name));
         // Older names of the platform without a cloud.
         let platform = platform.map(|name| if name == "pxe" { "metal" } else { name }.to_owned());
-        Self { place, ignite, platform }
+        Self { root, ignite, platform }
     }
 }
 
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn parses_ignition_and_coreos_arguments() {
         let disk = |text: &str| RootLocation::Disk(text.into());
-        for (line, place, ignite, platform, url) in [
+        for (line, root, ignite, platform, url) in [
             ("", RootLocation::Memory, true, None, None),
             (
                 "console=ttyS0 ignition.config.url=http://a/b?c=d ignition.firstboot ignition.platform.id=metal",
@@ -114,7 +117,7 @@ mod tests {
                 None,
             ),
         ] {
-            let plan = Plan { place, ignite, platform: platform.map(str::to_owned) };
+            let plan = Plan { root, ignite, platform: platform.map(str::to_owned) };
             assert_eq!(Plan::of(line), plan, "{line}");
             assert_eq!(config_url(line), url, "{line}");
         }

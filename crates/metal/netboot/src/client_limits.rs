@@ -8,43 +8,44 @@ use std::{
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+/// Limits the number of permits, in total and per client.
 pub(crate) struct ClientLimits {
     all: Arc<Semaphore>,
-    of_one: usize,
+    per_client: usize,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
 /// A permit for one piece of work, released on drop.
 pub(crate) struct ClientPermit {
-    held: Option<[OwnedSemaphorePermit; 2]>,
+    permits: Option<[OwnedSemaphorePermit; 2]>,
     client: IpAddr,
     limits: Arc<ClientLimits>,
 }
 
 impl ClientLimits {
-    pub(crate) fn new(all: usize, of_one: usize) -> Arc<Self> {
-        Arc::new(Self { all: Arc::new(Semaphore::new(all)), of_one, clients: Mutex::default() })
+    pub(crate) fn new(all: usize, per_client: usize) -> Arc<Self> {
+        Arc::new(Self { all: Arc::new(Semaphore::new(all)), per_client, clients: Mutex::default() })
     }
 
-    fn of(&self, client: IpAddr) -> Arc<Semaphore> {
+    fn semaphore(&self, client: IpAddr) -> Arc<Semaphore> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.entry(client).or_insert_with(|| Arc::new(Semaphore::new(self.of_one))).clone()
+        clients.entry(client).or_insert_with(|| Arc::new(Semaphore::new(self.per_client))).clone()
     }
 
     /// Waits for a permit of the client, and then for one of the total.
     pub(crate) async fn enter(self: &Arc<Self>, client: IpAddr) -> ClientPermit {
         // Created first, so that dropping it also removes a client that stopped waiting.
-        let mut permit = ClientPermit { held: None, client, limits: self.clone() };
-        let own = self.of(client);
-        permit.held = both(own, self.all.clone()).await.ok();
+        let mut permit = ClientPermit { permits: None, client, limits: self.clone() };
+        let own = self.semaphore(client);
+        permit.permits = both(own, self.all.clone()).await.ok();
         permit
     }
 
     /// Returns a permit if one is free.
     pub(crate) fn try_enter(self: &Arc<Self>, client: IpAddr) -> Option<ClientPermit> {
-        let mut permit = ClientPermit { held: None, client, limits: self.clone() };
-        let own = self.of(client).try_acquire_owned().ok()?;
-        permit.held = Some([own, self.all.clone().try_acquire_owned().ok()?]);
+        let mut permit = ClientPermit { permits: None, client, limits: self.clone() };
+        let own = self.semaphore(client).try_acquire_owned().ok()?;
+        permit.permits = Some([own, self.all.clone().try_acquire_owned().ok()?]);
         Some(permit)
     }
 }
@@ -58,7 +59,7 @@ async fn both(
 
 impl Drop for ClientPermit {
     fn drop(&mut self) {
-        self.held = None;
+        self.permits = None;
         let mut clients = self.limits.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // No other permit and no waiting client uses the semaphore.
         if clients.get(&self.client).is_some_and(|own| Arc::strong_count(own) == 1) {
@@ -77,9 +78,9 @@ mod tests {
     async fn limits_permits_of_one_client() {
         let limits = ClientLimits::new(4, 3);
         let [greedy, other, third] = [1, 2, 3].map(|n| IpAddr::from([10, 0, 0, n]));
-        let mut held = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..3 {
-            held.push(limits.enter(greedy).now_or_never().unwrap());
+            permits.push(limits.enter(greedy).now_or_never().unwrap());
         }
         assert!(limits.try_enter(greedy).is_none());
         assert!(limits.enter(greedy).now_or_never().is_none());
@@ -88,9 +89,9 @@ mod tests {
         let mut waiting = Box::pin(limits.enter(third));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert!(limits.try_enter(IpAddr::from([10, 0, 0, 4])).is_none());
-        held.pop();
+        permits.pop();
         let next = waiting.now_or_never().unwrap();
-        drop((held, last, next));
+        drop((permits, last, next));
         assert!(limits.clients.lock().unwrap().is_empty());
         assert_eq!(limits.all.available_permits(), 4);
     }

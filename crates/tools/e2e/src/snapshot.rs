@@ -3,11 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use crate::{Cluster, process::run};
+use crate::{
+    cluster::{Cluster, processes},
+    process::run,
+    procfs,
+};
 
 /// The directories in which a cluster could leave files, besides its root.
 const PLACES: &[&str] = &[
@@ -68,7 +71,7 @@ impl MachineSnapshot {
             name: cluster.name.clone(),
             own: network(cluster),
             unattributed: BTreeSet::new(),
-            shared: others_are_about(cluster),
+            shared: is_machine_shared(cluster),
         };
         let mut add = |line: String| {
             let is_own = line.contains(&machine.name);
@@ -126,11 +129,10 @@ fn network(cluster: &Cluster) -> BTreeSet<String> {
 }
 
 /// Reports whether a program of [`PROGRAMS`] runs that does not belong to this cluster.
-fn others_are_about(cluster: &Cluster) -> bool {
+fn is_machine_shared(cluster: &Cluster) -> bool {
     let own: BTreeSet<u32> = processes(cluster).into_iter().map(|(pid, _)| pid).collect();
-    let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
-    pids.filter(|pid| !own.contains(pid)).any(|pid| {
-        let line = about(pid, "cmdline");
+    procfs::pids().filter(|pid| !own.contains(pid)).any(|pid| {
+        let line = procfs::read(pid, "cmdline");
         let program = Path::new(line.split('\0').next().unwrap_or_default());
         program
             .file_name()
@@ -172,37 +174,4 @@ fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
             walk(&path, each);
         }
     }
-}
-
-/// Returns the pids and command lines of the cluster's processes. They are found by the cluster's directory in the
-/// command line, by the network namespace, or by the cgroup.
-pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
-    let directory = cluster.directory.display().to_string();
-    let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
-    let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
-    let own = |pid: u32| {
-        let inside = fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok();
-        let line = about(pid, "cmdline").replace('\0', " ");
-        // The teardown process belongs to the test program.
-        let is_teardown = line.starts_with("sh -c") && line.contains("trap '' INT");
-        let ours = line.contains(&directory)
-            || about(pid, "cgroup").contains(&cluster.name)
-            || (namespace.is_some() && inside == namespace);
-        // A zombie has no command line; skip it.
-        (ours && !is_teardown && !line.is_empty()).then_some((pid, line))
-    };
-    pids.filter_map(own).collect()
-}
-
-/// Reads a file in `/proc/PID`. Returns an empty string if the process has ended.
-pub(crate) fn about(pid: u32, file: &str) -> String {
-    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Returns the proportional set size (PSS) of a process, in bytes.
-pub fn proportional_size(pid: u32) -> u64 {
-    let text = about(pid, "smaps_rollup");
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -12,19 +12,22 @@ use aws_lc_rs::{constant_time, digest};
 use data_encoding::HEXLOWER;
 use rt::{Clock, SystemClock};
 
-use super::{Facts, Machine, Note, Outcome, Registry, Stage};
+use super::{
+    registry::{Event, Facts, Machine, Registry},
+    stage::{Outcome, Stage},
+};
 use crate::{
-    dhcp::Firmware,
+    firmware::Firmware,
     journal::{self, Journal},
-    matchbox::Labels,
+    labels::Labels,
     metrics::Metrics,
 };
 
 /// The reasons to reject a machine's request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AccessError {
     #[error("the request names neither mac nor uuid")]
-    Nobody,
+    Anonymous,
     #[error(
         "the request has no nonce; write nonce={{{{.request.nonce}}}} into the kernel arguments' URL"
     )]
@@ -36,7 +39,7 @@ pub enum Refusal {
 }
 
 /// The records of all machines. DHCP, TFTP and Matchbox write to it; `metal status` and the web pages read it.
-pub struct Book {
+pub struct Inventory {
     registry: Mutex<Registry>,
     journal: Option<Journal>,
     path: Option<PathBuf>,
@@ -68,7 +71,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<Machine>> {
 }
 
 /// Returns the path of the marker file with which an operator requests a reinstallation.
-fn mark(path: &Path, id: &str) -> PathBuf {
+fn reinstall_marker(path: &Path, id: &str) -> PathBuf {
     let mut folder = path.as_os_str().to_owned();
     folder.push(".reinstall");
     PathBuf::from(folder).join(id.replace([':', '/'], "-"))
@@ -76,14 +79,14 @@ fn mark(path: &Path, id: &str) -> PathBuf {
 
 /// Requests the reinstallation of a machine from the server that writes the file at `path`.
 pub(super) fn reinstall(path: &Path, id: &str) -> io::Result<()> {
-    let mark = mark(path, id);
-    if let Some(folder) = mark.parent() {
+    let marker = reinstall_marker(path, id);
+    if let Some(folder) = marker.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    std::fs::write(mark, "")
+    std::fs::write(marker, "")
 }
 
-impl Book {
+impl Inventory {
     /// Loads the records of an earlier run from `path`.
     pub fn open(path: PathBuf, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let registry = parse(&journal::read(&path)?);
@@ -91,7 +94,7 @@ impl Book {
         Ok(Self { path: Some(path), ..Self::with(registry, Some(journal), clock) })
     }
 
-    /// Creates a book that is not saved.
+    /// Creates an inventory that is not saved.
     pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
         Self::with(Registry::default(), None, clock)
     }
@@ -119,10 +122,10 @@ impl Book {
         }
     }
 
-    /// Records a note about a machine, and saves the machine if the note changed it.
-    pub fn note(&self, id: &str, note: Note) {
+    /// Records an event of a machine, and saves the machine if the event changed it.
+    pub fn record(&self, id: &str, event: Event) {
         let (mut registry, now) = (self.registry(), self.now());
-        if registry.note(id, now, note) {
+        if registry.record(id, now, event) {
             self.save(&registry, id);
         }
     }
@@ -152,7 +155,7 @@ impl Book {
     }
 
     /// Records a DHCP reply: an offer or, if `done`, an assigned address or boot file.
-    pub(crate) fn dhcp(
+    pub(crate) fn record_dhcp(
         &self,
         mac: &str,
         address: Option<Ipv4Addr>,
@@ -177,15 +180,15 @@ impl Book {
         };
         let outcome = if done { Outcome::Succeeded } else { Outcome::Started };
         let power_on = !done && firmware != Firmware::Ipxe;
-        let note = Note::new(Stage::Dhcp, outcome).detail(firmware.name()).facts(facts);
-        self.note(mac, Note { power_on, ..note });
+        let event = Event::new(Stage::Dhcp, outcome).detail(firmware.name()).facts(facts);
+        self.record(mac, Event { power_on, ..event });
     }
 
     /// Records a file that the machine at an address fetched.
-    pub(crate) fn fetched(&self, peer: IpAddr, stage: Stage, file: &str) {
+    pub(crate) fn record_fetch(&self, peer: IpAddr, stage: Stage, file: &str) {
         let id = self.registry().at(peer).map(|machine| machine.id.clone());
         if let Some(id) = id {
-            self.note(&id, Note::new(stage, Outcome::Succeeded).detail(file));
+            self.record(&id, Event::new(stage, Outcome::Succeeded).detail(file));
         }
     }
 
@@ -193,10 +196,10 @@ impl Book {
     pub(crate) fn is_installed(&self, id: &str) -> bool {
         let mut registry = self.registry();
         let installed = registry.get(id).is_some_and(|machine| machine.installed.is_some());
-        let mark = self.path.as_deref().map(|path| mark(path, id));
+        let marker = self.path.as_deref().map(|path| reinstall_marker(path, id));
         // The marker is removed also for a machine that is not installed yet: this boot installs it anyway.
-        let again = mark.is_some_and(|mark| std::fs::remove_file(mark).is_ok());
-        if installed && again {
+        let is_requested = marker.is_some_and(|marker| std::fs::remove_file(marker).is_ok());
+        if installed && is_requested {
             registry.entry(id).installed = None;
             self.save(&registry, id);
             tracing::info!(machine = id, "reinstalling the machine as requested");
@@ -205,48 +208,50 @@ impl Book {
         installed
     }
 
-    /// Stores the nonce of a machine's boot URL, which replaces that of its previous boot. `told` is `true` if the
-    /// kernel arguments contain the nonce.
-    pub(crate) fn new_nonce(&self, id: &str, nonce: &str, told: bool) {
+    /// Stores the nonce of a machine's boot URL, which replaces that of its previous boot. `in_arguments` is `true`
+    /// if the kernel arguments contain the nonce.
+    pub(crate) fn set_nonce(&self, id: &str, nonce: &str, in_arguments: bool) {
         let mut registry = self.registry();
         let private = &mut registry.entry(id).private;
         private.nonce = Some(hash(nonce));
-        private.told = told;
+        private.nonce_in_arguments = in_arguments;
         private.served.clear();
         self.save(&registry, id);
     }
 
     /// Checks that a request has the nonce of the machine's last boot.
-    pub(crate) fn prove(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
+    pub(crate) fn verify_nonce(&self, id: &str, labels: &Labels) -> Result<(), AccessError> {
         // An empty nonce never matches.
         let nonce = labels.get("nonce").filter(|nonce| !nonce.is_empty());
-        let nonce = nonce.ok_or(Refusal::NoNonce)?;
+        let nonce = nonce.ok_or(AccessError::NoNonce)?;
         let registry = self.registry();
         let known = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
         let same = known.is_some_and(|known| {
             constant_time::verify_slices_are_equal(known.as_bytes(), hash(nonce).as_bytes()).is_ok()
         });
-        if same { Ok(()) } else { Err(Refusal::WrongNonce) }
+        if same { Ok(()) } else { Err(AccessError::WrongNonce) }
     }
 
-    /// Like [`Self::prove`], for a report. A machine that received no nonce may report without one.
-    pub(crate) fn believe(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
-        let told = self.registry().get(id).is_some_and(|machine| machine.private.told);
-        if told { self.prove(id, labels) } else { Ok(()) }
+    /// Like [`Self::verify_nonce`], for a report. A machine that received no nonce may report without one.
+    pub(crate) fn verify_report(&self, id: &str, labels: &Labels) -> Result<(), AccessError> {
+        let registry = self.registry();
+        let has_nonce = registry.get(id).is_some_and(|m| m.private.nonce_in_arguments);
+        drop(registry);
+        if has_nonce { self.verify_nonce(id, labels) } else { Ok(()) }
     }
 
     /// Takes a secret for the machine's last boot. Each boot gets a secret once.
-    pub(crate) fn claim(&self, id: &str, secret: &str) -> Result<(), Refusal> {
+    pub(crate) fn claim(&self, id: &str, secret: &str) -> Result<(), AccessError> {
         let mut registry = self.registry();
         if !registry.entry(id).private.served.insert(secret.to_owned()) {
-            return Err(Refusal::Served(secret.to_owned()));
+            return Err(AccessError::Served(secret.to_owned()));
         }
         self.save(&registry, id);
         Ok(())
     }
 
     /// Releases claimed secrets after the answer failed.
-    pub(crate) fn unclaim(&self, id: &str, secrets: &[String]) {
+    pub(crate) fn release(&self, id: &str, secrets: &[String]) {
         let mut registry = self.registry();
         for secret in secrets {
             registry.entry(id).private.served.remove(secret);
@@ -255,7 +260,7 @@ impl Book {
     }
 }
 
-impl Default for Book {
+impl Default for Inventory {
     fn default() -> Self {
         Self::in_memory(Arc::new(SystemClock))
     }

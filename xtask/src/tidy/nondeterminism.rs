@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::sources::File;
+use super::file::File;
 
 /// The functions that read the clock or the random source.
 const FORBIDDEN: &[&str] = &[
@@ -24,7 +24,7 @@ const REMAINING: &[(&str, usize)] = &[
     ("crates/base/telemetry/src/timeline/record.rs", 1),
 ];
 
-pub(super) fn problems(file: &File, code: &[&str]) -> Option<String> {
+pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
     if !file.path.starts_with("crates") || file.path.starts_with("crates/base/rt") {
         return None;
     }
@@ -32,23 +32,24 @@ pub(super) fn problems(file: &File, code: &[&str]) -> Option<String> {
     let from_std = code.join(" ").split(';').any(|one| {
         one.contains("use std::") && one.rsplit("use std::").next().is_some_and(is_instant_named)
     });
-    let asks = |line: &&&str| {
+    let is_call = |line: &&&str| {
         FORBIDDEN.iter().any(|word| line.contains(word))
             || from_std && line.contains("Instant::now")
     };
-    let asked = code.iter().filter(asks).count();
-    let still =
+    let calls = code.iter().filter(is_call).count();
+    let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
     let shown = file.path.display();
-    match asked.cmp(&still) {
+    match calls.cmp(&allowed) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Greater => Some(format!(
-            "{shown} uses the machine's clock or random source {asked} times, {still} are allowed; rt::now, \
+            "{shown} uses the machine's clock or random source {calls} times, {allowed} are allowed; rt::now, \
              rt::random, \
              rt::id and tokio's Instant can be simulated"
         )),
         std::cmp::Ordering::Less => Some(format!(
-            "{shown} uses the machine's clock or random source only {asked} times; lower its number in tidy/asked.rs"
+            "{shown} uses the machine's clock or random source only {calls} times; \
+             lower its number in tidy/nondeterminism.rs"
         )),
     }
 }
@@ -65,7 +66,7 @@ mod tests {
     fn reports_new_calls_and_outdated_numbers() {
         let is_reported = |path: &str, text: &str| {
             let file = File { path: path.into(), text: text.to_owned() };
-            problems(&file, &text.lines().collect::<Vec<_>>()).is_some()
+            problem(&file, &text.lines().collect::<Vec<_>>()).is_some()
         };
         for text in [
             "let now = SystemTime::now();",

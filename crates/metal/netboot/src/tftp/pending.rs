@@ -9,8 +9,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::ReadRequest;
+use super::packet::ReadRequest;
 
+/// The read requests whose clients have not sent another packet.
 #[derive(Default)]
 pub(super) struct PendingRequests(Mutex<HashMap<SocketAddr, ReadRequest>>);
 
@@ -41,7 +42,8 @@ impl Drop for PendingRequest {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Mode, *};
+    use super::*;
+    use crate::tftp::Mode;
 
     #[test]
     fn ignores_repeated_request() {

@@ -96,13 +96,13 @@ impl Traffic {
     }
 
     /// Sends a query to a DNS server every ten milliseconds, each from another port.
-    pub fn questions(namespace: &Path, server: SocketAddr, name: &str) -> Self {
-        let mut question = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    pub fn queries(namespace: &Path, server: SocketAddr, name: &str) -> Self {
+        let mut query = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.split('.') {
-            question.push(label.len() as u8);
-            question.extend(label.as_bytes());
+            query.push(label.len() as u8);
+            query.extend(label.as_bytes());
         }
-        question.extend([0, 0, 1, 0, 1]);
+        query.extend([0, 0, 1, 0, 1]);
         let mut number = 0u16;
         Self::start(
             namespace.to_owned(),
@@ -110,14 +110,14 @@ impl Traffic {
             || Ok(()),
             move |()| {
                 number = number.wrapping_add(1);
-                question[..2].copy_from_slice(&number.to_be_bytes());
+                query[..2].copy_from_slice(&number.to_be_bytes());
                 let socket = UdpSocket::bind("0.0.0.0:0").map_err(text)?;
                 socket.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
-                socket.send_to(&question, server).map_err(text)?;
+                socket.send_to(&query, server).map_err(text)?;
                 let mut answer = [0; 512];
                 let length = socket.recv(&mut answer).map_err(text)?;
-                let good = length > question.len()
-                    && answer[..2] == question[..2]
+                let good = length > query.len()
+                    && answer[..2] == query[..2]
                     && answer[3] & 0xf == 0
                     && answer[6..8] != [0, 0];
                 if good { Ok(()) } else { Err(format!("the answer {:?}", &answer[..length])) }
@@ -144,15 +144,15 @@ impl Traffic {
                     r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"n":"{number}"}}}}"#
                 );
                 let path = "/api/v1/namespaces/default/configmaps";
-                let answer = exchange(
+                let response = exchange(
                     proxy,
                     "POST",
                     path,
                     &[("Content-Type", "application/json")],
                     body.as_bytes(),
                 )?;
-                if answer.code != 201 {
-                    return Err(format!("{} {}", answer.code, answer.body));
+                if response.code != 201 {
+                    return Err(format!("{} {}", response.code, response.body));
                 }
                 if let Ok(mut all) = acknowledged.lock() {
                     all.push(name);
@@ -193,9 +193,9 @@ fn enter(namespace: &Path) {
         .unwrap_or_else(|e| panic!("entering {}: {e}", namespace.display()));
 }
 
-/// The answer of an HTTP server.
+/// A response of an HTTP server.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status code.
     pub code: u16,
     /// The status line and the headers.
@@ -204,14 +204,14 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Sends one request over plain HTTP on a new connection and returns the answer.
+/// Sends one request over plain HTTP on a new connection and returns the response.
 pub fn exchange(
     server: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &[u8],
-) -> Result<Answer, String> {
+) -> Result<HttpResponse, String> {
     let mut stream = TcpStream::connect_timeout(&server, TIMEOUT).map_err(text)?;
     stream.set_read_timeout(Some(4 * TIMEOUT)).map_err(text)?;
     let mut head = format!(
@@ -226,13 +226,13 @@ pub fn exchange(
     let written = stream.write_all(body);
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
-    let answer = String::from_utf8_lossy(&bytes).into_owned();
-    let code = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok());
-    match (code, answer.split_once("\r\n\r\n")) {
+    let response = String::from_utf8_lossy(&bytes).into_owned();
+    let code = response.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+    match (code, response.split_once("\r\n\r\n")) {
         (Some(code), Some((head, body))) => {
-            Ok(Answer { code, head: head.to_owned(), body: body.to_owned() })
+            Ok(HttpResponse { code, head: head.to_owned(), body: body.to_owned() })
         }
-        _ => Err(format!("no answer to {method} {path}: {written:?} {read:?} {answer:?}")),
+        _ => Err(format!("no answer to {method} {path}: {written:?} {read:?} {response:?}")),
     }
 }
 
