@@ -228,13 +228,13 @@ fn variables<'a>(
 }
 
 fn describe_error(error: &EvalError, rule: &Rule) -> String {
-    let (text, description) = (error.to_string(), rule.description());
+    let (text, shown) = (error.to_string(), rule.description());
     if text.starts_with("no such overload") {
         return format!(
-            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {description}"
+            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
         );
     }
-    format!("{text} evaluating rule: {description}")
+    format!("{text} evaluating rule: {shown}")
 }
 
 impl Rule {
