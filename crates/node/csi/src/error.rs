@@ -11,11 +11,11 @@ pub struct Error {
 }
 
 /// The maximum length in bytes of a driver's message, because it is copied to Events and statuses.
-const MOST: usize = 2048;
+const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// Returns a plugin's message, shortened to the maximum length.
 pub fn shorten(message: &str) -> &str {
-    message.get(..message.floor_char_boundary(MOST)).unwrap_or(message)
+    message.get(..message.floor_char_boundary(MAX_MESSAGE_LENGTH)).unwrap_or(message)
 }
 
 impl Error {

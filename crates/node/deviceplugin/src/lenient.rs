@@ -17,7 +17,7 @@ const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 /// The maximum length of a frame, because this server does not announce a larger one.
-const LONGEST: usize = 16_384;
+const MAX_FRAME_LENGTH: usize = 16_384;
 
 /// An indexed literal field with the name `:authority`, the first of the static table.
 const AUTHORITY: u8 = 0x41;
@@ -118,7 +118,7 @@ impl Frames {
             return;
         }
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        if kind != HEADERS || length > LONGEST {
+        if kind != HEADERS || length > MAX_FRAME_LENGTH {
             self.passing = length;
         } else if self.kept.len() < FRAME_HEADER + length {
             return;

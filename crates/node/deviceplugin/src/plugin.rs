@@ -12,7 +12,7 @@ use crate::v1beta1::{
 };
 
 /// The timeout of calls that do no work.
-const SHORT: Duration = Duration::from_secs(10);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of preparing devices before a container starts, as in upstream's kubelet.
 const PRE_START: Duration = Duration::from_secs(30);
 /// The timeout of allocating devices. Upstream's kubelet waits forever, and starts no other Pod meanwhile.
@@ -39,7 +39,7 @@ impl Plugin {
     /// Returns the optional calls that the plugin supports.
     pub async fn options(&self) -> Result<DevicePluginOptions, Error> {
         let mut client = self.client.clone();
-        within(SHORT, client.get_device_plugin_options(Empty {})).await
+        within(SHORT_TIMEOUT, client.get_device_plugin_options(Empty {})).await
     }
 
     /// Starts to watch the plugin's devices.
@@ -66,7 +66,7 @@ impl Plugin {
             allocation_size: i32::try_from(size).unwrap_or(i32::MAX),
         };
         let request = PreferredAllocationRequest { container_requests: vec![request] };
-        let response = within(SHORT, client.get_preferred_allocation(request)).await?;
+        let response = within(SHORT_TIMEOUT, client.get_preferred_allocation(request)).await?;
         let first = response.container_responses.into_iter().next();
         Ok(first.map(|response| response.device_i_ds).unwrap_or_default())
     }

@@ -7,7 +7,7 @@ use api_meta::{Quantity, go_quote};
 use pod_core::{
     cpus::{CpuSet, Options},
     numa_memory::HUGE_PAGES,
-    topology::{MOST_NODES, Policy, USUAL_NODES},
+    topology::{MAX_NODES, Policy, USUAL_NODES},
 };
 use serde::Deserialize;
 
@@ -291,7 +291,7 @@ fn topology_options(values: &Texts) -> Result<(bool, usize), OptionError> {
                 if number < USUAL_NODES {
                     return Err(OptionError::TooFewNodes(name));
                 }
-                most = number.min(MOST_NODES);
+                most = number.min(MAX_NODES);
             }
             _ => return Err(OptionError::UnknownTopology(name.clone())),
         }

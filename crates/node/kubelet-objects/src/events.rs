@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 /// The length of the queue. It fills up only while the API server does not answer; further Events are dropped.
-const WAITING: usize = 1000;
+const QUEUE_LENGTH: usize = 1000;
 /// The number of distinct Events that are remembered, to count repetitions instead of creating new objects.
-const REMEMBERED: usize = 4096;
+const CACHE_SIZE: usize = 4096;
 
 /// The number of Events that an object may have at once. Later ones are limited to one every five minutes, as in
 /// upstream's clients.
@@ -42,7 +42,7 @@ impl Events {
         tasks: &rt::Tasks,
     ) -> Self {
         let Some(client) = client else { return Self { queue: None, clock } };
-        let (queue, waiting) = mpsc::channel(WAITING);
+        let (queue, waiting) = mpsc::channel(QUEUE_LENGTH);
         let node = node.to_owned();
         tasks.spawn_until_shutdown("kubelet events", send(client, node, waiting));
         Self { queue: Some(queue), clock }
@@ -168,10 +168,10 @@ async fn send_one(
     allowances: &mut HashMap<String, Allowance>,
     event: Event,
 ) {
-    if seen.len() >= REMEMBERED {
+    if seen.len() >= CACHE_SIZE {
         seen.clear();
     }
-    if allowances.len() >= REMEMBERED {
+    if allowances.len() >= CACHE_SIZE {
         allowances.clear();
     }
     let about = &event.about;

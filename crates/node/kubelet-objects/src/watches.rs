@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// The limit of watched objects, since each watch takes a stream of the connection. Volumes with other objects are
 /// refreshed at every sync.
-const MOST: usize = 64;
+const MAX_WATCHES: usize = 64;
 
 /// A user of the objects in a Pod's volumes: the Pod's worker.
 pub trait VolumeUser: Send + Sync {
@@ -109,7 +109,7 @@ impl ObjectWatches {
         });
         for reference in current {
             if !entries.contains_key(&reference) {
-                if entries.len() >= MOST {
+                if entries.len() >= MAX_WATCHES {
                     continue;
                 }
                 let shutdown = self.shutdown.child();

@@ -35,8 +35,8 @@ const CHECKPOINT: &str = "kubelet_internal_checkpoint";
 /// The delay between two device lists that are read from a plugin, however fast it sends them.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The first delay before a plugin's list is requested again after its end. Later delays are longer.
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+const MIN_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// The error of registering a plugin, or of allocating devices to a container.
 #[derive(Debug, thiserror::Error)]
@@ -305,7 +305,7 @@ impl Devices {
 
     /// Follows a plugin's device lists. Retries after an error or an end of the list, until the socket is gone.
     async fn follow_lists(&self, resource: &str, plugin: &Plugin, number: u64, socket: &Path) {
-        let mut failures = rt::Backoff::new(FIRST, LONGEST);
+        let mut failures = rt::Backoff::new(MIN_DELAY, MAX_DELAY);
         let mut since = Instant::now();
         loop {
             let mut listed = false;

@@ -10,7 +10,7 @@ mod plugins;
 mod pod_resources;
 
 pub use claims::{Claims, ClaimsError, ClaimsStateError, follow_claims, slices::remove_slices};
-pub use devices::{Devices, DevicesError, allocation::ForContainer, server::serve_devices};
+pub use devices::{Devices, DevicesError, allocation::DeviceSettings, server::serve_devices};
 pub use placement::{
     Placement,
     error::PlacementError,

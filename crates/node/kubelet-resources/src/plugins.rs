@@ -28,13 +28,13 @@ use crate::{
 };
 
 /// The interval between two scans of the directory. A scan of a small directory takes microseconds.
-const LOOK: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// The first delay before a failed registration is retried. Later delays are longer.
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(122);
+const MIN_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(122);
 /// The limit of sockets and directories, so that a flooded directory does not exhaust the kubelet.
-const MOST: usize = 256;
-const MOST_NAME: usize = 63;
+const MAX_ENTRIES: usize = 256;
+const MAX_NAME_LENGTH: usize = 63;
 
 #[derive(Debug, thiserror::Error)]
 enum PluginError {
@@ -150,7 +150,7 @@ impl PluginWatcher {
                     None => std::future::pending().await,
                 }
             };
-            if let Ok(registration) = tokio::time::timeout(LOOK, ended).await {
+            if let Ok(registration) = tokio::time::timeout(SCAN_INTERVAL, ended).await {
                 self.record(&mut seen, registration).await;
             }
         }
@@ -175,7 +175,7 @@ impl PluginWatcher {
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "register a plugin");
-                let wait = FIRST.saturating_mul(1 << known.failures.min(16)).min(LONGEST);
+                let wait = MIN_DELAY.saturating_mul(1 << known.failures.min(16)).min(MAX_DELAY);
                 (known.failures, known.again) = (known.failures + 1, Some(Instant::now() + wait));
             }
         }
@@ -322,7 +322,7 @@ fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         for entry in entries.filter(|e| !e.file_name().to_string_lossy().starts_with('.')) {
             let (Ok(kind), Ok(meta)) = (entry.file_type(), entry.metadata()) else { continue };
-            if found.len() + dirs.len() >= MOST {
+            if found.len() + dirs.len() >= MAX_ENTRIES {
                 return found;
             }
             if kind.is_dir() {
@@ -339,7 +339,7 @@ fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
 /// Reports whether a name is valid. Names become parts of paths and annotations.
 fn is_driver_name(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_alphanumeric();
-    name.len() <= MOST_NAME
+    name.len() <= MAX_NAME_LENGTH
         && name.starts_with(ends)
         && name.ends_with(ends)
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')

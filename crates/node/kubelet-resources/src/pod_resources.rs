@@ -15,7 +15,7 @@ use deviceplugin::podresources::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use pod_core::{
-    PodRegistry, Role, cpus::CpuSet, devices::NOWHERE, members, numa_memory::Block,
+    PodRegistry, Role, cpus::CpuSet, devices::NO_NODE, members, numa_memory::Block,
     paths::DIRECTORY_MODE,
 };
 use tokio::time::Instant;
@@ -114,7 +114,7 @@ fn container_memory(blocks: Vec<Block>) -> Vec<ContainerMemory> {
 }
 
 fn container_devices(device: NodeDevice) -> ContainerDevices {
-    let nodes = device.nodes.into_iter().filter(|node| *node != NOWHERE);
+    let nodes = device.nodes.into_iter().filter(|node| *node != NO_NODE);
     let nodes: Vec<NumaNode> = nodes.map(|id| NumaNode { id }).collect();
     let topology = (!nodes.is_empty()).then_some(TopologyInfo { nodes });
     ContainerDevices { resource_name: device.resource, device_ids: vec![device.id], topology }

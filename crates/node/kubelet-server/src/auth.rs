@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The limit of cached answers. A full cache is cleared.
-const REMEMBERED: usize = 4096;
+const CACHE_SIZE: usize = 4096;
 
 /// Returns the user that a TokenReview authenticates, if it does.
 fn user_of_review(review: &Value) -> Option<UserInfo> {
@@ -78,7 +78,7 @@ impl<K: std::hash::Hash + Eq, V: Clone> TtlCache<K, V> {
 
     fn put(&self, key: K, value: V, ttl: Duration) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= REMEMBERED {
+        if known.len() >= CACHE_SIZE {
             known.clear();
         }
         known.insert(key, (Instant::now() + ttl, value));

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The interval at which a followed log is checked for new text.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The size of a body frame in bytes.
 const PIECE: usize = 64 << 10;
 
@@ -282,7 +282,7 @@ impl Log {
             if ended {
                 return Ok(false);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -15,7 +15,7 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const FIN: u8 = 1;
 /// The largest frame in bytes. The protocol's limit is 16 MiB.
-const LARGEST: usize = (1 << 24) - 1;
+const MAX_FRAME_LENGTH: usize = (1 << 24) - 1;
 
 /// A frame from the server, as far as it matters to the client.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Encoder {
         let mut frames = Vec::with_capacity(8 + content.len());
         let mut rest = content;
         loop {
-            let (piece, left) = rest.split_at(rest.len().min(LARGEST));
+            let (piece, left) = rest.split_at(rest.len().min(MAX_FRAME_LENGTH));
             let flags = if last && left.is_empty() { FIN } else { 0 };
             frames.extend_from_slice(&(stream & 0x7fff_ffff).to_be_bytes());
             frames.extend_from_slice(&head(flags, piece.len()));
@@ -93,7 +93,7 @@ impl Encoder {
 
 /// Encodes flags and a 24-bit length.
 fn head(flags: u8, length: usize) -> [u8; 4] {
-    let length = u32::try_from(length.min(LARGEST)).unwrap_or(0);
+    let length = u32::try_from(length.min(MAX_FRAME_LENGTH)).unwrap_or(0);
     (u32::from(flags) << 24 | length).to_be_bytes()
 }
 

@@ -26,7 +26,7 @@ use crate::{
 const CLOSE: u8 = 255;
 const PIECE: usize = 32 << 10;
 /// The time that a client has to answer a close frame.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -101,7 +101,7 @@ async fn close(
         }
         Ok::<_, WsError>(())
     };
-    drop(tokio::time::timeout(GOODBYE, goodbye).await);
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await);
 }
 
 async fn output<W: AsyncWrite + Unpin>(

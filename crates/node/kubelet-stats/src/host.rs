@@ -23,7 +23,7 @@ pub(crate) struct Interface {
 }
 
 /// Prefixes of interfaces that upstream omits. There are as many host ends of Pods' interfaces as Pods.
-const LEFT_OUT: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
+const OMITTED_PREFIXES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
 /// Returns the interfaces in the network namespace of a process, or of this process.
 pub(crate) fn interfaces(pid: Option<i32>) -> Vec<Interface> {
@@ -35,7 +35,7 @@ fn links(text: &str) -> Vec<Interface> {
     let link = |line: &str| {
         let (name, rest) = line.split_once(':')?;
         let name = name.trim();
-        if LEFT_OUT.iter().any(|prefix| name.to_lowercase().starts_with(prefix)) {
+        if OMITTED_PREFIXES.iter().any(|prefix| name.to_lowercase().starts_with(prefix)) {
             return None;
         }
         let fields: Vec<u64> = rest.split_whitespace().map_while(|f| f.parse().ok()).collect();

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The age up to which a reading is reused.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The last reading, and data that is kept between readings.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Stats {
     async fn reading(&self) -> Result<Arc<Reading>, StatsError> {
         let mut shared = self.shared.clone().lock_owned().await;
         if let Some((at, reading)) = &shared.reading
-            && at.elapsed() < FRESH
+            && at.elapsed() < MAX_AGE
         {
             return Ok(reading.clone());
         }

@@ -15,7 +15,7 @@ use client::Resource;
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kubelet_volumes::{
-    Drivers, EarlierResult, PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published_volumes,
+    Drivers, EarlierResult, PublishedVolume, StatsResponse, VOLUMES_IN_POD, published_volumes,
     query_usage,
 };
 use pod_core::{PodRegistry, Timestamp, members, paths};
@@ -27,9 +27,9 @@ use crate::{
     sources::StatsSources,
 };
 
-const FRESH: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(60);
 /// The number of Pods that are measured concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 /// The name of the work among the operations on a Pod's volumes. No volume can have this name.
 const WORK: &str = "what volumes hold";
 
@@ -96,7 +96,7 @@ impl Storage {
         let mut known = self.0.lock().await;
         let StorageCache { last, claims } = &mut *known;
         if let Some((at, all)) = &*last
-            && at.elapsed() < FRESH
+            && at.elapsed() < MAX_AGE
         {
             return all.clone();
         }
@@ -105,7 +105,7 @@ impl Storage {
         claims.retain(|(uid, _), _| uids.contains(&uid.as_str()));
         let mut places = Vec::new();
         for pod in &active {
-            places.push(Places::of(sources, pod, claims).await);
+            places.push(PodPaths::of(sources, pod, claims).await);
         }
         let looks = places.into_iter().map(|places| async {
             let uid = places.uid.clone();
@@ -116,7 +116,7 @@ impl Storage {
                 sources.volumes.operations.run((&uid, WORK), EarlierResult::Reuse, work).await.ok(),
             )
         });
-        let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let looked: Vec<_> = stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await;
         let before = last.take().map(|(_, all)| all).unwrap_or_default();
         let all = looked.into_iter().filter_map(|(uid, seen)| {
             let pod = seen.or_else(|| before.get(&uid).cloned())?;
@@ -152,16 +152,16 @@ async fn query_drivers(
         let Some(pod) = all.get_mut(&uid) else { continue };
         let known = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
         let volume = match response {
-            StatsAnswer::Figures(stats) => Some(StoredVolume {
+            StatsResponse::Figures(stats) => Some(StoredVolume {
                 name: name.clone(),
                 claim,
                 ephemeral,
                 stored: Stored::of_driver(stats, at),
             }),
-            StatsAnswer::Nothing => None,
+            StatsResponse::Nothing => None,
             // If measuring the Pod failed, its last values include this volume.
-            StatsAnswer::NotAnswered if known(pod).is_some() => None,
-            StatsAnswer::NotAnswered => before.get(&uid).and_then(known),
+            StatsResponse::NotAnswered if known(pod).is_some() => None,
+            StatsResponse::NotAnswered => before.get(&uid).and_then(known),
         };
         if let Some(volume) = volume {
             pod.volumes.retain(|other| other.name != name);
@@ -181,7 +181,7 @@ struct VolumeInfo {
 }
 
 /// The paths of a Pod's files.
-struct Places {
+struct PodPaths {
     /// The kubelet's root directory.
     root: PathBuf,
     uid: String,
@@ -191,7 +191,7 @@ struct Places {
     logs: Vec<(String, PathBuf)>,
 }
 
-impl Places {
+impl PodPaths {
     async fn of(
         sources: &StatsSources,
         pod: &Arc<Pod>,
@@ -369,7 +369,7 @@ mod tests {
             fs::write(volumes.join(place).join("file"), vec![1; bytes]).unwrap();
         }
         let claim = ("default".to_owned(), "data".to_owned());
-        let places = Places {
+        let places = PodPaths {
             root: dir.path().to_owned(),
             uid: "u".to_owned(),
             directory: dir.path().to_owned(),
@@ -401,7 +401,7 @@ mod tests {
         fs::write(held.join("vol_data.json"), record).unwrap();
         let claim = Some(("default".to_owned(), "data".to_owned()));
         let named = volume("store", claim.clone(), false);
-        let places = Places {
+        let places = PodPaths {
             root: root.to_owned(),
             uid: "u".to_owned(),
             directory: root.join("pods/u"),

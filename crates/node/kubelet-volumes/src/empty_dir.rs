@@ -50,7 +50,7 @@ fn mount(site: &Site, source: &EmptyDirVolumeSource) -> Result<VolumePath, Error
     fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
         .map_err(Error::file("set the mode of", &dir))?;
     if let Some(group) = ownership::group(&site.pod) {
-        ownership::give_directory(&dir, group, MODE)?;
+        ownership::set_directory_group(&dir, group, MODE)?;
     }
     if !in_memory && huge.is_none() {
         fs::write(&ready, "").map_err(Error::file("write", &ready))?;

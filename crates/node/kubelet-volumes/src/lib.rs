@@ -30,7 +30,7 @@ mod token;
 mod volumes;
 
 pub use crate::csi::{
-    PublishedVolume, StatsAnswer, VOLUMES_IN_POD, published_volumes, query_usage,
+    PublishedVolume, StatsResponse, VOLUMES_IN_POD, published_volumes, query_usage,
 };
 pub use drivers::Drivers;
 pub use error::{ClaimError, CsiError, Error, MountError};

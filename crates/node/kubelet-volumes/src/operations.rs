@@ -19,7 +19,7 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The limit of concurrent operations.
-const MOST: usize = 256;
+const MAX_OPERATIONS: usize = 256;
 
 /// The Pod's UID and the volume's name in the Pod.
 type Key = (String, String);
@@ -32,7 +32,7 @@ pub enum OperationError {
     )]
     Hangs(Duration),
     #[error(
-        "the limit of {MOST} concurrent operations on volumes is reached; is a file server down?"
+        "the limit of {MAX_OPERATIONS} concurrent operations on volumes is reached; is a file server down?"
     )]
     NoSeat,
     #[error("start a thread: {0}")]
@@ -85,7 +85,11 @@ impl Default for Operations {
 impl Operations {
     /// Creates an executor whose callers wait for `patience`.
     pub fn new(patience: Duration) -> Self {
-        Self { seats: Arc::new(Semaphore::new(MOST)), patience, running: Mutex::default() }
+        Self {
+            seats: Arc::new(Semaphore::new(MAX_OPERATIONS)),
+            patience,
+            running: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, RunningOperation>> {
@@ -232,8 +236,8 @@ mod tests {
         let panics = || -> u32 { panic!("a volume's") };
         let ended = patient.run(("a", "map"), EarlierResult::Reuse, panics).await;
         assert!(matches!(ended, Err(OperationError::Panicked)));
-        assert_eq!(patient.seats.available_permits(), MOST);
+        assert_eq!(patient.seats.available_permits(), MAX_OPERATIONS);
         assert_eq!(operations.run(("a", "map"), EarlierResult::Reuse, || 3).await.unwrap(), 3);
-        assert_eq!(operations.seats.available_permits(), MOST);
+        assert_eq!(operations.seats.available_permits(), MAX_OPERATIONS);
     }
 }

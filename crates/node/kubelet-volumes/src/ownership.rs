@@ -35,7 +35,7 @@ pub(crate) fn has_group(dir: &Path, group: u32) -> bool {
 }
 
 /// Sets the group of a new directory. Files created in it later inherit the group.
-pub(crate) fn give_directory(dir: &Path, group: u32, mode: u32) -> Result<(), Error> {
+pub(crate) fn set_directory_group(dir: &Path, group: u32, mode: u32) -> Result<(), Error> {
     chown(dir, None, Some(group)).map_err(Error::file("set the owner of", dir))?;
     let mode = fs::Permissions::from_mode(mode | 0o2070);
     fs::set_permissions(dir, mode).map_err(Error::file("set the mode of", dir))

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use crate::error::EnrollError;
 
 /// The delay before a request to an unreachable API server is repeated. The server may be one that this kubelet starts.
-pub(crate) const AGAIN: Duration = Duration::from_millis(500);
+pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The time that a request may wait for approval before a new request replaces it.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The first and the longest delay after a refused request.
-const REFUSED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
+const REFUSAL_DELAYS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(32));
 /// The longest sleep between two checks of the expiry, so that a change of the system clock is noticed.
 const REVIEW: Duration = Duration::from_secs(3600);
 
@@ -64,7 +64,7 @@ impl Certificate {
         clock: Arc<dyn rt::Clock>,
     ) {
         let (node, usage) = (&self.node, self.usage);
-        let mut failures = rt::Backoff::new(REFUSED.0, REFUSED.1);
+        let mut failures = rt::Backoff::new(REFUSAL_DELAYS.0, REFUSAL_DELAYS.1);
         loop {
             match self.renewal(&dir, clock.now()) {
                 Ok(wait) if !wait.is_zero() => {
@@ -85,7 +85,7 @@ impl Certificate {
                 // it.
                 Err(EnrollError::Api(error)) if is_transient(&error) => {
                     tracing::debug!(node, usage, %error, "renew the node's certificate again");
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 Err(error) => {
                     tracing::warn!(node, usage, %error, "renew the node's certificate; trying again");
@@ -102,9 +102,10 @@ impl Certificate {
         now: SystemTime,
     ) -> Result<PathBuf, EnrollError> {
         let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
-        let certificate = tokio::time::timeout(PATIENCE, self.request(client, &key))
-            .await
-            .map_err(|_| EnrollError::Unanswered { usage: self.usage, after: PATIENCE })??;
+        let certificate =
+            tokio::time::timeout(APPROVAL_TIMEOUT, self.request(client, &key)).await.map_err(
+                |_| EnrollError::Unanswered { usage: self.usage, after: APPROVAL_TIMEOUT },
+            )??;
         self.keep(dir, &certificate, &key, now)
     }
 
@@ -158,7 +159,7 @@ impl Certificate {
                 }
             }
             // The watch ended, perhaps because the request was deleted. Read the request and watch it again.
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_DELAY).await;
             now = client.get(csrs, "", &name).await?;
         }
     }

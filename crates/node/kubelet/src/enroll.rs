@@ -7,13 +7,13 @@ use kubelet_config::Args;
 use pki::{Key, KeyAlgorithm};
 
 use crate::{
-    certificate::{AGAIN, Certificate, is_transient},
+    certificate::{Certificate, RETRY_DELAY, is_transient},
     error::{EnrollError, Error},
     run::{Config, run},
 };
 
 /// The time that the standalone kubelet has for its shutdown once there is a certificate.
-const ENDED: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Creates the file that `--kubeconfig` names, if it does not exist, with a certificate requested by means of the
 /// bootstrap kubeconfig. Waits until the request is approved or shutdown begins.
@@ -30,7 +30,7 @@ pub async fn enroll(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
         enrolled = request_certificate(args, &rt::SystemClock) => enrolled.map_err(Error::from),
         ended = statics => ended,
     };
-    alone.drain(ENDED).await;
+    alone.drain(SHUTDOWN_TIMEOUT).await;
     enrolled
 }
 
@@ -50,7 +50,7 @@ async fn request_certificate(args: &Args, clock: &dyn rt::Clock) -> Result<(), E
         match client_certificate.request(&client, &key).await {
             Err(EnrollError::Api(error)) if is_transient(&error) => {
                 tracing::debug!(%error, "request the node's client certificate again");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
             result => break result?,
         }

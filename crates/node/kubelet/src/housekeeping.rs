@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{context::Context, pods::Pods};
 
-const LOOK: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 const ORPHANS: Duration = Duration::from_secs(60);
 const IMAGES: Duration = Duration::from_secs(300);
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
             tracing::warn!(%error, "publish the directory of local volumes, or remove one");
         }
         pods.retry_resizes();
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
         if let Err(error) = logs::rotate(&ctx).await {
             tracing::warn!(%error, "rotate logs");
         }

@@ -13,13 +13,13 @@ const LOG_MESSAGE_BYTES: usize = 2048;
 const LOG_MESSAGE_LINES: usize = 80;
 
 /// The exit code of a process ended by SIGKILL, which the kernel's out-of-memory killer sends.
-const KILLED: i32 = 137;
+const SIGKILL_EXIT_CODE: i32 = 137;
 /// The reason of a container that was killed because it ran out of memory.
 const OUT_OF_MEMORY: &str = "OOMKilled";
 /// The time after the end of a container within which a runtime reports that it ran out of memory.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// The delay before the status of an end whose reason is not settled is read again.
-const READ_AGAIN: Duration = Duration::from_millis(50);
+const REREAD_DELAY: Duration = Duration::from_millis(50);
 
 /// Returns the sandboxes and containers of one Pod. Ended containers do not change, so they are copied from `known`.
 /// Unless the Pod is `ending`, this waits until the reason of an end is settled.
@@ -96,7 +96,7 @@ where
         if now() >= pod_core::after(from_nanos(status.finished_at), SETTLED_AFTER) {
             return Ok(status);
         }
-        tokio::time::sleep(READ_AGAIN).await;
+        tokio::time::sleep(REREAD_DELAY).await;
     }
 }
 
@@ -116,7 +116,7 @@ async fn was_oom_killed(id: String) -> bool {
 /// Reports whether the runtime may still change the reason of an end to out of memory.
 fn may_be_for_memory(status: &v1::ContainerStatus) -> bool {
     status.state() == v1::ContainerState::ContainerExited
-        && status.exit_code == KILLED
+        && status.exit_code == SIGKILL_EXIT_CODE
         && status.reason != OUT_OF_MEMORY
 }
 
@@ -289,7 +289,7 @@ mod tests {
     async fn reads_end_again_until_memory_is_known_as_its_reason() {
         let late = [ended("Error", 137), ended("Error", 137), ended("OOMKilled", 137)];
         let (status, took) = settle(&late, false).await;
-        assert_eq!((status.reason.as_str(), took), ("OOMKilled", READ_AGAIN * 2));
+        assert_eq!((status.reason.as_str(), took), ("OOMKilled", REREAD_DELAY * 2));
         // The runtime lost the event.
         let (status, took) = settle(&[ended("Error", 137)], true).await;
         assert_eq!((status.reason.as_str(), took), ("OOMKilled", Duration::ZERO));

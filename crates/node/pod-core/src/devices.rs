@@ -27,9 +27,9 @@ use crate::{
 /// The time for which a resource is reported after its plugin has disconnected, so that the scheduler sees the change.
 pub const GRACE: Duration = Duration::from_secs(5 * 60);
 /// The limit of resources. Their names come from plugins.
-pub const MOST_RESOURCES: usize = 256;
+pub const MAX_RESOURCES: usize = 256;
 /// The NUMA node of a device without affinity.
-pub const NOWHERE: i64 = -1;
+pub const NO_NODE: i64 = -1;
 
 /// A device as its plugin describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum DeviceError {
         "pod {pod:?} container {container:?} changed request for resource {resource:?} from {allocated} to {requested}"
     )]
     Changed { pod: String, container: String, resource: String, allocated: usize, requested: usize },
-    #[error("there are {MOST_RESOURCES} resources of plugins already; {0} is one too many")]
+    #[error("there are {MAX_RESOURCES} resources of plugins already; {0} is one too many")]
     TooMany(String),
 }
 
@@ -108,7 +108,7 @@ pub fn is_resource_name(name: &str) -> bool {
         && api_meta::validation::qualified_name(&of_quota).is_empty()
 }
 
-type OfContainer = BTreeMap<String, AllocatedDevices>;
+type ContainerAllocations = BTreeMap<String, AllocatedDevices>;
 
 /// The resources of all plugins and their allocation.
 #[derive(Clone, Debug, Default)]
@@ -116,14 +116,14 @@ pub struct Allocations {
     resources: BTreeMap<String, Resource>,
     /// Resources whose plugins disconnected long ago. They are still reported, with zero devices.
     removed: BTreeSet<String>,
-    pods: BTreeMap<String, BTreeMap<String, OfContainer>>,
+    pods: BTreeMap<String, BTreeMap<String, ContainerAllocations>>,
 }
 
 impl Allocations {
     /// Records that a plugin has connected. Its devices are unknown until it lists them.
     pub fn connect(&mut self, resource: &str) -> Result<(), DeviceError> {
         let known = self.resources.len() + self.removed.len();
-        if known >= MOST_RESOURCES && !self.knows(resource) {
+        if known >= MAX_RESOURCES && !self.knows(resource) {
             return Err(DeviceError::TooMany(resource.to_owned()));
         }
         self.removed.remove(resource);
@@ -147,7 +147,7 @@ impl Allocations {
         (known.listed, known.stopped) = (true, None);
         let health = |devices: &Devices, id: &str| devices.get(id).map(|device| device.healthy);
         let differs = |id: &&str| health(&before, id) != health(&known.devices, id);
-        let concerns = |of_pod: &BTreeMap<String, OfContainer>| {
+        let concerns = |of_pod: &BTreeMap<String, ContainerAllocations>| {
             let allocated = of_pod.values().filter_map(|container| container.get(resource));
             allocated.flat_map(AllocatedDevices::ids).any(|id| differs(&id))
         };
@@ -238,14 +238,14 @@ impl Allocations {
         for id in ids {
             let nodes = devices.and_then(|devices| devices.get(id)).map(|device| &device.nodes);
             let nodes = nodes.filter(|nodes| !nodes.is_empty()).cloned();
-            for node in nodes.unwrap_or_else(|| [NOWHERE].into()) {
+            for node in nodes.unwrap_or_else(|| [NO_NODE].into()) {
                 allocated.devices.entry(node).or_default().push(id.clone());
             }
         }
         self.entry(uid, container).insert(resource.to_owned(), allocated);
     }
 
-    fn entry(&mut self, uid: &str, container: &str) -> &mut OfContainer {
+    fn entry(&mut self, uid: &str, container: &str) -> &mut ContainerAllocations {
         let of_pod = self.pods.entry(uid.to_owned()).or_default();
         of_pod.entry(container.to_owned()).or_default()
     }

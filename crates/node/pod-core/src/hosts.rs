@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::Pod;
 
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 /// Returns a Pod's host name, and its domain if the Pod has a subdomain.
 pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
@@ -15,7 +15,7 @@ pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
     }
     let hostname = spec.and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
     let name = hostname.unwrap_or(pod.metadata.name.as_deref().unwrap_or_default());
-    let end = name.len().min(LONGEST_NAME);
+    let end = name.len().min(MAX_NAME_LENGTH);
     // A shortened name must not end with a separator.
     let name = name.get(..end).unwrap_or(name).trim_end_matches(['-', '.']).to_owned();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");

@@ -13,7 +13,7 @@ use crate::spec::{Role, members};
 /// The default limit of NUMA nodes. All their combinations are tried.
 pub const USUAL_NODES: usize = 8;
 /// The limit of NUMA nodes for any configuration.
-pub const MOST_NODES: usize = 16;
+pub const MAX_NODES: usize = 16;
 
 /// A set of NUMA nodes with numbers below 64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,9 +113,9 @@ pub(crate) fn at_once(pod: &Pod, amount_of: impl Fn(&Container) -> usize) -> usi
     init.max(sidecars.saturating_add(apps))
 }
 
-/// Returns all non-empty subsets of the first [`MOST_NODES`] nodes.
+/// Returns all non-empty subsets of the first [`MAX_NODES`] nodes.
 pub(crate) fn subsets(nodes: &[i64]) -> impl Iterator<Item = Mask> {
-    let nodes = nodes.get(..nodes.len().min(MOST_NODES)).unwrap_or_default();
+    let nodes = nodes.get(..nodes.len().min(MAX_NODES)).unwrap_or_default();
     (1..1_u32 << nodes.len()).map(move |bits| {
         let chosen = nodes.iter().enumerate().filter(move |(at, _)| bits & (1 << at) != 0);
         Mask::of(chosen.map(|(_, node)| *node))

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::{Claims, health::Health};
 
 /// The limit of devices with known health per driver.
-const MOST: usize = 4096;
+const MAX_DEVICES: usize = 4096;
 
 impl Claims {
     /// Follows a driver's health reports and whether its plugin is connected, until the task ends.
@@ -59,7 +59,7 @@ impl Claims {
         for reported in devices {
             let Some(device) = &reported.device else { continue };
             let key = (device.pool_name.clone(), device.device_name.clone());
-            if known.len() < MOST || known.contains_key(&key) {
+            if known.len() < MAX_DEVICES || known.contains_key(&key) {
                 known.insert(key, Health::of(reported));
             }
         }

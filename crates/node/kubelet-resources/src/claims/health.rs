@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// The validity of a health report if the driver sets none.
 const HOLDS: Duration = Duration::from_secs(30);
 /// The longest health message in bytes, as upstream. Longer ones are cut.
-const LONGEST: usize = 1024;
+const MAX_MESSAGE_LENGTH: usize = 1024;
 
 /// The health of each driver's devices, by pool and device name.
 pub(super) type Healths = BTreeMap<String, BTreeMap<(String, String), Health>>;
@@ -39,9 +39,9 @@ impl Health {
 }
 
 fn shorten(message: &str) -> String {
-    if message.len() <= LONGEST {
+    if message.len() <= MAX_MESSAGE_LENGTH {
         return message.to_owned();
     }
-    let end = message.floor_char_boundary(LONGEST - 3);
+    let end = message.floor_char_boundary(MAX_MESSAGE_LENGTH - 3);
     format!("{}...", message.get(..end).unwrap_or_default())
 }

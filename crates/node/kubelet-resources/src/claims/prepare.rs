@@ -61,7 +61,7 @@ impl Claims {
             let driver = drivers.get(name).cloned();
             async move {
                 let driver = driver.map_or_else(|| self.driver(name), Ok)?;
-                self.ask_to_prepare(name, driver, claims).await
+                self.prepare_by_driver(name, driver, claims).await
             }
         });
         join_all(each).await.into_iter().collect::<Result<(), _>>()?;
@@ -71,7 +71,7 @@ impl Claims {
         Ok(true)
     }
 
-    async fn ask_to_prepare(
+    async fn prepare_by_driver(
         &self,
         name: &str,
         driver: Driver,
@@ -105,7 +105,7 @@ impl Claims {
         let _turns = self.lock_claims(keys).await;
         let alone = self.lock().allocations.remove_pod(uid);
         let batches = batches(&alone);
-        let each = batches.iter().map(|(name, claims)| self.ask_to_unprepare(name, claims));
+        let each = batches.iter().map(|(name, claims)| self.unprepare_by_driver(name, claims));
         let done: BTreeMap<&String, Result<(), ClaimsError>> =
             batches.keys().zip(join_all(each).await).collect();
         let over = |claim: &&Claim| {
@@ -118,7 +118,7 @@ impl Claims {
         done.into_values().collect()
     }
 
-    async fn ask_to_unprepare(&self, name: &str, claims: &[Claim]) -> Result<(), ClaimsError> {
+    async fn unprepare_by_driver(&self, name: &str, claims: &[Claim]) -> Result<(), ClaimsError> {
         let driver = self.driver(name)?;
         let start = Instant::now();
         let response = driver.unprepare(claims.iter().map(dra_claim).collect()).await;

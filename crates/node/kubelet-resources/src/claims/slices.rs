@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{Claims, State};
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(5 * 60);
+const MIN_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(5 * 60);
 
 impl State {
     /// Schedules the deletion of a driver's slices if the driver is not connected, else cancels it.
@@ -32,7 +32,7 @@ impl State {
 /// Deletes slices that are due, until shutdown.
 pub async fn remove_slices(claims: Arc<Claims>, client: Client, node: String) {
     let mut changes = claims.changed.subscribe();
-    let mut wait = rt::Backoff::new(FIRST, LONGEST);
+    let mut wait = rt::Backoff::new(MIN_DELAY, MAX_DELAY);
     loop {
         let due = claims.lock().next_due();
         let at = due.as_ref().map_or_else(|| Instant::now() + rt::FAR, |(_, at)| *at);

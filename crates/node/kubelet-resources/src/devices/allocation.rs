@@ -15,7 +15,7 @@ use super::{Devices, DevicesError};
 
 /// Container settings that give access to allocated devices.
 #[derive(Debug, Default)]
-pub struct ForContainer {
+pub struct DeviceSettings {
     /// Environment variables.
     pub envs: BTreeMap<String, String>,
     /// Mounts of files and directories of the host.
@@ -28,7 +28,7 @@ pub struct ForContainer {
     pub cdi: Vec<v1::CdiDevice>,
 }
 
-impl ForContainer {
+impl DeviceSettings {
     /// Adds a plugin's response. The first of several values for one name or path wins.
     fn add(&mut self, response: ContainerAllocateResponse) {
         for (name, value) in response.envs {
@@ -118,7 +118,7 @@ impl Devices {
         &self,
         pod: &Pod,
         container: &Container,
-    ) -> Result<ForContainer, DevicesError> {
+    ) -> Result<DeviceSettings, DevicesError> {
         self.allocate(pod, container, None).await?;
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let allocated = self
@@ -127,7 +127,7 @@ impl Devices {
             .of_container((uid, &container.name))
             .cloned()
             .unwrap_or_default();
-        let mut all = ForContainer::default();
+        let mut all = DeviceSettings::default();
         for (resource, allocated) in allocated {
             // A disconnected plugin is skipped: its response was recorded when the devices were allocated.
             if let Ok((plugin, options)) = self.plugin(&resource)

@@ -10,7 +10,7 @@ use testkit::{
     device_plugin::{device, register},
 };
 
-use super::{allocation::ForContainer, *};
+use super::{allocation::DeviceSettings, *};
 use crate::placement::Placement;
 
 const R: &str = "example.com/fpga";
@@ -68,7 +68,7 @@ impl Scene {
         self.placement.admit(pod).await.map_err(|r| format!("{}: {}", r.reason, r.message))
     }
 
-    async fn start(&self, pod: &Pod) -> Result<ForContainer, String> {
+    async fn start(&self, pod: &Pod) -> Result<DeviceSettings, String> {
         let container = &pod.spec.as_ref().unwrap().containers[0];
         self.devices.for_start(pod, container).await.map_err(|error| error.to_string())
     }

@@ -12,6 +12,6 @@ mod unmount;
 mod volume;
 
 pub use files::VOLUMES_IN_POD;
-pub use stats::{PublishedVolume, StatsAnswer, published_volumes, query_usage};
+pub use stats::{PublishedVolume, StatsResponse, published_volumes, query_usage};
 pub(crate) use unmount::unmount;
 pub(crate) use volume::{Inline, prepare};

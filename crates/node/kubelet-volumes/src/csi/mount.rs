@@ -68,7 +68,7 @@ pub(crate) struct Grow {
 }
 
 /// The conditions of a claim that are removed after an expansion.
-const OF_GROWTH: [&str; 4] =
+const EXPANSION_CONDITIONS: [&str; 4] =
     ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
 impl Grow {
@@ -78,7 +78,7 @@ impl Grow {
         let has = status.capacity.as_ref()?.get("storage")?;
         let (to_bytes, has) = (whole(to), whole(has));
         let conditions = status.conditions.iter().flatten();
-        let conditions = conditions.filter(|c| !OF_GROWTH.contains(&c.type_.as_str()));
+        let conditions = conditions.filter(|c| !EXPANSION_CONDITIONS.contains(&c.type_.as_str()));
         (to_bytes > has).then(|| Self {
             namespace: claim.metadata.namespace.clone().unwrap_or_default(),
             claim: claim.metadata.name.clone().unwrap_or_default(),

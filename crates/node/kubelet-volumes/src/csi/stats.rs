@@ -15,7 +15,7 @@ use crate::drivers::Drivers;
 /// The timeout of a driver's answer, so that a request for the kubelet's metrics does not time out.
 const ANSWER: Duration = Duration::from_secs(5);
 /// The number of concurrent calls.
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
 /// A CSI volume of a Pod.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct PublishedVolume {
 
 /// A driver's answer about a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsAnswer {
+pub enum StatsResponse {
     /// The usage of the volume.
     Figures(csi::VolumeStats),
     /// The driver does not report usage.
@@ -76,26 +76,26 @@ impl DriverQuery {
         query
     }
 
-    async fn usage_of(&self, volume: &PublishedVolume) -> StatsAnswer {
+    async fn usage_of(&self, volume: &PublishedVolume) -> StatsResponse {
         if self.silent.load(Ordering::Relaxed) {
-            return StatsAnswer::NotAnswered;
+            return StatsResponse::NotAnswered;
         }
-        let Some(driver) = &self.driver else { return StatsAnswer::Nothing };
+        let Some(driver) = &self.driver else { return StatsResponse::Nothing };
         match driver.volume_stats(&volume.handle, &volume.target).await {
-            Ok(Some(stats)) => StatsAnswer::Figures(stats),
-            Ok(None) => StatsAnswer::Nothing,
+            Ok(Some(stats)) => StatsResponse::Figures(stats),
+            Ok(None) => StatsResponse::Nothing,
             Err(error) => {
                 // An error from the driver is an answer, and the next volume may succeed.
                 self.silent.fetch_or(!error.is_final(), Ordering::Relaxed);
                 tracing::debug!(volume = volume.name, %error, "read the statistics of a CSI volume");
-                StatsAnswer::NotAnswered
+                StatsResponse::NotAnswered
             }
         }
     }
 }
 
 /// Calls the drivers for the usage of their volumes. The answers are in the order of the volumes.
-pub async fn query_usage(drivers: &Drivers, volumes: &[&PublishedVolume]) -> Vec<StatsAnswer> {
+pub async fn query_usage(drivers: &Drivers, volumes: &[&PublishedVolume]) -> Vec<StatsResponse> {
     let names: BTreeSet<&str> = volumes.iter().map(|volume| volume.driver.as_str()).collect();
     // The futures are boxed with explicit types, because the compiler cannot prove otherwise that they are `Send`.
     let mut asking: Vec<BoxFuture<'_, (&str, DriverQuery)>> = Vec::new();
@@ -103,12 +103,12 @@ pub async fn query_usage(drivers: &Drivers, volumes: &[&PublishedVolume]) -> Vec
         asking.push(async move { (name, DriverQuery::new(drivers, name).await) }.boxed());
     }
     let queries: BTreeMap<&str, DriverQuery> =
-        stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
-    let mut answers: Vec<BoxFuture<'_, StatsAnswer>> = Vec::new();
+        stream::iter(asking).buffer_unordered(CONCURRENCY).collect().await;
+    let mut answers: Vec<BoxFuture<'_, StatsResponse>> = Vec::new();
     for volume in volumes {
         if let Some(query) = queries.get(volume.driver.as_str()) {
             answers.push(query.usage_of(volume).boxed());
         }
     }
-    stream::iter(answers).buffered(AT_ONCE).collect().await
+    stream::iter(answers).buffered(CONCURRENCY).collect().await
 }

@@ -396,7 +396,7 @@ async fn reads_volume_stats_without_waiting_for_hanging_driver() {
     scene.calls();
     assert_eq!(
         stats::query_usage(&scene.volumes.drivers, &many[..1]).await,
-        [stats::StatsAnswer::Nothing]
+        [stats::StatsResponse::Nothing]
     );
     assert!(scene.calls().is_empty(), "a driver without the capability is not asked");
 
@@ -412,17 +412,17 @@ async fn reads_volume_stats_without_waiting_for_hanging_driver() {
     let said = stats::query_usage(&scene.volumes.drivers, &many[..1]).await;
     let of = |available| csi::Usage { available, total: 100, used: 60 };
     let figures = csi::VolumeStats { bytes: of(40), inodes: of(0) };
-    assert_eq!(said, [stats::StatsAnswer::Figures(figures)]);
+    assert_eq!(said, [stats::StatsResponse::Figures(figures)]);
 
     scene.calls();
     scene.driver.set_fault("NodeGetVolumeStats", Some(Fault::Hang));
     let said = stats::query_usage(&scene.volumes.drivers, &many).await;
-    assert!(said.iter().all(|said| *said == stats::StatsAnswer::NotAnswered));
+    assert!(said.iter().all(|said| *said == stats::StatsResponse::NotAnswered));
     let asked = scene.calls().len();
     assert!(asked < 20, "{asked}");
     scene.volumes.drivers.set_driver(DRIVER, None);
     assert_eq!(
         stats::query_usage(&scene.volumes.drivers, &many[..1]).await,
-        [stats::StatsAnswer::NotAnswered]
+        [stats::StatsResponse::NotAnswered]
     );
 }

@@ -14,9 +14,9 @@ use crate::{
     volumes::Volumes,
 };
 
-const LOOK: Duration = Duration::from_secs(10);
+const SCAN_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest delay between attempts, as upstream.
-const LONGEST: Duration = Duration::from_secs(122);
+const MAX_DELAY: Duration = Duration::from_secs(122);
 
 /// Unpublishes all CSI volumes of a Pod. Tries all of them and returns the first error.
 pub(crate) async fn unmount(volumes: &Volumes, uid: &str) -> Result<(), Error> {
@@ -62,7 +62,7 @@ impl Volumes {
     /// Periodically unstages CSI volumes that no Pod uses, until shutdown. Such volumes remain if a driver did not
     /// answer or the kubelet was restarted.
     pub async fn unstage_unused(self: Arc<Self>) {
-        let mut wait = rt::Backoff::new(LOOK, LONGEST);
+        let mut wait = rt::Backoff::new(SCAN_INTERVAL, MAX_DELAY);
         loop {
             tokio::time::sleep(wait.next(rt::random())).await;
             match self.unstage_once().await {

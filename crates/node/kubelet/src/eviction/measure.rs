@@ -144,15 +144,15 @@ pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String
             })
             .collect();
         let hosts = paths::hosts_file(&pod_dir);
-        places.push(Places { uid, volumes, containers, hosts });
+        places.push(PodPaths { uid, volumes, containers, hosts });
     }
-    tokio::task::spawn_blocking(move || places.into_iter().map(Places::measure).collect())
+    tokio::task::spawn_blocking(move || places.into_iter().map(PodPaths::measure).collect())
         .await
         .unwrap_or_default()
 }
 
 /// The paths that a Pod writes to.
-struct Places {
+struct PodPaths {
     uid: String,
     volumes: Vec<(String, PathBuf)>,
     /// Containers: name, size of the writable layer, and the directories of logs and of termination logs.
@@ -160,7 +160,7 @@ struct Places {
     hosts: PathBuf,
 }
 
-impl Places {
+impl PodPaths {
     fn measure(self) -> (String, Storage) {
         let volumes = self.volumes.into_iter().map(|(name, path)| (name, disk_usage(&path).bytes));
         let containers = self.containers.into_iter().map(|(name, layer, directories)| {
@@ -188,7 +188,7 @@ mod tests {
         fs::create_dir_all(&messages).unwrap();
         fs::write(&hosts, vec![1; 100_000]).unwrap();
         fs::write(messages.join("0"), vec![1; 200_000]).unwrap();
-        let places = Places {
+        let places = PodPaths {
             uid: "u".to_owned(),
             volumes: Vec::new(),
             containers: vec![("app".to_owned(), 10, [dir.path().join("no-logs"), messages])],

@@ -14,9 +14,9 @@ use pod_core::{
 use crate::{context::Context, housekeeping, pods::Pods};
 
 /// The interval between two measurements, as upstream.
-const LOOK: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// The termination grace period of a Pod evicted by a hard threshold.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const HARD_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Measures the node and relieves pressure until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
@@ -32,7 +32,7 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
         if !gone && ctx.settings.limit_storage {
             limit_storage(&ctx, &pods).await;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
@@ -59,7 +59,7 @@ async fn reclaim(ctx: &Context, pods: &Pods, threshold: &Threshold, reading: Rea
     };
     let ending = evict::ending(threshold, reading, &first);
     let grace = match threshold.grace {
-        None => AT_ONCE,
+        None => HARD_GRACE_PERIOD,
         Some(_) => ctx.settings.eviction.grace,
     };
     evict_pod(ctx, pods, first.pod, ending, grace);
@@ -78,7 +78,7 @@ async fn limit_storage(ctx: &Context, pods: &Pods) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let over = storage.get(uid).and_then(|used| evict::over_storage_limit(pod, used));
         if let Some(ending) = over.filter(|_| !pod_core::admit::is_critical(pod)) {
-            evict_pod(ctx, pods, pod, ending, AT_ONCE);
+            evict_pod(ctx, pods, pod, ending, HARD_GRACE_PERIOD);
         }
     }
 }

@@ -201,9 +201,9 @@ struct Pace {
 }
 
 /// The first delay between readiness probes of a container that has not been ready yet.
-const EARLY: Duration = Duration::from_millis(50);
+const FIRST_EARLY_DELAY: Duration = Duration::from_millis(50);
 /// The interval at which a probe checks whether the startup probe has succeeded.
-const TURN: Duration = Duration::from_millis(250);
+const STARTUP_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Pace {
     /// Returns the delay before the next run. A starting container is probed for readiness more often than its period,
@@ -214,12 +214,12 @@ impl Pace {
         timing: &Timing,
         result: Option<&Result<(), ProbeError>>,
     ) -> Duration {
-        let Some(result) = result else { return timing.period.min(TURN) };
+        let Some(result) = result else { return timing.period.min(STARTUP_CHECK_INTERVAL) };
         self.succeeded |= result.is_ok();
         if self.succeeded || kind != ProbeKind::Readiness {
             return timing.period;
         }
-        let wait = EARLY * (1 << self.early.min(10));
+        let wait = FIRST_EARLY_DELAY * (1 << self.early.min(10));
         self.early += 1;
         wait.min(timing.period)
     }

@@ -17,7 +17,7 @@ use super::adopt::{self, RunningPod};
 use crate::{annotations, context::Context, pods::Pods};
 
 /// The interval between two scans of the directory. A scan of a small directory takes microseconds.
-const LOOK: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 enum FileError {
@@ -62,7 +62,7 @@ pub(crate) async fn run(
             current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
         }
         read.send_replace(true);
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SCAN_INTERVAL).await;
     }
 }
 

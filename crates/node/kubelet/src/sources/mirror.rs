@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The delay before a mirror Pod is created again after a failure.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Keeps mirror Pods in sync with the static Pods.
 pub(crate) async fn run(
@@ -31,7 +31,7 @@ pub(crate) async fn run(
             if complete {
                 ctx.mirrors.changed().await;
             } else {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         };
         tokio::select! {

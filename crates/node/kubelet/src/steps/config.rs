@@ -8,7 +8,7 @@ use std::{
 use cri::{labels, v1};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeDevice, VolumeMount};
 use kubelet_objects::ObjectsError;
-use kubelet_resources::ForContainer;
+use kubelet_resources::DeviceSettings;
 use kubelet_volumes::{EarlierResult, MountedVolumes, OperationError, SubPath, SubPathError};
 use pod_core::{
     Observed, Role, container_hash, env, env_file,
@@ -67,7 +67,7 @@ pub(super) struct Request<'a> {
     pub(super) image: &'a str,
     pub(super) image_user: &'a ImageUser,
     pub(super) volumes: &'a MountedVolumes,
-    pub(super) devices: &'a ForContainer,
+    pub(super) devices: &'a DeviceSettings,
     pub(super) observed: &'a Observed,
 }
 

@@ -1,7 +1,7 @@
 //! Starts a container.
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_resources::ForContainer;
+use kubelet_resources::DeviceSettings;
 use kubelet_volumes::MountedVolumes;
 use pod_core::{Member, Observed};
 
@@ -72,7 +72,7 @@ impl Start<'_> {
     }
 
     /// Returns the devices of the container, including those of its claims.
-    async fn devices(&self) -> Result<ForContainer, StartError> {
+    async fn devices(&self) -> Result<DeviceSettings, StartError> {
         let Self { ctx, pod, .. } = *self;
         let container = self.member.container.as_ref();
         let devices = ctx.devices.for_start(pod, container).await;

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 pub struct CpuSet(BTreeSet<u32>);
 
 /// The upper bound of CPU numbers. No machine has more CPUs.
-const MOST: u32 = 8192;
+const MAX_CPUS: u32 = 8192;
 
 /// The error for a string that is not a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ impl FromStr for CpuSet {
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n < MOST);
+            let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n < MAX_CPUS);
             let (first, last) = number(first).zip(number(last)).ok_or_else(wrong)?;
             if first > last {
                 return Err(wrong());

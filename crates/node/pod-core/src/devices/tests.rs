@@ -128,7 +128,7 @@ fn validates_names_and_number_of_resources() {
     }
     assert!(is_resource_name(R) && !is_resource_name(&format!("a/{}", "b".repeat(64))));
     let mut allocations = Allocations::default();
-    for n in 0..MOST_RESOURCES {
+    for n in 0..MAX_RESOURCES {
         allocations.connect(&format!("example.com/{n}")).unwrap();
     }
     assert_eq!(allocations.connect(R), Err(DeviceError::TooMany(R.to_owned())));
