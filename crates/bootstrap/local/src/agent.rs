@@ -6,7 +6,7 @@ use bootstrap_core::Layout;
 use client::Client;
 use telemetry::Recorder;
 
-use crate::{Cluster, Error, metrics, network};
+use crate::{cluster::Cluster, error::Error, metrics, network};
 
 /// Runs the agent until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -65,11 +65,10 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     config.client_connection.kubeconfig = kubeconfig.display().to_string();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
     config.hostname_override.clone_from(&cluster.settings.node_name);
-    let (mut settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)
-        .map_err(|e| Error::Other(e.to_string()))?;
+    let (mut settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     settings.cluster = cluster.bridge();
-    let net = netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))?;
+    let net = netlink::Kernel::open()?;
     let running = tasks.clone();
     tasks.essential("kube-proxy", async move {
         if let Err(error) = proxy::run(settings, client, Arc::new(net), &running).await {

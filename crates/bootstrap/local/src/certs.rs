@@ -16,7 +16,7 @@ use bootstrap_core::{Layout, certs::Plan};
 use pki::{AltName, Cert, KEY_MODE, LeafSpec, PUBLIC_MODE, Subject, Usage, Validity};
 use rt::Clock;
 
-use crate::{Cluster, Error, context, network};
+use crate::{cluster::Cluster, context, error::Error, network};
 
 pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
     let init = cluster.init();
@@ -176,7 +176,9 @@ pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
         let results = match renewed.await {
             Ok(Ok(results)) => results,
             Ok(Err(error)) => vec![Err(error)],
-            Err(error) => vec![Err(Error::Other(format!("renewing certificates: {error}")))],
+            Err(error) => {
+                vec![Err(Error::Task { operation: "renewing certificates", source: error })]
+            }
         };
         for result in results {
             match result {

@@ -1,19 +1,19 @@
 //! A local cluster: its settings, and the layout of its files.
 
 use std::{
-    fmt::Display,
     net::IpAddr,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 use bootstrap_core::{
     Layout,
     config::{Facts, Init},
 };
+use client::Client;
+use net_core::Cidr;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The name of the cluster if `--name` is not given.
 pub const DEFAULT_NAME: &str = "windlass";
@@ -72,9 +72,9 @@ pub struct Settings {
 }
 
 /// Parses a list of ranges separated by commas.
-pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Error> {
-    let parse = |text: &str| {
-        text.parse().map_err(|e| Error::Other(format!("parse address range {text}: {e}")))
+pub(crate) fn ranges(list: &str) -> Result<Vec<Cidr>, Error> {
+    let parse = |range: &str| {
+        range.parse().map_err(|source| Error::Range { range: range.to_owned(), source })
     };
     list.split(',').map(parse).collect()
 }
@@ -104,8 +104,8 @@ impl Cluster {
             }
             Err(source) => return Err(Error::File { operation: "reading", path, source }),
         };
-        let settings = serde_json::from_str(&text)
-            .map_err(|e| Error::Settings { path, detail: e.to_string() })?;
+        let settings =
+            serde_json::from_str(&text).map_err(|source| Error::Settings { path, source })?;
         Ok(Self { name: name.to_owned(), root: root.to_owned(), settings })
     }
 
@@ -113,9 +113,15 @@ impl Cluster {
     pub fn save(&self) -> Result<(), Error> {
         let path = self.root.join("cluster.json");
         let text = serde_json::to_vec_pretty(&self.settings)
-            .map_err(|e| Error::Settings { path: path.clone(), detail: e.to_string() })?;
+            .map_err(|source| Error::Settings { path: path.clone(), source })?;
         pki::write_file(&path, &text, 0o644)?;
         Ok(())
+    }
+
+    /// Returns a client with the administrator's rights.
+    pub(crate) fn admin_client(&self) -> Result<Client, Error> {
+        let path = self.layout().kubeconfig("super-admin.conf");
+        Ok(Client::from_kubeconfig_file(&path, "windlass")?)
     }
 
     /// Returns the paths of kubeadm's files below this root.

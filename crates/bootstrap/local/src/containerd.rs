@@ -2,7 +2,7 @@
 
 use instances::runtime;
 
-use crate::{Cluster, Error};
+use crate::{cluster::Cluster, error::Error};
 
 /// The sandbox image: this binary, which runs as PID 1 of every Pod.
 pub(crate) const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10.2";

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use api_config::{Kubeconfig, kubeconfig};
 
-use crate::{Cluster, Error};
+use crate::{cluster::Cluster, error::Error};
 
 /// Returns the context's name.
 pub(crate) fn name(cluster: &Cluster) -> String {
     match cluster.name.as_str() {
-        crate::DEFAULT_NAME => crate::DEFAULT_NAME.to_owned(),
+        crate::cluster::DEFAULT_NAME => crate::cluster::DEFAULT_NAME.to_owned(),
         name => format!("windlass-{name}"),
     }
 }
@@ -28,11 +28,11 @@ pub(crate) fn merge(cluster: &Cluster, path: &Path, use_it: bool) -> Result<(), 
     let admin = Kubeconfig::load(&cluster.layout().kubeconfig("admin.conf"))?;
     let current = admin.current()?;
     let name = name(cluster);
-    let mut own = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
+    let mut entry = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
     // As in kind, cluster, user and context have the same name.
-    own.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
-    own.current_context = if use_it { name } else { String::new() };
-    kubeconfig::update_file(path, |config| config.merge(own))?;
+    entry.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
+    entry.current_context = if use_it { name } else { String::new() };
+    kubeconfig::update_file(path, |config| config.merge(entry))?;
     Ok(())
 }
 

@@ -1,12 +1,19 @@
 //! The control plane process: API server, controllers and scheduler around one embedded store.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use api_meta::UserInfo;
 use apiserver::{ApiServer, Config, FrontProxy, ProxyClient};
 use telemetry::Recorder;
 
-use crate::{Cluster, Error, cluster};
+use crate::{
+    cluster::{self, Cluster},
+    error::Error,
+};
 
 /// Runs the control plane until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -18,7 +25,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let opened = tokio::task::spawn_blocking(move || {
         store::embedded::Embedded::open(&directory, store::embedded::Options::default())
     });
-    let store = opened.await.map_err(|e| Error::Other(format!("opening the store: {e}")))??;
+    let store =
+        opened.await.map_err(|source| Error::Task { operation: "opening the store", source })??;
     step.done();
     let mut step = recorder.begin("start the API server");
     let config = api_config(&cluster)?;
@@ -104,8 +112,10 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
     let pki = cluster.layout().certificates;
     let file = |name: &str| pki.join(name);
     let headers = |name: &str| vec![name.to_owned()];
-    let any = if settings.address.is_ipv4() { "0.0.0.0" } else { "::" };
-    let any = any.parse().map_err(|e| Error::Other(format!("the address {any}: {e}")))?;
+    let any = match settings.address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
     Ok(Config {
         bind: SocketAddr::new(any, settings.api_port),
         advertise: settings.address,

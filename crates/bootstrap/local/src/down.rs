@@ -11,13 +11,13 @@ use net_core::Family;
 use netlink::Net;
 use sys::supervision;
 
-use crate::{Cluster, Error, context, mark, nodes, process::Role};
+use crate::{cluster::Cluster, context, error::Error, mark, nodes, process::Role};
 
 /// Stops a cluster and removes everything that it created.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
-    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    #[arg(long, default_value = crate::cluster::DEFAULT_NAME)]
     pub name: String,
     /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
@@ -76,8 +76,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
-    let given = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
-    context::remove(&cluster, &context::path(given))?;
+    let kubeconfig = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
+    context::remove(&cluster, &context::path(kubeconfig))?;
     remove_files(&cluster, args.keep_data)
 }
 

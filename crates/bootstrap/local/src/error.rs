@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::problem::Problem;
+
 /// An error in starting, running or removing a local cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -10,9 +12,11 @@ pub enum Error {
     #[error("starting {program}: {source}; is it installed?")]
     Start { program: String, source: std::io::Error },
     #[error("preflight: {} of the machine's conditions are not met:\n{}", .0.len(), lines(.0))]
-    Preflight(Vec<crate::preflight::Problem>),
-    #[error("the cluster's settings {}: {detail}", path.display())]
-    Settings { path: PathBuf, detail: String },
+    Preflight(Vec<Problem>),
+    #[error("the cluster's settings {}: {source}", path.display())]
+    Settings { path: PathBuf, source: serde_json::Error },
+    #[error("parse address range {range}: {source}")]
+    Range { range: String, source: api_meta::CidrError },
     #[error("there is no cluster at {}: run `windlass up` first", .0.display())]
     NoCluster(PathBuf),
     #[error(
@@ -38,6 +42,57 @@ pub enum Error {
         process: &'static str,
         log: String,
     },
+    #[error("starting the runtime: {0}")]
+    Runtime(#[source] std::io::Error),
+    #[error("{operation}: {source}")]
+    Task { operation: &'static str, source: tokio::task::JoinError },
+    #[error("waiting for {subject}: {source}")]
+    Wait { subject: &'static str, source: std::io::Error },
+    #[error("this host has no address besides the loopback one; set one with --address")]
+    NoAddress,
+    #[error(
+        "cluster {0} has one control plane, with a store of its own; for several, run `windlass down` and then \
+         `windlass up` with --control-planes"
+    )]
+    OneControlPlane(String),
+    #[error(
+        "several control planes keep their objects in etcd, which is not installed; install it (apt-get install \
+         etcd-server)"
+    )]
+    NoEtcd,
+    #[error("the plan of kubeconfigs has no admin.conf")]
+    NoAdminKubeconfig,
+    #[error(
+        "the cluster has no Pod range (podSubnet in the ConfigMap kubeadm-config), so its nodes get none; run init \
+         with --pod-network-cidr"
+    )]
+    NoPodRange,
+    #[error("several nodes require an IPv4 address of this host; set one with --address")]
+    NoIpv4,
+    #[error("the link range {0:?} in the cluster's settings is invalid, expected: a CIDR")]
+    LinkRange(String),
+    #[error("node {0} is this host itself; `windlass down` stops it with the cluster")]
+    NodeIsHost(String),
+    #[error("there is no node {name}; further nodes of this cluster: {known}")]
+    NoNode { name: String, known: String },
+    #[error("node {0} does not run; start it with `windlass node start {0}`")]
+    NodeNotRunning(String),
+    #[error("no command is given to run in the node")]
+    NoCommand,
+    #[error("node {node} did not join: {stderr}")]
+    Join { node: String, stderr: String },
+    #[error("processes of node {0} do not exit after SIGKILL; find them with `ps`")]
+    Unkillable(String),
+    #[error("the Metrics API: {0}")]
+    Metrics(#[from] metrics_server::Error),
+    #[error(transparent)]
+    Panic(#[from] rt::CaughtPanic),
+    #[error(transparent)]
+    Kernel(#[from] netlink::Error),
+    #[error(transparent)]
+    PidFile(#[from] sys::Error),
+    #[error(transparent)]
+    ProxyConfig(#[from] proxy::ConfigError),
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
     #[error(transparent)]
@@ -66,11 +121,9 @@ pub enum Error {
     Network(#[from] cni::InstallError),
     #[error(transparent)]
     Machine(#[from] instances::Error),
-    #[error("{0}")]
-    Other(String),
 }
 
-fn lines(problems: &[crate::preflight::Problem]) -> String {
+fn lines(problems: &[Problem]) -> String {
     problems.iter().map(|p| format!("  {p}")).collect::<Vec<_>>().join("\n")
 }
 

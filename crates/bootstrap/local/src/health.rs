@@ -4,11 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use client::{Client, ClientTls, HttpTransport};
 
-use crate::{Cluster, process::Role};
+use crate::{cluster::Cluster, process::Role};
 
 /// Checks a process's health. After an error, the process must be restarted. A role without a check and a disconnected
 /// node count as healthy.
-pub(crate) async fn check(role: Role, cluster: &Cluster) -> Result<(), String> {
+pub(crate) async fn check(role: Role, cluster: &Cluster) -> Result<(), client::Error> {
     let settings = &cluster.settings;
     match role {
         // Like kubeadm's liveness probe, requires a successful response.
@@ -19,11 +19,10 @@ pub(crate) async fn check(role: Role, cluster: &Cluster) -> Result<(), String> {
         Role::Agent if cluster.is_cut() => Ok(()),
         Role::Agent => match get(settings.address, settings.kubelet_port, "/healthz").await {
             Err(client::Error::Api { .. }) => Ok(()),
-            answer => answer,
+            response => response,
         },
         Role::Supervisor | Role::Holder | Role::Containerd | Role::Balancer => Ok(()),
     }
-    .map_err(|error| error.to_string())
 }
 
 /// Sends a request on a new connection without verifying the certificate, because the process is on this host.

@@ -11,12 +11,12 @@ use nix::{sys::signal, unistd::Pid};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster, Error,
+    cluster::Cluster,
     containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
-    nodes::join::tell_supervisor,
-    process::Role,
+    error::Error,
+    process::{Role, notify_supervisor},
     replicated,
-    up::{not_up, wait},
+    wait::{check_up, wait},
 };
 
 /// The file in containerd's root that names the build of the binary whose images were imported.
@@ -56,7 +56,7 @@ pub(crate) async fn import(
         let root = node.containerd_root();
         fs::create_dir_all(&root).map_err(Error::file("creating", &root))?;
     }
-    tell_supervisor(cluster);
+    notify_supervisor(cluster);
     try_join_all(running().map(|node| import_into(node, &version, &archive, deadline))).await?;
     match fs::remove_file(&archive) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -75,7 +75,7 @@ async fn import_into(
 ) -> Result<(), Error> {
     let socket = node.containerd_socket();
     let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
-    not_up(node, up.await, "containerd", Role::Containerd)?;
+    check_up(node, up.await, "containerd", Role::Containerd)?;
     if has_images(node, version) {
         return Ok(());
     }
@@ -119,11 +119,11 @@ fn pack(images: &[oci::Image], archive: &Path) -> Result<(), Error> {
 }
 
 async fn blocking(
-    what: &str,
+    operation: &'static str,
     work: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) -> Result<(), Error> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|e| Error::Other(format!("{what}: {e}")))?
+    done.map_err(|source| Error::Task { operation, source })?
 }
 
 /// Copies one runtime's images to a runtime that has never run. Layers are hard links, because they never change. The

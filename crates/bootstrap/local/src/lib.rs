@@ -25,12 +25,14 @@ mod metrics;
 mod network;
 mod nodes;
 mod preflight;
+mod problem;
 mod process;
 mod replicated;
 mod status;
 mod storage;
 mod supervisor;
 mod up;
+mod wait;
 
 pub use agent::run as run_agent;
 pub use cluster::{Cluster, DEFAULT_NAME};

@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::Path};
 
-use crate::Error;
+use crate::error::Error;
 
 const MARK: &str = ".windlass-cluster";
 /// The directory contains keys and objects, so other users of the host get no access.

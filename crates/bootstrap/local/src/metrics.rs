@@ -6,7 +6,7 @@ use bootstrap_core::{Layout, addons};
 use client::{Client, Resource};
 use serde_json::Value;
 
-use crate::{Cluster, Error};
+use crate::{cluster::Cluster, error::Error};
 
 /// The kubeconfig with the server's identity.
 pub(crate) const KUBECONFIG: &str = "metrics-server.conf";
@@ -36,9 +36,7 @@ pub(crate) async fn start(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Er
         front_proxy_ca: layout.certificates.join("front-proxy-ca.crt"),
         front_proxy_name: "front-proxy-client".to_owned(),
     };
-    metrics_server::start(config, tasks)
-        .await
-        .map_err(|e| Error::Other(format!("the Metrics API: {e}")))
+    Ok(metrics_server::start(config, tasks).await?)
 }
 
 /// Creates the APIService unless one exists, which may be another server's.

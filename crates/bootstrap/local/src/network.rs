@@ -17,7 +17,10 @@ use podnet::Overlay;
 use telemetry::Recorder;
 use tokio::sync::watch;
 
-use crate::{Cluster, Error, cluster::ranges};
+use crate::{
+    cluster::{Cluster, ranges},
+    error::Error,
+};
 pub use manifest::print;
 
 /// The Pod network of a cluster of `init`
@@ -96,7 +99,7 @@ pub(crate) fn start(
         overlay: Overlay { device: tunnel(cluster), mtu: 0 },
         always_tunnel: settings.tunnel,
     };
-    let net = kernel()?;
+    let net = netlink::Kernel::open()?;
     let running = tasks.clone();
     tasks.essential("Pod network", async move {
         podnet::run(settings, client, Arc::new(net), &running).await;
@@ -107,10 +110,6 @@ pub(crate) fn start(
 /// The interval at which a foreign network configuration is looked for.
 const LOOK: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = "windlass-network";
-
-fn kernel() -> Result<netlink::Kernel, Error> {
-    netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))
-}
 
 /// Runs only the Pod network, until shutdown.
 pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -141,7 +140,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
         overlay: Overlay { device: podnet::ADDON_DEVICE.to_owned(), mtu: 0 },
         always_tunnel: args.tunnel,
     };
-    podnet::run(settings, client, Arc::new(kernel()?), tasks).await;
+    podnet::run(settings, client, Arc::new(netlink::Kernel::open()?), tasks).await;
     Ok(())
 }
 
@@ -217,7 +216,7 @@ fn follow_node(
             let mut step = recorder.begin(format!("set up the Pod network of {node}"));
             step.waited_for("the node's Pod range").written(network.conf_dir.clone());
             let installed = rt::catch_sync("Pod network", &node, || install(&network, given));
-            match installed.map_err(|panicked| Error::Other(panicked.to_string())).flatten() {
+            match installed.map_err(Error::from).flatten() {
                 Ok(()) => drop(step.done()),
                 Err(error) => {
                     tracing::error!(%error, "cannot set up the Pod network");
@@ -236,8 +235,7 @@ fn install(network: &Network, given: NodeNetwork) -> Result<(), Error> {
         return Ok(());
     }
     let mtu = match given.address {
-        Some(address) => podnet::mtu(&kernel()?, address, network.may_tunnel)
-            .map_err(|e| Error::Other(e.to_string()))?,
+        Some(address) => podnet::mtu(&netlink::Kernel::open()?, address, network.may_tunnel)?,
         None => 0,
     };
     let plugin = cni::Network { subnets: given.ranges, mtu, ..network.plugin.clone() };

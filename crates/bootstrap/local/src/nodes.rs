@@ -20,9 +20,11 @@ use std::{
 use net_core::Cidr;
 
 use crate::{
-    Cluster, Error, certs,
-    cluster::{Settings, ranges},
-    containerd, replicated,
+    certs,
+    cluster::{Cluster, Settings, ranges},
+    containerd,
+    error::Error,
+    replicated,
 };
 
 impl Cluster {
@@ -65,24 +67,16 @@ impl Cluster {
             return Ok(nodes.swap_remove(found));
         }
         if name == self.settings.node_name {
-            return Err(Error::Other(format!(
-                "node {name} is this host itself; `windlass down` stops it with the cluster"
-            )));
+            return Err(Error::NodeIsHost(name.to_owned()));
         }
         let known: Vec<_> = nodes.iter().map(|node| node.settings.node_name.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Err(Error::Other(format!(
-            "there is no node {name}; further nodes of this cluster: {known}"
-        )))
+        Err(Error::NoNode { name: name.to_owned(), known })
     }
 
     pub(crate) fn link_subnet(&self) -> Result<Cidr, Error> {
         let text = self.settings.link.as_deref().unwrap_or_default();
-        text.parse().map_err(|_| {
-            Error::Other(format!(
-                "the link range {text:?} in the cluster's settings is invalid, expected: a CIDR"
-            ))
-        })
+        text.parse().map_err(|_| Error::LinkRange(text.to_owned()))
     }
 
     /// Returns the marker file of a node that must stay stopped.
@@ -130,14 +124,11 @@ pub(crate) fn ensure(
 pub(crate) fn choose_link(cluster: &mut Cluster) -> Result<(), Error> {
     if cluster.settings.link.is_none() {
         if cluster.settings.address.is_ipv6() {
-            return Err(Error::Other(
-                "several nodes require an IPv4 address of this host; set one with --address"
-                    .to_owned(),
-            ));
+            return Err(Error::NoIpv4);
         }
         let mut taken = link::known_ranges()?;
         for text in [&cluster.settings.pod_cidr, &cluster.settings.service_cidr] {
-            taken.extend(ranges::<Cidr>(text)?);
+            taken.extend(ranges(text)?);
         }
         cluster.settings.link = Some(link::choose_subnet(&taken)?.to_string());
     }

@@ -1,7 +1,7 @@
 //! The requirements on the host, checked before anything is created. Each problem has a cause and a solution.
 
 use std::{
-    fmt,
+    io,
     net::{IpAddr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
@@ -9,24 +9,12 @@ use std::{
 
 use net_core::Cidr;
 
-use crate::{Cluster, cluster::ranges, metrics, replicated};
-
-/// A requirement that is not met.
-#[derive(Debug)]
-pub struct Problem {
-    /// Upstream's name of the check, if it has one.
-    pub check: &'static str,
-    /// The cause.
-    pub cause: String,
-    /// The solution.
-    pub cure: &'static str,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}] {}; {}", self.check, self.cause, self.cure)
-    }
-}
+use crate::{
+    cluster::{Cluster, ranges},
+    metrics,
+    problem::Problem,
+    replicated,
+};
 
 const NEEDED_MIB: u64 = 1024;
 const PROGRAMS: [&str; 3] = ["runc", "nft", "ctr"];
@@ -36,10 +24,10 @@ const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 pub(crate) struct Machine {
     root: bool,
     /// The output of `containerd --version`, or the error of running it.
-    containerd: Result<String, String>,
+    containerd: io::Result<String>,
     missing_programs: Vec<&'static str>,
     /// Ports in use: number, intended user, and error.
-    taken: Vec<(u16, &'static str, String)>,
+    ports_in_use: Vec<(u16, &'static str, String)>,
     missing_controllers: Vec<&'static str>,
     /// `/proc/sys/net/ipv4/ip_forward`.
     forwarding: String,
@@ -64,7 +52,7 @@ impl Machine {
             (10256, "the service proxy"),
         ];
         let more = replicated::PORTS.iter().filter(|_| cluster.is_replicated());
-        let taken = ports.into_iter().chain(more.copied()).filter_map(|(port, what)| {
+        let ports_in_use = ports.into_iter().chain(more.copied()).filter_map(|(port, what)| {
             let error = TcpListener::bind(("0.0.0.0", port)).err()?;
             Some((port, what, error.to_string()))
         });
@@ -73,7 +61,7 @@ impl Machine {
             root: nix::unistd::geteuid().is_root(),
             containerd: containerd_version(),
             missing_programs: PROGRAMS.into_iter().filter(|p| find_program(p).is_none()).collect(),
-            taken: taken.collect(),
+            ports_in_use: ports_in_use.collect(),
             missing_controllers: missing_controllers(Path::new("/sys/fs/cgroup")),
             forwarding: forwarding.unwrap_or_default().trim().to_owned(),
             free: free(&cluster.root),
@@ -99,7 +87,7 @@ impl Machine {
                 "install containerd, runc and nftables (apt-get install containerd runc nftables)",
             ));
         }
-        for (port, what, error) in &self.taken {
+        for (port, what, error) in &self.ports_in_use {
             problems.push(problem(
                 "Port",
                 format!("port {port}, for {what}, is in use ({error})"),
@@ -165,7 +153,7 @@ impl Machine {
 /// when the settings are created.
 fn overlaps(services: &str, pods: &str, node: IpAddr) -> Vec<(&'static str, Cidr, IpAddr)> {
     let of = |what, text: &str| {
-        ranges::<Cidr>(text).unwrap_or_default().into_iter().map(move |range| (what, range, node))
+        ranges(text).unwrap_or_default().into_iter().map(move |range| (what, range, node))
     };
     let all = of("Services", services).chain(of("Pods", pods));
     all.filter(|(_, range, address)| range.contains(*address)).collect()
@@ -180,9 +168,9 @@ fn find_program(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file())
 }
 
-fn containerd_version() -> Result<String, String> {
-    let output = Command::new("containerd").arg("--version").output();
-    output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).map_err(|e| e.to_string())
+fn containerd_version() -> io::Result<String> {
+    let output = Command::new("containerd").arg("--version").output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Returns the missing cgroup controllers that the kubelet and runc need, for cgroups v1 and v2.

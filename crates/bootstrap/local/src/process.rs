@@ -7,11 +7,11 @@ use std::{
     process::{Command, Stdio},
 };
 
+use instances::space::{self, Processes};
+use nix::{sys::signal::Signal, unistd::Pid};
 use sys::process::{self, PidFile};
 
-use instances::space::{self, Processes};
-
-use crate::{Cluster, Error, nodes};
+use crate::{cluster::Cluster, error::Error};
 
 /// A background process of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Role {
 
     /// Writes the PID file. `pid` is the calling process or one of its children.
     pub(crate) fn record(self, cluster: &Cluster, pid: i32) -> Result<(), Error> {
-        self.pid_file(cluster).record(pid).map_err(|e| Error::Other(e.to_string()))
+        Ok(self.pid_file(cluster).record(pid)?)
     }
 
     /// Starts the process in a process group of its own, with its output appended to its log.
@@ -121,7 +121,7 @@ impl Role {
         let started = match (cluster.is_member(), self) {
             (false, _) => spawn(),
             (true, Self::Holder) => space::among(Processes::New, spawn)?,
-            (true, _) => nodes::space::among(cluster, spawn)?,
+            (true, _) => among(cluster, spawn)?,
         };
         let child = started.map_err(|source| Error::Start { program, source })?;
         self.record(cluster, child.id().cast_signed())?;
@@ -140,4 +140,27 @@ pub(crate) fn internal(cluster: &Cluster, name: &str) -> Command {
     command.arg("internal").arg(name);
     command.arg("--name").arg(&cluster.name).arg("--root").arg(&cluster.root);
     command
+}
+
+/// Returns the process that holds a node's namespaces, once it has created them.
+pub(crate) fn holder(node: &Cluster) -> Option<i32> {
+    Role::Holder.running(node).filter(|pid| space::is_inside(*pid))
+}
+
+/// Calls `start` in a thread whose child processes are in the node's PID namespace.
+pub(crate) fn among<T: Send>(node: &Cluster, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let holder = holder(node).ok_or_else(|| not_running(node))?;
+    Ok(space::among(Processes::Of(holder), start)?)
+}
+
+/// Returns the error that a node's namespaces do not exist.
+pub(crate) fn not_running(node: &Cluster) -> Error {
+    Error::NodeNotRunning(node.settings.node_name.clone())
+}
+
+/// Makes the supervisor check which processes should run. One that is just starting does so anyway.
+pub(crate) fn notify_supervisor(cluster: &Cluster) {
+    if let Some(pid) = Role::Supervisor.running(cluster) {
+        let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGHUP);
+    }
 }

@@ -11,13 +11,13 @@ use api_config::{
 };
 use bootstrap::{containers::Runtime, host::Host, images::Sources, init, node::Node, phase};
 use bootstrap_core::constants::OWN_REPOSITORY;
+use instances::link::gateway;
 use telemetry::Progress;
 
 use crate::{
-    Cluster, Error,
-    cluster::ADMISSION_PLUGINS,
+    cluster::{ADMISSION_PLUGINS, Cluster},
     containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
-    nodes::link,
+    error::Error,
 };
 
 /// The address of each node's balancer.
@@ -34,13 +34,7 @@ pub(crate) const PORTS: [(u16, &str); 6] = [
 
 /// Returns the image tag for the version of etcd that is installed.
 pub(crate) fn etcd_tag() -> Result<String, Error> {
-    let path = Host::default().program("etcd").ok_or_else(|| {
-        Error::Other(
-            "several control planes keep their objects in etcd, which is not installed; install it (apt-get install \
-             etcd-server)"
-                .to_owned(),
-        )
-    })?;
+    let path = Host::default().program("etcd").ok_or(Error::NoEtcd)?;
     Ok(format!("{}-0", bootstrap::images::etcd_version(&path)?))
 }
 
@@ -56,7 +50,7 @@ impl Cluster {
         let plugins = Arg::new("enable-admission-plugins", ADMISSION_PLUGINS.join(","));
         cluster.api_server.extra_args.push(plugins);
         // The first node connects to its etcd peers from its address on the link, and etcd verifies this address.
-        let on_link = self.link_subnet().ok().and_then(|subnet| link::gateway(subnet).ok());
+        let on_link = self.link_subnet().ok().and_then(|subnet| gateway(subnet).ok());
         cluster.etcd.local = Some(LocalEtcd {
             peer_cert_sans: on_link.iter().map(ToString::to_string).collect(),
             image_tag: etcd.to_owned(),

@@ -6,13 +6,18 @@ use api_meta::Tree as _;
 use client::{ListOptions, Resource};
 use serde_json::{Value, json};
 
-use crate::{Cluster, Error, preflight, process::Role, up::admin};
+use crate::{
+    cluster::{Cluster, DEFAULT_NAME},
+    error::Error,
+    preflight,
+    process::Role,
+};
 
 /// Reports which parts of a cluster run, and the causes of problems.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
-    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    #[arg(long, default_value = DEFAULT_NAME)]
     pub name: String,
     /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
@@ -44,7 +49,7 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     }
     well &= runtime_answers(&cluster).await;
     well &= has_space(&cluster);
-    let client = admin(&cluster)?;
+    let client = cluster.admin_client()?;
     match client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await {
         Err(error) => {
             well = false;
@@ -79,12 +84,12 @@ async fn runtime_answers(node: &Cluster) -> bool {
         return true;
     }
     let endpoint = format!("unix://{}", node.containerd_socket().display());
-    let answer = cri::Client::new(&endpoint, Duration::from_secs(3)).version().await;
-    if let Err(error) = &answer {
+    let version = cri::Client::new(&endpoint, Duration::from_secs(3)).version().await;
+    if let Err(error) = &version {
         let name = &node.settings.node_name;
         println!("  ✗ containerd of {name} runs and does not answer: {error}");
     }
-    answer.is_ok()
+    version.is_ok()
 }
 
 /// The free space in MiB below which the store may fail to write.

@@ -2,7 +2,7 @@
 
 use bootstrap_core::addons;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The commands for the add-on.
 #[derive(Clone, Debug, clap::Subcommand)]

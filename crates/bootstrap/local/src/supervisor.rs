@@ -11,7 +11,9 @@ use tokio::{
 };
 
 use crate::{
-    Cluster, Error, health,
+    cluster::Cluster,
+    error::Error,
+    health,
     nodes::{link, space},
     process::Role,
 };
@@ -81,11 +83,11 @@ async fn follow_nodes(
             return;
         }
     };
-    let mut kept = BTreeSet::new();
+    let mut supervised = BTreeSet::new();
     loop {
         match cluster.members() {
             Ok(nodes) => {
-                for node in nodes.iter().filter(|node| kept.insert(node.root.clone())) {
+                for node in nodes.iter().filter(|node| supervised.insert(node.root.clone())) {
                     keep_all(node, &wanted, tasks);
                 }
             }
@@ -106,13 +108,14 @@ async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
         let cluster = Cluster::load(&node.name, node.home())?;
         link::connect(&cluster, &node, holder)
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Other(e.to_string()))?
+    let connected = tokio::task::spawn_blocking(work).await;
+    connected.map_err(|source| Error::Task { operation: "connecting the node", source })?
 }
 
 async fn keep_running(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
     let recorder = Recorder::new(cluster.home(), "supervisor");
     let node = &cluster.settings.node_name;
-    let mut kept = SupervisedProcess::new(role.name(), role.pid_file(cluster));
+    let mut process = SupervisedProcess::new(role.name(), role.pid_file(cluster));
     loop {
         wanted.borrow_and_update();
         if !role.is_wanted(cluster) && role.running(cluster).is_none() {
@@ -148,7 +151,7 @@ async fn keep_running(role: Role, cluster: &Cluster, mut wanted: watch::Receiver
             async move { health::check(role, &cluster).await }
         };
         let hung = sys::liveness::unresponsive(role.name(), ask);
-        kept.live(start, up, hung).await;
+        process.live(start, up, hung).await;
     }
 }
 

@@ -11,25 +11,27 @@ use api_config::GoDuration;
 use api_meta::Tree as _;
 use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
-use net_core::Cidr;
 use pki::Subject;
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    Cluster, Error, certs,
-    cluster::{self, Settings},
-    containerd, context, images, mark, metrics, network, nodes, preflight,
-    process::Role,
+    certs,
+    cluster::{Cluster, DEFAULT_NAME, Settings, ranges},
+    containerd, context,
+    error::Error,
+    images, mark, metrics, network, nodes, preflight,
+    process::{Role, notify_supervisor},
     replicated, status,
+    wait::{check_up, wait},
 };
 
 /// Brings up a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The name of the cluster, and of its context in the kubeconfig
-    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    #[arg(long, default_value = DEFAULT_NAME)]
     pub name: String,
     /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long)]
@@ -104,11 +106,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
         progress.note("the cluster runs already");
         cluster.save()?;
         add_nodes(&mut cluster, &args, &progress)?;
-        nodes::join::tell_supervisor(&cluster);
+        notify_supervisor(&cluster);
     }
     let members = cluster.members()?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
-    let client = admin(&cluster)?;
+    let client = cluster.admin_client()?;
     api_and_images(&cluster, &members, &client, &progress, deadline).await?;
     progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
     if !members.is_empty() {
@@ -138,11 +140,7 @@ fn check_control_planes(cluster: &Cluster, args: &Args) -> Result<(), Error> {
     if args.control_planes == 1 || cluster.is_replicated() {
         return Ok(());
     }
-    Err(Error::Other(format!(
-        "cluster {} has one control plane, with a store of its own; for several, run `windlass down` and then \
-         `windlass up` with --control-planes",
-        cluster.name
-    )))
+    Err(Error::OneControlPlane(cluster.name.clone()))
 }
 
 /// Waits for the API server and imports images concurrently, because they are independent and slow.
@@ -207,16 +205,11 @@ async fn api(
 fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
     let address = match args.address {
         Some(address) => address,
-        None => kubelet::default_address().ok_or_else(|| {
-            Error::Other(
-                "this host has no address besides the loopback one; set one with --address"
-                    .to_owned(),
-            )
-        })?,
+        None => kubelet::default_address().ok_or(Error::NoAddress)?,
     };
     // The IPv6 defaults are kind's.
-    let ranges = |given: &Option<String>, ipv4: &str, ipv6: &str| match given {
-        Some(given) => cluster::ranges::<Cidr>(given).map(|_| given.clone()),
+    let range_list = |list: &Option<String>, ipv4: &str, ipv6: &str| match list {
+        Some(list) => ranges(list).map(|_| list.clone()),
         None if args.dual_stack => Ok(format!("{ipv4},{ipv6}")),
         None => Ok(ipv4.to_owned()),
     };
@@ -225,8 +218,8 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         address,
         api_port: 6443,
         kubelet_port: 10250,
-        pod_cidr: ranges(&args.pod_network_cidr, "10.244.0.0/16", "fd00:10:244::/56")?,
-        service_cidr: ranges(&args.service_cidr, "10.96.0.0/12", "fd00:10:96::/112")?,
+        pod_cidr: range_list(&args.pod_network_cidr, "10.244.0.0/16", "fd00:10:244::/56")?,
+        service_cidr: range_list(&args.service_cidr, "10.96.0.0/12", "fd00:10:96::/112")?,
         dns_domain: "cluster.local".to_owned(),
         tunnel: args.tunnel,
         snapshots: None,
@@ -336,8 +329,7 @@ pub(crate) fn agent_kubeconfigs(
 ) -> Result<[kubeconfigs::Plan; 3], Error> {
     // The administrator's kubeconfig names the stable API endpoint.
     let admin = plans.iter().find(|p| p.file == "admin.conf");
-    let admin = admin
-        .ok_or_else(|| Error::Other("the plan of kubeconfigs has no admin.conf".to_owned()))?;
+    let admin = admin.ok_or(Error::NoAdminKubeconfig)?;
     let of = |phase, file, user, long_name| kubeconfigs::Plan {
         phase,
         file,
@@ -367,17 +359,12 @@ pub(crate) fn agent_kubeconfigs(
     ])
 }
 
-pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
-    let path = cluster.layout().kubeconfig("super-admin.conf");
-    Ok(Client::from_kubeconfig_file(&path, "windlass")?)
-}
-
 async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
     let role = if cluster.is_replicated() { Role::Balancer } else { Role::ControlPlane };
     let up = wait(deadline, async || {
         client.call(http::Method::GET, "/readyz", "", bytes::Bytes::new()).await.is_ok()
     });
-    not_up(cluster, up.await, "the API server", role)
+    check_up(cluster, up.await, "the API server", role)
 }
 
 async fn nodes_ready(
@@ -396,7 +383,7 @@ async fn nodes_ready(
         let up = wait(deadline, async || {
             client.get::<Value>(&Resource::NODES, "", name).await.is_ok_and(|node| is_ready(&node))
         });
-        not_up(node, up.await, "the node", Role::Agent)?;
+        check_up(node, up.await, "the node", Role::Agent)?;
     }
     Ok(())
 }
@@ -407,7 +394,7 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
             client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
         deployment.is_ok_and(|d| d.int("status.readyReplicas") > 0)
     });
-    let result = not_up(cluster, up.await, "cluster DNS", Role::Agent);
+    let result = check_up(cluster, up.await, "cluster DNS", Role::Agent);
     let Err(Error::NotUp { what, process, log, .. }) = result else { return result };
     // The Pod has a more specific cause.
     let options = ListOptions::labels("k8s-app=kube-dns");
@@ -417,29 +404,6 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
         Some(format!("\nPod {} is not Ready: {cause}", status::name(&pod)))
     });
     Err(Error::NotUp { what, pods: causes.collect(), process, log })
-}
-
-pub(crate) async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
-    while !holds().await {
-        if Instant::now() > deadline {
-            return false;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    true
-}
-
-pub(crate) fn not_up(
-    cluster: &Cluster,
-    up: bool,
-    what: &'static str,
-    role: Role,
-) -> Result<(), Error> {
-    if up {
-        return Ok(());
-    }
-    let log = role.last_words(cluster);
-    Err(Error::NotUp { what, pods: String::new(), process: role.name(), log })
 }
 
 /// Applies cluster DNS and kubeadm's objects. A second `up` changes nothing.

@@ -493,8 +493,7 @@ fn short(work: impl Future<Output = Result<(), local::Error>>) -> ExitCode {
 fn block_on<T>(work: impl Future<Output = Result<T, local::Error>>) -> Result<T, local::Error> {
     install_tls();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| local::Error::Other(format!("starting the runtime: {e}")))?;
-    runtime.block_on(work)
+    runtime.map_err(local::Error::Runtime)?.block_on(work)
 }
 
 /// Runs a short-lived command that opens a store itself.

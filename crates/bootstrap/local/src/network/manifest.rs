@@ -10,7 +10,7 @@ use bootstrap_core::{
 use client::{Client, Resource};
 use serde_json::Value;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Prints the Pod network's objects for `kubectl apply -f -`
 #[derive(Clone, Debug, clap::Args)]
@@ -27,14 +27,11 @@ pub struct Args {
 pub async fn print(args: Args) -> Result<(), Error> {
     let kubeconfig = Kubeconfig::load(&args.kubeconfig)?;
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass")?;
-    let kept: Value = client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
-    let cluster = objects::read_kubeadm_config(&kept)?;
+    let config_map: Value =
+        client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
+    let cluster = objects::read_kubeadm_config(&config_map)?;
     if cluster.networking.pod_subnet.is_empty() {
-        return Err(Error::Other(
-            "the cluster has no Pod range (podSubnet in the ConfigMap kubeadm-config), so its nodes get none; \
-             run init with --pod-network-cidr"
-                .to_owned(),
-        ));
+        return Err(Error::NoPodRange);
     }
     let api = match cluster.node_balancer {
         Some(_) => endpoint::of_node(&cluster, &ApiEndpoint::default()),
@@ -42,8 +39,8 @@ pub async fn print(args: Args) -> Result<(), Error> {
     };
     // A Pod has the CA in its service account volume.
     let api = Cluster { certificate_authority_data: String::new(), ..api };
-    let ways = if args.tunnel { RoutingMode::Tunnel } else { RoutingMode::Shortest };
-    let objects = network::objects(&cluster, api, ways)?;
+    let mode = if args.tunnel { RoutingMode::Tunnel } else { RoutingMode::Shortest };
+    let objects = network::objects(&cluster, api, mode)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);
     Ok(())
 }

@@ -6,13 +6,17 @@ use client::Resource;
 use serde_json::Value;
 
 use super::{link, power, space};
-use crate::{Cluster, Error, process::Role, up};
+use crate::{
+    cluster::{Cluster, DEFAULT_NAME},
+    error::Error,
+    process::Role,
+};
 
 /// Lists, stops, starts, disconnects and enters the nodes of a cluster on this host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name
-    #[arg(long, default_value = crate::DEFAULT_NAME, global = true)]
+    #[arg(long, default_value = DEFAULT_NAME, global = true)]
     pub name: String,
     /// The directory of the cluster's files [default: /var/lib/windlass/NAME]
     #[arg(long, global = true)]
@@ -81,7 +85,7 @@ fn set_cut(cluster: &Cluster, node: &Cluster, cut: bool) -> Result<(), Error> {
 }
 
 async fn list(cluster: &Cluster) -> Result<(), Error> {
-    let client = up::admin(cluster)?;
+    let client = cluster.admin_client()?;
     let mut rows = vec![["NAME", "ADDRESS", "STATE", "READY"].map(str::to_owned)];
     for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
         let name = &node.settings.node_name;

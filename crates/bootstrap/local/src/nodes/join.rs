@@ -26,15 +26,15 @@ use bootstrap_core::{
     tokens::Token,
 };
 use client::Client;
-use nix::{sys::signal::Signal, unistd::Pid};
 use serde_json::json;
 use telemetry::{Progress, Recorder};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use super::space;
 use crate::{
-    Cluster, Error,
-    nodes::space,
-    process::{Role, internal},
+    cluster::Cluster,
+    error::Error,
+    process::{Role, among, internal, notify_supervisor},
     replicated,
 };
 
@@ -158,7 +158,7 @@ fn write_configuration(
         pki::PUBLIC_MODE,
     )?;
     let text = serde_json::to_vec(&join)
-        .map_err(|e| Error::Settings { path: join_file(node), detail: e.to_string() })?;
+        .map_err(|source| Error::Settings { path: join_file(node), source })?;
     pki::write_file(&join_file(node), &text, pki::KEY_MODE)?;
     Ok(())
 }
@@ -185,12 +185,12 @@ async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
     let mut command = tokio::process::Command::from(enter);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let failed = |source| Error::Start { program: "windlass".to_owned(), source };
-    let mut child = space::among(node, || command.spawn())?.map_err(failed)?;
+    let mut child = among(node, || command.spawn())?.map_err(failed)?;
     let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
     let notify = async {
         let Some(mut lines) = lines else { return };
         while let Ok(Some(_)) = lines.next_line().await {
-            tell_supervisor(cluster);
+            notify_supervisor(cluster);
         }
     };
     let ((), output) = tokio::join!(notify, child.wait_with_output());
@@ -199,7 +199,7 @@ async fn run_inside(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Other(format!("node {} did not join: {stderr}", node.settings.node_name)))
+    Err(Error::Join { node: node.settings.node_name.clone(), stderr })
 }
 
 /// Runs the phases of `join`, in a process inside the node.
@@ -207,7 +207,7 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
     let path = join_file(&node);
     let text = std::fs::read(&path).map_err(Error::file("reading", &path))?;
     let mut join: JoinConfiguration = serde_json::from_slice(&text)
-        .map_err(|e| Error::Settings { path: path.clone(), detail: e.to_string() })?;
+        .map_err(|source| Error::Settings { path: path.clone(), source })?;
     let facts = Facts {
         hostname: node.settings.node_name.clone(),
         address: Some(node.settings.address),
@@ -270,12 +270,5 @@ impl KubeletService for SupervisedKubelet {
 
     fn last_words(&self) -> String {
         Role::Agent.last_words(&self.node)
-    }
-}
-
-/// Makes the supervisor check which processes should run. One that is just starting does so anyway.
-pub(crate) fn tell_supervisor(cluster: &Cluster) {
-    if let Some(pid) = Role::Supervisor.running(cluster) {
-        let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGHUP);
     }
 }

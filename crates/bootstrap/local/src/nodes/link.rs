@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use instances::link::{self, Link};
-pub(crate) use instances::link::{choose_subnet, gateway, known_ranges, next_address};
+pub(crate) use instances::link::{choose_subnet, known_ranges, next_address};
 
-use crate::{Cluster, Error};
+use crate::{cluster::Cluster, error::Error};
 
 fn link(cluster: &Cluster) -> Result<Link, Error> {
     Ok(Link {

@@ -5,8 +5,8 @@ use std::{fs, time::Duration};
 use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::time::{Instant, sleep};
 
-use super::{join::tell_supervisor, space};
-use crate::{Cluster, Error};
+use super::space;
+use crate::{cluster::Cluster, error::Error, process::notify_supervisor};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
@@ -36,10 +36,7 @@ pub(crate) async fn kill_all(node: &Cluster) -> Result<(), Error> {
             tracing::warn!(%error, "cannot kill the node's Pods");
         }
         if start.elapsed() > PATIENCE {
-            return Err(Error::Other(format!(
-                "processes of node {} do not exit after SIGKILL; find them with `ps`",
-                node.settings.node_name
-            )));
+            return Err(Error::Unkillable(node.settings.node_name.clone()));
         }
         sleep(LOOK).await;
     }
@@ -62,6 +59,6 @@ pub(crate) fn start(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
         }
         _ => {}
     }
-    tell_supervisor(cluster);
+    notify_supervisor(cluster);
     Ok(())
 }

@@ -13,12 +13,14 @@ use std::{
 };
 
 use bootstrap_core::Layout;
-use instances::space::{self, HOSTS, Processes, Space};
+use instances::space::{self, HOSTS, Space};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster, Error, certs,
-    process::{Role, internal},
+    certs,
+    cluster::Cluster,
+    error::Error,
+    process::{among, holder, internal, not_running},
     replicated,
 };
 
@@ -36,7 +38,7 @@ pub(crate) fn ready(holder: i32) -> Result<(), Error> {
 /// Runs the process that holds a node's namespaces.
 pub fn hold(node: &Cluster) -> Result<(), Error> {
     make(node)?;
-    sys::pause().map_err(|e| Error::Other(format!("waiting: {e}")))
+    sys::pause().map_err(|source| Error::Wait { subject: "a signal", source })
 }
 
 /// The directories of a cluster's root that are hidden from further nodes: keys, objects, sockets, and other nodes.
@@ -57,11 +59,6 @@ fn make(node: &Cluster) -> Result<(), Error> {
     Ok(space::make(&Space { hostname, private, bound, read_only, hidden, kept })?)
 }
 
-/// Returns the process that holds a node's namespaces, once it has created them.
-pub(crate) fn holder(node: &Cluster) -> Option<i32> {
-    Role::Holder.running(node).filter(|pid| space::is_inside(*pid))
-}
-
 /// Waits for the process that holds a node's namespaces.
 pub(crate) async fn wait_for_holder(node: &Cluster) -> Result<i32, Error> {
     let start = Instant::now();
@@ -76,17 +73,6 @@ pub(crate) async fn wait_for_holder(node: &Cluster) -> Result<i32, Error> {
     }
 }
 
-fn not_running(node: &Cluster) -> Error {
-    let name = &node.settings.node_name;
-    Error::Other(format!("node {name} does not run; start it with `windlass node start {name}`"))
-}
-
-/// Calls `start` in a thread whose child processes are in the node's PID namespace.
-pub(crate) fn among<T: Send>(node: &Cluster, start: impl FnOnce() -> T + Send) -> Result<T, Error> {
-    let holder = holder(node).ok_or_else(|| not_running(node))?;
-    Ok(space::among(Processes::Of(holder), start)?)
-}
-
 /// Runs a command inside a node with the caller's terminal, and returns its exit status.
 pub(crate) async fn run(node: &Cluster, command: &[OsString]) -> Result<ExitStatus, Error> {
     wait_for_holder(node).await?;
@@ -96,8 +82,9 @@ pub(crate) async fn run(node: &Cluster, command: &[OsString]) -> Result<ExitStat
     let started = among(node, || enter.spawn())?;
     let mut child = started.map_err(|source| Error::Start { program, source })?;
     let ended = tokio::task::spawn_blocking(move || child.wait()).await;
-    let status = ended.map_err(|e| Error::Other(e.to_string()))?;
-    status.map_err(|e| Error::Other(format!("waiting for the command: {e}")))
+    let status =
+        ended.map_err(|source| Error::Task { operation: "waiting for the command", source })?;
+    status.map_err(|source| Error::Wait { subject: "the command", source })
 }
 
 /// Returns the exit code that a shell would report.
@@ -118,7 +105,7 @@ fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
 /// failure.
 pub fn enter(node: &Cluster, command: &[OsString]) -> Error {
     let Some((program, arguments)) = command.split_first() else {
-        return Error::Other("no command is given to run in the node".to_owned());
+        return Error::NoCommand;
     };
     if let Err(error) = enter_namespaces(node) {
         return error;

@@ -12,7 +12,7 @@ fn good() -> Machine {
             "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1\n".to_owned()
         ),
         missing_programs: Vec::new(),
-        taken: Vec::new(),
+        ports_in_use: Vec::new(),
         missing_controllers: Vec::new(),
         forwarding: "1".to_owned(),
         free: Some((PathBuf::from("/var/lib"), 20_000)),
@@ -42,7 +42,7 @@ fn reports_each_problem_with_cause_and_cure() {
             "sudo",
         ),
         (
-            Machine { containerd: Err("No such file or directory".to_owned()), ..good() },
+            Machine { containerd: Err(io::Error::other("No such file or directory")), ..good() },
             "CRI",
             "containerd cannot be run: No such file",
             "apt-get install containerd",
@@ -67,7 +67,7 @@ fn reports_each_problem_with_cause_and_cure() {
         ),
         (
             Machine {
-                taken: vec![(6443, "the API server", "Address already in use".to_owned())],
+                ports_in_use: vec![(6443, "the API server", "Address already in use".to_owned())],
                 ..good()
             },
             "Port",
