@@ -7,7 +7,7 @@ pub enum ErrorKind {
     Parse,
     /// The data does not fit, or a function failed.
     Execute,
-    /// A limit of [`Limits`] was exceeded.
+    /// A limit of [`Limits`](crate::Limits) was exceeded.
     Limit,
 }
 

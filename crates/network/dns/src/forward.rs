@@ -95,7 +95,7 @@ impl Forward {
     }
 
     /// Returns a server's response to `query`, with the query's id.
-    pub(crate) async fn ask(&self, query: &[u8], over_tcp: bool) -> Result<Vec<u8>, ForwardError> {
+    pub(crate) async fn send(&self, query: &[u8], over_tcp: bool) -> Result<Vec<u8>, ForwardError> {
         if self.looped.load(Ordering::Relaxed) {
             return Err(ForwardError::Loop);
         }
@@ -116,7 +116,7 @@ impl Forward {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer within {} ms", wait.as_millis()),
             };
-            server.failed(self.options.max_fails);
+            server.record_failure(self.options.max_fails);
             failure = ForwardError::NoAnswer { server: server.address, reason };
         }
         Err(failure)
@@ -148,7 +148,7 @@ impl Server {
         until.is_some_and(|until| now < until)
     }
 
-    fn failed(&self, allowed: u32) {
+    fn record_failure(&self, allowed: u32) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if allowed > 0 && failures >= allowed {
             *self.resting_until.lock().unwrap_or_else(PoisonError::into_inner) =

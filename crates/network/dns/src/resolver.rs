@@ -145,8 +145,9 @@ impl Resolver {
         if block.options.log {
             tracing::info!(%name, kind = %question.query_type(), "query");
         }
-        if let Some(decision) =
-            block.ask_hosts(&query, &name).or_else(|| self.ask_kubernetes(block, &query, &name))
+        if let Some(decision) = block
+            .resolve_hosts(&query, &name)
+            .or_else(|| self.resolve_kubernetes(block, &query, &name))
         {
             return decision;
         }
@@ -177,7 +178,7 @@ impl Resolver {
         longest(zones, name).map(|(_, block)| block)
     }
 
-    fn ask_kubernetes<'r>(
+    fn resolve_kubernetes<'r>(
         &'r self,
         block: &'r ServerBlock,
         query: &Message,
@@ -259,7 +260,7 @@ impl Resolver {
         forward: &Forward,
         key: Option<Key>,
     ) -> Vec<u8> {
-        match forward.ask(packet, via.tcp).await {
+        match forward.send(packet, via.tcp).await {
             Ok(response) => {
                 if let (Some(cache), Some(key)) = (&block.cache, key) {
                     cache.put(key, &response, Instant::now());
@@ -348,7 +349,7 @@ impl ServerBlock {
         covering.max_by_key(|forward| forward.from().num_labels())
     }
 
-    fn ask_hosts<'r>(&self, query: &Message, name: &Name) -> Option<Decision<'r>> {
+    fn resolve_hosts<'r>(&self, query: &Message, name: &Name) -> Option<Decision<'r>> {
         let options = self.options.hosts.as_ref()?;
         let mut reply = Reply::new(query.clone(), ResponseCode::NoError);
         reply.authoritative = true;

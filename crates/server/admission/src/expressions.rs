@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use api_meta::GroupResource;
-use api_rules::expressions::{ExpressionError, NAMESPACE, REQUEST};
+use api_rules::expressions::{ExpressionError as CompileError, NAMESPACE, REQUEST};
 use cel::{
     Activation, AuthorizerContext, Composition, EvalError, Limits, Opaque, PER_CALL_LIMIT, Program,
     Value as Cel,
@@ -51,7 +51,7 @@ pub struct OutOfBudget;
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) text: String,
-    pub(crate) program: Result<Program, ExpressionError>,
+    pub(crate) program: Result<Program, CompileError>,
 }
 
 /// The variables of a request that expressions can read.
@@ -129,7 +129,7 @@ impl<'v> Run<'v> {
     ) -> Result<Result<Cel<'v>, ExpressionError>, OutOfBudget> {
         let program = match &expression.program {
             Ok(program) => program,
-            Err(error) => return Ok(Err(ExpressionError::Compilation(error.clone()))),
+            Err(error) => return Ok(Err(ExpressionError::Compilation(error.to_string()))),
         };
         let limits = Limits { cost: PER_CALL_LIMIT, cancelled: None };
         let outcome = program.evaluate_in(&self.activation, limits);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{cluster::tool, machines::Host, process::Output};
+use crate::{machines::Host, process::Output, programs::tool};
 
 /// Runs the `console` blocks of a page on a machine, as one shell script that ends at the first failure. Only blocks below
 /// these headings count, and lines without a prompt are output. `before` runs first. `windlass` and kubectl are on the
