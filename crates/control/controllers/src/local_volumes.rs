@@ -104,8 +104,8 @@ impl Provisioner {
                     }
                 }
             }
-            Provisioning::Refused { why, reschedules } => {
-                self.context.events.warning(object, "ProvisioningFailed", why);
+            Provisioning::Refused { message, reschedules } => {
+                self.context.events.warning(object, "ProvisioningFailed", message);
                 if !reschedules {
                     return Ok(());
                 }
@@ -121,12 +121,14 @@ impl Provisioner {
         let node = plan::node_of(&volume).and_then(|name| self.nodes.get(name));
         match plan::reclaim(&volume, node.as_deref()) {
             Reclaim::Nothing => Ok(()),
-            Reclaim::Ask(node) => self.annotate(&node, name, json!(plan::ASKED)).await,
-            Reclaim::Failed { node, why } => {
+            Reclaim::RequestRemoval(node) => {
+                self.annotate(&node, name, json!(plan::REMOVAL_REQUESTED)).await
+            }
+            Reclaim::Failed { node, message } => {
                 let object = OwnerOf::new(VOLUMES, &volume.metadata).object();
-                self.context.events.warning(object, "VolumeFailedDelete", why);
+                self.context.events.warning(object, "VolumeFailedDelete", message);
                 if let Some(node) = node {
-                    self.annotate(&node, name, json!(plan::ASKED)).await?;
+                    self.annotate(&node, name, json!(plan::REMOVAL_REQUESTED)).await?;
                 }
                 queue.add_after(name.to_owned(), plan::AGAIN);
                 Ok(())

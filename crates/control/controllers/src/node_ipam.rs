@@ -29,7 +29,7 @@ struct Ranges {
 enum Plan {
     /// The node has its CIDRs.
     Nothing,
-    Give(Vec<Cidr>),
+    Assign(Vec<Cidr>),
     /// A CIDR has no free block.
     Exhausted,
 }
@@ -76,7 +76,7 @@ impl Ranges {
             return Plan::Nothing;
         }
         if let Some(allocated) = self.allocated.get(name) {
-            return Plan::Give(allocated.clone());
+            return Plan::Assign(allocated.clone());
         }
         let mut allocated = Vec::new();
         for blocks in &mut self.blocks {
@@ -87,7 +87,7 @@ impl Ranges {
             self.release(name);
             return Plan::Exhausted;
         }
-        if allocated.is_empty() { Plan::Nothing } else { Plan::Give(allocated) }
+        if allocated.is_empty() { Plan::Nothing } else { Plan::Assign(allocated) }
     }
 
     fn release(&mut self, node: &str) {
@@ -146,7 +146,7 @@ async fn reconcile(
     let plan = lock(ranges).plan(&node);
     match plan {
         Plan::Nothing => Ok(()),
-        Plan::Give(cidrs) => {
+        Plan::Assign(cidrs) => {
             let cidrs: Vec<_> = cidrs.iter().map(Cidr::to_string).collect();
             let patch = json!({"metadata": {"uid": node.metadata.uid},
                 "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
@@ -190,13 +190,13 @@ mod tests {
         };
         let mut ranges = Ranges::new(&config);
         assert_eq!(ranges.plan(&node("old", &["10.244.0.0/24", "fd00::/64"])), Plan::Nothing);
-        let Plan::Give(given) = ranges.plan(&node("a", &[])) else { panic!() };
+        let Plan::Assign(given) = ranges.plan(&node("a", &[])) else { panic!() };
         let texts: Vec<_> = given.iter().map(Cidr::to_string).collect();
         assert_eq!(texts, ["10.244.1.0/24", "fd00:0:0:1::/64"]);
         // A stale read allocates the same CIDRs again.
-        assert_eq!(ranges.plan(&node("a", &[])), Plan::Give(given));
+        assert_eq!(ranges.plan(&node("a", &[])), Plan::Assign(given));
         assert_eq!(ranges.plan(&node("b", &[])), Plan::Exhausted);
         ranges.release("old");
-        assert!(matches!(ranges.plan(&node("b", &[])), Plan::Give(_)));
+        assert!(matches!(ranges.plan(&node("b", &[])), Plan::Assign(_)));
     }
 }

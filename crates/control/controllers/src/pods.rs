@@ -179,8 +179,8 @@ impl Context {
         let mut claimed = Vec::new();
         for object in all {
             match claim_of(owner, selector, object.meta()) {
-                Claim::Mine => claimed.push(object),
-                Claim::Others => {}
+                Claim::Owned => claimed.push(object),
+                Claim::Foreign => {}
                 Claim::Adopt => {
                     // A deleted owner must not adopt an orphan.
                     if self.is_alive(owner).await?
@@ -231,8 +231,8 @@ impl Context {
 
 #[derive(Debug, PartialEq)]
 enum Claim {
-    Mine,
-    Others,
+    Owned,
+    Foreign,
     Adopt,
     Release,
 }
@@ -240,11 +240,11 @@ enum Claim {
 fn claim_of(owner: &OwnerOf, selector: &Selector, object: &ObjectMeta) -> Claim {
     let matches = selector.matches(&object.labels);
     match object.controller() {
-        Some(controller) if controller.uid != owner.meta.uid => Claim::Others,
-        Some(_) if matches => Claim::Mine,
-        Some(_) if owner.meta.terminating() => Claim::Others,
+        Some(controller) if controller.uid != owner.meta.uid => Claim::Foreign,
+        Some(_) if matches => Claim::Owned,
+        Some(_) if owner.meta.terminating() => Claim::Foreign,
         Some(_) => Claim::Release,
-        None if !matches || object.terminating() || owner.meta.terminating() => Claim::Others,
+        None if !matches || object.terminating() || owner.meta.terminating() => Claim::Foreign,
         None => Claim::Adopt,
     }
 }

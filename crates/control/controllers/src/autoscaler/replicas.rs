@@ -118,15 +118,15 @@ pub(super) enum ReplicaError {
     #[error("no pods returned by selector while calculating replica count")]
     NoPods,
     #[error("unable to calculate ready pods: {}", Self::NoPods)]
-    NoReadyPods,
+    NoneReady,
     #[error("did not receive metrics for targeted pods (pods might be unready)")]
-    NoSamples,
+    MissingSamples,
     #[error("no metrics returned matched known pods")]
-    NoMatchingSamples,
+    UnmatchedSamples,
     #[error("missing request for {resource} in container {container} of Pod {pod}")]
-    NoRequest { resource: String, container: String, pod: String },
+    MissingRequest { resource: String, container: String, pod: String },
     #[error("container {container} not found in Pod {pod}")]
-    NoContainer { container: String, pod: String },
+    UnknownContainer { container: String, pod: String },
 }
 
 /// Computes the size from a metric of each Pod. `resource` is empty for a metric that is not a resource.
@@ -144,7 +144,7 @@ pub(super) fn by_pods(
     let groups = Groups::of(pods, &samples, resource, terms);
     samples.retain(|name, _| !groups.ignored.contains(name) && !groups.unready.contains(name));
     if samples.is_empty() {
-        return Err(ReplicaError::NoSamples);
+        return Err(ReplicaError::MissingSamples);
     }
     let measure = Measure::new(pods, resource, target)?;
     let Usage { ratio, mean: value, utilization } = measure.compare(&samples)?;
@@ -192,7 +192,7 @@ pub(super) fn by_value(
     } else if tolerance.holds(ratio) {
         current
     } else if pods.is_empty() {
-        return Err(ReplicaError::NoReadyPods);
+        return Err(ReplicaError::NoneReady);
     } else {
         let ready = pods.iter().filter(|p| p.status.phase == "Running" && p.is_ready()).count();
         count(ratio * ready as f64)
@@ -284,7 +284,7 @@ impl ScaledPod {
                 continue;
             }
             let Some(request) = one.resources.requests.get(resource) else {
-                return Err(ReplicaError::NoRequest {
+                return Err(ReplicaError::MissingRequest {
                     resource: resource.to_owned(),
                     container: one.name.clone(),
                     pod: self.metadata.name.clone(),
@@ -292,7 +292,7 @@ impl ScaledPod {
             };
             sum = Some(sum.unwrap_or(0_i64).saturating_add(request.milli_value()));
         }
-        sum.ok_or_else(|| ReplicaError::NoContainer {
+        sum.ok_or_else(|| ReplicaError::UnknownContainer {
             container: container.to_owned(),
             pod: self.metadata.name.clone(),
         })
@@ -354,7 +354,7 @@ impl Measure {
                     number += 1;
                 }
                 if requested == 0 {
-                    return Err(ReplicaError::NoMatchingSamples);
+                    return Err(ReplicaError::UnmatchedSamples);
                 }
                 let utilization = i128::from(used) * 100 / i128::from(requested);
                 let utilization = i32::try_from(utilization).unwrap_or(i32::MAX);

@@ -71,13 +71,19 @@ struct MetricValue {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     #[error("unable to get metrics for resource {resource}: {source}")]
-    Resource { resource: String, source: FetchError },
+    Resource { resource: String, source: Box<FetchError> },
     #[error("unable to get metric {metric}: {source}")]
-    Pods { metric: String, source: FetchError },
+    Pods { metric: String, source: Box<FetchError> },
     #[error("unable to get metric {metric}: {kind} on {namespace} {name}/{source}")]
-    Object { metric: String, kind: String, namespace: String, name: String, source: FetchError },
+    Object {
+        metric: String,
+        kind: String,
+        namespace: String,
+        name: String,
+        source: Box<FetchError>,
+    },
     #[error("unable to get external metric {namespace}/{metric}: {source}")]
-    External { namespace: String, metric: String, source: FetchError },
+    External { namespace: String, metric: String, source: Box<FetchError> },
 }
 
 /// A failed query of an API of metrics.
@@ -102,7 +108,10 @@ pub(super) async fn resource(
     selector: &str,
 ) -> Result<Samples, SourceError> {
     let api = "resource";
-    let failed = |source| SourceError::Resource { resource: resource.to_owned(), source };
+    let failed = |error: FetchError| SourceError::Resource {
+        resource: resource.to_owned(),
+        source: error.into(),
+    };
     let options = ListOptions::labels(selector);
     let listed = client.list::<PodMetrics>(&POD_METRICS, namespace, &options).await;
     let items = listed.map_err(|source| failed(FetchError::Request { api, source }))?.items;
@@ -133,8 +142,8 @@ pub(super) async fn pods(
 ) -> Result<Samples, SourceError> {
     let path = format!("namespaces/{}/pods/*/{}", escape(namespace), escape(&metric.name));
     let items = custom(client, &path, &[("labelSelector", selector)], metric).await;
-    let items =
-        items.map_err(|source| SourceError::Pods { metric: metric.name.clone(), source })?;
+    let items = items
+        .map_err(|error| SourceError::Pods { metric: metric.name.clone(), source: error.into() })?;
     let sample = |one: MetricValue| {
         let window = one.window_seconds.map_or(USUAL_WINDOW, Duration::from_secs);
         let value = one.value.milli_value();
@@ -151,12 +160,12 @@ pub(super) async fn object(
     object: &ObjectReference,
 ) -> Result<i64, SourceError> {
     let value = object_value(client, metric, namespace, object).await;
-    let value = value.map_err(|source| SourceError::Object {
+    let value = value.map_err(|error| SourceError::Object {
         metric: metric.name.clone(),
         kind: object.kind.clone(),
         namespace: namespace.to_owned(),
         name: object.name.clone(),
-        source,
+        source: error.into(),
     })?;
     Ok(value.milli_value())
 }
@@ -191,10 +200,10 @@ pub(super) async fn external(
     namespace: &str,
 ) -> Result<i64, SourceError> {
     let api = "external";
-    let failed = |source| SourceError::External {
+    let failed = |error: FetchError| SourceError::External {
         namespace: namespace.to_owned(),
         metric: metric.name.clone(),
-        source,
+        source: error.into(),
     };
     let (place, name) = (escape(namespace), escape(&metric.name));
     let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{place}/{name}");

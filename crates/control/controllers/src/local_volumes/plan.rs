@@ -12,7 +12,7 @@ pub(super) const PROVISIONER: &str = "windlass.local/volumes";
 pub(super) const FINALIZER: &str = "windlass.local/volumes";
 /// The prefix of the Node annotation that asks for the removal of a volume's directory.
 pub(super) const REMOVE: &str = "remove.windlass.local/";
-pub(super) const ASKED: &str = "asked";
+pub(super) const REMOVAL_REQUESTED: &str = "asked";
 pub(super) const REMOVED: &str = "removed";
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
@@ -35,13 +35,13 @@ pub(super) enum Provisioning {
     Volume(Value),
     /// The claim is refused. If `reschedules`, another node may satisfy it.
     Refused {
-        why: String,
+        message: String,
         reschedules: bool,
     },
 }
 
-fn refused(why: impl Into<String>, reschedules: bool) -> Provisioning {
-    Provisioning::Refused { why: why.into(), reschedules }
+fn refused(message: impl Into<String>, reschedules: bool) -> Provisioning {
+    Provisioning::Refused { message: message.into(), reschedules }
 }
 
 /// Plans the volume for an unbound claim with a selected node.
@@ -59,8 +59,8 @@ pub(super) fn provision(
         return Provisioning::Nothing;
     }
     let Some(selected) = annotations.get(SELECTED_NODE) else {
-        let why = "a directory is on one node: the class must have volumeBindingMode WaitForFirstConsumer";
-        return refused(why, false);
+        let message = "a directory is on one node: the class must have volumeBindingMode WaitForFirstConsumer";
+        return refused(message, false);
     };
     let one_node = |mode: &String| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod");
     if !claim.spec.access_modes.iter().all(one_node) {
@@ -116,11 +116,11 @@ fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, node: &str) -> 
 pub(super) enum Reclaim {
     Nothing,
     /// Asks this node to remove the directory.
-    Ask(String),
+    RequestRemoval(String),
     /// The removal failed; ask the node again if it exists.
     Failed {
         node: Option<String>,
-        why: String,
+        message: String,
     },
     /// The directory is removed: delete the volume.
     Delete,
@@ -140,8 +140,8 @@ pub(super) fn node_of(volume: &PersistentVolume) -> Option<&str> {
 pub(super) fn reclaim(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim {
     let meta = &volume.metadata;
     let ours = meta.annotations.get(PROVISIONED_BY).is_some_and(|own| own == PROVISIONER);
-    let given_back = matches!(volume.status.phase.as_str(), "Released" | "Failed");
-    if !ours || !given_back {
+    let is_released = matches!(volume.status.phase.as_str(), "Released" | "Failed");
+    if !ours || !is_released {
         return Reclaim::Nothing;
     }
     if volume.spec.persistent_volume_reclaim_policy != "Delete" {
@@ -151,15 +151,15 @@ pub(super) fn reclaim(volume: &PersistentVolume, node: Option<&Node>) -> Reclaim
     }
     let Some(node) = node else {
         let name = node_of(volume).unwrap_or_default();
-        let why = format!("there is no node {name} that has the directory");
-        return Reclaim::Failed { node: None, why };
+        let message = format!("there is no node {name} that has the directory");
+        return Reclaim::Failed { node: None, message };
     };
     let name = node.metadata.name.clone();
     match node.metadata.annotations.get(&format!("{REMOVE}{}", meta.name)).map(String::as_str) {
-        None => Reclaim::Ask(name),
-        Some(ASKED) => Reclaim::Nothing,
+        None => Reclaim::RequestRemoval(name),
+        Some(REMOVAL_REQUESTED) => Reclaim::Nothing,
         Some(REMOVED) => Reclaim::Delete,
-        Some(why) => Reclaim::Failed { node: Some(name), why: why.to_owned() },
+        Some(message) => Reclaim::Failed { node: Some(name), message: message.to_owned() },
     }
 }
 
@@ -245,8 +245,8 @@ mod tests {
             (json!({}), None, "not found", true),
         ] {
             match provision(&claim(more.clone()), Some(&class()), node) {
-                Provisioning::Refused { why, reschedules } => {
-                    assert!(why.contains(words) && reschedules == another, "{more}: {why}");
+                Provisioning::Refused { message, reschedules } => {
+                    assert!(message.contains(words) && reschedules == another, "{more}: {message}");
                 }
                 other => panic!("{more}: {other:?}"),
             }
@@ -272,7 +272,7 @@ mod tests {
                 }),
             )
         };
-        let (no, ask) = (json!({}), || Reclaim::Ask("n".to_owned()));
+        let (no, ask) = (json!({}), || Reclaim::RequestRemoval("n".to_owned()));
         assert_eq!(next("Bound", "Delete", no.clone(), Value::Null), Reclaim::Nothing);
         assert_eq!(next("Available", "Delete", no.clone(), Value::Null), Reclaim::Nothing);
         assert_eq!(next("Released", "Delete", no.clone(), Value::Null), ask());

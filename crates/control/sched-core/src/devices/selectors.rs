@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_rules::expressions::{ExpressionError, devices};
+use api_rules::expressions::devices;
 use cel::{EvalError, Limits, Opaque, Program, Value};
 
 use crate::devices::view::{DeviceAttributeView, DeviceView};
@@ -85,19 +85,20 @@ fn by_domain<'v>(
 
 /// A compiled expression, or the compile error.
 pub(super) struct Selector {
-    program: Result<Program, ExpressionError>,
+    program: Result<Program, SelectorError>,
 }
 
 impl Selector {
     pub(super) fn new(text: &str) -> Self {
-        Self { program: devices::compile(text) }
+        let program = devices::compile(text);
+        Self { program: program.map_err(|error| SelectorError::Compile(error.to_string())) }
     }
 
     /// Reports whether a device matches, and returns the cost of the evaluation.
     pub(super) fn matches(&self, device: &Value<'static>) -> (Result<bool, SelectorError>, u64) {
         let program = match &self.program {
             Ok(program) => program,
-            Err(error) => return (Err(SelectorError::Compile(error.to_string())), 0),
+            Err(error) => return (Err(error.clone()), 0),
         };
         let limits = Limits { cost: devices::MAX_COST, cancelled: None };
         let outcome = program.evaluate(&[Some(device.clone())], limits);
