@@ -13,7 +13,7 @@ use super::{
     hints::Hints,
     pool::Pool,
     range,
-    service::{AddressRequest, PortsRejection, choose_ports, strings, wanted_addresses},
+    service::{AddressRequest, PortsRejection, choose_ports, requested_addresses, strings},
 };
 
 /// The allocators of Service addresses and node ports.
@@ -70,9 +70,9 @@ impl Allocators {
         let Request { mut new, old, dry_run } = request;
         let mut allocation = Allocation::of(self.pool.clone(), &new);
         let families = self.hints.lock().families();
-        let wanted = wanted_addresses(&mut new, old.as_ref(), &families)
+        let requests = requested_addresses(&mut new, old.as_ref(), &families)
             .map_err(|error| invalid(&new, error))?;
-        self.addresses(&mut new, wanted, dry_run, &mut allocation).await?;
+        self.addresses(&mut new, requests, dry_run, &mut allocation).await?;
         self.node_ports(&mut new, old.as_ref(), dry_run, &mut allocation).await?;
         if let Some(old) = &old {
             allocation.release_after_update(old, &new);
@@ -83,23 +83,23 @@ impl Allocators {
     async fn addresses(
         &self,
         service: &mut Value,
-        wanted: Vec<AddressRequest>,
+        requests: Vec<AddressRequest>,
         dry_run: bool,
         allocation: &mut Allocation,
     ) -> Result<(), Box<Status>> {
-        if wanted.is_empty() {
+        if requests.is_empty() {
             return Ok(());
         }
-        let mut given = Vec::new();
+        let mut addresses = Vec::new();
         let families = strings(&service["spec"]["ipFamilies"]);
-        for (i, (family, wanted)) in families.into_iter().zip(wanted).enumerate() {
+        for (i, (family, request)) in families.into_iter().zip(requests).enumerate() {
             let ranges = self.hints.lock().ranges(&family);
             if ranges.is_empty() {
                 let field = Path::new("spec").child("ipFamilies").index(i);
                 let detail = "not configured on this cluster";
                 return Err(invalid(service, FieldError::invalid(&field, family, detail)));
             }
-            let address = match wanted {
+            let address = match request {
                 AddressRequest::Keep(address) => address,
                 AddressRequest::Exact(address) => {
                     self.allocate_address(service, address, &ranges, dry_run, allocation).await?;
@@ -109,10 +109,10 @@ impl Allocators {
                     self.allocate_any_address(&ranges, dry_run, allocation).await?
                 }
             };
-            given.push(address.to_string());
+            addresses.push(address.to_string());
         }
-        service.put(&["spec", "clusterIP"], json!(given.first().cloned().unwrap_or_default()));
-        service.put(&["spec", "clusterIPs"], json!(given));
+        service.put(&["spec", "clusterIP"], json!(addresses.first().cloned().unwrap_or_default()));
+        service.put(&["spec", "clusterIPs"], json!(addresses));
         Ok(())
     }
 
@@ -172,8 +172,8 @@ impl Allocators {
             let found = address::get(&self.pool.client, address).await;
             return found.map(|found| found.is_none()).map_err(client_status);
         }
-        let made = address::create(&self.pool.client, address, allocation.service()).await;
-        let Some(known) = made.map_err(client_status)? else { return Ok(false) };
+        let created = address::create(&self.pool.client, address, allocation.service()).await;
+        let Some(known) = created.map_err(client_status)? else { return Ok(false) };
         allocation.additions().addresses.push(known);
         Ok(true)
     }

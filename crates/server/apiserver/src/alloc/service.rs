@@ -47,7 +47,7 @@ pub(crate) enum AddressRequest {
 
 /// Sets a Service's families and returns the address request for each. `cluster` holds the configured families, the
 /// primary one first.
-pub(crate) fn wanted_addresses(
+pub(crate) fn requested_addresses(
     tree: &mut Value,
     old: Option<&Value>,
     cluster: &[&str],
@@ -60,7 +60,7 @@ pub(crate) fn wanted_addresses(
         tree.put(&["spec", "clusterIPs"], json!(["None"]));
         return Ok(Vec::new());
     }
-    let kept = old.map(addresses).unwrap_or_default();
+    let current = old.map(addresses).unwrap_or_default();
     let mut requested = strings(&tree["spec"]["clusterIPs"]);
     if requested.is_empty()
         && let Some(one) = tree["spec"]["clusterIP"].as_str().filter(|a| !a.is_empty())
@@ -68,17 +68,19 @@ pub(crate) fn wanted_addresses(
         requested.push(one.to_owned());
     }
     let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
-    let wanted =
+    let requests =
         families.map(|i| match requested.get(i).map(|text| (text, validation::ip(text))) {
             None => Ok(AddressRequest::Any),
-            Some((_, Ok(address))) if kept.contains(&address) => Ok(AddressRequest::Keep(address)),
+            Some((_, Ok(address))) if current.contains(&address) => {
+                Ok(AddressRequest::Keep(address))
+            }
             Some((_, Ok(address))) => Ok(AddressRequest::Exact(address)),
             Some((text, Err(detail))) => {
                 let field = Path::new("spec").child("clusterIPs").index(i);
                 Err(FieldError::invalid(&field, text.as_str(), detail))
             }
         });
-    wanted.collect()
+    requests.collect()
 }
 
 /// Sets `ipFamilies` and `ipFamilyPolicy` from the request and the cluster's families.
@@ -158,9 +160,9 @@ impl NodePorts {
         }
     }
 
-    fn take(&mut self, map: &mut Bitmap, wanted: i64) -> Result<u16, PortError> {
+    fn take(&mut self, map: &mut Bitmap, node_port: i64) -> Result<u16, PortError> {
         // A number that is not a port is outside every range.
-        let port = u16::try_from(wanted).unwrap_or(0);
+        let port = u16::try_from(node_port).unwrap_or(0);
         map.take(port)?;
         self.taken.insert(port);
         Ok(port)
@@ -187,16 +189,16 @@ pub(crate) fn choose_ports(
         }
     }
     if needs_health_check_port(tree) && !old.is_some_and(needs_health_check_port) {
-        let wanted = tree.int("spec.healthCheckNodePort");
-        chosen.health_check = Some(match wanted {
+        let node_port = tree.int("spec.healthCheckNodePort");
+        chosen.health_check = Some(match node_port {
             0 => chosen.take_any(map).map_err(|cause| {
                 PortsRejection::Internal(format!(
                     "failed to allocate a HealthCheck NodePort 0: {cause}"
                 ))
             })?,
-            _ => chosen.take(map, wanted).map_err(|cause| {
+            _ => chosen.take(map, node_port).map_err(|cause| {
                 PortsRejection::Internal(format!(
-                    "failed to allocate requested HealthCheck NodePort {wanted}: {cause}"
+                    "failed to allocate requested HealthCheck NodePort {node_port}: {cause}"
                 ))
             })?,
         });
@@ -208,9 +210,9 @@ fn service_ports(tree: &Value) -> &[Value] {
     tree.items("spec.ports")
 }
 
-fn refused(i: usize, wanted: i64, cause: &PortError) -> PortsRejection {
+fn refused(i: usize, node_port: i64, cause: &PortError) -> PortsRejection {
     let field = Path::new("spec").child("ports").index(i).child("nodePort");
-    PortsRejection::Field(FieldError::invalid(&field, wanted, cause.to_string()))
+    PortsRejection::Field(FieldError::invalid(&field, node_port, cause.to_string()))
 }
 
 fn ports_exhausted(cause: &PortError) -> PortsRejection {
@@ -223,28 +225,32 @@ fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut NodePorts) -> Result<(
     let ports = service_ports(tree);
     let mut shared: Vec<(i64, u16)> = Vec::new();
     for (i, port) in ports.iter().enumerate() {
-        let (port, wanted) = (port.int("port"), port.int("nodePort"));
-        if wanted == 0 && !needs_node_ports(tree) {
+        let (port, node_port) = (port.int("port"), port.int("nodePort"));
+        if node_port == 0 && !needs_node_ports(tree) {
             chosen.node_ports.push(0);
             continue;
         }
-        let given = match shared.iter().find(|(known, _)| *known == port) {
-            Some((_, given)) if wanted == 0 || wanted == i64::from(*given) => *given,
-            Some(_) => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
+        let allocated = match shared.iter().find(|(known, _)| *known == port) {
+            Some((_, allocated)) if node_port == 0 || node_port == i64::from(*allocated) => {
+                *allocated
+            }
+            Some(_) => {
+                chosen.take(map, node_port).map_err(|cause| refused(i, node_port, &cause))?
+            }
             None => {
                 let of_port = ports.iter().filter(|other| other.int("port") == port);
                 let requested = of_port.map(|other| other.int("nodePort")).find(|n| *n != 0);
-                let given = match requested {
+                let allocated = match requested {
                     Some(requested) => chosen
                         .take(map, requested)
                         .map_err(|cause| refused(i, requested, &cause))?,
                     None => chosen.take_any(map).map_err(|cause| ports_exhausted(&cause))?,
                 };
-                shared.push((port, given));
-                given
+                shared.push((port, allocated));
+                allocated
             }
         };
-        chosen.node_ports.push(given);
+        chosen.node_ports.push(allocated);
     }
     Ok(())
 }
@@ -256,17 +262,18 @@ fn changed_ports(
     map: &mut Bitmap,
     chosen: &mut NodePorts,
 ) -> Result<(), PortsRejection> {
-    let kept: Vec<i64> = service_ports(old).iter().map(|p| p.int("nodePort")).collect();
+    let current: Vec<i64> = service_ports(old).iter().map(|p| p.int("nodePort")).collect();
     for (i, port) in service_ports(tree).iter().enumerate() {
-        let wanted = port.int("nodePort");
-        let mine = |chosen: &NodePorts| chosen.taken.iter().any(|port| i64::from(*port) == wanted);
-        let given = match wanted {
+        let node_port = port.int("nodePort");
+        let mine =
+            |chosen: &NodePorts| chosen.taken.iter().any(|port| i64::from(*port) == node_port);
+        let allocated = match node_port {
             0 if !needs_node_ports(tree) => 0,
             0 => chosen.take_any(map).map_err(|cause| ports_exhausted(&cause))?,
-            _ if kept.contains(&wanted) || mine(chosen) => 0,
-            _ => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
+            _ if current.contains(&node_port) || mine(chosen) => 0,
+            _ => chosen.take(map, node_port).map_err(|cause| refused(i, node_port, &cause))?,
         };
-        chosen.node_ports.push(given);
+        chosen.node_ports.push(allocated);
     }
     Ok(())
 }
@@ -371,7 +378,8 @@ mod tests {
     #[test]
     fn derives_address_requests_from_families() {
         let both = ["IPv4", "IPv6"];
-        let wanted = |mut tree: Value, old: Option<&Value>| wanted_addresses(&mut tree, old, &both);
+        let wanted =
+            |mut tree: Value, old: Option<&Value>| requested_addresses(&mut tree, old, &both);
         assert_eq!(wanted(json!({"spec": {"type": "ExternalName"}}), None), Ok(vec![]));
         assert_eq!(
             wanted(json!({"spec": {"clusterIP": "None", "selector": {"a": "b"}}}), None),

@@ -144,7 +144,7 @@ pub(crate) fn decode(
     expected: ExpectedType<'_>,
 ) -> Result<Value, Box<Status>> {
     let mut duplicates = Vec::new();
-    let decoded = match given(call, body, expected)? {
+    let decoded = match raw_body(call, body, expected)? {
         RawBody::Json { json, from_yaml } => {
             if from_yaml && validation(call) != Validation::Ignore {
                 duplicates = api_codec::yaml_duplicates(body);
@@ -292,7 +292,7 @@ fn keep_nulls(value: &mut Value, given: &Value) {
 pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
     let body = Bytes::copy_from_slice(body);
     let expected = ExpectedType::builtin("", "v1", "v1", "DeleteOptions")?;
-    let decoded = match given(call, &body, expected)? {
+    let decoded = match raw_body(call, &body, expected)? {
         RawBody::Json { json, .. } => {
             api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
         }
@@ -316,7 +316,7 @@ enum RawBody {
     Tree(Value),
 }
 
-fn given(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
+fn raw_body(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBody, Box<Status>> {
     let content_type = call
         .headers
         .get(header::CONTENT_TYPE)
@@ -351,18 +351,18 @@ fn given(call: &Call, body: &Bytes, expected: ExpectedType<'_>) -> Result<RawBod
 }
 
 fn check_type(json: &[u8], expected: ExpectedType<'_>) -> Result<(), Box<Status>> {
-    let given = api_codec::type_meta(json).map_err(|e| {
+    let meta = api_codec::type_meta(json).map_err(|e| {
         expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
     })?;
     // In built-in types a missing kind is filled in, as Go's types imply it. Custom kinds must state it.
-    if expected.custom && given.kind.is_empty() {
+    if expected.custom && meta.kind.is_empty() {
         let body = String::from_utf8_lossy(json);
         let start: String = body.chars().take(40).collect();
         let more = if start.len() < body.len() { " ..." } else { "" };
         let cause = format!("Object 'Kind' is missing in '{body}' ({start}{more})");
         return Err(expected.unrecognized(cause));
     }
-    check_named((&given.api_version, &given.kind), json, expected)
+    check_named((&meta.api_version, &meta.kind), json, expected)
 }
 
 /// `json` is the source of the object's name in errors.

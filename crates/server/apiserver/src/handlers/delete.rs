@@ -149,25 +149,25 @@ impl DeleteOptions {
         tree: &Value,
     ) -> Result<(), Box<Status>> {
         let uid = tree.uid();
-        let conflict = |what: &str, wanted: &str, is: &str, why: &str| {
+        let conflict = |what: &str, required: &str, is: &str, why: &str| {
             // Upstream names the kind here, where other messages name the resource.
             let (group, kind) =
                 (definition.group.to_string(), definition.stored().kind.to_string());
             let kind = GroupResource::new(group, kind);
             let cause = format!(
-                "the {what} in the precondition ({wanted}) does not match the {what} in record \
+                "the {what} in the precondition ({required}) does not match the {what} in record \
                  ({is}). The object might have been {why}"
             );
             Err(Box::new(Status::conflict(&kind, object.name(), cause)))
         };
-        if let Some(wanted) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
-            return conflict("UID", wanted, uid, "deleted and then recreated");
+        if let Some(required) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
+            return conflict("UID", required, uid, "deleted and then recreated");
         }
         let version = object.revision.to_string();
-        if let Some(wanted) =
+        if let Some(required) =
             self.preconditions.resource_version.as_deref().filter(|w| *w != version)
         {
-            return conflict("ResourceVersion", wanted, &version, "modified");
+            return conflict("ResourceVersion", required, &version, "modified");
         }
         Ok(())
     }
@@ -381,7 +381,7 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
         None => Vec::new(),
     };
     let default = definition.strategy.orphans.then_some("Orphan");
-    let wanted = match options.propagation().or(default) {
+    let finalizer = match options.propagation().or(default) {
         Some("Foreground") => Some(FOREGROUND),
         Some("Orphan") => Some(ORPHAN),
         Some(_) => None,
@@ -393,7 +393,7 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
             .or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
     };
     finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
-    finalizers.extend(wanted.map(str::to_owned));
+    finalizers.extend(finalizer.map(str::to_owned));
     if let Some(cleanup) = definition.strategy.cleanup.as_ref().filter(|_| new)
         && !finalizers.iter().any(|f| f == cleanup.finalizer)
     {

@@ -42,7 +42,7 @@ impl Patch {
                 error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),
             })
         };
-        let given = |body: &Bytes| tree(body).inspect(|patch| call.requested(patch));
+        let value = |body: &Bytes| tree(body).inspect(|patch| call.requested(patch));
         let query = &call.info.query;
         options::check(call, content_type == "application/apply-patch+yaml")?;
         match content_type {
@@ -54,7 +54,7 @@ impl Patch {
                 }
                 Ok(Self::Json(body.clone()))
             }
-            "application/merge-patch+json" => given(body).map(Self::Merge),
+            "application/merge-patch+json" => value(body).map(Self::Merge),
             // Custom kinds do not support strategic merge patches, because their schemas have no merge keys.
             "application/strategic-merge-patch+json"
                 if call.resource.definition.custom.is_some() =>
@@ -65,7 +65,7 @@ impl Patch {
                     ACCEPTED[3],
                 ])))
             }
-            "application/strategic-merge-patch+json" => given(body).map(Self::Strategic),
+            "application/strategic-merge-patch+json" => value(body).map(Self::Strategic),
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
                 let configuration = decode::decode_applied(call, body)?;
@@ -124,10 +124,10 @@ impl Patch {
         for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
             let custom = call.resource.definition.custom.is_some();
             if custom && patched[field] != current[field] && patched[field].is_string() {
-                let wanted = current[field].as_str().unwrap_or_default();
-                let given = patched[field].as_str().unwrap_or_default();
-                let detail = format!("must be {wanted}");
-                let error = FieldError::invalid(&Path::new(field), given, detail);
+                let expected = current[field].as_str().unwrap_or_default();
+                let value = patched[field].as_str().unwrap_or_default();
+                let detail = format!("must be {expected}");
+                let error = FieldError::invalid(&Path::new(field), value, detail);
                 let named = patched.text("kind");
                 let kind = GroupKind::new(served.group.to_string(), named.to_owned());
                 return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));

@@ -26,11 +26,11 @@ pub(crate) async fn update(
 ) -> Result<Response<Body>, Box<Status>> {
     options::check(call, false)?;
     let body = read_body(state, call).await?;
-    let mut wanted = decode::decode_object(call, body.clone())?;
+    let mut object = decode::decode_object(call, body.clone())?;
     if decode::forgets_owners(&body) {
-        wanted.put(&["metadata", "managedFields"], json!([{}]));
+        object.put(&["metadata", "managedFields"], json!([{}]));
     }
-    let name = wanted.name();
+    let name = object.name();
     if name != call.path.name {
         let message = match name {
             "" => "name must be provided".to_owned(),
@@ -41,7 +41,7 @@ pub(crate) async fn update(
         };
         return Err(Box::new(Status::bad_request(message)));
     }
-    let change = |_: Option<&Value>| Ok(wanted.clone());
+    let change = |_: Option<&Value>| Ok(object.clone());
     let strategy = call.resource.definition.strategy;
     let create_if_absent = part == Part::Main && strategy.create_on_update;
     let update = Update { part, change: &change, view: None, track: true, admission: Some(state) };
@@ -72,9 +72,9 @@ async fn create_absent(
     update: &Update<'_>,
 ) -> Result<Arc<Object>, Box<Status>> {
     let resource = || call.resource.definition.group_resource();
-    let mut wanted = (update.change)(None)?;
-    wanted.put(&["metadata", "name"], json!(call.path.name));
-    if let Some(meta) = wanted.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
+    let mut object = (update.change)(None)?;
+    object.put(&["metadata", "name"], json!(call.path.name));
+    if let Some(meta) = object.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.remove("resourceVersion");
         if let Some(uid) = meta.get("uid").and_then(Value::as_str).filter(|u| !u.is_empty()) {
             let cause = match call.info.verb {
@@ -88,7 +88,7 @@ async fn create_absent(
             return Err(Box::new(Status::conflict(&resource(), &call.path.name, cause)));
         }
     }
-    insert(state, call, wanted, update.track).await
+    insert(state, call, object, update.track).await
 }
 
 pub(crate) async fn patch(

@@ -119,8 +119,8 @@ impl Converter {
         let converted = self.call(request, review, &uid).await;
         let converted = converted.map_err(|error| failed(format!("failed: {error}")))?;
         if converted.len() != objects.len() {
-            let (got, wanted) = (converted.len(), objects.len());
-            return Err(failed(format!("returned {got} objects, expected {wanted}")));
+            let (got, expected) = (converted.len(), objects.len());
+            return Err(failed(format!("returned {got} objects, expected {expected}")));
         }
         let pairs = objects.iter().zip(converted);
         let checked = pairs.map(|(original, converted)| restore_metadata(original, converted, to));
@@ -255,35 +255,35 @@ fn copy_labels_and_annotations(
 ) -> Result<(), MetadataError> {
     let Some(converted) = converted.as_object() else { return Err(MetadataError::Missing) };
     for field in ["labels", "annotations"] {
-        let given = match converted.get(field) {
+        let entries = match converted.get(field) {
             None | Some(Value::Null) => {
                 metadata.remove(field);
                 continue;
             }
-            Some(Value::Object(given)) => given,
+            Some(Value::Object(entries)) => entries,
             Some(value) => return Err(MetadataError::Type { field, value: value.clone() }),
         };
-        if let Some((name, value)) = given.iter().find(|(_, v)| !v.is_string()) {
+        if let Some((name, value)) = entries.iter().find(|(_, v)| !v.is_string()) {
             let (name, value) = (name.clone(), value.clone());
             return Err(MetadataError::NotString { field, name, value });
         }
-        let same = metadata.get(field).and_then(Value::as_object) == Some(given);
+        let same = metadata.get(field).and_then(Value::as_object) == Some(entries);
         if !same {
-            validate_entries(field, given)?;
+            validate_entries(field, entries)?;
         }
-        metadata.insert(field.to_owned(), Value::Object(given.clone()));
+        metadata.insert(field.to_owned(), Value::Object(entries.clone()));
     }
     Ok(())
 }
 
 /// Validates labels or annotations.
-fn validate_entries(field: &str, given: &Map<String, Value>) -> Result<(), MetadataError> {
-    let given =
-        given.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
+fn validate_entries(field: &str, entries: &Map<String, Value>) -> Result<(), MetadataError> {
+    let entries =
+        entries.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
     let path = Path::new("metadata").child(field);
     let errors = match field {
-        "labels" => validation::labels(&given, &path),
-        _ => validation::annotations(&given, &path),
+        "labels" => validation::labels(&entries, &path),
+        _ => validation::annotations(&entries, &path),
     };
     if errors.is_empty() { Ok(()) } else { Err(MetadataError::Invalid(errors)) }
 }

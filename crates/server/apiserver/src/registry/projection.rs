@@ -13,9 +13,9 @@ pub(crate) struct Projection(Vec<(Box<str>, Projection)>);
 impl Projection {
     /// Builds a projection from dotted paths. Lists are not part of the paths.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut wanted = Self::default();
+        let mut projection = Self::default();
         for path in paths {
-            let mut at = &mut wanted;
+            let mut at = &mut projection;
             for member in path.split('.') {
                 let known = at.0.iter().position(|(name, _)| **name == *member);
                 let index = known.unwrap_or_else(|| {
@@ -25,7 +25,7 @@ impl Projection {
                 at = &mut at.0[index].1;
             }
         }
-        wanted
+        projection
     }
 
     /// Returns the projection of the whole object.

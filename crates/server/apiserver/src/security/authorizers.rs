@@ -108,9 +108,9 @@ impl Authorizers {
         rbac: Arc<Rbac>,
         metrics: &Arc<SecurityMetrics>,
     ) -> Result<Self, SecurityError> {
-        let given = &config.authorization;
+        let options = &config.authorization;
         let (chain, config_file) = configured(config)?;
-        let abac = match (&given.policies, names(&chain).any(|kind| kind == "ABAC")) {
+        let abac = match (&options.policies, names(&chain).any(|kind| kind == "ABAC")) {
             (Some(path), true) => {
                 let policies = Abac::parse(&text("authorization policy file", path)?);
                 Some(Arc::new(super::files::with_file(
@@ -128,7 +128,7 @@ impl Authorizers {
         let health = AlwaysAllowPaths::new(&["/healthz", "/readyz", "/livez"]);
         let rbac = Arc::new(RbacWithHealthPaths(health, rbac));
         let own = names(&chain).filter(|kind| *kind != "Webhook");
-        let made = Self {
+        let authorizers = Self {
             parts: Parts { node, rbac, abac },
             masters: Privileged::masters(),
             current: RwLock::default(),
@@ -136,9 +136,9 @@ impl Authorizers {
             config_file,
             metrics: metrics.clone(),
         };
-        let links = made.links_of(&chain)?;
-        made.take(links);
-        Ok(made)
+        let links = authorizers.links_of(&chain)?;
+        authorizers.take(links);
+        Ok(authorizers)
     }
 
     fn links_of(
@@ -148,11 +148,11 @@ impl Authorizers {
         chain.authorizers.iter().map(|link| self.link(link)).collect()
     }
 
-    fn link(&self, given: &AuthorizerConfiguration) -> Result<Link, AuthorizationError> {
-        let kind = given.kind.as_str();
-        let authorizer = match (kind, &given.webhook) {
+    fn link(&self, config: &AuthorizerConfiguration) -> Result<Link, AuthorizationError> {
+        let kind = config.kind.as_str();
+        let authorizer = match (kind, &config.webhook) {
             ("Webhook", Some(webhook)) => {
-                let webhook = WebhookAuthorizer::new(&given.name, webhook, &self.metrics)?;
+                let webhook = WebhookAuthorizer::new(&config.name, webhook, &self.metrics)?;
                 LinkAuthorizer::Webhook(Box::new(webhook))
             }
             ("AlwaysAllow", _) => LinkAuthorizer::Local(Arc::new(AlwaysAllow)),
@@ -171,7 +171,7 @@ impl Authorizers {
                 )
             }
         };
-        Ok(Link { kind: kind.to_owned(), name: given.name.clone(), authorizer })
+        Ok(Link { kind: kind.to_owned(), name: config.name.clone(), authorizer })
     }
 
     fn take(&self, links: Vec<Link>) {
@@ -258,8 +258,8 @@ impl Authorizer for Authorizers {
 pub(super) fn configured(
     config: &Config,
 ) -> Result<(AuthorizationConfiguration, Option<ConfigFile>), SecurityError> {
-    let given = &config.authorization;
-    let Some(path) = given.file.clone() else { return Ok((given.chain.clone(), None)) };
+    let options = &config.authorization;
+    let Some(path) = options.file.clone() else { return Ok((options.chain.clone(), None)) };
     let text = text("authorization configuration", &path)?;
     let chain = read(&text, &[])?;
     let server = hash(&config.identity());

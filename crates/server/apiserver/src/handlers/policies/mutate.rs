@@ -95,21 +95,21 @@ async fn invocations_of<'h>(
     object: &Value,
     refusals: &mut Refusals,
 ) -> Vec<Invocation<'h>> {
-    let (policy, mut made) = (&*hook.policy, Vec::new());
+    let (policy, mut invocations) = (&*hook.policy, Vec::new());
     let others = || equivalents(call, request.subresource);
     let shown = match policy.concerns(request, object, &others) {
         Ok(Some(shown)) => shown,
-        Ok(None) => return made,
+        Ok(None) => return invocations,
         Err(status) => {
             refusals.record_misconfiguration(policy, None, &status.message);
-            return made;
+            return invocations;
         }
     };
     let kind = match params::kind(cache, policy) {
         Ok(kind) => kind,
         Err(error) => {
             refusals.record_misconfiguration(policy, None, error);
-            return made;
+            return invocations;
         }
     };
     for binding in &hook.bindings {
@@ -122,7 +122,7 @@ async fn invocations_of<'h>(
             }
         }
         match params::of(kind.as_ref(), binding, request).await {
-            Ok(params) => made.extend(params.into_iter().map(|params| Invocation {
+            Ok(params) => invocations.extend(params.into_iter().map(|params| Invocation {
                 policy,
                 binding,
                 shown: shown.clone(),
@@ -131,7 +131,7 @@ async fn invocations_of<'h>(
             Err(error) => refusals.record_misconfiguration(policy, Some(binding), error),
         }
     }
-    made
+    invocations
 }
 
 struct Round<'r> {
@@ -168,10 +168,10 @@ impl Round<'_> {
         object: &mut Value,
     ) -> Result<bool, Box<Status>> {
         let Invocation { policy, binding, shown: as_kind, params } = invocation;
-        let (own, wanted) = (self.request.kind, &as_kind.kind);
-        let mut new = shown(self.call, object, own, wanted).await?;
+        let (own, target) = (self.request.kind, &as_kind.kind);
+        let mut new = shown(self.call, object, own, target).await?;
         let old = self.request.old.unwrap_or(&Value::Null);
-        let old = shown(self.call, old, own, wanted).await?;
+        let old = shown(self.call, old, own, target).await?;
         let namespace = Policy::namespace(self.request)?;
         let about = Question {
             request: self.request,
@@ -196,17 +196,17 @@ impl Round<'_> {
         for mutation in mutations.iter().filter(|_| !before.is_null()) {
             let question = Question { objects: (&new, &old), ..about };
             let began = Instant::now();
-            let made = apply_mutation(self.call, policy, mutation, &question, wanted);
-            self.metrics.record_mutation(policy, binding, made.is_err(), began.elapsed());
-            match made {
-                Ok(made) => (new, done) = (made, true),
+            let mutated = apply_mutation(self.call, policy, mutation, &question, target);
+            self.metrics.record_mutation(policy, binding, mutated.is_err(), began.elapsed());
+            match mutated {
+                Ok(mutated) => (new, done) = (mutated, true),
                 Err(Failure::Policy(error)) => self.refusals.record_failure(policy, binding, error),
                 Err(Failure::Server(status)) => return Err(status),
             }
         }
         let changed = new != before;
         if changed {
-            new = shown(self.call, &new, wanted, own).await?;
+            new = shown(self.call, &new, target, own).await?;
             keep_owners(self.call, object, &mut new);
             *object = new;
         }
@@ -228,9 +228,9 @@ fn apply_mutation(
     let change = policy.change(mutation, question);
     let change = change.map_err(|error| Failure::Policy(error.into()))?;
     let patched = matches!(change, Change::Patch(_));
-    let made = match change {
+    let mutated = match change {
         Change::Patch(patch) => match api_patch::json_patch(object, &patch) {
-            Ok(made) => made,
+            Ok(mutated) => mutated,
             Err(PatchError::TestFailed) => return Ok(object.clone()),
             Err(error) => return Err(Failure::Policy(PolicyError::Patch(error))),
         },
@@ -249,12 +249,12 @@ fn apply_mutation(
     };
     // Fields added by a patch must be known. Custom kinds prune unknown fields instead, as they do for clients.
     let strict = patched && call.resource.definition.custom.is_none();
-    match read_with_findings(call, kind, made) {
+    match read_with_findings(call, kind, mutated) {
         Ok((_, findings)) if strict && !findings.is_empty() => {
             let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
             Err(internal(format!("strict decoding error: {}", findings.join(", "))))
         }
-        Ok((made, _)) => Ok(made),
+        Ok((mutated, _)) => Ok(mutated),
         Err(error) => Err(internal(error.to_string())),
     }
 }

@@ -47,8 +47,8 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
         return Ok(response::value(call.accepted, StatusCode::OK, &scale));
     }
     let body = read_body(state, call).await?;
-    let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
-    let change = |shown: Option<&Value>| match (&wanted, shown) {
+    let requested = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
+    let change = |shown: Option<&Value>| match (&requested, shown) {
         (Some(scale), _) => Ok(scale.clone()),
         (None, Some(shown)) => Patch::parse(call, &body)?.apply_untyped(call, shown),
         (None, None) => Err(call.not_found()),
@@ -157,7 +157,7 @@ fn nested<'v>(object: &'v Value, path: &str) -> Result<Option<&'v Value>, Box<St
 }
 
 /// Returns the error for a value of a custom object with the wrong type for Scale.
-fn accessor(path: &str, value: &Value, wanted: &str) -> Box<Status> {
+fn accessor(path: &str, value: &Value, expected: &str) -> Box<Status> {
     let (shown, found) = match value {
         Value::String(text) => (text.clone(), "string"),
         Value::Bool(value) => (value.to_string(), "bool"),
@@ -168,7 +168,7 @@ fn accessor(path: &str, value: &Value, wanted: &str) -> Box<Status> {
         Value::Null => ("<nil>".to_owned(), "<nil>"),
     };
     let message =
-        format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}");
+        format!("{path} accessor error: {shown} is of the type {found}, expected {expected}");
     Box::new(Status::failure(500, StatusReason::Unknown, message))
 }
 
@@ -181,8 +181,8 @@ fn selector_text(selector: &Value) -> Option<String> {
     selector.to_selector().ok().map(|s| s.to_string())
 }
 
-fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
-    let replicas = wanted.int("spec.replicas");
+fn scaled(object: &Value, requested: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
+    let replicas = requested.int("spec.replicas");
     if replicas == UNSET {
         let field = paths.spec.replace('/', ".");
         let message = format!("the spec replicas field \"{field}\" cannot be empty");
@@ -200,7 +200,7 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
     }
     let mut object = object.clone();
     // A Scale without a resourceVersion changes the object in any version.
-    let version = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
+    let version = requested["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
     match (version, object.at_mut(&["metadata"]).and_then(Value::as_object_mut)) {
         (Some(version), Some(meta)) => {
             drop(meta.insert("resourceVersion".to_owned(), json!(version)))
