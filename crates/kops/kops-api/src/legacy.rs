@@ -58,8 +58,8 @@ fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<Fie
         let at = at.child("cloudProvider");
         problems.push(FieldError::not_supported(&at, named, &CLOUDS.map(|(name, _)| name)));
     }
-    let given = spec.get("cloudProvider").and_then(Value::as_object).cloned().unwrap_or_default();
-    for (other, settings) in given {
+    let clouds = spec.get("cloudProvider").and_then(Value::as_object).cloned().unwrap_or_default();
+    for (other, settings) in clouds {
         // The settings of these two clouds are ignored for other clouds.
         let ignored = ["azure", "openstack"].contains(&other.as_str());
         if Some(other.as_str()) == cloud {

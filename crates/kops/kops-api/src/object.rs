@@ -91,12 +91,13 @@ impl Object {
     /// Returns the object without values that Go's encoder omits: zero values of fields that cannot be unset.
     #[must_use]
     pub fn normalized(&self) -> Self {
-        let mut fields = self.written(Version::Hub);
+        let mut fields = self.to_map(Version::Hub);
         let mut part = |name| fields.remove(name).unwrap_or_else(|| json!({}));
         Self { kind: self.kind, metadata: part("metadata"), spec: part("spec") }
     }
 
-    fn written(&self, version: Version) -> Map<String, Value> {
+    /// Returns the fields in a version's form.
+    fn to_map(&self, version: Version) -> Map<String, Value> {
         let parts = [("metadata", &self.metadata), ("spec", &self.spec)];
         let fields = Map::from_iter(parts.map(|(name, part)| (name.to_owned(), part.clone())));
         write::structure(version, self.kind.name(), &fields, &Map::new())
@@ -104,7 +105,7 @@ impl Object {
 
     /// Returns the object in a version's form.
     pub fn to_tree(&self, version: VersionName) -> Value {
-        let mut out = self.written(version.version());
+        let mut out = self.to_map(version.version());
         if (version, self.kind) == (VersionName::V1alpha2, Kind::Cluster)
             && let Some(old) = out.get_mut("spec")
         {

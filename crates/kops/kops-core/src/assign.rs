@@ -20,7 +20,7 @@ const BACKUP_DAYS: u32 = 90;
 
 /// Assigns the values that are still unset.
 pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
-    for etcd in items(&mut cluster.spec, "etcdClusters") {
+    for etcd in cluster.spec.items_mut("etcdClusters") {
         etcd.put_default("manager.backupRetentionDays", BACKUP_DAYS);
     }
     if cluster.cloud() == CloudName::Gce {
@@ -44,11 +44,6 @@ pub fn assign(cluster: &mut Object, world: &World) -> Result<(), Error> {
         return Err(Error::Missing { field: "spec.kubernetesVersion".into(), hint });
     }
     Ok(())
-}
-
-pub(crate) fn items<'s>(spec: &'s mut Value, path: &str) -> std::slice::IterMut<'s, Value> {
-    let list = spec.at_mut(path).and_then(Value::as_array_mut);
-    list.map(|items| items.iter_mut()).unwrap_or_default()
 }
 
 fn network<'w>(world: &'w World, id: &str) -> Result<&'w Network, Error> {
@@ -81,7 +76,7 @@ fn assign_gce(spec: &mut Value) -> Result<(), Error> {
     if spec.has("networking.gcp") || spec.has("networking.kindnet") {
         return assign_aliases(spec, within);
     }
-    for subnet in items(spec, "networking.subnets") {
+    for subnet in spec.items_mut("networking.subnets") {
         if subnet.text("id").is_empty() && subnet.text("cidr").is_empty() {
             let free =
                 ranges::allocate(within, 20, &mut used).ok_or_else(|| full(subnet.text("name")))?;
@@ -112,7 +107,7 @@ fn assign_aliases(spec: &mut Value, within: Cidr) -> Result<(), Error> {
         Ok::<_, Error>(free.to_string())
     };
     let (pods, services, nodes) = (take(14, "Pods")?, take(16, "Services")?, take(19, "nodes")?);
-    for subnet in items(spec, "networking.subnets") {
+    for subnet in spec.items_mut("networking.subnets") {
         subnet.put("cidr", nodes.clone());
     }
     spec.put("networking.podCIDR", pods);
@@ -135,7 +130,7 @@ fn adopt_subnets(spec: &mut Value, world: &World) -> Result<(), Error> {
         return Ok(());
     }
     let network = network(world, &id)?;
-    for subnet in items(spec, "networking.subnets") {
+    for subnet in spec.items_mut("networking.subnets") {
         let id = subnet.text("id").to_owned();
         if id.is_empty() {
             continue;
@@ -232,11 +227,11 @@ fn assign_proxy(cluster: &mut Object) -> Result<(), Error> {
         return Ok(());
     }
     let spec = &cluster.spec;
-    let given = spec.text("networking.egressProxy.excludes").to_owned();
+    let existing = spec.text("networking.egressProxy.excludes").to_owned();
     let pods = spec.text("networking.nonMasqueradeCIDR");
     let range = ranges::parse("spec.nonMasqueradeCIDR", pods)?;
     let first = range.nth(1).map(|ip| ip.to_string()).unwrap_or_default();
-    let mut wanted = vec![
+    let mut required = vec![
         "127.0.0.1",
         "localhost",
         spec.text("clusterDNSDomain"),
@@ -247,13 +242,13 @@ fn assign_proxy(cluster: &mut Object) -> Result<(), Error> {
     ];
     if cluster.cloud() == CloudName::Aws {
         // The instance metadata service.
-        wanted.push("169.254.169.254");
+        required.push("169.254.169.254");
     }
     // The API server reaches kubelets by the machines' addresses.
-    wanted.push(spec.text("networking.networkCIDR"));
-    wanted.extend(spec.texts("networking.additionalNetworkCIDRs"));
-    let mut excludes: Vec<&str> = given.split(',').filter(|e| !e.is_empty()).collect();
-    excludes.extend(wanted.into_iter().filter(|w| !w.is_empty() && !given.contains(w)));
+    required.push(spec.text("networking.networkCIDR"));
+    required.extend(spec.texts("networking.additionalNetworkCIDRs"));
+    let mut excludes: Vec<&str> = existing.split(',').filter(|e| !e.is_empty()).collect();
+    excludes.extend(required.into_iter().filter(|w| !w.is_empty() && !existing.contains(w)));
     let excludes = json!(excludes.join(","));
     cluster.spec.put("networking.egressProxy.excludes", excludes);
     Ok(())

@@ -54,14 +54,14 @@ impl Default for Retention {
 /// each day. Names without a time are never returned, because kOps did not write them.
 pub fn expired(names: &[String], now: Timestamp, retention: Retention) -> Vec<&str> {
     let mut first: BTreeMap<(u64, i64), (Timestamp, &str)> = BTreeMap::new();
-    let mut kept = BTreeSet::new();
+    let mut retained = BTreeSet::new();
     let known: Vec<_> = names.iter().filter_map(|name| Some((name, moment(name)?))).collect();
     for (name, at) in &known {
         // The age of a backup from the future is zero; its clock was ahead.
         let age = now.since(*at);
         let length = match age {
             age if age < Duration::from_secs(HOUR) => {
-                kept.insert(name.as_str());
+                retained.insert(name.as_str());
                 continue;
             }
             age if age < retention.hourly => HOUR,
@@ -74,8 +74,8 @@ pub fn expired(names: &[String], now: Timestamp, retention: Retention) -> Vec<&s
             *entry = (*at, name);
         }
     }
-    kept.extend(first.values().map(|(_, name)| *name));
-    known.iter().map(|(name, _)| name.as_str()).filter(|name| !kept.contains(name)).collect()
+    retained.extend(first.values().map(|(_, name)| *name));
+    known.iter().map(|(name, _)| name.as_str()).filter(|name| !retained.contains(name)).collect()
 }
 
 /// The metadata of a backup.

@@ -12,7 +12,7 @@ use api_meta::Tree as _;
 use kops_api::{CLOUD_LABEL, Kind, Object};
 use serde_json::{Value, json};
 
-pub(crate) use self::groups::fill;
+pub(crate) use self::groups::complete_machines;
 pub use self::options::Options;
 use crate::{
     assign::assign,
@@ -31,27 +31,28 @@ pub fn create(
     kops: &Version,
 ) -> Result<(Object, Vec<Object>), Error> {
     let mut options = options.clone();
-    check(&mut options)?;
-    let mut cluster = basics(&options, channel, kops)?;
-    let subnets = network::zones(&options, &mut cluster, world)?;
-    network::provider(&options, &mut cluster)?;
-    network::topology(&options, &mut cluster, world)?;
-    let control_planes = groups::control_planes(&options, &cluster, &subnets)?;
-    etcd::clusters(&options, &mut cluster, &control_planes);
+    complete_options(&mut options)?;
+    let mut cluster = create_base(&options, channel, kops)?;
+    let subnets = network::create_subnets(&options, &mut cluster, world)?;
+    network::set_pod_network(&options, &mut cluster)?;
+    network::set_topology(&options, &mut cluster, world)?;
+    let control_planes = groups::create_control_planes(&options, &cluster, &subnets)?;
+    etcd::create_clusters(&options, &mut cluster, &control_planes);
     let mut groups = control_planes;
-    groups.extend(groups::api_servers(&options, &cluster, &subnets));
-    groups.extend(groups::nodes(&options, &mut cluster, &subnets)?);
-    groups.extend(groups::bastions(&options, &cluster));
-    network::api(&options, &mut cluster)?;
+    groups.extend(groups::create_api_servers(&options, &cluster, &subnets));
+    groups.extend(groups::create_nodes(&options, &mut cluster, &subnets)?);
+    groups.extend(groups::create_bastions(&options, &cluster));
+    network::set_api_access(&options, &mut cluster)?;
     for group in &mut groups {
-        groups::finish(&options, &cluster, group, channel, world)?;
+        groups::complete(&options, &cluster, group, channel, world)?;
     }
-    extras(&options, &mut cluster, &mut groups)?;
+    apply_field_options(&options, &mut cluster, &mut groups)?;
     assign(&mut cluster, world)?;
     Ok((cluster, groups))
 }
 
-fn check(options: &mut Options) -> Result<(), Error> {
+/// Validates the required options, and sets the default topology.
+fn complete_options(options: &mut Options) -> Result<(), Error> {
     let missing = |field: &str, hint| Error::Missing { field: field.to_owned(), hint };
     if options.name.is_empty() {
         return Err(missing("--name", ": it is the cluster's DNS name"));
@@ -66,7 +67,7 @@ fn check(options: &mut Options) -> Result<(), Error> {
 }
 
 /// Builds the part of a cluster that does not depend on the network.
-fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object, Error> {
+fn create_base(options: &Options, channel: &Channel, kops: &Version) -> Result<Object, Error> {
     let mut cluster = Object::new(Kind::Cluster, &options.name);
     let spec = &mut cluster.spec;
     spec.put("channel", options.channel.clone());
@@ -95,14 +96,14 @@ fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object
     }
     spec.put("iam.allowContainerRegistry", true);
     spec.put("kubelet.anonymousAuth", false);
-    feature_gates(options, spec);
+    set_feature_gates(options, spec);
     let all = || vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
     let admin = if options.admin_access.is_empty() { all() } else { options.admin_access.clone() };
     let ssh =
         if options.ssh_access.is_empty() { admin.clone() } else { options.ssh_access.clone() };
     spec.put("api.access", admin);
     spec.put("sshAccess", ssh);
-    cloud(options, &mut cluster)?;
+    set_cloud(options, &mut cluster)?;
     if !options.discovery_store.is_empty() {
         let store = format!("{}/{}", options.discovery_store.trim_end_matches('/'), options.name);
         cluster.spec.put("serviceAccountIssuerDiscovery.discoveryStore", store);
@@ -114,7 +115,8 @@ fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object
     Ok(cluster)
 }
 
-fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
+/// Sets the cloud.
+fn set_cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     match options.cloud.as_str() {
         "aws" => cluster.spec.put("cloudProvider.aws", json!({})),
         "gce" => {
@@ -140,7 +142,7 @@ fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
 }
 
 /// Sets feature gates in every component: `+Name` and `Name` enable one, `-Name` disables one.
-fn feature_gates(options: &Options, spec: &mut Value) {
+fn set_feature_gates(options: &Options, spec: &mut Value) {
     const COMPONENTS: [&str; 5] =
         ["kubelet", "kubeAPIServer", "kubeControllerManager", "kubeProxy", "kubeScheduler"];
     if options.feature_gates.is_empty() {
@@ -158,13 +160,17 @@ fn feature_gates(options: &Options, spec: &mut Value) {
 }
 
 /// Applies flags for single fields, after everything else.
-fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Result<(), Error> {
-    let labels = cloud_labels(&options.cloud_labels)?;
+fn apply_field_options(
+    options: &Options,
+    cluster: &mut Object,
+    groups: &mut [Object],
+) -> Result<(), Error> {
+    let labels = parse_cloud_labels(&options.cloud_labels)?;
     if !labels.is_empty() {
         cluster.spec.put("cloudLabels", json!(labels));
     }
     for group in groups {
-        groups::extras(options, group);
+        groups::apply_role_options(options, group);
     }
     if !options.dns_zone.is_empty() {
         cluster.spec.put("dnsZone", options.dns_zone.clone());
@@ -181,20 +187,20 @@ fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Res
     if !options.api_public_name.is_empty() {
         cluster.spec.put("api.publicName", options.api_public_name.clone());
     }
-    let refused = |problem: api_meta::FieldError| {
+    let invalid = |problem: api_meta::FieldError| {
         Error::Object(kops_api::Error::Fields {
             what: "--set and --unset".to_owned(),
             problems: vec![problem],
         })
     };
     for path in &options.unsets {
-        cluster.unset_field(path).map_err(refused)?;
+        cluster.unset_field(path).map_err(invalid)?;
     }
     for set in &options.sets {
         let Some((path, text)) = set.split_once('=') else {
             return Err(Error::value("--set", set, "is not of the form path=value"));
         };
-        cluster.set_field(path, text).map_err(refused)?;
+        cluster.set_field(path, text).map_err(invalid)?;
     }
     // Calico's eBPF data plane replaces kube-proxy and uses its port.
     if cluster.spec.flag("networking.calico.bpfEnabled") && !cluster.spec.has("kubeProxy.enabled") {
@@ -204,7 +210,7 @@ fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Res
 }
 
 /// Parses `a=b,"c d"=e`: pairs separated by commas, with quotes around keys or values that contain an equals sign.
-fn cloud_labels(text: &str) -> Result<BTreeMap<String, String>, Error> {
+fn parse_cloud_labels(text: &str) -> Result<BTreeMap<String, String>, Error> {
     let wrong = |pair: &str| Error::value("--cloud-labels", pair, "is not of the form key=value");
     let mut labels = BTreeMap::new();
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
@@ -232,11 +238,12 @@ mod tests {
 
     #[test]
     fn parses_cloud_labels() {
-        let labels = cloud_labels("Owner=John Doe,dn=\"cn=John: dc=a\", foo/bar=x+y").unwrap();
+        let labels =
+            parse_cloud_labels("Owner=John Doe,dn=\"cn=John: dc=a\", foo/bar=x+y").unwrap();
         let expected = [("Owner", "John Doe"), ("dn", "cn=John: dc=a"), ("foo/bar", "x+y")];
         assert!(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).eq(expected));
         for wrong in ["a", "a=b=c", "a=\"b", "=x"] {
-            assert!(cloud_labels(wrong).is_err(), "{wrong}");
+            assert!(parse_cloud_labels(wrong).is_err(), "{wrong}");
         }
     }
 }

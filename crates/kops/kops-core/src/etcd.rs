@@ -18,12 +18,22 @@ pub(crate) const LATEST: [&str; 2] = ["3.5.31", "3.6.12"];
 
 const MANAGER: &str = "registry.k8s.io/etcd-manager/etcd-manager-slim:v3.0.20260707";
 
-/// The ports of each etcd cluster's member: clients, peers, etcd-manager's gRPC, and clients during quarantine.
-const PORTS: [(&str, [u16; 4]); 4] = [
-    ("main", [4001, 2380, 3996, 3994]),
-    ("events", [4002, 2381, 3997, 3995]),
-    ("cilium", [4003, 2382, 3991, 3992]),
-    ("leases", [4004, 2383, 4006, 4005]),
+/// The ports of an etcd cluster's members.
+struct Ports {
+    client: u16,
+    peer: u16,
+    /// The port of etcd-manager's gRPC.
+    grpc: u16,
+    /// The port of clients during quarantine.
+    quarantine: u16,
+}
+
+/// The ports of each etcd cluster.
+const PORTS: [(&str, Ports); 4] = [
+    ("main", Ports { client: 4001, peer: 2380, grpc: 3996, quarantine: 3994 }),
+    ("events", Ports { client: 4002, peer: 2381, grpc: 3997, quarantine: 3995 }),
+    ("cilium", Ports { client: 4003, peer: 2382, grpc: 3991, quarantine: 3992 }),
+    ("leases", Ports { client: 4004, peer: 2383, grpc: 4006, quarantine: 4005 }),
 ];
 
 /// Reports whether a version of etcd is supported: any patch up to the latest of its minor version.
@@ -85,7 +95,7 @@ pub fn etcd_pod(
     let image = etcd.at("manager.image").as_str().unwrap_or(MANAGER);
     let request = |field: &str, fallback: &str| match etcd.text(field) {
         "" => fallback.to_owned(),
-        given => given.to_owned(),
+        value => value.to_owned(),
     };
     let container = json!({
         "name": "etcd-manager", "image": remap(spec, image.to_owned()), "command": ["/go-runner"], "args": args,
@@ -207,7 +217,7 @@ fn flags(
     etcd: &Value,
     whole: &str,
     host: &str,
-    [client, peer, grpc, quarantined]: &[u16; 4],
+    ports: &Ports,
 ) -> Result<Vec<String>, Error> {
     let name = etcd.text("name");
     let mut store = etcd.text("backups.backupStore").to_owned();
@@ -240,13 +250,13 @@ fn flags(
     let level = etcd.opt_int("manager.logLevel").unwrap_or(6);
     flags.extend([
         format!("--backup-store={store}"),
-        format!("--client-urls=https://{host}:{client}"),
+        format!("--client-urls=https://{host}:{}", ports.client),
         format!("--cluster-name={whole}"),
         "--containerized=true".to_owned(),
         format!("--dns-suffix=.internal.{id}"),
-        format!("--grpc-port={grpc}"),
-        format!("--peer-urls=https://__name__:{peer}"),
-        format!("--quarantine-client-urls=https://__name__:{quarantined}"),
+        format!("--grpc-port={}", ports.grpc),
+        format!("--peer-urls=https://__name__:{}", ports.peer),
+        format!("--quarantine-client-urls=https://__name__:{}", ports.quarantine),
         format!("--v={level}"),
         format!("--volume-provider={provider}"),
     ]);

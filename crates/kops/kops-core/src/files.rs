@@ -26,7 +26,7 @@ const GCP: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0"
 pub type Hashes = BTreeMap<String, String>;
 
 /// Returns the downloads of a group's machines, as `HASH@URL`.
-pub(crate) fn all(
+pub(crate) fn downloads(
     cluster: &Object,
     kubelet: &str,
     hashes: &Hashes,
@@ -46,14 +46,15 @@ pub(crate) fn all(
         add(format!("https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}"))?;
     }
     let spec = &cluster.spec;
-    let given = |cloud: &str| spec.at(&format!("cloudProvider.{cloud}.binariesLocation")).as_str();
+    let location =
+        |cloud: &str| spec.at(&format!("cloudProvider.{cloud}.binariesLocation")).as_str();
     match cluster.cloud() {
         CloudName::Aws => {
-            let base = given("aws").unwrap_or(AWS);
+            let base = location("aws").unwrap_or(AWS);
             add(format!("{base}/linux/{arch}/ecr-credential-provider-linux-{arch}"))?;
         }
         CloudName::Gce => {
-            let base = given("gce").unwrap_or(GCP);
+            let base = location("gce").unwrap_or(GCP);
             add(format!("{base}/auth-provider-gcp/linux/{arch}/auth-provider-gcp"))?;
         }
         _ => {}
@@ -116,7 +117,7 @@ fn runtime(spec: &Value, hashes: &Hashes, arch: &str) -> Result<Vec<String>, Err
 }
 
 /// Returns a program of kOps itself, which has two mirrors.
-pub(crate) fn released(
+pub(crate) fn kops_program(
     cluster: &Object,
     program: &str,
     kops: &str,

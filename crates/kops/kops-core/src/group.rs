@@ -10,7 +10,7 @@ use crate::{
     channel::Channel,
     cluster::{CloudName, Cluster},
     complete::overlay,
-    create::fill,
+    create::complete_machines,
     error::Error,
     world::World,
 };
@@ -28,7 +28,7 @@ pub fn complete_group(
 ) -> Result<Object, Error> {
     let mut group = group.normalized();
     let role = group.spec.text("role").to_owned();
-    fill(cluster, &mut group, "", channel, world)?;
+    complete_machines(cluster, &mut group, "", channel, world)?;
     let size = if ["ControlPlane", "Bastion"].contains(&role.as_str()) { 1 } else { 2 };
     if group.spec.text("manager") != "Karpenter" {
         for field in ["minSize", "maxSize"]

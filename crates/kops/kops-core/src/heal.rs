@@ -15,9 +15,9 @@ pub struct MachineHealth {
     /// `true` for a control plane.
     pub control_plane: bool,
     /// The creation time of the machine.
-    pub made: Timestamp,
+    pub created: Timestamp,
     /// The last sign of life of its Node; `None` without a Node.
-    pub seen: Option<Timestamp>,
+    pub last_sign: Option<Timestamp>,
     /// `true` if its Node is Ready.
     pub ready: bool,
     /// The time of the Node's last change to or from Ready.
@@ -31,19 +31,19 @@ pub struct MachineHealth {
 impl MachineHealth {
     /// Reports whether the last sign of life came from this machine, not from an earlier one of the same name.
     fn has_joined(&self) -> bool {
-        self.seen.is_some_and(|seen| seen >= self.made)
+        self.last_sign.is_some_and(|sign| sign >= self.created)
     }
 
     fn is_starting(&self, now: Timestamp) -> bool {
-        !self.has_joined() && now.since(self.made) < STARTING
+        !self.has_joined() && now.since(self.created) < STARTING
     }
 
     /// Returns the time since which the machine is not ready.
     fn unready_since(&self) -> Option<Timestamp> {
         match (self.has_joined(), self.ready) {
             (true, true) => None,
-            (true, false) => self.since.map(|since| since.max(self.made)),
-            (false, _) => Some(self.made),
+            (true, false) => self.since.map(|since| since.max(self.created)),
+            (false, _) => Some(self.created),
         }
     }
 
@@ -84,12 +84,12 @@ pub fn heal(all: &[MachineHealth], now: Timestamp) -> Healing {
         return wait(format!("machine {} is starting, and one is replaced at a time", other.name));
     }
     let members = all.iter().filter(|machine| machine.control_plane).count();
-    let kept = |without: &MachineHealth| {
+    let keeps_quorum = |without: &MachineHealth| {
         let others =
             all.iter().filter(|machine| machine.control_plane && machine.name != without.name);
         others.filter(|machine| machine.member_answers).count() > members / 2
     };
-    match due.iter().find(|machine| !machine.control_plane || kept(machine)) {
+    match due.iter().find(|machine| !machine.control_plane || keeps_quorum(machine)) {
         Some(machine) => Healing::Replace {
             machine: machine.name.clone(),
             ill: machine.unready_since().map(|since| now.since(since)).unwrap_or_default(),
@@ -112,8 +112,8 @@ mod tests {
         MachineHealth {
             name: name.to_owned(),
             control_plane,
-            made: at(0),
-            seen: Some(at(NOW - 5)),
+            created: at(0),
+            last_sign: Some(at(NOW - 5)),
             ready: true,
             since: Some(at(10)),
             repair_after: Some(Duration::from_secs(60)),
@@ -126,7 +126,7 @@ mod tests {
         MachineHealth {
             ready: false,
             since: Some(since),
-            seen: Some(since),
+            last_sign: Some(since),
             member_answers: false,
             ..well(name, control_plane)
         }
@@ -162,12 +162,18 @@ mod tests {
         assert_eq!(outcome(&six(well("d", false))), "y after 80");
         assert!(outcome(&six(ill("d", false, 5))).starts_with("y waits: 3 of 6"));
         // A replaced machine has to come up first; its Node still is the old machine's.
-        let coming =
-            MachineHealth { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
+        let coming = MachineHealth {
+            created: at(NOW - 20),
+            last_sign: Some(at(NOW - 90)),
+            ..well("d", false)
+        };
         assert!(outcome(&six(coming)).contains("over a third"));
         let eight: Vec<_> = ["e", "f", "g"].map(|name| well(name, false)).into();
-        let coming =
-            MachineHealth { made: at(NOW - 20), seen: Some(at(NOW - 90)), ..well("d", false) };
+        let coming = MachineHealth {
+            created: at(NOW - 20),
+            last_sign: Some(at(NOW - 90)),
+            ..well("d", false)
+        };
         let all: Vec<_> = six(coming).into_iter().chain(eight).collect();
         assert!(outcome(&all).contains("machine d is starting"), "{}", outcome(&all));
     }
@@ -175,8 +181,8 @@ mod tests {
     #[test]
     fn replaces_machine_that_never_joins() {
         let never = |made: i64| MachineHealth {
-            made: at(made),
-            seen: None,
+            created: at(made),
+            last_sign: None,
             ready: false,
             since: None,
             ..well("a", false)

@@ -93,7 +93,7 @@ pub struct Volume<'a> {
     /// The members of the cluster, if a quorum answers.
     pub quorum: Option<&'a [EtcdMember]>,
     /// The mark in the store.
-    pub begun: Option<&'a Mark>,
+    pub mark: Option<&'a Mark>,
     /// A pending command to restore a backup.
     pub restore: Option<&'a Restore>,
     /// The IDs of the volumes that members report as blank or no longer needed, by member.
@@ -147,8 +147,8 @@ pub fn start(volume: &Volume<'_>) -> Start {
         return join(volume, quorum);
     }
     let id = volume.tag.map(|tag| tag.id.as_str());
-    if let Some(begun) = volume.begun {
-        let is_founder = begun.members.get(volume.member).map(String::as_str) == id && id.is_some();
+    if let Some(mark) = volume.mark {
+        let is_founder = mark.members.get(volume.member).map(String::as_str) == id && id.is_some();
         return if is_founder && !volume.is_used() {
             Start::Begin
         } else {
@@ -171,7 +171,7 @@ impl Volume<'_> {
     /// Reports whether the volume's content belongs to the present cluster. Without a mark there is only one cluster.
     fn is_current(&self) -> bool {
         let generation = self.tag.map_or("", |tag| tag.generation.as_str());
-        self.begun.is_none_or(|begun| begun.generation == generation)
+        self.mark.is_none_or(|mark| mark.generation == generation)
     }
 
     /// Reports whether etcd may have run on the volume in the present cluster.
@@ -275,7 +275,7 @@ mod tests {
             content: Content::Blank,
             members: &members,
             quorum: None,
-            begun: None,
+            mark: None,
             restore: None,
             blank: &all,
             backup: false,
@@ -296,23 +296,20 @@ mod tests {
             (Volume { blank: &two, ..v() }, "wait"),
             (Volume { blank: &none, ..v() }, "wait"),
             (Volume { backup: true, ..v() }, "refuse"),
-            (Volume { begun: Some(&founded), backup: true, ..v() }, "begin"),
+            (Volume { mark: Some(&founded), backup: true, ..v() }, "begin"),
             // A founder that lost its data, another volume, and a volume that was not a founder.
-            (Volume { begun: Some(&founded), tag: Some(&used), ..v() }, "wait"),
-            (Volume { begun: Some(&founded), tag: None, ..v() }, "wait"),
-            (Volume { begun: Some(&nobody), ..v() }, "wait"),
+            (Volume { mark: Some(&founded), tag: Some(&used), ..v() }, "wait"),
+            (Volume { mark: Some(&founded), tag: None, ..v() }, "wait"),
+            (Volume { mark: Some(&nobody), ..v() }, "wait"),
             // A running cluster.
-            (Volume { quorum: Some(&others), begun: Some(&founded), ..v() }, "join"),
-            (
-                Volume { quorum: Some(&lost), begun: Some(&founded), tag: Some(&used), ..v() },
-                "join",
-            ),
-            (Volume { quorum: Some(&joining), begun: Some(&founded), ..v() }, "join"),
-            (Volume { quorum: Some(&expected), begun: Some(&founded), ..v() }, "expected"),
+            (Volume { quorum: Some(&others), mark: Some(&founded), ..v() }, "join"),
+            (Volume { quorum: Some(&lost), mark: Some(&founded), tag: Some(&used), ..v() }, "join"),
+            (Volume { quorum: Some(&joining), mark: Some(&founded), ..v() }, "join"),
+            (Volume { quorum: Some(&expected), mark: Some(&founded), ..v() }, "expected"),
             (Volume { quorum: Some(&expected), tag: Some(&used), ..v() }, "join"),
             (Volume { quorum: Some(&busy), ..v() }, "wait"),
             // A restoration overrides the present cluster and waits for all members; then each volume starts once.
-            (Volume { restore: Some(&restore), begun: Some(&founded), blank: &two, ..v() }, "wait"),
+            (Volume { restore: Some(&restore), mark: Some(&founded), blank: &two, ..v() }, "wait"),
             (
                 Volume {
                     restore: Some(&restore),
@@ -324,16 +321,16 @@ mod tests {
             ),
             (Volume { restore: Some(&restore), content: Content::Foreign, ..v() }, "refuse"),
             (
-                Volume { begun: Some(&restored), content: Content::Data, tag: Some(&used), ..v() },
+                Volume { mark: Some(&restored), content: Content::Data, tag: Some(&used), ..v() },
                 "begin",
             ),
             (
-                Volume { begun: Some(&restored), content: Content::Data, tag: Some(&again), ..v() },
+                Volume { mark: Some(&restored), content: Content::Data, tag: Some(&again), ..v() },
                 "run",
             ),
-            (Volume { begun: Some(&restored), tag: Some(&again), ..v() }, "wait"),
+            (Volume { mark: Some(&restored), tag: Some(&again), ..v() }, "wait"),
             (
-                Volume { begun: Some(&restored), tag: Some(&again), quorum: Some(&lost), ..v() },
+                Volume { mark: Some(&restored), tag: Some(&again), quorum: Some(&lost), ..v() },
                 "join",
             ),
             // The mark was lost: a volume with data runs.
@@ -425,7 +422,7 @@ mod tests {
                             content,
                             members: &members,
                             quorum: living.then_some(known.as_slice()),
-                            begun: begun.as_ref(),
+                            mark: begun.as_ref(),
                             restore: restore.as_ref(),
                             blank: &blank,
                             backup: false,

@@ -19,7 +19,7 @@ pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Res
     let role = group.spec.text("role");
     let control_plane = role == "ControlPlane";
     let serves = control_plane || role == "APIServer";
-    let mut config = basics(cluster, group, role, inputs)?;
+    let mut config = base_config(cluster, group, role, inputs)?;
     let part = Part { cluster, group, inputs, control_plane, serves };
     part.networking(&mut config);
     part.cloud(&mut config);
@@ -48,7 +48,7 @@ fn put(config: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
     }
 }
 
-fn basics(
+fn base_config(
     cluster: &Object,
     group: &Object,
     role: &str,
@@ -78,12 +78,18 @@ fn basics(
     let Value::Object(mut config) = config else { return Ok(Map::new()) };
     let mut assets = Map::new();
     for arch in files::ARCHITECTURES {
-        let mut all = files::all(cluster, &kubelet, &inputs.hashes, arch)?;
+        let mut all = files::downloads(cluster, &kubelet, &inputs.hashes, arch)?;
         // Workers without known API addresses resolve names by gossip, which protokube provides.
         let knows_api = !addresses(cluster, group, inputs).is_empty();
         let runs_protokube = role == "ControlPlane" || (gossip && role != "Bastion" && !knows_api);
         if runs_protokube && cluster.cloud() != CloudName::Local {
-            all.push(files::released(cluster, "protokube", &inputs.kops, &inputs.hashes, arch)?);
+            all.push(files::kops_program(
+                cluster,
+                "protokube",
+                &inputs.kops,
+                &inputs.hashes,
+                arch,
+            )?);
         }
         assets.insert(arch.to_owned(), all.into());
     }
@@ -93,7 +99,7 @@ fn basics(
 
 /// Returns the items for a role or for all roles, without their `roles` field.
 fn for_role(items: &[Value], role: &str) -> Vec<Value> {
-    let meant = |item: &&Value| {
+    let applies = |item: &&Value| {
         item.items("roles").is_empty() || item.texts("roles").any(|text| text == role)
     };
     let plain = |item: &Value| {
@@ -101,7 +107,7 @@ fn for_role(items: &[Value], role: &str) -> Vec<Value> {
         item.remove("roles");
         item
     };
-    items.iter().filter(meant).map(plain).collect()
+    items.iter().filter(applies).map(plain).collect()
 }
 
 struct Part<'a> {
@@ -376,11 +382,11 @@ impl Part<'_> {
         put(config, "packages", Some(&packages.into()));
         let mut parameters: Vec<Value> = Vec::new();
         for (spec, of) in [(own, "instance group"), (spec, "cluster")] {
-            let given = spec.items("sysctlParameters");
-            if !given.is_empty() {
+            let lines = spec.items("sysctlParameters");
+            if !lines.is_empty() {
                 parameters.push(format!("# Custom sysctl parameters from {of} spec").into());
                 parameters.push("".into());
-                parameters.extend_from_slice(given);
+                parameters.extend_from_slice(lines);
             }
         }
         put(config, "SysctlParameters", Some(&parameters.into()));

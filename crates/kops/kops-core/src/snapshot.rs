@@ -31,8 +31,8 @@ pub fn size(head: &[u8]) -> Result<u64, Error> {
 /// The number of first bytes that [`size`] needs, for every page size.
 pub const HEAD: usize = 2 * bolt::LARGEST_PAGE;
 
-/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the initial members' database. Returns
-/// the new length of the file.
+/// Verifies a snapshot by the sum at its end, removes the sum, and turns the rest into the initial members' database.
+/// Returns the new length of the file.
 pub fn prepare<F: Read + Write + Seek>(
     file: &mut F,
     initial: &InitialCluster,

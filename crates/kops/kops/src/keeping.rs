@@ -117,8 +117,8 @@ async fn patients(
             let (ready, since) = seen.node(&name).map(life::readiness).unwrap_or_default();
             all.push(MachineHealth {
                 control_plane: group.trusted,
-                made: seen::created_at(machine),
-                seen: seen.sign(&name),
+                created: seen::created_at(machine),
+                last_sign: seen.sign(&name),
                 ready,
                 since,
                 repair_after: group.repair_after.map(Duration::from_secs),

@@ -140,8 +140,8 @@ fn validate_api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
         forbid("enableAdmissionPlugins", "PodSecurityPolicy has been removed from Kubernetes 1.25");
     }
     let services = server.text("serviceClusterIPRange");
-    let given = complete || !services.is_empty();
-    if given && services != tree.text("networking.serviceClusterIPRange") {
+    let is_required = complete || !services.is_empty();
+    if is_required && services != tree.text("networking.serviceClusterIPRange") {
         forbid(
             "serviceClusterIPRange",
             "kubeAPIServer serviceClusterIPRange did not match cluster serviceClusterIPRange",
@@ -254,8 +254,8 @@ pub(super) fn validate_runtime(
 fn validate_packages(containerd: &Value, at: &Path, errors: &mut ErrorList) {
     const HASH: usize = 64;
     for (url, hash) in [("urlAmd64", "hashAmd64"), ("urlArm64", "hashArm64")] {
-        let given = |field: &str| containerd.at(&format!("packages.{field}")).as_str();
-        let (field, value, detail) = match (given(url), given(hash)) {
+        let package = |field: &str| containerd.at(&format!("packages.{field}")).as_str();
+        let (field, value, detail) = match (package(url), package(hash)) {
             (Some(_), Some(text)) if text.len() > HASH => {
                 (hash, text, "Package hash must be 64 characters long")
             }

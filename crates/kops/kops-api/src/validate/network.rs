@@ -43,13 +43,13 @@ fn validate_network_range(
     errors: &mut ErrorList,
 ) {
     let at = spec("networking");
-    let given = networking.text("networkCIDR");
+    let cidr = networking.text("networkCIDR");
     match provider.network_range {
-        NetworkRange::Required if complete && given.is_empty() => {
+        NetworkRange::Required if complete && cidr.is_empty() => {
             let detail = "Cluster does not have networkCIDR set";
             errors.push(FieldError::required(&at.child("networkCIDR"), detail));
         }
-        NetworkRange::Prohibited if !given.is_empty() => {
+        NetworkRange::Prohibited if !cidr.is_empty() => {
             let detail = format!("{} doesn't support networkCIDR", provider.name);
             errors.push(FieldError::forbidden(&at.child("networkCIDR"), detail));
         }
@@ -65,11 +65,11 @@ fn validate_network_range(
         let detail = "Cluster does not have nonMasqueradeCIDR set";
         errors.push(FieldError::required(&at.child("nonMasqueradeCIDR"), detail));
     }
-    if ["do", "linode"].contains(&provider.name) && !given.is_empty() {
+    if ["do", "linode"].contains(&provider.name) && !cidr.is_empty() {
         let public = |range: Cidr| !matches!(range.address, IpAddr::V4(ip) if ip.is_private());
-        if given.parse::<Cidr>().is_ok_and(public) {
+        if cidr.parse::<Cidr>().is_ok_and(public) {
             let detail = "networkCIDR must be within a private IP range";
-            errors.push(FieldError::invalid(&at.child("networkCIDR"), given, detail));
+            errors.push(FieldError::invalid(&at.child("networkCIDR"), cidr, detail));
         }
         if !networking.text("networkID").is_empty() {
             let name = if provider.is("do") { "DO" } else { "Akamai (Linode)" };

@@ -49,13 +49,12 @@ pub(super) fn tag_queries(answers: &Answers) -> Vec<Call> {
 /// Returns the tags of the cluster's load balancers and target groups, by ARN.
 pub(super) fn own_tags<'a>(scope: &Scope, answers: &'a Answers) -> BTreeMap<&'a str, Tags> {
     let all = answers.each("DescribeTags", "TagDescriptions");
-    let all = all.map(|one| (one.text("ResourceArn"), tags(one.items("Tags"))));
-    // A later description of an ARN wins, even if it is not the cluster's.
-    let mut all: BTreeMap<_, _> = all.collect();
+    let mut all: BTreeMap<_, _> =
+        all.map(|one| (one.text("ResourceArn"), tags(one.items("Tags")))).collect();
     // A Service's load balancer belongs to the cloud controller; only a deletion includes it.
     all.retain(|_, tags| {
         let of_service = tags.contains_key("kubernetes.io/service-name");
-        is_owned(tags, &scope.cluster) && (scope.erases || !of_service)
+        is_owned(tags, &scope.cluster) && (scope.for_deletion || !of_service)
     });
     all
 }

@@ -58,7 +58,7 @@ impl Operations for Queue {
             let names = ["MessageRetentionPeriod", "Policy", "QueueArn"];
             let request = json!({"QueueUrl": url, "AttributeNames": names});
             all.push(sqs("GetQueueAttributes", request));
-            if scope.erases {
+            if scope.for_deletion {
                 all.push(sqs("ListQueueTags", json!({"QueueUrl": url})));
             }
         }
@@ -152,7 +152,7 @@ impl Operations for EventRule {
         }
         let request = json!({"NamePrefix": format!("{}-", scope.rules)});
         let mut all = vec![events("ListRules", request)];
-        if scope.erases {
+        if scope.for_deletion {
             for rule in answers.each("ListRules", "Rules") {
                 let request = json!({"ResourceARN": rule.text("Arn")});
                 all.push(events("ListTagsForResource", request));

@@ -208,7 +208,7 @@ impl Operations for NatGateway {
 
     fn terraform(&self, own: &Metadata<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
-        block.maybe("allocation_id", self.address.as_ref().map(|to| writer.link(to)));
+        block.opt_value("allocation_id", self.address.as_ref().map(|to| writer.link(to)));
         block.value("subnet_id", writer.link(&self.subnet)).tags(own.tags);
         Ok(block)
     }

@@ -48,11 +48,11 @@ fn role_part(role: &Value, id: &str, fields: Fields) -> IdentifiedResource {
 #[derive(Clone, Debug)]
 pub struct Role {
     /// The trust policy.
-    pub assumed: String,
+    pub trust_policy: String,
     /// The permissions boundary's ARN.
     pub boundary: Option<String>,
-    /// The role's name in outputs.
-    pub known: String,
+    /// The role's name in Terraform's outputs.
+    pub output: String,
 }
 
 impl Operations for Role {
@@ -84,11 +84,11 @@ impl Operations for Role {
 
     fn desired_fields(&self, _own: &Metadata<'_>, _ids: &Ids) -> Fields {
         let boundary = self.boundary.clone().unwrap_or_default();
-        fields([("Assumed", document(&self.assumed)), ("Boundary", boundary)])
+        fields([("Assumed", document(&self.trust_policy)), ("Boundary", boundary)])
     }
 
     fn create(&self, own: &Metadata<'_>, _ids: &Ids) -> Result<Creation, Error> {
-        let mut request = json!({"RoleName": own.name, "AssumeRolePolicyDocument": self.assumed,
+        let mut request = json!({"RoleName": own.name, "AssumeRolePolicyDocument": self.trust_policy,
             "Tags": tag_pairs(own.tags)});
         request.set("PermissionsBoundary", self.boundary.as_deref());
         Ok(Creation::new(iam("CreateRole", request), IdSource::Name))
@@ -98,7 +98,7 @@ impl Operations for Role {
         let name = update.id();
         let mut calls = Vec::new();
         if update.has("Assumed") {
-            let request = json!({"RoleName": name, "PolicyDocument": self.assumed});
+            let request = json!({"RoleName": name, "PolicyDocument": self.trust_policy});
             calls.push(iam("UpdateAssumeRolePolicy", request));
         }
         if update.has("Boundary") {
@@ -119,9 +119,9 @@ impl Operations for Role {
 
     fn terraform(&self, own: &Metadata<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
-        let policy = writer.text_file(own.kind, own.name, "policy", &self.assumed)?;
+        let policy = writer.text_file(own.kind, own.name, "policy", &self.trust_policy)?;
         block.value("assume_role_policy", policy).text("name", own.name).tags(own.tags);
-        block.maybe("permissions_boundary", self.boundary.as_ref().map(Expr::text));
+        block.opt_value("permissions_boundary", self.boundary.as_ref().map(Expr::text));
         Ok(block)
     }
 }
@@ -291,7 +291,7 @@ impl Operations for InstanceProfile {
     fn terraform(&self, own: &Metadata<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("name", own.name).tags(own.tags);
-        block.maybe("role", self.role.as_ref().map(|role| writer.link(role)));
+        block.opt_value("role", self.role.as_ref().map(|role| writer.link(role)));
         Ok(block)
     }
 }

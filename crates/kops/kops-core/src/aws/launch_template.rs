@@ -78,7 +78,9 @@ pub struct BlockDevice {
 /// The disk of a device: an EBS volume, or an instance store by its name.
 #[derive(Clone, Debug)]
 pub enum Disk {
+    /// An EBS volume.
     Ebs(Ebs),
+    /// The name of an instance store.
     InstanceStore(String),
 }
 
@@ -181,15 +183,15 @@ impl Operations for LaunchTemplate {
             inner.text("cpu_credits", credits);
             block.block("credit_specification", inner);
         }
-        block.maybe("ebs_optimized", self.optimized.map(Expr::flag));
+        block.opt_value("ebs_optimized", self.optimized.map(Expr::flag));
         let mut profile = Block::default();
         profile.value("name", writer.link(&self.profile));
         block.block("iam_instance_profile", profile).text("image_id", &self.image);
         if let Some(options) = &self.spot {
             block.block("instance_market_options", spot_block(options));
         }
-        block.maybe("instance_type", self.machine_type.as_ref().map(Expr::text));
-        block.maybe("key_name", self.key.as_ref().map(|key| writer.link(key)));
+        block.opt_value("instance_type", self.machine_type.as_ref().map(Expr::text));
+        block.opt_value("key_name", self.key.as_ref().map(|key| writer.link(key)));
         let mut lifecycle = Block::default();
         lifecycle.flag("create_before_destroy", true);
         block
@@ -199,7 +201,7 @@ impl Operations for LaunchTemplate {
         monitoring.flag("enabled", self.monitoring);
         block.block("monitoring", monitoring).text("name", own.name);
         let mut interface = Block::default();
-        interface.maybe("associate_public_ip_address", self.public_address.map(Expr::flag));
+        interface.opt_value("associate_public_ip_address", self.public_address.map(Expr::flag));
         interface.flag("delete_on_termination", true);
         interface.int("ipv6_address_count", self.ipv6_addresses);
         interface.list("security_groups", writer.links(&self.security_groups));
@@ -381,8 +383,9 @@ fn device_block(device: &BlockDevice) -> Block {
 
 fn spot_block(options: &SpotOptions) -> Block {
     let (mut block, mut inner) = (Block::default(), Block::default());
-    inner.maybe("block_duration_minutes", options.minutes.map(Expr::int));
-    inner.maybe("instance_interruption_behavior", options.interruption.as_ref().map(Expr::text));
+    inner.opt_value("block_duration_minutes", options.minutes.map(Expr::int));
+    inner
+        .opt_value("instance_interruption_behavior", options.interruption.as_ref().map(Expr::text));
     inner.text("max_price", &options.price);
     block.text("market_type", "spot").block("spot_options", inner);
     block

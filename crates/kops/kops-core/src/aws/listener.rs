@@ -48,16 +48,16 @@ pub struct TlsTermination {
 }
 
 impl Listener {
-    /// Returns the parameters that can be changed.
-    fn request(&self, ids: &Ids) -> Value {
+    /// Adds the parameters that can be changed.
+    fn put_parameters(&self, ids: &Ids, request: &mut Value) {
+        request.put("Port", self.port);
+        request.put("Protocol", if self.tls.is_some() { "TLS" } else { "TCP" });
         let action = json!([{"Type": "forward", "TargetGroupArn": id(ids, &self.group)}]);
-        let mut request = json!({"Port": self.port, "Protocol": "TCP", "DefaultActions": action});
+        request.put("DefaultActions", action);
         if let Some(tls) = &self.tls {
-            request.put("Protocol", "TLS");
             request.put("Certificates", json!([{"CertificateArn": tls.certificate}]));
             request.put("SslPolicy", tls.policy.as_str());
         }
-        request
     }
 }
 
@@ -110,15 +110,15 @@ impl Operations for Listener {
     }
 
     fn create(&self, _own: &Metadata<'_>, ids: &Ids) -> Result<Creation, Error> {
-        let mut request = self.request(ids);
-        request.put("LoadBalancerArn", id(ids, &self.balancer));
+        let mut request = json!({"LoadBalancerArn": id(ids, &self.balancer)});
+        self.put_parameters(ids, &mut request);
         let id = IdSource::First { list: "Listeners", member: "ListenerArn" };
         Ok(Creation::new(elbv2("CreateListener", request), id))
     }
 
     fn change(&self, update: &Update<'_>) -> Result<Vec<Call>, Error> {
-        let mut request = self.request(update.ids);
-        request.put("ListenerArn", update.id());
+        let mut request = json!({"ListenerArn": update.id()});
+        self.put_parameters(update.ids, &mut request);
         Ok(vec![elbv2("ModifyListener", request)])
     }
 
@@ -265,7 +265,7 @@ impl Operations for TargetGroup {
         let (mut block, mut health) = (Block::default(), Block::default());
         health.int("healthy_threshold", 2).int("interval", 10).int("unhealthy_threshold", 2);
         health.text("protocol", self.health.protocol);
-        health.maybe("path", self.health.path.map(Expr::text));
+        health.opt_value("path", self.health.path.map(Expr::text));
         block.text("connection_termination", "true").text("deregistration_delay", "30");
         block.block("health_check", health).text("name", own.name).int("port", self.port);
         block.text("protocol", self.protocol).tags(own.tags);

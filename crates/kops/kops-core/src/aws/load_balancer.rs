@@ -93,7 +93,7 @@ impl AccessLog {
     fn block(&self) -> Block {
         let mut block = Block::default();
         block.text("bucket", &self.bucket).flag("enabled", true);
-        block.maybe("bucket_prefix", self.prefix.as_ref().map(Expr::text));
+        block.opt_value("bucket_prefix", self.prefix.as_ref().map(Expr::text));
         block
     }
 }
@@ -161,7 +161,7 @@ impl Operations for ClassicBalancer {
         let mut listener = Block::default();
         listener.int("instance_port", 443).text("instance_protocol", protocol);
         listener.int("lb_port", 443).text("lb_protocol", protocol);
-        listener.maybe("ssl_certificate_id", balancer.certificate.as_ref().map(Expr::text));
+        listener.opt_value("ssl_certificate_id", balancer.certificate.as_ref().map(Expr::text));
         let mut health = Block::default();
         health.int("healthy_threshold", 2).int("interval", 10).text("target", "SSL:443");
         health.int("timeout", 5).int("unhealthy_threshold", 2);
@@ -173,7 +173,7 @@ impl Operations for ClassicBalancer {
         block.flag("connection_draining", true).int("connection_draining_timeout", 300);
         block.flag("cross_zone_load_balancing", balancer.cross_zone);
         block.block("health_check", health).int("idle_timeout", balancer.idle_timeout);
-        block.maybe("internal", balancer.internal.then(|| Expr::flag(true)));
+        block.opt_value("internal", balancer.internal.then(|| Expr::flag(true)));
         block.block("listener", listener).text("name", &balancer.short).tags(own.tags);
         block.list("security_groups", writer.sorted_links(&balancer.security_groups));
         let subnets = balancer.subnets.iter().map(|mapping| &mapping.subnet);
@@ -310,14 +310,14 @@ impl Operations for NetworkBalancer {
         }
         block.flag("enable_cross_zone_load_balancing", balancer.cross_zone);
         block.flag("internal", balancer.internal).text("load_balancer_type", "network");
-        block.maybe("ip_address_type", balancer.dual_stack.then(|| Expr::text("dualstack")));
+        block.opt_value("ip_address_type", balancer.dual_stack.then(|| Expr::text("dualstack")));
         block.text("name", &balancer.short).tags(own.tags);
         block.list("security_groups", writer.sorted_links(&balancer.security_groups));
         let mapping = |mapping: &Mapping| {
             let mut block = Block::default();
             block.value("subnet_id", writer.link(&mapping.subnet));
-            block.maybe("allocation_id", mapping.allocation.as_ref().map(Expr::text));
-            block.maybe("private_ipv4_address", mapping.address.as_ref().map(Expr::text));
+            block.opt_value("allocation_id", mapping.allocation.as_ref().map(Expr::text));
+            block.opt_value("private_ipv4_address", mapping.address.as_ref().map(Expr::text));
             block
         };
         block.blocks("subnet_mapping", balancer.subnets.iter().map(mapping).collect());

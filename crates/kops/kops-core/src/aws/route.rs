@@ -150,15 +150,23 @@ pub struct Route {
 /// The target of a route.
 #[derive(Clone, Debug)]
 pub enum RouteTarget {
+    /// An internet gateway of the model.
     Internet(Ref),
+    /// An egress-only gateway of the model.
     EgressOnly(Ref),
+    /// A NAT gateway of the model.
     Nat(Ref),
-    /// An existing gateway, by ID.
-    GivenInternet(String),
-    GivenEgressOnly(String),
-    GivenNat(String),
+    /// The ID of an existing internet gateway.
+    ExistingInternet(String),
+    /// The ID of an existing egress-only gateway.
+    ExistingEgressOnly(String),
+    /// The ID of an existing NAT gateway.
+    ExistingNat(String),
+    /// The ID of a machine.
     Instance(String),
+    /// The ID of a transit gateway.
     Transit(String),
+    /// The ID of a peering connection.
     Peering(String),
 }
 
@@ -167,7 +175,12 @@ impl RouteTarget {
     fn reference(&self) -> Option<&Ref> {
         match self {
             Self::Internet(to) | Self::EgressOnly(to) | Self::Nat(to) => Some(to),
-            _ => None,
+            Self::ExistingInternet(_)
+            | Self::ExistingEgressOnly(_)
+            | Self::ExistingNat(_)
+            | Self::Instance(_)
+            | Self::Transit(_)
+            | Self::Peering(_) => None,
         }
     }
 
@@ -177,9 +190,9 @@ impl RouteTarget {
             Self::Internet(to) => ("GatewayId", id(ids, to)),
             Self::Nat(to) => ("NatGatewayId", id(ids, to)),
             Self::EgressOnly(to) => ("EgressOnlyInternetGatewayId", id(ids, to)),
-            Self::GivenInternet(id) => ("GatewayId", id.clone()),
-            Self::GivenNat(id) => ("NatGatewayId", id.clone()),
-            Self::GivenEgressOnly(id) => ("EgressOnlyInternetGatewayId", id.clone()),
+            Self::ExistingInternet(id) => ("GatewayId", id.clone()),
+            Self::ExistingNat(id) => ("NatGatewayId", id.clone()),
+            Self::ExistingEgressOnly(id) => ("EgressOnlyInternetGatewayId", id.clone()),
             Self::Instance(id) => ("InstanceId", id.clone()),
             Self::Transit(id) => ("TransitGatewayId", id.clone()),
             Self::Peering(id) => ("VpcPeeringConnectionId", id.clone()),
@@ -256,11 +269,11 @@ impl Operations for Route {
         block.text(field, &self.to).value("route_table_id", writer.link(&self.table));
         let (field, via) = match &self.via {
             RouteTarget::Internet(to) => ("gateway_id", writer.link(to)),
-            RouteTarget::GivenInternet(id) => ("gateway_id", Expr::text(id)),
+            RouteTarget::ExistingInternet(id) => ("gateway_id", Expr::text(id)),
             RouteTarget::EgressOnly(to) => ("egress_only_gateway_id", writer.link(to)),
-            RouteTarget::GivenEgressOnly(id) => ("egress_only_gateway_id", Expr::text(id)),
+            RouteTarget::ExistingEgressOnly(id) => ("egress_only_gateway_id", Expr::text(id)),
             RouteTarget::Nat(to) => ("nat_gateway_id", writer.link(to)),
-            RouteTarget::GivenNat(id) => ("nat_gateway_id", Expr::text(id)),
+            RouteTarget::ExistingNat(id) => ("nat_gateway_id", Expr::text(id)),
             RouteTarget::Transit(id) => ("transit_gateway_id", Expr::text(id)),
             RouteTarget::Peering(id) => ("vpc_peering_connection_id", Expr::text(id)),
             RouteTarget::Instance(id) => {

@@ -202,7 +202,7 @@ impl Operations for ScalingGroup {
 
     fn terraform(&self, own: &Metadata<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
-        block.maybe("capacity_rebalance", self.rebalanced.map(Expr::flag));
+        block.opt_value("capacity_rebalance", self.rebalanced.map(Expr::flag));
         block.value("enabled_metrics", Expr::texts(&self.metrics));
         let (id, version) = (
             writer.property(&self.template, "id"),
@@ -234,7 +234,7 @@ impl Operations for ScalingGroup {
         block.list("vpc_zone_identifier", writer.links(&self.subnets));
         if let Some(pool) = &self.warm_pool {
             let mut inner = Block::default();
-            inner.maybe("max_group_prepared_capacity", pool.max.map(Expr::int));
+            inner.opt_value("max_group_prepared_capacity", pool.max.map(Expr::int));
             inner.int("min_size", pool.min);
             block.block("warm_pool", inner);
         }
@@ -378,13 +378,13 @@ fn mixture_block(mixed: &Distribution, id: Expr, version: Expr) -> Block {
         ("on_demand_percentage_above_base_capacity", mixed.on_demand_above_base),
         ("spot_instance_pools", mixed.spot_pools),
     ] {
-        distribution.maybe(field, number.map(Expr::int));
+        distribution.opt_value(field, number.map(Expr::int));
     }
     for (field, strategy) in [
         ("on_demand_allocation_strategy", &mixed.on_demand_strategy),
         ("spot_allocation_strategy", &mixed.spot_strategy),
     ] {
-        distribution.maybe(field, strategy.as_ref().map(Expr::text));
+        distribution.opt_value(field, strategy.as_ref().map(Expr::text));
     }
     distribution.text("spot_max_price", &mixed.spot_price);
     let (mut specification, mut template) = (Block::default(), Block::default());

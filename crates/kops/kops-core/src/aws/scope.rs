@@ -22,7 +22,7 @@ pub struct Scope {
     /// The service account issuer with an OIDC provider; empty without one.
     pub issuer: String,
     /// `true` for a deletion, which also queries the owners of resources whose listings have no tags.
-    pub erases: bool,
+    pub for_deletion: bool,
 }
 
 /// The names of a cluster in its zone.
@@ -49,7 +49,7 @@ impl Scope {
             zone: zone.to_owned(),
             names,
             issuer: issuer.to_owned(),
-            erases: true,
+            for_deletion: true,
             ..Self::of_name(cluster)
         }
     }

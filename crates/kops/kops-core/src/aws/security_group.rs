@@ -92,9 +92,13 @@ pub struct SecurityGroupRule {
 /// The peer of a security group's rule.
 #[derive(Clone, Debug)]
 pub enum Peer {
+    /// The machines of a security group.
     Group(Ref),
+    /// An IPv4 range.
     V4(String),
+    /// An IPv6 range.
     V6(String),
+    /// The ID of a prefix list.
     Prefixes(String),
 }
 

@@ -53,10 +53,10 @@ impl Ebs {
     /// Sets the volume's arguments in Terraform. `prefix` is added to some of those of a machine's disk.
     pub(super) fn set_arguments(&self, block: &mut Block, prefix: &str) {
         block.flag("encrypted", self.encrypted);
-        block.maybe("iops", self.iops.map(Expr::int));
-        block.maybe("kms_key_id", self.key.as_ref().map(Expr::text));
+        block.opt_value("iops", self.iops.map(Expr::int));
+        block.opt_value("kms_key_id", self.key.as_ref().map(Expr::text));
         block.int(&format!("{prefix}size"), self.size);
-        block.maybe("throughput", self.throughput.map(Expr::int));
+        block.opt_value("throughput", self.throughput.map(Expr::int));
         block.text(&format!("{prefix}type"), &self.class);
     }
 }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{context::BuildContext, defaults};
 use crate::{
-    assign::items,
     cluster::{CloudName, Cluster},
     error::Error,
     etcd,
@@ -68,7 +67,7 @@ fn nothing(_: &mut Object, _: &BuildContext) -> Result<(), Error> {
 fn etcd_version(cluster: &mut Object, context: &BuildContext) -> Result<(), Error> {
     let [old, new] = etcd::LATEST;
     let version = if context.control_plane.is_before(34) { old } else { new };
-    items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.put_default("version", version));
+    cluster.spec.items_mut("etcdClusters").for_each(|etcd| etcd.put_default("version", version));
     Ok(())
 }
 
@@ -78,7 +77,7 @@ fn etcd_manager(cluster: &mut Object, context: &BuildContext) -> Result<(), Erro
         cluster.spec.put_default("controlPlaneKubelet.featureGates.ImageVolume", "true");
     }
     let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
-    for etcd in items(&mut cluster.spec, "etcdClusters") {
+    for etcd in cluster.spec.items_mut("etcdClusters") {
         let store = format!("{base}/backups/etcd/{}", etcd.text("name"));
         etcd.put_default("backups.backupStore", store);
         let version = etcd.text("version").trim_start_matches('v').to_owned();

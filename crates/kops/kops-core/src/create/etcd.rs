@@ -7,14 +7,15 @@ use serde_json::json;
 use super::options::Options;
 use crate::cluster::{CloudName, Cluster};
 
-pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: &[Object]) {
+/// Adds the etcd clusters to the spec.
+pub(super) fn create_clusters(options: &Options, cluster: &mut Object, control_planes: &[Object]) {
     let mut names = options.etcd_clusters.clone();
     if options.networking == "cilium-etcd" {
         names.push("cilium".to_owned());
     }
     let encrypt = options.encrypt_etcd_storage.unwrap_or(cluster.cloud() == CloudName::Aws);
     let groups: Vec<_> = control_planes.iter().map(Object::name).collect();
-    let members = short(&groups).into_iter().zip(&groups).map(|(name, group)| {
+    let members = short_names(&groups).into_iter().zip(&groups).map(|(name, group)| {
         let mut member = json!({"name": name, "instanceGroup": group});
         if encrypt {
             member.put("encryptedVolume", true);
@@ -36,7 +37,7 @@ pub(super) fn clusters(options: &Options, cluster: &mut Object, control_planes: 
 }
 
 /// Shortens group names to the part that distinguishes them: volume names contain it, and their length is limited.
-fn short(groups: &[&str]) -> Vec<String> {
+fn short_names(groups: &[&str]) -> Vec<String> {
     let plain = |name: &&str| {
         let name = name.strip_prefix("control-plane-").unwrap_or(name);
         name.strip_prefix("master-").unwrap_or(name).to_owned()
@@ -68,7 +69,7 @@ mod tests {
             (&["one", "two"], &["one", "two"]),
             (&[], &[]),
         ] {
-            assert_eq!(short(groups), names);
+            assert_eq!(short_names(groups), names);
         }
     }
 }

@@ -19,7 +19,7 @@ const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 /// The most control planes: each is a group and a member of every etcd cluster.
 const MOST_CONTROL_PLANES: usize = 99;
 
-fn group(name: &str, role: &str, count: usize) -> Object {
+fn new_group(name: &str, role: &str, count: usize) -> Object {
     let mut group = Object::new(Kind::InstanceGroup, name);
     group.spec = json!({"role": role, "minSize": count, "maxSize": count});
     group
@@ -49,7 +49,7 @@ fn set_image(group: &mut Object, image: &str) {
 }
 
 /// Creates one group per control-plane machine, alternating among the zones.
-pub(super) fn control_planes(
+pub(super) fn create_control_planes(
     options: &Options,
     cluster: &Object,
     subnets: &Subnets,
@@ -82,7 +82,7 @@ pub(super) fn control_planes(
         } else {
             format!("control-plane-{zone}")
         };
-        let mut group = group(&name, "ControlPlane", 1);
+        let mut group = new_group(&name, "ControlPlane", 1);
         // Additional subnets are for workers.
         if let Some(subnet) = subnets.of(zone).first() {
             let dual = options.ipv6 && options.topology == "private";
@@ -103,14 +103,14 @@ fn shares(zones: &[String], count: usize) -> impl Iterator<Item = (&String, usiz
     zones.iter().enumerate().map(move |(number, zone)| (zone, each + usize::from(number < rest)))
 }
 
-pub(super) fn nodes(
+pub(super) fn create_nodes(
     options: &Options,
     cluster: &mut Object,
     subnets: &Subnets,
 ) -> Result<Vec<Object>, Error> {
     match options.instance_manager.as_str() {
         "cloudgroups" => {}
-        "karpenter" => return karpenter(options, cluster),
+        "karpenter" => return create_karpenter(options, cluster),
         other => {
             return Err(Error::value(
                 "--instance-manager",
@@ -122,7 +122,7 @@ pub(super) fn nodes(
     let count =
         if options.node_count == 0 { options.zones.len() } else { options.node_count as usize };
     let make = |(zone, count): (&String, usize)| {
-        let mut group = group(&format!("nodes-{zone}"), "Node", count);
+        let mut group = new_group(&format!("nodes-{zone}"), "Node", count);
         let all = subnets.of(zone);
         // With additional subnets, the first one may be small.
         let own = if all.len() > 1 { &all[1..] } else { all };
@@ -135,7 +135,7 @@ pub(super) fn nodes(
     Ok(shares(&options.zones, count).map(make).collect())
 }
 
-fn karpenter(options: &Options, cluster: &mut Object) -> Result<Vec<Object>, Error> {
+fn create_karpenter(options: &Options, cluster: &mut Object) -> Result<Vec<Object>, Error> {
     if options.discovery_store.is_empty() {
         let hint = ": Karpenter authenticates by it";
         return Err(Error::Missing { field: "--discovery-store".into(), hint });
@@ -150,12 +150,16 @@ fn karpenter(options: &Options, cluster: &mut Object) -> Result<Vec<Object>, Err
     Ok(vec![group])
 }
 
-pub(super) fn api_servers(options: &Options, cluster: &Object, subnets: &Subnets) -> Vec<Object> {
+pub(super) fn create_api_servers(
+    options: &Options,
+    cluster: &Object,
+    subnets: &Subnets,
+) -> Vec<Object> {
     if options.api_server_count == 0 {
         return Vec::new();
     }
     let make = |(zone, count): (&String, usize)| {
-        let mut group = group(&format!("apiserver-{zone}"), "APIServer", count);
+        let mut group = new_group(&format!("apiserver-{zone}"), "APIServer", count);
         group.spec.put("subnets", subnets.of(zone));
         set_zone(cluster, &mut group, zone);
         group
@@ -163,13 +167,13 @@ pub(super) fn api_servers(options: &Options, cluster: &Object, subnets: &Subnets
     shares(&options.zones, options.api_server_count as usize).map(make).collect()
 }
 
-pub(super) fn bastions(options: &Options, cluster: &Object) -> Option<Object> {
+pub(super) fn create_bastions(options: &Options, cluster: &Object) -> Option<Object> {
     if !options.bastion {
         return None;
     }
-    let mut group = group("bastions", "Bastion", 1);
+    let mut group = new_group("bastions", "Bastion", 1);
     if options.ipv6 {
-        group.spec.put("subnets", names(&cluster.spec, |kind| kind == "DualStack"));
+        group.spec.put("subnets", subnet_names(&cluster.spec, |kind| kind == "DualStack"));
     }
     if cluster.cloud() == CloudName::Gce {
         group.spec.put("zones", options.all_zones());
@@ -178,27 +182,27 @@ pub(super) fn bastions(options: &Options, cluster: &Object) -> Option<Object> {
     Some(group)
 }
 
-fn names(spec: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+fn subnet_names(spec: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let subnets = spec.items("networking.subnets").iter();
     subnets.filter(|s| is_wanted(s.text("type"))).map(|s| s.text("name").to_owned()).collect()
 }
 
 /// Completes a group that options leave partly unset, and adds the labels.
-pub(super) fn finish(
+pub(super) fn complete(
     options: &Options,
     cluster: &Object,
     group: &mut Object,
     channel: &Channel,
     world: &World,
 ) -> Result<(), Error> {
-    fill(cluster, group, &options.image, channel, world)?;
+    complete_machines(cluster, group, &options.image, channel, world)?;
     group.spec.put("nodeLabels", json!({ GROUP_LABEL: group.name() }));
     group.metadata.put("labels", json!({ CLUSTER_LABEL: cluster.name() }));
     Ok(())
 }
 
 /// Sets the machine type, image and subnets that the group does not name.
-pub(crate) fn fill(
+pub(crate) fn complete_machines(
     cluster: &Object,
     group: &mut Object,
     image: &str,
@@ -237,11 +241,16 @@ fn set_subnets(cluster: &Object, group: &mut Object, role: &str) -> Result<(), E
         return Ok(());
     }
     let found = match (role, cluster.is_ipv6_only()) {
-        ("APIServer", true) => names(&cluster.spec, |kind| !["Private", "Utility"].contains(&kind)),
-        _ => names(&cluster.spec, |kind| !["DualStack", "Utility"].contains(&kind)),
+        ("APIServer", true) => {
+            subnet_names(&cluster.spec, |kind| !["Private", "Utility"].contains(&kind))
+        }
+        _ => subnet_names(&cluster.spec, |kind| !["DualStack", "Utility"].contains(&kind)),
     };
-    let found =
-        if found.is_empty() { names(&cluster.spec, |kind| kind != "Utility") } else { found };
+    let found = if found.is_empty() {
+        subnet_names(&cluster.spec, |kind| kind != "Utility")
+    } else {
+        found
+    };
     if found.is_empty() {
         let field = format!("spec.subnets of instance group {}", group.name());
         return Err(Error::Missing { field, hint: ": the cluster has no suitable subnet" });
@@ -250,34 +259,51 @@ fn set_subnets(cluster: &Object, group: &mut Object, role: &str) -> Result<(), E
     Ok(())
 }
 
-/// Applies the flags for groups of a role.
-pub(super) fn extras(options: &Options, group: &mut Object) {
-    let o = options;
-    let (size, kind, tenancy, security) = match group.spec.text("role") {
-        "ControlPlane" => (
-            o.control_plane_volume_size,
-            &o.control_plane_volume_type,
-            &o.control_plane_tenancy,
-            &o.control_plane_security_groups,
-        ),
-        "Node" => {
-            (o.node_volume_size, &o.node_volume_type, &o.node_tenancy, &o.node_security_groups)
+/// The options for the machines of a role.
+struct RoleOptions<'o> {
+    volume_size: u32,
+    volume_type: &'o String,
+    tenancy: &'o String,
+    security_groups: &'o [String],
+}
+
+impl Options {
+    /// Returns the options for the machines of a role; `None` for a role without any.
+    fn of_role(&self, role: &str) -> Option<RoleOptions<'_>> {
+        match role {
+            "ControlPlane" => Some(RoleOptions {
+                volume_size: self.control_plane_volume_size,
+                volume_type: &self.control_plane_volume_type,
+                tenancy: &self.control_plane_tenancy,
+                security_groups: &self.control_plane_security_groups,
+            }),
+            "Node" => Some(RoleOptions {
+                volume_size: self.node_volume_size,
+                volume_type: &self.node_volume_type,
+                tenancy: &self.node_tenancy,
+                security_groups: &self.node_security_groups,
+            }),
+            _ => None,
         }
-        _ => (0, &String::new(), &String::new(), &Vec::new()),
-    };
-    if let Some(public) = o.associate_public_ip {
+    }
+}
+
+/// Applies the options for the machines of a group's role.
+pub(super) fn apply_role_options(options: &Options, group: &mut Object) {
+    if let Some(public) = options.associate_public_ip {
         group.spec.put("associatePublicIP", public);
     }
-    if size > 0 {
-        group.spec.put("rootVolume.size", size);
+    let Some(own) = options.of_role(group.spec.text("role")) else { return };
+    if own.volume_size > 0 {
+        group.spec.put("rootVolume.size", own.volume_size);
     }
-    if !kind.is_empty() {
-        group.spec.put("rootVolume.type", kind.clone());
+    if !own.volume_type.is_empty() {
+        group.spec.put("rootVolume.type", own.volume_type.clone());
     }
-    if !tenancy.is_empty() {
-        group.spec.put("tenancy", tenancy.clone());
+    if !own.tenancy.is_empty() {
+        group.spec.put("tenancy", own.tenancy.clone());
     }
-    if !security.is_empty() {
-        group.spec.put("additionalSecurityGroups", security.as_slice());
+    if !own.security_groups.is_empty() {
+        group.spec.put("additionalSecurityGroups", own.security_groups);
     }
 }

@@ -35,7 +35,7 @@ impl Options {
 }
 
 /// Creates the subnets: one per zone, or on GCE one for the region.
-pub(super) fn zones(
+pub(super) fn create_subnets(
     options: &Options,
     cluster: &mut Object,
     world: &World,
@@ -51,7 +51,7 @@ pub(super) fn zones(
                     .put("cloudProvider.gce.serviceAccount", options.gce_service_account.clone());
             }
             set_network(cluster, &options.network_id);
-            gce_zones(options, cluster)
+            create_gce_subnets(options, cluster)
         }
         CloudName::Aws => {
             let id = match (options.network_id.as_str(), options.subnet_ids.first()) {
@@ -60,9 +60,9 @@ pub(super) fn zones(
             };
             set_network(cluster, id);
             let shared = shared_subnets(world, id, &options.subnet_ids)?;
-            Ok(zonal(options, cluster, &shared))
+            Ok(create_zonal_subnets(options, cluster, &shared))
         }
-        _ => Ok(zonal(options, cluster, &BTreeMap::new())),
+        _ => Ok(create_zonal_subnets(options, cluster, &BTreeMap::new())),
     }
 }
 
@@ -109,7 +109,7 @@ fn add(cluster: &mut Object, subnet: Value) {
     }
 }
 
-fn gce_zones(options: &Options, cluster: &mut Object) -> Result<Subnets, Error> {
+fn create_gce_subnets(options: &Options, cluster: &mut Object) -> Result<Subnets, Error> {
     if options.subnet_ids.len() > 1 {
         let count = options.subnet_ids.len().to_string();
         return Err(Error::value(
@@ -134,7 +134,11 @@ fn gce_zones(options: &Options, cluster: &mut Object) -> Result<Subnets, Error> 
     Ok(subnets)
 }
 
-fn zonal(options: &Options, cluster: &mut Object, shared: &BTreeMap<String, String>) -> Subnets {
+fn create_zonal_subnets(
+    options: &Options,
+    cluster: &mut Object,
+    shared: &BTreeMap<String, String>,
+) -> Subnets {
     let mut subnets = Subnets::default();
     let mut make = |name: String, zone: &str, cidr: Option<&String>| {
         let mut subnet = json!({"name": name, "zone": zone});
@@ -162,7 +166,7 @@ fn zonal(options: &Options, cluster: &mut Object, shared: &BTreeMap<String, Stri
 }
 
 /// Sets the Pod network.
-pub(super) fn provider(options: &Options, cluster: &mut Object) -> Result<(), Error> {
+pub(super) fn set_pod_network(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     let (field, settings) = match options.networking.as_str() {
         "kubenet" => ("kubenet", json!({})),
         "external" => ("external", json!({})),
@@ -188,7 +192,7 @@ pub(super) fn provider(options: &Options, cluster: &mut Object) -> Result<(), Er
     Ok(())
 }
 
-pub(super) fn topology(
+pub(super) fn set_topology(
     options: &Options,
     cluster: &mut Object,
     world: &World,
@@ -211,7 +215,7 @@ pub(super) fn topology(
             return Err(Error::value("--bastion", "true", "is for --topology private"));
         }
         "public" => set_type(cluster, "Public"),
-        "private" => private(options, cluster, world)?,
+        "private" => make_private(options, cluster, world)?,
         other => return Err(Error::value("--topology", other, "is neither public nor private")),
     }
     if options.ipv6 {
@@ -221,9 +225,7 @@ pub(super) fn topology(
         }
         cluster.spec.put("networking.nonMasqueradeCIDR", "::/0");
         cluster.spec.put("cloudControllerManager", json!({}));
-        for (number, subnet) in
-            crate::assign::items(&mut cluster.spec, "networking.subnets").enumerate()
-        {
+        for (number, subnet) in cluster.spec.items_mut("networking.subnets").enumerate() {
             subnet.put("ipv6CIDR", format!("/64#{number:x}"));
         }
     }
@@ -231,11 +233,11 @@ pub(super) fn topology(
 }
 
 fn set_type(cluster: &mut Object, kind: &str) {
-    crate::assign::items(&mut cluster.spec, "networking.subnets").for_each(|s| s.put("type", kind));
+    cluster.spec.items_mut("networking.subnets").for_each(|s| s.put("type", kind));
 }
 
 /// Makes the subnets private, and adds a utility subnet to each zone for load balancers and NAT.
-fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(), Error> {
+fn make_private(options: &Options, cluster: &mut Object, world: &World) -> Result<(), Error> {
     if cluster.spec.has("networking.kubenet") {
         return Err(Error::value("--networking", "kubenet", "does not work in a private topology"));
     }
@@ -249,14 +251,14 @@ fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(),
         _ => BTreeMap::new(),
     };
     let beside = |subnet: &Value, prefix: &str, kind: &str| {
-        let mut made = json!({"name": format!("{prefix}-{}", subnet.text("name")), "type": kind});
+        let mut new = json!({"name": format!("{prefix}-{}", subnet.text("name")), "type": kind});
         for field in ["zone", "region"] {
-            made.put_some(field, subnet.get(field));
+            new.put_some(field, subnet.get(field));
         }
         if let Some(id) = shared.get(subnet.text("zone")) {
-            made.put("id", id.clone());
+            new.put("id", id.clone());
         }
-        made
+        new
     };
     let own = cluster.spec.items("networking.subnets").to_vec();
     let mut all = own.clone();
@@ -275,7 +277,7 @@ fn private(options: &Options, cluster: &mut Object, world: &World) -> Result<(),
 }
 
 /// Adds a load balancer, unless the machines are public and their addresses are published.
-pub(super) fn api(options: &Options, cluster: &mut Object) -> Result<(), Error> {
+pub(super) fn set_api_access(options: &Options, cluster: &mut Object) -> Result<(), Error> {
     let wanted =
         !options.api_load_balancer_type.is_empty() || !options.api_ssl_certificate.is_empty();
     let published = !matches!(cluster.dns(), Dns::None | Dns::Gossip);

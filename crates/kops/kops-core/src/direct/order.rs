@@ -37,3 +37,18 @@ pub(super) const DELETION_ORDER: [Kind; 27] = [
 pub(super) fn rank(kind: Kind) -> usize {
     DELETION_ORDER.iter().position(|other| *other == kind).unwrap_or(DELETION_ORDER.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::ExistingResource;
+
+    #[test]
+    fn orders_every_kind_with_calls_for_its_deletion() {
+        for kind in Kind::ALL {
+            let rule = "sg-1 tcp 22-22 from sg-2";
+            let calls = (kind.operations().delete)(rule, &ExistingResource::default());
+            assert_eq!(calls.is_empty(), !DELETION_ORDER.contains(kind), "{kind:?}");
+        }
+    }
+}

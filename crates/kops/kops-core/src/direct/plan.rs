@@ -90,7 +90,7 @@ fn validate_support(resource: &Resource) -> Result<(), Error> {
 
 /// Compares a model with the existing resources. Changes that are impossible in place are rejected.
 pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> {
-    let (mut plan, mut met) = (Plan::default(), BTreeSet::new());
+    let (mut plan, mut matched) = (Plan::default(), BTreeSet::new());
     for (to, resource) in ordered(model) {
         if let Some(id) = &resource.shared {
             plan.ids.insert(to.clone(), id.clone());
@@ -103,7 +103,7 @@ pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> 
         let identity = identity(resource, &plan.ids);
         if let Some(identity) = &identity {
             validate_single(existing, identity)?;
-            met.insert(identity.clone());
+            matched.insert(identity.clone());
         }
         match identity.and_then(|identity| existing.find(&identity)) {
             None => plan.changes.push(creation(resource, &plan.ids)),
@@ -116,7 +116,7 @@ pub fn plan(model: &Model, existing: &ExistingResources) -> Result<Plan, Error> 
             }
         }
     }
-    add_deletions(existing, &met, &mut plan);
+    add_deletions(existing, &matched, &mut plan);
     plan.outdated = outdated(model, existing, &plan);
     Ok(plan)
 }
@@ -238,14 +238,14 @@ fn calls(
     Ok(all)
 }
 
-fn add_deletions(existing: &ExistingResources, met: &BTreeSet<Identity>, plan: &mut Plan) {
+fn add_deletions(existing: &ExistingResources, matched: &BTreeSet<Identity>, plan: &mut Plan) {
     let mut all: Vec<_> = existing.all.iter().collect();
     all.sort_by_key(|(identity, _)| rank(identity.0));
     for (identity, found) in all {
         let (kind, name) = identity;
         let rule = *kind != Kind::SecurityGroupRule
             || (OWN_PORTS.iter().any(|ports| name.contains(&format!(" tcp {ports} from "))));
-        if !PRUNED.contains(kind) || met.contains(identity) || !found.owned || !rule {
+        if !PRUNED.contains(kind) || matched.contains(identity) || !found.owned || !rule {
             continue;
         }
         let calls = (kind.operations().delete)(name, found);

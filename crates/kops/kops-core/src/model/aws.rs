@@ -1,10 +1,10 @@
 //! A cluster's resources in AWS, under upstream's names and tags, so that clusters created by upstream's kOps look the
 //! same.
 //!
-//! A [`Resource`] is one resource in AWS, of a kind in `crate::aws`. A resource that already exists and that the cluster neither creates nor
-//! deletes is in the model with its ID. So references work the same for both. Each part of the model is built by one
-//! function of the complete cluster, which adds to the [`Model`]. `Model::check` then verifies that every reference has
-//! a target. Read [`aws`] first.
+//! A [`Resource`] is one resource in AWS; its kinds are in `crate::aws`. A resource that already exists and that the
+//! cluster neither creates nor deletes is in the model with its ID. So references work the same for both. Each part of
+//! the model is built by one function of the complete cluster, which adds to the [`Model`]. `Model::check` then
+//! verifies that every reference has a target. Read [`aws`] first.
 
 mod access;
 mod balancer;
@@ -22,7 +22,7 @@ mod statements;
 mod store;
 mod template;
 mod termination;
-mod unknown;
+mod unsupported;
 mod user_data;
 mod volumes;
 
@@ -46,7 +46,7 @@ use crate::error::Error;
 /// Builds the model of a complete cluster and its complete groups. Unsupported fields are rejected by name.
 pub fn aws(cluster: &Object, groups: &[Object], inputs: &AwsInputs) -> Result<Model, Error> {
     let cluster = cluster.normalized();
-    unknown::check(&cluster, groups)?;
+    unsupported::reject(&cluster, groups)?;
     let context = context::Context::new(&cluster, groups, inputs)?;
     let mut model = Model::of(&context.region);
     network::add(&context, &mut model)?;

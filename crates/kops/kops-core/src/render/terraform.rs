@@ -42,10 +42,10 @@ pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
     outputs.set("region", Expr::text(&model.region));
     for resource in model.resources.values() {
         outputs.add(resource, model, &writer);
-        if let Some(written) = top_level_block(resource, &mut writer)? {
-            let key = (written.keyword, written.kind, labels::label(&written.name)?);
+        if let Some(top) = top_level_block(resource, &mut writer)? {
+            let key = (top.keyword, top.kind, labels::label(&top.name)?);
             if let Some((keyword, kind, label)) =
-                resources.insert(key.clone(), written.block).map(|_| key)
+                resources.insert(key.clone(), top.block).map(|_| key)
             {
                 let reason = format!(
                     "names two resources: Terraform knows both as {keyword} {kind} {label}"
@@ -54,12 +54,12 @@ pub fn terraform(model: &Model, settings: &Settings) -> Result<Files, Error> {
             }
         }
     }
-    let mut text = outputs.written()?;
+    let mut text = outputs.render()?;
     text.push_str(&providers(model, settings)?);
     // Resources come before data sources.
     for keyword in ["resource", "data"] {
         for ((_, kind, label), block) in resources.iter().filter(|((of, ..), _)| *of == keyword) {
-            text.push_str(&block.written(0, &format!("{keyword} \"{kind}\" \"{label}\"")));
+            text.push_str(&block.render(0, &format!("{keyword} \"{kind}\" \"{label}\"")));
             text.push('\n');
         }
     }
@@ -113,12 +113,12 @@ fn providers(model: &Model, settings: &Settings) -> Result<String, Error> {
         ("region".to_owned(), settings.files_region.clone()),
     ];
     let mut text = String::new();
-    for (own, given) in [(&main[..], &settings.provider), (&files[..], &settings.files_provider)] {
+    for (own, user) in [(&main[..], &settings.provider), (&files[..], &settings.files_provider)] {
         let mut block = Block::default();
-        for (name, value) in own.iter().map(|(name, value)| (name, value)).chain(given) {
+        for (name, value) in own.iter().map(|(name, value)| (name, value)).chain(user) {
             block.set_named(labels::identifier(name)?, Item::Value(Expr::text(value)));
         }
-        text.push_str(&block.written(0, "provider \"aws\""));
+        text.push_str(&block.render(0, "provider \"aws\""));
         text.push('\n');
     }
     Ok(text)

@@ -5,10 +5,13 @@ use std::io;
 /// The reason why a file is not a usable snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A file of another format.
     #[error("it is not a snapshot of etcd: {0}")]
     Foreign(&'static str),
+    /// A snapshot with wrong content.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// A failed read or write of the file.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -1,6 +1,6 @@
-//! The first files of a member that starts from a database: the log (WAL) with the entries that add the initial members, and
-//! Raft's snapshot directly after them. A member that joins later is sent the database, because the log does not reach
-//! back before the snapshot.
+//! The first files of a member that starts from a database: the log (WAL) with the entries that add the initial
+//! members, and Raft's snapshot directly after them. A member that joins later is sent the database, because the log
+//! does not reach back before the snapshot.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};

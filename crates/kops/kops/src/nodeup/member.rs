@@ -374,7 +374,7 @@ impl MemberVolume {
             content,
             members: &self.members,
             quorum: quorum.as_deref(),
-            begun: known.mark(),
+            mark: known.mark(),
             restore: known.restore.as_ref(),
             blank: &reported,
             backup: !self.backups.list()?.is_empty(),

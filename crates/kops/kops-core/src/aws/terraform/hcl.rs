@@ -28,12 +28,12 @@ impl Expr {
         Self::Token(flag.to_string())
     }
 
-    pub(crate) fn written(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
             Self::Token(token) => token.clone(),
             Self::List(items) => {
-                let items: Vec<_> = items.iter().map(Self::written).collect();
+                let items: Vec<_> = items.iter().map(Self::render).collect();
                 format!("[{}]", items.join(", "))
             }
         }
@@ -101,7 +101,7 @@ impl Block {
     }
 
     /// Sets a member if there is a value.
-    pub(crate) fn maybe(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
+    pub(crate) fn opt_value(&mut self, name: &str, value: Option<Expr>) -> &mut Self {
         match value {
             Some(value) => self.value(name, value),
             None => self,
@@ -110,7 +110,7 @@ impl Block {
 
     /// Sets a list if it has items.
     pub(crate) fn list(&mut self, name: &str, items: Vec<Expr>) -> &mut Self {
-        self.maybe(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
+        self.opt_value(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
     }
 
     pub(crate) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
@@ -130,7 +130,7 @@ impl Block {
         self.0.iter()
     }
 
-    pub(crate) fn written(&self, indent: usize, head: &str) -> String {
+    pub(crate) fn render(&self, indent: usize, head: &str) -> String {
         let space = " ".repeat(indent);
         let mut out = format!("{space}{head} {{\n");
         let members: Vec<_> = self.0.iter().collect();
@@ -143,12 +143,12 @@ impl Block {
                             members[at..].iter().take_while(|(_, i)| matches!(i, Item::Value(_)));
                         width = run.map(|(name, _)| name.len()).max().unwrap_or_default();
                     }
-                    out.push_str(&format!("{space}  {name:width$} = {}\n", value.written()));
+                    out.push_str(&format!("{space}  {name:width$} = {}\n", value.render()));
                     continue;
                 }
                 Item::Map(members) => out.push_str(&map(members, indent + 2, name)),
                 Item::Blocks(blocks) => {
-                    blocks.iter().for_each(|block| out.push_str(&block.written(indent + 2, name)));
+                    blocks.iter().for_each(|block| out.push_str(&block.render(indent + 2, name)));
                 }
             }
             width = 0;
@@ -169,7 +169,7 @@ pub(crate) fn map(members: &BTreeMap<String, Expr>, indent: usize, name: &str) -
     for (key, value) in members {
         let key = quoted(key);
         let fill = " ".repeat(width - key.len());
-        out.push_str(&format!("{space}  {key}{fill} = {}\n", value.written()));
+        out.push_str(&format!("{space}  {key}{fill} = {}\n", value.render()));
     }
     out.push_str(&format!("{space}}}\n"));
     out
@@ -190,7 +190,7 @@ mod tests {
             // A doubled `$` before a brace is doubled again, where it would start a template.
             ("$${a}", r#""$$${a}""#),
         ] {
-            assert_eq!(Expr::text(text).written(), wanted);
+            assert_eq!(Expr::text(text).render(), wanted);
         }
     }
 
@@ -202,6 +202,6 @@ mod tests {
         block.text("a", "1").int("long", 2).block("m", inner).flag("z", true);
         block.tags(&BTreeMap::from([("k".to_owned(), "v".to_owned())]));
         let wanted = "r {\n  a    = \"1\"\n  long = 2\n  m {\n    x = \"1\"\n  }\n  tags = {\n    \"k\" = \"v\"\n  }\n  z = true\n}\n";
-        assert_eq!(block.written(0, "r"), wanted);
+        assert_eq!(block.render(0, "r"), wanted);
     }
 }

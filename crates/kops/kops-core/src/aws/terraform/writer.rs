@@ -43,7 +43,7 @@ impl Writer<'_> {
     /// Returns the references to several resources, sorted by their text.
     pub(crate) fn sorted_links<'r>(&self, all: impl IntoIterator<Item = &'r Ref>) -> Vec<Expr> {
         let mut links: Vec<_> = all.into_iter().map(|to| self.link(to)).collect();
-        links.sort_by_key(Expr::written);
+        links.sort_by_key(Expr::render);
         links
     }
 

@@ -31,7 +31,7 @@ pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error>
     for from in spec.texts("nodePortAccess") {
         let (first, last) = node_ports(context)?;
         for one in context.role_groups("Node") {
-            let suffix = one.given.map_or_else(String::new, |id| format!("-{id}"));
+            let suffix = one.existing_id.map_or_else(String::new, |id| format!("-{id}"));
             for protocol in ["tcp", "udp"] {
                 let name = format!("nodeport-{protocol}-external-to-node-{from}{suffix}");
                 let rule = SecurityGroupRule::of(&one.group, Peer::parse(from))

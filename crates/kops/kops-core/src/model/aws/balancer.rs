@@ -55,7 +55,7 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
     }
     let subnets = match spec.items("subnets") {
         [] => choose_subnets(context, spec.text("type") == "Internal"),
-        given => subnet_mappings(context, given)?,
+        subnets => subnet_mappings(context, subnets)?,
     };
     let log = spec.opt_at("accessLog").map(|log| {
         let prefix = text_at(log, "bucketPrefix");
@@ -75,7 +75,7 @@ fn balancer(context: &Context<'_>, model: &mut Model) -> Result<Balancer, Error>
     })
 }
 
-fn subnet_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping>, Error> {
+fn subnet_mappings(context: &Context<'_>, subnets: &[Value]) -> Result<Vec<Mapping>, Error> {
     let mapping = |one: &Value| {
         let name = one.text("name");
         if !context.subnets().iter().any(|subnet| subnet.text("name") == name) {
@@ -87,7 +87,7 @@ fn subnet_mappings(context: &Context<'_>, given: &[Value]) -> Result<Vec<Mapping
             (text_at(one, "allocationID"), text_at(one, "privateIPv4Address"));
         Ok(Mapping { subnet, allocation, address })
     };
-    let mut mappings = given.iter().map(mapping).collect::<Result<Vec<_>, _>>()?;
+    let mut mappings = subnets.iter().map(mapping).collect::<Result<Vec<_>, _>>()?;
     mappings.sort_by(|a, b| a.subnet.cmp(&b.subnet));
     Ok(mappings)
 }
@@ -261,13 +261,13 @@ fn add_rules(context: &Context<'_>, model: &mut Model) {
     let passes = context.balances_kops_controller();
     if passes {
         for node in context.role_groups("Node") {
-            let suffix = node.given.map_or_else(String::new, |id| format!("-{id}"));
+            let suffix = node.existing_id.map_or_else(String::new, |id| format!("-{id}"));
             let rule = SecurityGroupRule::of(&own, Peer::Group(node.group));
             allow_as(model, format!("node{suffix}-to-elb"), rule);
         }
     }
     for master in context.role_groups("ControlPlane") {
-        let suffix = master.given.map_or_else(String::new, |id| format!("-{id}"));
+        let suffix = master.existing_id.map_or_else(String::new, |id| format!("-{id}"));
         let mut pass = |name: &str, protocol: &str, from: i64, to: i64| {
             let rule = SecurityGroupRule::of(&master.group, Peer::Group(own.clone()))
                 .ports(protocol, from, to);

@@ -54,10 +54,12 @@ pub(super) struct Context<'a> {
 
 /// A security group of a role's machines.
 pub(super) struct RoleGroup {
+    /// The group.
     pub(super) group: Ref,
+    /// Its body in the model.
     pub(super) body: SecurityGroup,
     /// The ID, if the group already exists.
-    pub(super) given: Option<String>,
+    pub(super) existing_id: Option<String>,
 }
 
 impl<'a> Context<'a> {
@@ -74,7 +76,7 @@ impl<'a> Context<'a> {
             "" if region.starts_with("cn-") => "aws-cn",
             "" if region.starts_with("us-gov-") => "aws-us-gov",
             "" => "aws",
-            given => given,
+            name => name,
         };
         Ok(Self {
             cluster,
@@ -204,15 +206,19 @@ impl<'a> Context<'a> {
             let id = group.spec.text("securityGroupOverride");
             if id.is_empty() {
                 all = false;
-            } else if !found.iter().any(|one| one.given.as_deref() == Some(id)) {
+            } else if !found.iter().any(|one| one.existing_id.as_deref() == Some(id)) {
                 let group = Ref::new(Kind::SecurityGroup, format!("{id}-{role}"));
-                found.push(RoleGroup { group, body: body.clone(), given: Some(id.to_owned()) });
+                found.push(RoleGroup {
+                    group,
+                    body: body.clone(),
+                    existing_id: Some(id.to_owned()),
+                });
             }
         }
         if !all {
             let name = names::security_group(self.name, role);
             let group = Ref::new(Kind::SecurityGroup, name);
-            found.push(RoleGroup { group, body, given: None });
+            found.push(RoleGroup { group, body, existing_id: None });
         }
         found
     }
@@ -220,7 +226,7 @@ impl<'a> Context<'a> {
     /// Adds the security groups of a role.
     pub(super) fn add_role_groups(&self, role: &'a str, model: &mut Model) -> Vec<Ref> {
         let groups = self.role_groups(role).into_iter();
-        let add = |one: RoleGroup| match one.given {
+        let add = |one: RoleGroup| match one.existing_id {
             Some(id) => model.add_existing(one.group.name, &id, one.body),
             None => {
                 let tags = self.tags(&one.group.name, false);

@@ -118,10 +118,11 @@ fn scaling_group(
     if ["ControlPlane", "APIServer"].contains(&role) && context.network_balancer() == Some(false) {
         balancers.push(Ref::new(Kind::ClassicBalancer, format!("api.{}", context.name)));
     }
-    for given in spec.items("externalLoadBalancers") {
-        balancers
-            .extend(text_at(given, "loadBalancerName").map(|name| existing_balancer(model, &name)));
-        if let Some(arn) = text_at(given, "targetGroupARN") {
+    for balancer in spec.items("externalLoadBalancers") {
+        balancers.extend(
+            text_at(balancer, "loadBalancerName").map(|name| existing_balancer(model, &name)),
+        );
+        if let Some(arn) = text_at(balancer, "targetGroupARN") {
             target_groups.push(existing_target_group(context, model, &arn)?);
         }
     }

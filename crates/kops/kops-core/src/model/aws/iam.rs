@@ -26,21 +26,21 @@ const THUMBPRINTS: [&str; 2] =
 const AUDIENCE: &str = "amazonaws.com";
 
 pub(super) fn add(context: &Context<'_>, model: &mut Model) -> Result<(), Error> {
-    let mut given: BTreeMap<String, &str> = BTreeMap::new();
+    let mut profiles: BTreeMap<String, &str> = BTreeMap::new();
     let mut managed: Vec<&str> = Vec::new();
     for group in context.groups {
         let role = group.spec.text("role");
         match text_at(&group.spec, "iam.profile") {
             None => managed.push(role),
             Some(profile) => {
-                if *given.entry(profile.clone()).or_insert(role) != role {
+                if *profiles.entry(profile.clone()).or_insert(role) != role {
                     let reason = "is the instance profile of groups of two roles";
                     return Err(Error::value("spec.iam.profile", profile, reason));
                 }
             }
         }
     }
-    for profile in given.keys() {
+    for profile in profiles.keys() {
         let name = names::last_part(profile);
         model.add_existing(name, name, InstanceProfile { role: None });
     }
@@ -72,8 +72,8 @@ fn add_role(context: &Context<'_>, model: &mut Model, role: &str) -> Result<(), 
     let hooked = hooked.filter_map(|group| context.warm_pool(group));
     let hooked = hooked.into_iter().any(|pool| pool.flag("enableLifecycleHook"));
     let tags = context.tags(&name, false);
-    let assumed = policy::assumed_by_machines(&context.region);
-    let to = put_role(context, model, &name, tags.clone(), assumed, format!("{key}s"));
+    let trust_policy = policy::machine_trust_policy(&context.region);
+    let to = put_role(context, model, &name, tags.clone(), trust_policy, format!("{key}s"));
     let document = statements::of_role(context, role, hooked)?;
     add_policy(model, &name, &to, document);
     model.add(name.clone(), tags, InstanceProfile { role: Some(to.clone()) });
@@ -96,11 +96,11 @@ fn put_role(
     model: &mut Model,
     name: &str,
     tags: Tags,
-    assumed: String,
-    known: String,
+    trust_policy: String,
+    output: String,
 ) -> Ref {
     let boundary = text_at(context.spec, "iam.permissionsBoundary");
-    model.add(name, tags, Role { assumed, boundary, known })
+    model.add(name, tags, Role { trust_policy, boundary, output })
 }
 
 fn add_policy(model: &mut Model, name: &str, role: &Ref, document: String) {
@@ -172,9 +172,9 @@ fn add_account(
     let shown = namespace.replace('*', "wildcard");
     tags.insert("service-account.kops.k8s.io/name".to_owned(), account.to_owned());
     tags.insert("service-account.kops.k8s.io/namespace".to_owned(), shown.clone());
-    let known = format!("{shown}-{account}").to_lowercase();
-    let assumed = policy::document(&[statement]);
-    Ok(put_role(context, model, &name, tags, assumed, known))
+    let output = format!("{shown}-{account}").to_lowercase();
+    let trust_policy = policy::document(&[statement]);
+    Ok(put_role(context, model, &name, tags, trust_policy, output))
 }
 
 /// Adds the SSH key of the machines. A name in the spec refers to an existing key; an empty name means no key.

@@ -303,7 +303,7 @@ impl Zone<'_> {
         let name = format!("{}.{}", self.name, context.name);
         let prefix = egress.split_once('-').map_or(egress, |(prefix, _)| prefix);
         let address = match prefix {
-            "nat" => return Ok(RouteTarget::GivenNat(egress.to_owned())),
+            "nat" => return Ok(RouteTarget::ExistingNat(egress.to_owned())),
             "i" => return Ok(RouteTarget::Instance(egress.to_owned())),
             "tgw" => return Ok(RouteTarget::Transit(egress.to_owned())),
             "eipalloc" => model.add_existing(name.clone(), egress, ElasticIp),
@@ -340,10 +340,10 @@ impl Zone<'_> {
                 let via = match target.split('-').next() {
                     Some("pcx") => RouteTarget::Peering(target),
                     Some("i") => RouteTarget::Instance(target),
-                    Some("nat") => RouteTarget::GivenNat(target),
+                    Some("nat") => RouteTarget::ExistingNat(target),
                     Some("tgw") => RouteTarget::Transit(target),
-                    Some("igw") => RouteTarget::GivenInternet(target),
-                    Some("eigw") => RouteTarget::GivenEgressOnly(target),
+                    Some("igw") => RouteTarget::ExistingInternet(target),
+                    Some("eigw") => RouteTarget::ExistingEgressOnly(target),
                     _ => {
                         let reason = "is not an ID with pcx-, i-, nat-, tgw-, igw- or eigw-";
                         let field = "spec.subnets[].additionalRoutes[].target";

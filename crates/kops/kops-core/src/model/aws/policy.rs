@@ -96,7 +96,7 @@ pub(super) fn user_document(field: &str, text: &str) -> Result<String, Error> {
 }
 
 /// Returns the trust policy of the machines' roles: EC2 instances may assume them.
-pub(super) fn assumed_by_machines(region: &str) -> String {
+pub(super) fn machine_trust_policy(region: &str) -> String {
     let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
     format!(
         "{{\n  \"Version\": \"{VERSION}\",\n  \"Statement\": [\n    {{\n      \"Effect\": \"Allow\",\n      \

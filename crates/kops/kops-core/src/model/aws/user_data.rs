@@ -44,7 +44,7 @@ pub(super) fn script(context: &Context<'_>, group: &Object) -> Result<String, Er
     let document = boot_config(cluster, group, inputs, &config);
     let mut lines = Vec::new();
     for arch in files::ARCHITECTURES {
-        let nodeup = files::released(cluster, "nodeup", &inputs.kops, &inputs.hashes, arch)?;
+        let nodeup = files::kops_program(cluster, "nodeup", &inputs.kops, &inputs.hashes, arch)?;
         let (hash, urls) = nodeup.split_once('@').unwrap_or_default();
         let arch = arch.to_uppercase();
         lines.push(format!("NODEUP_URL_{arch}={}", quoted(urls)));
@@ -99,8 +99,9 @@ fn multipart(script: Option<&str>, parts: &[Value]) -> Result<String, Error> {
         "Content-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\r\nMIME-Version: 1.0\r\n\r\n"
     );
     let own = script.map(|script| ("nodeup.sh", "text/x-shellscript", script));
-    let given = parts.iter().map(|one| (one.text("name"), one.text("type"), one.text("content")));
-    for (number, (name, kind, content)) in own.into_iter().chain(given).enumerate() {
+    let additional =
+        parts.iter().map(|one| (one.text("name"), one.text("type"), one.text("content")));
+    for (number, (name, kind, content)) in own.into_iter().chain(additional).enumerate() {
         let breaks = |text: &str| text.chars().any(|c| c.is_control() || c == '"');
         if breaks(name) || breaks(kind) || content.contains(&format!("--{BOUNDARY}")) {
             let reason = "would end its part early: a name or type contains a quote or a line break, or the content \

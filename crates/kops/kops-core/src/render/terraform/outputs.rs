@@ -30,11 +30,11 @@ impl Outputs {
 
     /// Adds an item to a list.
     fn push(&mut self, name: impl Into<String>, value: &Expr) {
-        self.lists.entry(name.into()).or_default().insert(value.written());
+        self.lists.entry(name.into()).or_default().insert(value.render());
     }
 
     /// Returns the locals and the outputs.
-    pub(super) fn written(&self) -> Result<String, Error> {
+    pub(super) fn render(&self) -> Result<String, Error> {
         let mut all = self.values.clone();
         for (name, items) in &self.lists {
             let items = items.iter().map(|item| Expr::Token(item.clone())).collect();
@@ -44,11 +44,11 @@ impl Outputs {
         for (name, value) in all {
             locals.set_named(labels::label(&name)?, Item::Value(value));
         }
-        let mut text = locals.written(0, "locals") + "\n";
+        let mut text = locals.render(0, "locals") + "\n";
         for (name, item) in locals.members() {
             let mut block = Block::default();
             block.set("value", item.clone());
-            text.push_str(&block.written(0, &format!("output \"{name}\"")));
+            text.push_str(&block.render(0, &format!("output \"{name}\"")));
             text.push('\n');
         }
         Ok(text)
@@ -70,10 +70,10 @@ impl Outputs {
                 self.set(format!("route_table_{}_id", table.role), link);
             }
             Body::Role(role) => {
-                let known = &role.known;
+                let name = &role.output;
                 let arn = writer.property(&own, "arn");
-                self.set(format!("{known}_role_arn"), arn);
-                self.set(format!("{known}_role_name"), link);
+                self.set(format!("{name}_role_arn"), arn);
+                self.set(format!("{name}_role_name"), link);
             }
             Body::OidcProvider(provider) => {
                 let url = &provider.url;
@@ -105,7 +105,7 @@ impl Outputs {
         self.set("vpc_id", writer.link(own));
         for field in ["cidr_block", "ipv6_cidr_block"] {
             let property = match resource.shared {
-                Some(_) => Expr::Token(format!("data.{}", writer.property(own, field).written())),
+                Some(_) => Expr::Token(format!("data.{}", writer.property(own, field).render())),
                 None => writer.property(own, field),
             };
             self.set(format!("vpc_{field}"), property);

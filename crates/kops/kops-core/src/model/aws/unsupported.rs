@@ -21,21 +21,22 @@ const OF_GROUPS: [(&str, &str); 2] = [
 const OF_CLUSTERS: [(&str, &str); 1] =
     [("cloudProvider.aws.spotinstProduct", "use scaling groups of AWS")];
 
-pub(super) fn check(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+/// Rejects the unsupported fields of a cluster and its groups.
+pub(super) fn reject(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
     if cluster.cloud() != CloudName::Aws {
         return Err(Error::Unsupported {
             what: format!("a model of cloud {}", cluster.cloud().word()),
             remedy: "only clusters on aws have a resource model",
         });
     }
-    refuse("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;
+    reject_fields("cluster", cluster.name(), &cluster.spec, &OF_CLUSTERS)?;
     for group in groups {
-        refuse("instance group", group.name(), &group.spec, &OF_GROUPS)?;
+        reject_fields("instance group", group.name(), &group.spec, &OF_GROUPS)?;
     }
     Ok(())
 }
 
-fn refuse(
+fn reject_fields(
     kind: &str,
     name: &str,
     spec: &Value,
