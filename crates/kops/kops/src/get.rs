@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, io::Write};
 
 use kops_api::{Object, Spec as _, VersionName};
 use kops_core::Cluster as _;
+use kops_store::Registry;
 
 use crate::{
-    Error,
+    error::Error,
     flags::{Get, Show},
-    registry::Registry,
     table,
 };
 
@@ -24,9 +24,9 @@ pub(crate) fn run(
         Get::Groups(show) => {
             let cluster = named(registry, name)?;
             let all = registry.groups(cluster.name())?;
-            let groups = chosen(all, &show.names, "instancegroup")?;
+            let groups = select(all, &show.names, "instancegroup")?;
             if groups.is_empty() {
-                return Err(Error::Usage("no InstanceGroup objects found".to_owned()));
+                return Err(Error::NoneFound("InstanceGroup objects"));
             }
             match show.output.as_str() {
                 "table" => group_table(&cluster, &groups, out),
@@ -60,9 +60,9 @@ fn clusters(
         (true, name) => vec![name.to_owned()],
         (false, _) => show.names.clone(),
     };
-    let clusters = chosen(registry.clusters()?, &names, "cluster")?;
+    let clusters = select(registry.clusters()?, &names, "cluster")?;
     if clusters.is_empty() {
-        return Err(Error::Usage("no clusters found".to_owned()));
+        return Err(Error::NoneFound("clusters"));
     }
     match show.output.as_str() {
         "table" => cluster_table(&clusters, out),
@@ -73,20 +73,20 @@ fn clusters(
 /// Returns the named cluster, which must exist.
 pub(crate) fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
     if name.is_empty() {
-        return Err(Error::Usage("--name is required".to_owned()));
+        return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let found = registry.cluster(name)?;
-    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::known("cluster", name, "was not found"))
+    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::object("cluster", name, "was not found"))
 }
 
 /// Returns the named objects in order, or all if no name is given.
-fn chosen(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
+fn select(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
     if names.is_empty() {
         return Ok(all);
     }
     let find = |name: &String| {
         let found = all.iter().find(|object| object.name() == name).cloned();
-        found.ok_or_else(|| Error::Usage(format!("{kind} not found {name:?}")))
+        found.ok_or_else(|| Error::NotFound { kind, name: name.clone() })
     };
     names.iter().map(find).collect()
 }

@@ -6,17 +6,12 @@ use client::{Client, Resource};
 use instances::{Fleet, FleetSpec};
 use kops_api::Spec as _;
 use kops_core::life;
+use kops_local::{ClusterState, check_cloud, fleet, list_objects, open_client};
+use kops_store::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    CommandEnvironment, Error,
-    flags::ValidateCluster,
-    get, kubeconfig, local,
-    registry::Registry,
-    seen::{self, ClusterState},
-    table,
-};
+use crate::{environment::CommandEnvironment, error::Error, flags::ValidateCluster, get, table};
 
 const PAUSE: Duration = Duration::from_secs(2);
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
@@ -26,8 +21,11 @@ const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kub
 /// A failed check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
+    /// The kind of the object.
     pub(crate) kind: &'static str,
+    /// The name of the object.
     pub(crate) name: String,
+    /// The problem.
     pub(crate) message: String,
     /// The group of the affected machines; `None` if all are affected.
     pub(crate) group: Option<String>,
@@ -35,7 +33,7 @@ pub(crate) struct Failure {
 
 impl ValidateCluster {
     /// Returns the flags with which an update waits for the cluster.
-    pub(crate) fn patient() -> Self {
+    pub(crate) fn for_update() -> Self {
         Self {
             cluster: None,
             wait: Some(api_config::GoDuration::from_secs(600)),
@@ -49,29 +47,29 @@ pub(crate) async fn run(
     registry: &Registry,
     command: &ValidateCluster,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let cluster = get::named(registry, name)?;
-    local::check_cloud(&cluster)?;
-    let fleet = local::fleet(registry, name);
+    check_cloud(&cluster)?;
+    let fleet = fleet(registry, name);
     let wanted = fleet.wanted()?.unwrap_or_default();
     if wanted.cluster != name {
-        return Err(Error::known(
+        return Err(Error::object(
             "cluster",
             name,
             "has no machines yet; run kops update cluster --yes",
         ));
     }
-    let client = kubeconfig::admin(registry, &cluster, around.now)?;
+    let client = open_client(registry, &cluster, context.now)?;
     let until =
         Instant::now() + command.wait.map(api_config::GoDuration::to_std).unwrap_or_default();
     let mut times = 0;
-    writeln!(around.out, "Validating cluster {name}\n")?;
+    writeln!(context.out, "Validating cluster {name}\n")?;
     loop {
         let (nodes, failures) = validate_once(&client, &fleet, &wanted).await;
         times = if failures.is_empty() { times + 1 } else { 0 };
         if times >= command.count.max(1) || (Instant::now() >= until && !failures.is_empty()) {
-            return report(name, &wanted, &nodes.nodes, &failures, &command.output, around);
+            return report(name, &wanted, &nodes.nodes, &failures, &command.output, context);
         }
         sleep(PAUSE).await;
     }
@@ -85,21 +83,21 @@ pub(crate) async fn validate_once(
 ) -> (ClusterState, Vec<Failure>) {
     let unreachable =
         |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message, group: None }];
-    let seen = match ClusterState::observe(client, fleet, wanted).await {
-        Ok(seen) => seen,
-        Err(message) => return (ClusterState::default(), unreachable(message)),
+    let state = match ClusterState::observe(client, fleet, wanted).await {
+        Ok(state) => state,
+        Err(error) => return (ClusterState::default(), unreachable(error.to_string())),
     };
-    match seen::list(client, &Resource::PODS, "kube-system").await {
+    match list_objects(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
-            let failures = find_failures(wanted, &seen, &pods);
-            (seen, failures)
+            let failures = find_failures(wanted, &state, &pods);
+            (state, failures)
         }
-        Err(message) => (seen, unreachable(message)),
+        Err(error) => (state, unreachable(error.to_string())),
     }
 }
 
 /// Compares the observed state with the wanted one.
-fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec<Failure> {
+fn find_failures(wanted: &FleetSpec, state: &ClusterState, pods: &[Value]) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut fail = |kind, name: &str, message: String, group: Option<&instances::Group>| {
         let group = group.map(|group| group.name.clone());
@@ -108,7 +106,7 @@ fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec
     for group in &wanted.groups {
         for name in group.names() {
             // A Node stays Ready for a while after its machine's end, when another machine may already have its name.
-            match seen.joined(&name) {
+            match state.joined_node(&name) {
                 None => {
                     let message = format!("machine {name:?} has not yet joined cluster");
                     fail("Machine", &name, message, Some(group));
@@ -179,11 +177,11 @@ fn report(
     nodes: &[Value],
     failures: &[Failure],
     output: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let failed = || {
         let count = failures.len();
-        Error::Usage(format!("Validation failed: cluster {name} has {count} failures"))
+        Error::Validation { cluster: name.to_owned(), count }
     };
     if output != "table" {
         let failures: Vec<_> = failures
@@ -199,35 +197,35 @@ fn report(
             .collect();
         let tree = json!({"failures": failures, "nodes": nodes});
         match output {
-            "json" => writeln!(around.out, "{tree}")?,
-            _ => write!(around.out, "{}", kops_api::yaml::to_string(&tree))?,
+            "json" => writeln!(context.out, "{tree}")?,
+            _ => write!(context.out, "{}", kops_api::yaml::to_string(&tree))?,
         }
         return if failures.is_empty() { Ok(()) } else { Err(failed()) };
     }
-    writeln!(around.out, "INSTANCE GROUPS")?;
+    writeln!(context.out, "INSTANCE GROUPS")?;
     let row = |group: &instances::Group| {
         let size = group.size().to_string();
         let role = if group.trusted { "ControlPlane" } else { "Node" };
         [group.name.clone(), role.to_owned(), size.clone(), size]
     };
     let rows = wanted.groups.iter().map(row).collect();
-    table::print(around.out, ["NAME", "ROLE", "MIN", "MAX"], rows)?;
-    writeln!(around.out, "\nNODE STATUS")?;
+    table::print(context.out, ["NAME", "ROLE", "MIN", "MAX"], rows)?;
+    writeln!(context.out, "\nNODE STATUS")?;
     let row = |node: &Value| {
         let name = node.text("metadata.name");
         let role = wanted.group_of(name).map_or("", role);
         let ready = if life::readiness(node).0 { "True" } else { "False" };
         [name.to_owned(), role.to_owned(), ready.to_owned()]
     };
-    table::print(around.out, ["NAME", "ROLE", "READY"], nodes.iter().map(row).collect())?;
+    table::print(context.out, ["NAME", "ROLE", "READY"], nodes.iter().map(row).collect())?;
     if failures.is_empty() {
-        writeln!(around.out, "\nYour cluster {name} is ready")?;
+        writeln!(context.out, "\nYour cluster {name} is ready")?;
         return Ok(());
     }
-    writeln!(around.out, "\nVALIDATION ERRORS")?;
+    writeln!(context.out, "\nVALIDATION ERRORS")?;
     let row = |f: &Failure| [f.kind.to_owned(), f.name.clone(), f.message.clone()];
-    table::print(around.out, ["KIND", "NAME", "MESSAGE"], failures.iter().map(row).collect())?;
-    writeln!(around.out, "\nValidation Failed")?;
+    table::print(context.out, ["KIND", "NAME", "MESSAGE"], failures.iter().map(row).collect())?;
+    writeln!(context.out, "\nValidation Failed")?;
     Err(failed())
 }
 

@@ -55,12 +55,12 @@ enum Command {
     /// Serves cluster DNS like CoreDNS
     Coredns(dns::Args),
     Kops(kops::Args),
-    Nodeup(kops::nodeup::Args),
-    KopsController(kops::controller::Args),
-    Protokube(kops::protokube::Args),
-    EtcdManagerCtl(kops::manager_ctl::Args),
+    Nodeup(kops_node::nodeup::Args),
+    KopsController(kops_node::controller::Args),
+    Protokube(kops_node::protokube::Args),
+    EtcdManagerCtl(kops_node::manager_ctl::Args),
     #[command(subcommand)]
-    Channels(kops::channels::Command),
+    Channels(kops_node::channels::Command),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
     Balancer(balancer::Args),
@@ -376,25 +376,25 @@ fn run(command: Command) -> ExitCode {
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kops(args) => run_kops(&args),
         Command::Nodeup(args) => {
-            component("nodeup", |_| async move { Ok(kops::nodeup::run(&args).await?) })
+            component("nodeup", |_| async move { Ok(kops_node::nodeup::run(&args).await?) })
         }
         Command::KopsController(args) => component("kops-controller", |tasks| async move {
-            Ok(kops::controller::run(&args, &tasks).await?)
+            Ok(kops_node::controller::run(&args, &tasks).await?)
         }),
         Command::Protokube(args) => {
             component(
                 "protokube",
-                |tasks| async move { Ok(kops::protokube::run(&args, &tasks).await?) },
+                |tasks| async move { Ok(kops_node::protokube::run(&args, &tasks).await?) },
             )
         }
         Command::EtcdManagerCtl(args) => {
-            match kops::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()) {
+            match kops_node::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
         }
         Command::Channels(command) => component("channels", |tasks| async move {
-            Ok(kops::channels::run(&command, &tasks).await?)
+            Ok(kops_node::channels::run(&command, &tasks).await?)
         }),
         Command::Balancer(args) => {
             component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })
@@ -521,10 +521,10 @@ fn internal(command: Internal) -> ExitCode {
             Ok(instances::guard(instances::Fleet::at(root), &tasks).await?)
         }),
         Internal::Fleet { root, guard: false } => {
-            component("fleet", |tasks| async move { Ok(kops::keep(root, &tasks).await?) })
+            component("fleet", |tasks| async move { Ok(kops_local::keep(root, &tasks).await?) })
         }
         Internal::Store { root } => {
-            component("store", |tasks| async move { Ok(kops::serve_store(root, &tasks).await?) })
+            component("store", |tasks| async move { Ok(kops_local::serve_store(root, &tasks).await?) })
         }
         // Only single-threaded processes can create namespaces.
         Internal::Hold { root, machine } => {
