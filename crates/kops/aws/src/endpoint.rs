@@ -1,6 +1,6 @@
 //! The endpoints of services, their names in signatures, and their protocols.
 
-use crate::{Environment, Error};
+use crate::{environment::Environment, error::Error};
 
 /// The protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,9 @@ impl ServiceEndpoint {
 /// Returns the server that replaces AWS, if one is configured.
 pub(crate) fn custom_endpoint(environment: Environment<'_>) -> Result<Option<String>, Error> {
     let variable = "AWS_ENDPOINT_URL";
-    let given = environment(variable).filter(|text| !text.is_empty());
-    let Some(given) = given else { return Ok(None) };
-    let server = given.trim_end_matches('/').to_owned();
+    let value = environment(variable).filter(|text| !text.is_empty());
+    let Some(value) = value else { return Ok(None) };
+    let server = value.trim_end_matches('/').to_owned();
     let host = server.strip_prefix("http://").or_else(|| server.strip_prefix("https://"));
     match host {
         Some(host) if !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) => {
@@ -85,7 +85,7 @@ pub(crate) fn custom_endpoint(environment: Environment<'_>) -> Result<Option<Str
         }
         _ => Err(Error::InvalidSetting {
             variable,
-            value: given,
+            value,
             reason: "is not of the form https://host:port",
         }),
     }

@@ -44,7 +44,7 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::ServiceEndpoint;
+    use crate::endpoint::ServiceEndpoint;
 
     #[test]
     fn table_is_complete() {

@@ -18,10 +18,12 @@ use tokio::{
 };
 
 use crate::{
-    Environment, Error, Source,
-    facts::Operation,
-    place::{self, ServiceEndpoint},
-    request::{Wire, answer, wire},
+    credentials::{Source, StaticKey},
+    endpoint::{self, ServiceEndpoint},
+    environment::Environment,
+    error::Error,
+    operation::Operation,
+    request::{HttpCall, build_call, parse_response},
     sign::{hash, sign, trust},
 };
 
@@ -50,7 +52,7 @@ impl Client {
     /// Opens a client for a region, configured by AWS' standard variables and files. `AWS_ENDPOINT_URL` names a server
     /// that replaces AWS.
     pub fn open(region: &str, environment: Environment<'_>) -> Result<Self, Error> {
-        if !place::is_region(region) {
+        if !endpoint::is_region(region) {
             let reason = "is not the name of a region";
             return Err(Error::InvalidSetting {
                 variable: "AWS_REGION",
@@ -61,7 +63,7 @@ impl Client {
         let authorities = environment("AWS_CA_BUNDLE").filter(|path| !path.is_empty());
         Ok(Self {
             region: region.to_owned(),
-            own: place::custom_endpoint(environment)?,
+            own: endpoint::custom_endpoint(environment)?,
             credentials: Source::new(region, authorities.clone(), None),
             authorities,
             transports: Mutex::default(),
@@ -70,8 +72,8 @@ impl Client {
     }
 
     /// Returns the client with an explicit key.
-    pub fn with_key(self, given: crate::StaticKey) -> Self {
-        let credentials = Source::new(&self.region, self.authorities.clone(), Some(given));
+    pub fn with_key(self, key: StaticKey) -> Self {
+        let credentials = Source::new(&self.region, self.authorities.clone(), Some(key));
         Self { credentials, ..self }
     }
 
@@ -93,12 +95,12 @@ impl Client {
         };
         let operation = Operation::find(service, operation).ok_or_else(unknown)?;
         let own = self.own.as_deref();
-        let place = ServiceEndpoint::of(service, &self.region, own).ok_or_else(unknown)?;
-        let wire = wire(operation, place.protocol, parameters)?;
+        let endpoint = ServiceEndpoint::of(service, &self.region, own).ok_or_else(unknown)?;
+        let call = build_call(operation, endpoint.protocol, parameters)?;
         let mut backoff = rt::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut attempt = 1;
         loop {
-            match self.send_once(operation, &place, &wire).await {
+            match self.send_once(operation, &endpoint, &call).await {
                 Err(error)
                     if attempt < ATTEMPTS
                         && (error.is_throttled() || error.is_passing() && operation.reads()) => {}
@@ -141,19 +143,21 @@ impl Client {
     async fn send_once(
         &self,
         operation: &Operation,
-        place: &ServiceEndpoint,
-        wire: &Wire,
+        endpoint: &ServiceEndpoint,
+        call: &HttpCall,
     ) -> Result<Value, Error> {
         let failed = |cause: String| Error::Server {
             operation: operation.name.to_owned(),
-            server: place.server.clone(),
+            server: endpoint.server.clone(),
             cause,
         };
-        let transport = self.transport(place).await.map_err(|cause| failed(cause.to_string()))?;
-        let request = self.request(place, wire).await.map_err(|error| match error.downcast() {
-            Ok(own) => *own,
-            Err(error) => failed(error.to_string()),
-        })?;
+        let transport =
+            self.transport(endpoint).await.map_err(|cause| failed(cause.to_string()))?;
+        let request =
+            self.request(endpoint, call).await.map_err(|error| match error.downcast() {
+                Ok(own) => *own,
+                Err(error) => failed(error.to_string()),
+            })?;
         self.calls.fetch_add(1, Ordering::Relaxed);
         let result = async {
             let (head, body) = transport.send(request).await?.into_parts();
@@ -165,41 +169,41 @@ impl Client {
         let result = timeout(TIMEOUT, result).await;
         let result = result.map_err(|_| failed("the request timed out".to_owned()))?;
         let (status, body) = result.map_err(|error| failed(error.to_string()))?;
-        answer(operation, place.protocol, status, &body)
+        parse_response(operation, endpoint.protocol, status, &body)
     }
 
     async fn transport(
         &self,
-        place: &ServiceEndpoint,
+        endpoint: &ServiceEndpoint,
     ) -> Result<Arc<HttpTransport>, Box<dyn std::error::Error + Send + Sync>> {
         let mut transports = self.transports.lock().await;
-        if let Some(transport) = transports.get(&place.server) {
+        if let Some(transport) = transports.get(&endpoint.server) {
             return Ok(transport.clone());
         }
-        let tls = if place.server.starts_with("http:") {
+        let tls = if endpoint.server.starts_with("http:") {
             ClientTls::anyone()
         } else {
             trust(self.authorities.as_deref())?
         };
-        let transport = Arc::new(HttpTransport::kept_http1(&place.server, tls)?);
-        transports.insert(place.server.clone(), transport.clone());
+        let transport = Arc::new(HttpTransport::kept_http1(&endpoint.server, tls)?);
+        transports.insert(endpoint.server.clone(), transport.clone());
         Ok(transport)
     }
 
     async fn request(
         &self,
-        place: &ServiceEndpoint,
-        wire: &Wire,
+        endpoint: &ServiceEndpoint,
+        call: &HttpCall,
     ) -> Result<Request<client::Body>, Box<dyn std::error::Error + Send + Sync>> {
-        let mut request = Request::builder().method(&wire.method).uri(&wire.path);
-        request = request.header(header::HOST, &place.host);
-        for (name, value) in &wire.headers {
+        let mut request = Request::builder().method(&call.method).uri(&call.path);
+        request = request.header(header::HOST, &endpoint.host);
+        for (name, value) in &call.headers {
             request = request.header(name, value);
         }
-        let mut request = request.body(client::full(wire.body.clone()))?;
+        let mut request = request.body(client::full(call.body.clone()))?;
         let credentials = self.credentials.current().await?;
-        let sum = hash(wire.body.as_bytes());
-        sign(&mut request, &sum, &place.region, place.signed, credentials)?;
+        let sum = hash(call.body.as_bytes());
+        sign(&mut request, &sum, &endpoint.region, endpoint.signed, credentials)?;
         Ok(request)
     }
 }
