@@ -163,7 +163,7 @@ fn keysets(registry: &Registry, cluster: &Object, now: SystemTime) -> Result<Key
         match Keyset::read(registry, cluster.name(), &name)? {
             Some(keyset) => all.push(keyset),
             None => {
-                all.push(Keyset::make_with(&name, KeyAlgorithm::Rsa2048, now)?);
+                all.push(Keyset::generate_with(&name, KeyAlgorithm::Rsa2048, now)?);
                 new.insert(name);
             }
         }
@@ -182,8 +182,8 @@ struct SshKeys {
 fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<SshKeys, Error> {
     let directory = format!("{cluster}/pki/ssh/public/admin");
     let mut all = Vec::new();
-    for name in registry.names(&directory)? {
-        if let Some((content, _)) = registry.content(&name)? {
+    for name in registry.list_objects(&directory)? {
+        if let Some((content, _)) = registry.read_object(&name)? {
             all.push(String::from_utf8_lossy(&content).into_owned());
         }
     }
@@ -204,7 +204,7 @@ fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<Ss
 
 /// Returns the user's additional objects stored with the cluster.
 fn user_objects(registry: &Registry, cluster: &str) -> Result<String, Error> {
-    let found = registry.content(&format!("{cluster}/clusteraddons/default"))?;
+    let found = registry.read_object(&format!("{cluster}/clusteraddons/default"))?;
     Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()).unwrap_or_default())
 }
 
@@ -212,9 +212,9 @@ fn user_objects(registry: &Registry, cluster: &str) -> Result<String, Error> {
 fn stored_addons(registry: &Registry, cluster: &str) -> Result<BTreeMap<String, String>, Error> {
     let directory = format!("{cluster}/addons/");
     let mut addons = BTreeMap::new();
-    for name in registry.names(directory.trim_end_matches('/'))? {
+    for name in registry.list_objects(directory.trim_end_matches('/'))? {
         if let (Some(short), Some((content, _))) =
-            (name.strip_prefix(&directory), registry.content(&name)?)
+            (name.strip_prefix(&directory), registry.read_object(&name)?)
         {
             addons.insert(short.to_owned(), String::from_utf8_lossy(&content).into_owned());
         }

@@ -11,7 +11,7 @@ use crate::{error::Error, model::BuiltModel};
 pub fn check_store(registry: &Registry, user: &Object) -> Result<(), Error> {
     let expected = format!("{}/{}", registry.url(), user.name());
     let base = user.normalized().spec.text("configStore.base").trim_end_matches('/').to_owned();
-    if registry.is_here() || base != expected {
+    if registry.is_local() || base != expected {
         return Err(Error::StoreUrl { base, expected });
     }
     Ok(())

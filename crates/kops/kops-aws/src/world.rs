@@ -25,10 +25,10 @@ pub async fn query_world(
         let own = client.call("sts", "GetCallerIdentity", &Value::Null).await?;
         own.text("Account").clone_into(&mut world.account);
     }
-    images(client, groups, &mut world).await?;
-    machine_types(client, groups, &mut world).await?;
+    query_images(client, groups, &mut world).await?;
+    query_machine_types(client, groups, &mut world).await?;
     if user.publishes_dns() && world.zones.is_empty() {
-        world.zones = zones(client).await?;
+        world.zones = query_zones(client).await?;
         if user.dns() == Dns::Private {
             for zone in world.zones.iter_mut().filter(|zone| zone.private == Some(true)) {
                 let response =
@@ -40,22 +40,26 @@ pub async fn query_world(
     }
     let network = user.spec.text("networking.networkID");
     if !network.is_empty() && !world.networks.contains_key(network) {
-        world.networks.insert(network.to_owned(), self::network(client, network).await?);
+        world.networks.insert(network.to_owned(), query_network(client, network).await?);
     }
     Ok(world)
 }
 
 /// Returns the distinct unknown values of a field of groups.
-fn named<'a>(groups: &'a [Object], field: &str, known: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
+fn unknown_values<'a>(
+    groups: &'a [Object],
+    field: &str,
+    known: impl Fn(&str) -> bool,
+) -> BTreeSet<&'a str> {
     let names = groups.iter().flat_map(|group| group.spec.text(field).split(','));
     names.filter(|name| !name.is_empty() && !known(name)).collect()
 }
 
 /// Adds images by ID, or by owner and name as `OWNER/NAME`; the newest match wins.
-async fn images(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
-    let wanted = named(groups, "image", |name| world.images.contains_key(name));
+async fn query_images(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
+    let names = unknown_values(groups, "image", |name| world.images.contains_key(name));
     let (ids, names): (Vec<&str>, Vec<&str>) =
-        wanted.into_iter().partition(|name| name.starts_with("ami-"));
+        names.into_iter().partition(|name| name.starts_with("ami-"));
     let mut queries = Vec::new();
     if !ids.is_empty() {
         queries.push((None, json!({"ImageId": ids})));
@@ -83,13 +87,18 @@ async fn images(client: &Client, groups: &[Object], world: &mut World) -> Result
     Ok(())
 }
 
-async fn machine_types(client: &Client, groups: &[Object], world: &mut World) -> Result<(), Error> {
-    let wanted = named(groups, "machineType", |name| world.machine_types.contains_key(name));
-    if wanted.is_empty() {
+async fn query_machine_types(
+    client: &Client,
+    groups: &[Object],
+    world: &mut World,
+) -> Result<(), Error> {
+    let names =
+        unknown_values(groups, "machineType", |name| world.machine_types.contains_key(name));
+    if names.is_empty() {
         return Ok(());
     }
     let pages =
-        client.pages("ec2", "DescribeInstanceTypes", &json!({"InstanceType": wanted})).await?;
+        client.pages("ec2", "DescribeInstanceTypes", &json!({"InstanceType": names})).await?;
     for one in pages.iter().flat_map(|page| page.list("instanceTypeSet")) {
         let architectures = one.texts("processorInfo.supportedArchitectures");
         let architecture = if architectures.contains(&"arm64") { "arm64" } else { "amd64" };
@@ -105,7 +114,7 @@ async fn machine_types(client: &Client, groups: &[Object], world: &mut World) ->
     Ok(())
 }
 
-async fn zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
+async fn query_zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
     let pages = client.pages("route53", "ListHostedZones", &Value::Null).await?;
     let zone = |one: &Value| DnsZone {
         id: one.text("Id").trim_start_matches("/hostedzone/").to_owned(),
@@ -117,7 +126,7 @@ async fn zones(client: &Client) -> Result<Vec<DnsZone>, Error> {
 }
 
 /// Queries an existing network with its subnets and gateways.
-async fn network(client: &Client, id: &str) -> Result<Network, Error> {
+async fn query_network(client: &Client, id: &str) -> Result<Network, Error> {
     let filter = |name: &str| json!({"Filter": [{"Name": name, "Value": [id]}]});
     let vpcs = client.call("ec2", "DescribeVpcs", &json!({"VpcId": [id]})).await?;
     let subnets = client.pages("ec2", "DescribeSubnets", &filter("vpc-id")).await?;
@@ -145,7 +154,7 @@ pub async fn deletion_scope(
     registry: &Registry,
     user: &Object,
 ) -> Result<Scope, Error> {
-    let world = World { zones: zones_of(client, user).await?, ..World::default() };
+    let world = World { zones: public_zones(client, user).await?, ..World::default() };
     let whole = complete_objects(registry, user, world).ok();
     let text = |path: &str| {
         let spec = whole.as_ref().map_or(&user.spec, |whole| &whole.cluster.spec);
@@ -158,6 +167,6 @@ pub async fn deletion_scope(
     Ok(Scope::of_deletion(user.name(), zone, &issuer))
 }
 
-async fn zones_of(client: &Client, user: &Object) -> Result<Vec<DnsZone>, Error> {
-    if user.publishes_dns() { zones(client).await } else { Ok(Vec::new()) }
+async fn public_zones(client: &Client, user: &Object) -> Result<Vec<DnsZone>, Error> {
+    if user.publishes_dns() { query_zones(client).await } else { Ok(Vec::new()) }
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use instances::{Companion, Fleet, FleetSpec, machine::TOLD};
+use instances::{Companion, Fleet, FleetSpec, machine::TRUSTED_FILES};
 use kops_api::Spec as _;
 use kops_node::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};
 use kops_store::Registry;
@@ -65,7 +65,7 @@ pub fn write_settings(
     spec: &FleetSpec,
     environment: Environment<'_>,
 ) -> Result<(), Error> {
-    if registry.is_here() {
+    if registry.is_local() {
         return Ok(());
     }
     let path = fleet.root.join(SETTINGS_FILE);
@@ -88,11 +88,15 @@ pub fn write_settings(
     let shared = json!({"environment": {
         "S3_ENDPOINT": format!("https://{}", SocketAddr::new(gateway, PORT)),
         "S3_ACCESS_KEY_ID": id, "S3_SECRET_ACCESS_KEY": secret,
-        "AWS_CA_BUNDLE": format!("{TOLD}/{AUTHORITY_FILE}"),
+        "AWS_CA_BUNDLE": format!("{TRUSTED_FILES}/{AUTHORITY_FILE}"),
     }});
     let authority = fleet.authority()?.cert().to_pem();
-    pki::write_file(&fleet.told().join(AUTHORITY_FILE), authority.as_bytes(), pki::KEY_MODE)?;
-    let path = fleet.told().join(SETTINGS_FILE);
+    pki::write_file(
+        &fleet.trusted_files().join(AUTHORITY_FILE),
+        authority.as_bytes(),
+        pki::KEY_MODE,
+    )?;
+    let path = fleet.trusted_files().join(SETTINGS_FILE);
     Ok(pki::write_file(&path, shared.to_string().as_bytes(), pki::KEY_MODE)?)
 }
 

@@ -46,20 +46,20 @@ pub async fn keep(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> {
 
 /// Heals the machines for half the certificate's lifetime.
 async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
-    let wanted = fleet.wanted()?.unwrap_or_default();
-    let registry = open_registry(fleet, &wanted)?;
+    let spec = fleet.spec()?.unwrap_or_default();
+    let registry = open_registry(fleet, &spec)?;
     let subject = Subject::new(KEEPER);
-    let access = issue_kubeconfig(&registry, &wanted.cluster, subject, PERIOD, rt::now())?;
+    let access = issue_kubeconfig(&registry, &spec.cluster, subject, PERIOD, rt::now())?;
     let client = Client::from_kubeconfig(&access, "kops-instances/v1.36.2 (windlass)")?;
     let recorder = EventRecorder::start(client.clone(), KEEPER, &rt::hostname(), tasks);
     let (until, mut last_reason) = (Instant::now() + PERIOD / 2, String::new());
     while Instant::now() < until {
         sleep(POLL).await;
-        let wanted = fleet.wanted()?.unwrap_or_default();
-        restart_for_restore(&registry, fleet, &wanted)?;
+        let spec = fleet.spec()?.unwrap_or_default();
+        restart_for_restore(&registry, fleet, &spec)?;
         // Without the API, the health of machines is unknown.
-        let Ok(state) = ClusterState::observe(&client, fleet, &wanted).await else { continue };
-        let machines = machine_health(&wanted, &state, &access).await?;
+        let Ok(state) = ClusterState::observe(&client, fleet, &spec).await else { continue };
+        let machines = machine_health(&spec, &state, &access).await?;
         match heal(&machines, rt::now().into()) {
             Healing::Nothing => last_reason.clear(),
             Healing::Wait { machine, reason } => {
@@ -69,7 +69,11 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
                         reason,
                         "the machine is not ready, but is not replaced"
                     );
-                    recorder.warning(regarding(&state, &machine), "InstanceNotReplaced", &reason);
+                    recorder.warning(
+                        node_reference(&state, &machine),
+                        "InstanceNotReplaced",
+                        &reason,
+                    );
                 }
                 last_reason = reason;
             }
@@ -83,15 +87,11 @@ async fn heal_machines(fleet: &Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
 
 /// Terminates all control planes that started before a command to restore a backup; their replacements start from that
 /// backup.
-fn restart_for_restore(
-    registry: &Registry,
-    fleet: &Fleet,
-    wanted: &FleetSpec,
-) -> Result<(), Error> {
-    let backups = registry.backups(&wanted.cluster);
+fn restart_for_restore(registry: &Registry, fleet: &Fleet, spec: &FleetSpec) -> Result<(), Error> {
+    let backups = registry.backups(&spec.cluster);
     let mark = backups.mark()?.map(|(mark, _)| mark);
-    let Some(restore) = backups.pending(mark.as_ref())? else { return Ok(()) };
-    for name in wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names) {
+    let Some(restore) = backups.pending_restore(mark.as_ref())? else { return Ok(()) };
+    for name in spec.groups.iter().filter(|group| group.trusted).flat_map(Group::names) {
         let Some(machine) = fleet.machine(&name)? else { continue };
         if restore.is_after(machine.made) {
             tracing::warn!(
@@ -107,12 +107,12 @@ fn restart_for_restore(
 
 /// Returns the state of each relevant machine.
 async fn machine_health(
-    wanted: &FleetSpec,
+    spec: &FleetSpec,
     state: &ClusterState,
     access: &api_config::Kubeconfig,
 ) -> Result<Vec<MachineHealth>, Error> {
     let mut all = Vec::new();
-    for group in &wanted.groups {
+    for group in &spec.groups {
         for name in group.members() {
             let Some(machine) = state.machines.get(&name) else { continue };
             let (ready, since) = state.node(&name).map(life::readiness).unwrap_or_default();
@@ -142,7 +142,7 @@ async fn is_api_ready(access: &api_config::Kubeconfig, address: IpAddr) -> Resul
     Ok(matches!(timeout(READY_TIMEOUT, request).await, Ok(Ok(_))))
 }
 
-fn regarding(state: &ClusterState, machine: &str) -> ObjectRef {
+fn node_reference(state: &ClusterState, machine: &str) -> ObjectRef {
     let node = state.node(machine);
     ObjectRef {
         api_version: Resource::NODES.api_version(),
@@ -173,7 +173,7 @@ fn replace_machine(
     let note =
         format!("Instance {} was not ready for {} s: replacing it", machine.id, ill.as_secs());
     tracing::warn!(machine = name, note);
-    recorder.warning(regarding(state, name), "InstanceReplaced", note);
+    recorder.warning(node_reference(state, name), "InstanceReplaced", note);
     let replaced = instances::replace(fleet, name, &machine.id);
     registry.unlock(lock)?;
     Ok(replaced?)

@@ -27,7 +27,7 @@ const COMMAND_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Returns the URL of the API: that of the balancer, if several machines serve it.
 fn server_url(registry: &Registry, cluster: &str) -> Result<String, Error> {
-    let spec = fleet(registry, cluster).wanted()?.unwrap_or_default();
+    let spec = fleet(registry, cluster).spec()?.unwrap_or_default();
     let addresses = api_addresses(&spec);
     let address = match &addresses[..] {
         [] => None,

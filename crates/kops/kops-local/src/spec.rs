@@ -27,7 +27,7 @@ pub fn fleet_spec(
     let mut spec = old.cloned().unwrap_or_default();
     cluster.name().clone_into(&mut spec.cluster);
     spec.secret =
-        if registry.is_here() { vec![PathBuf::from(registry.directory())] } else { Vec::new() };
+        if registry.is_local() { vec![PathBuf::from(registry.directory())] } else { Vec::new() };
     let before = |name: &str| {
         let groups = old.map(|old| old.groups.as_slice()).unwrap_or_default();
         groups.iter().find(|group| group.name == name).cloned().unwrap_or_default()
@@ -52,7 +52,7 @@ pub fn fleet_spec(
         ranges.iter().filter_map(|path| cluster.spec.text(path).parse().ok()).collect();
     spec.assign(&ranges)?;
     spec.companions = balancer::companions(fleet, &spec)?;
-    if !registry.is_here() {
+    if !registry.is_local() {
         spec.companions.push(gateway::companion(fleet));
     }
     Ok(spec)
@@ -61,8 +61,8 @@ pub fn fleet_spec(
 /// Rejects a change of the control planes. Each is an etcd member; an additional member would find no quorum that knows
 /// it, and a removed one would be missing permanently.
 fn check_control_planes(old: &FleetSpec, new: &FleetSpec) -> Result<(), Error> {
-    let names = |wanted: &FleetSpec| -> BTreeSet<String> {
-        wanted.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
+    let names = |spec: &FleetSpec| -> BTreeSet<String> {
+        spec.groups.iter().filter(|group| group.trusted).flat_map(Group::names).collect()
     };
     let (before, after) = (names(old), names(new));
     if before == after {

@@ -29,15 +29,11 @@ pub struct ClusterState {
 
 impl ClusterState {
     /// Queries the wanted machines.
-    pub async fn observe(
-        client: &Client,
-        fleet: &Fleet,
-        wanted: &FleetSpec,
-    ) -> Result<Self, Error> {
+    pub async fn observe(client: &Client, fleet: &Fleet, spec: &FleetSpec) -> Result<Self, Error> {
         let nodes = list_objects(client, &Resource::NODES, "").await?;
         let leases = list_objects(client, &Resource::LEASES, LEASES).await?;
         let mut machines = BTreeMap::new();
-        for name in wanted.groups.iter().flat_map(instances::Group::names) {
+        for name in spec.groups.iter().flat_map(instances::Group::names) {
             if let Some(machine) = fleet.machine(&name)? {
                 machines.insert(name, machine);
             }

@@ -90,7 +90,7 @@ async fn apply_all(args: &Args) -> Result<(), Error> {
     for channel in &args.channels {
         let (base, name) = channel.rsplit_once('/').unwrap_or(("", channel));
         let store = open(base)?;
-        for addon in list(channel, &read(&store, name)?)? {
+        for addon in parse_channel(channel, &read_object(&store, name)?)? {
             if !is_due(&addon, &namespace) {
                 continue;
             }
@@ -110,13 +110,13 @@ async fn apply_all(args: &Args) -> Result<(), Error> {
     failed.map_or(Ok(()), Err)
 }
 
-fn read(store: &Store, name: &str) -> Result<Vec<u8>, Error> {
+fn read_object(store: &Store, name: &str) -> Result<Vec<u8>, Error> {
     let found = store.read(name)?;
     found.map(|(content, _)| content).ok_or_else(|| Error::Manifest { name: name.to_owned() })
 }
 
 /// Parses a channel. A later add-on replaces an earlier one of the same name.
-fn list(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
+fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
     let tree = parse_yaml(channel, content)?;
     if tree.text("kind") != "Addons" {
         let (channel, kind) = (channel.to_owned(), tree.text("kind").to_owned());
@@ -149,7 +149,7 @@ fn is_due(addon: &Addon, namespace: &Value) -> bool {
 }
 
 async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
-    let content = read(store, &addon.manifest)?;
+    let content = read_object(store, &addon.manifest)?;
     let sum = HEXLOWER.encode(&Sha256::digest(&content));
     if sum != addon.hash {
         // The channel is written last, so the manifest is either newer than the channel or written by another program.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn add_on_is_due_until_applied() {
-        let all = list("c", CHANNEL.as_bytes()).unwrap();
+        let all = parse_channel("c", CHANNEL.as_bytes()).unwrap();
         assert_eq!(all.iter().map(|addon| addon.id.as_str()).collect::<Vec<_>>(), ["new"]);
         let due = |kept: Value| {
             let annotations = json!({"addons.k8s.io/a": kept.to_string()});
@@ -190,6 +190,6 @@ mod tests {
         assert!(due(json!({"id": "new", "manifestHash": "1", "systemGeneration": 1})));
         assert!(due(json!({"id": "old", "manifestHash": "2", "systemGeneration": 1})));
         assert!(due(json!({"id": "new", "manifestHash": "2"})));
-        assert!(list("c", b"kind: Pod\n").is_err());
+        assert!(parse_channel("c", b"kind: Pod\n").is_err());
     }
 }

@@ -65,7 +65,7 @@ struct RequestingMachine {
     machine: String,
     group: String,
     /// The creation time of the machine. Its predecessor had ended by then.
-    made: Timestamp,
+    created_at: Timestamp,
 }
 
 /// The queries to the cluster.
@@ -152,7 +152,7 @@ impl Handler for Controller {
 
 impl Controller {
     async fn bootstrap(&self, request: Request<Body>) -> Result<Value, Refusal> {
-        let RequestingMachine { machine, group, made } = self.identify(&request)?;
+        let RequestingMachine { machine, group, created_at } = self.identify(&request)?;
         let body = Limited::new(request.into_body(), LARGEST).collect().boxed().await;
         let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
             return refuse(
@@ -166,7 +166,7 @@ impl Controller {
         if parameters.text("apiVersion") != API_VERSION {
             return refuse(StatusCode::BAD_REQUEST, "the request is of an unknown apiVersion");
         }
-        let Some(config) = self.config(&group)? else {
+        let Some(config) = self.node_config(&group)? else {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!("{group:?} is not an instance group of workers"),
@@ -174,7 +174,7 @@ impl Controller {
         };
         match self.nodes.last_sign(&machine).await {
             // The name has shown no sign of life since this machine was created, so the Node is its predecessor's.
-            Ok(sign) if sign.is_none_or(|sign| sign < made) => {}
+            Ok(sign) if sign.is_none_or(|sign| sign < created_at) => {}
             Ok(_) => {
                 let reason =
                     format!("node {machine:?} exists and is Ready: another machine has that name");
@@ -218,7 +218,7 @@ impl Controller {
             [group] if group_of(&verified.name) == Some(group) => Ok(RequestingMachine {
                 machine: verified.name,
                 group: group.clone(),
-                made: instances::made(&shown).into(),
+                created_at: instances::created_at(&shown).into(),
             }),
             _ => refuse(
                 StatusCode::FORBIDDEN,
@@ -228,7 +228,7 @@ impl Controller {
     }
 
     /// Returns the configuration of a group of workers.
-    fn config(&self, group: &str) -> Result<Option<String>, Refusal> {
+    fn node_config(&self, group: &str) -> Result<Option<String>, Refusal> {
         match self.store.read(&format!("igconfig/node/{group}/nodeupconfig.yaml")) {
             Ok(found) => {
                 Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()))
@@ -272,14 +272,14 @@ fn group_of(machine: &str) -> Option<&str> {
 /// Adds missing group labels to Nodes periodically, until the task is aborted.
 async fn keep_labels(client: Client, store: Store) {
     loop {
-        if let Err(error) = label_all(&client, &store).await {
+        if let Err(error) = label_nodes(&client, &store).await {
             tracing::warn!(%error, "could not label Nodes");
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-async fn label_all(client: &Client, store: &Store) -> Result<(), Error> {
+async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
     let nodes = client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await?;
     for node in nodes.items {
         let name = node.text("metadata.name");

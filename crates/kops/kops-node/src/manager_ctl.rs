@@ -61,14 +61,14 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
         Command::DeleteCommand { backup } => {
             for (name, command) in backups.commands()? {
                 if command.backup == *backup {
-                    backups.drop_command(&name)?;
+                    backups.delete_command(&name)?;
                 }
             }
         }
         Command::RestoreBackup { backup } => {
             // A command for a missing backup would stop the cluster for nothing.
             backups.info(backup)?;
-            let command = backups.command(backup, now.into())?;
+            let command = backups.write_command(backup, now.into())?;
             let timestamp = command.timestamp;
             writeln!(
                 out,

@@ -67,7 +67,7 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     // A worker receives its certificate with its configuration.
     let (text, certificate) = match boot.text("ConfigBase") {
         "" => worker::request_config(&boot, &machine).await?,
-        base => (control_plane::config(base, &boot)?, None),
+        base => (control_plane::read_node_config(base, &boot)?, None),
     };
     if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
         return Err(Error::NodeConfig);
@@ -77,15 +77,15 @@ pub async fn run(args: &Args) -> Result<(), Error> {
     let context = NodeContext { boot, config, machine };
     check_assets(&context)?;
     write_hosts(&context)?;
-    write_files(&context)?;
+    write_file_assets(&context)?;
     let (mut init, promotion) = match certificate {
-        None => control_plane::files(&context).await?,
-        Some(certificate) => (worker::files(&context, certificate)?, None),
+        None => control_plane::write_files(&context).await?,
+        Some(certificate) => (worker::write_files(&context, certificate)?, None),
     };
     set_registration(&context, &mut init);
     start_runtime(&init).await?;
     let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
-    set_up(init, is_control_plane, &context).await?;
+    run_phases(init, is_control_plane, &context).await?;
     if let Some(promotion) = promotion {
         promotion.grant().await?;
     }
@@ -137,7 +137,7 @@ fn write_hosts(context: &NodeContext) -> Result<(), Error> {
 }
 
 /// Writes the spec's additional files.
-fn write_files(context: &NodeContext) -> Result<(), Error> {
+fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
     for asset in context.config.list("FileAssets") {
         let path = match asset.text("path") {
             "" => PathBuf::from("/srv/kubernetes/assets").join(asset.text("name")),
@@ -222,7 +222,11 @@ async fn start_runtime(init: &Init) -> Result<(), Error> {
 }
 
 /// Runs the remaining phases of `init`.
-async fn set_up(init: Init, is_control_plane: bool, context: &NodeContext) -> Result<(), Error> {
+async fn run_phases(
+    init: Init,
+    is_control_plane: bool,
+    context: &NodeContext,
+) -> Result<(), Error> {
     let endpoint = format!("unix://{RUNTIME}");
     let containers = Arc::new(Runtime::new(&endpoint, Host::default()));
     let mut names = images::all(&init.cluster);
@@ -238,7 +242,7 @@ async fn set_up(init: Init, is_control_plane: bool, context: &NodeContext) -> Re
     let mut only = vec!["kubelet-start"];
     if is_control_plane {
         only.extend(["certs", "kubeconfig", "etcd", "control-plane"]);
-        node.patches = control_plane::patches(context)?;
+        node.patches = control_plane::write_patches(context)?;
         pods::write_pods(context, &windlass)?;
     }
     let only: Vec<String> = only.into_iter().map(str::to_owned).collect();

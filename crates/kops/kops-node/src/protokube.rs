@@ -115,7 +115,7 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
         insecure: false,
     };
     let backups = open(settings.text("backups"))?;
-    let mut own = Protokube {
+    let mut protokube = Protokube {
         cluster: settings.text("cluster").to_owned(),
         store: open(settings.text("store"))?,
         backups: Backups { store: backups, directory: String::new() },
@@ -124,7 +124,7 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     };
     let mut last_error = String::new();
     loop {
-        match own.back_up_if_due().await {
+        match protokube.back_up_if_due().await {
             Ok(()) => last_error.clear(),
             Err(error) => {
                 let error = error.to_string();
@@ -181,11 +181,11 @@ impl Protokube {
         let path = directory.path().join(backup::DATA);
         let failed = || Error::file("writing", &path.display().to_string());
         let file = File::create(&path).map_err(failed())?;
-        let mut archive = Backups::archive(std::io::BufWriter::new(file), &self.cluster);
+        let mut archive = Backups::create_archive(std::io::BufWriter::new(file), &self.cluster);
         self.etcd.snapshot(&mut archive).await?;
         archive.finish().and_then(|mut file| file.flush()).map_err(failed())?;
         self.sequence += 1;
-        Ok(self.backups.add(&path, info, self.sequence - 1)?)
+        Ok(self.backups.store_archive(&path, info, self.sequence - 1)?)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use instances::machine::TOLD;
+use instances::machine::TRUSTED_FILES;
 use kops_api::Spec as _;
 use serde_json::Value;
 use vfs::Store;
@@ -38,7 +38,7 @@ pub(crate) fn open(url: &str) -> Result<Store, Error> {
     let settings = if url.starts_with("file:") {
         None
     } else {
-        read_settings(&Path::new(TOLD).join(SETTINGS_FILE))?
+        read_settings(&Path::new(TRUSTED_FILES).join(SETTINGS_FILE))?
     };
     Ok(match settings {
         Some(settings) => Store::open_in(url, &|name| variable(&settings, name))?,

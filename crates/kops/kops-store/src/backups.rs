@@ -76,7 +76,7 @@ impl Backups {
     }
 
     /// Returns the subdirectories that contain a file of this name.
-    fn with(&self, directory: &str, file: &str) -> Result<Vec<String>, Error> {
+    fn directories_with(&self, directory: &str, file: &str) -> Result<Vec<String>, Error> {
         let directory = self.path(directory);
         let directory = directory.trim_end_matches('/');
         let mut found = Vec::new();
@@ -92,7 +92,7 @@ impl Backups {
 
     /// Returns the names of all complete backups, the oldest first.
     pub fn list(&self) -> Result<Vec<String>, Error> {
-        self.with("", META)
+        self.directories_with("", META)
     }
 
     /// Returns the metadata of a backup, which must exist.
@@ -108,7 +108,7 @@ impl Backups {
     /// Returns the commands to restore a backup, with their directories. Other commands are skipped.
     pub fn commands(&self) -> Result<Vec<(String, Restore)>, Error> {
         let mut found = Vec::new();
-        for name in self.with("control", COMMAND)? {
+        for name in self.directories_with("control", COMMAND)? {
             let read = self.store.read(&self.control(&format!("{name}/{COMMAND}")))?;
             match read.map(|(text, _)| Restore::read(&text)) {
                 Some(Some(command)) => found.push((name, command)),
@@ -120,7 +120,7 @@ impl Backups {
     }
 
     /// Writes a command to restore a backup.
-    pub fn command(&self, backup: &str, now: Timestamp) -> Result<Restore, Error> {
+    pub fn write_command(&self, backup: &str, now: Timestamp) -> Result<Restore, Error> {
         let timestamp = now.unix().saturating_mul(1_000_000_000) + i64::from(now.nanos());
         let restore = Restore { backup: backup.to_owned(), timestamp };
         let name = backup::name(now, "000000");
@@ -131,7 +131,7 @@ impl Backups {
     }
 
     /// Deletes a command, by its directory.
-    pub fn drop_command(&self, name: &str) -> Result<(), Error> {
+    pub fn delete_command(&self, name: &str) -> Result<(), Error> {
         Ok(self.store.discard(&self.control(&format!("{name}/{COMMAND}")))?)
     }
 
@@ -164,16 +164,16 @@ impl Backups {
     }
 
     /// Returns the pending command.
-    pub fn pending(&self, mark: Option<&Mark>) -> Result<Option<Restore>, Error> {
+    pub fn pending_restore(&self, mark: Option<&Mark>) -> Result<Option<Restore>, Error> {
         let commands = self.commands()?.into_iter().map(|(_, command)| command);
         Ok(backup::pending(commands.collect(), mark))
     }
 
     /// Deletes the commands that the present cluster has carried out.
-    pub fn forget_commands(&self, mark: &Mark) -> Result<(), Error> {
+    pub fn delete_finished_commands(&self, mark: &Mark) -> Result<(), Error> {
         for (name, command) in self.commands()? {
             if backup::pending(vec![command], Some(mark)).is_none() {
-                match self.drop_command(&name) {
+                match self.delete_command(&name) {
                     // Another member deleted it first.
                     Err(error) if self.commands()?.iter().any(|(left, _)| *left == name) => {
                         return Err(error);
@@ -194,13 +194,18 @@ impl Backups {
     }
 
     /// Creates an archive that names its owner.
-    pub fn archive<W: Write>(to: W, cluster: &str) -> flate2::write::GzEncoder<W> {
+    pub fn create_archive<W: Write>(to: W, cluster: &str) -> flate2::write::GzEncoder<W> {
         let owner = format!("{OWNER}{cluster}/{ETCD}");
         GzBuilder::new().comment(owner).write(to, Compression::new(6))
     }
 
     /// Stores an archive as a backup and returns the backup's name. The metadata is written last.
-    pub fn add(&self, archive: &Path, info: &Info, sequence: u32) -> Result<String, Error> {
+    pub fn store_archive(
+        &self,
+        archive: &Path,
+        info: &Info,
+        sequence: u32,
+    ) -> Result<String, Error> {
         let name = backup::name(Timestamp::from_unix(info.timestamp, 0), &format!("{sequence:06}"));
         self.store.keep(&self.path(&format!("{name}/{DATA}")), archive)?;
         let meta = self.path(&format!("{name}/{META}"));
@@ -257,7 +262,7 @@ impl Backups {
         let mut options = OpenOptions::new();
         let made = options.read(true).write(true).create_new(true).mode(0o600).open(&database);
         let mut file = made.map_err(Error::file("making", &shown))?;
-        expand(packed, cluster, &mut file, room(to)?).map_err(wrong)?;
+        unpack_archive(packed, cluster, &mut file, available_space(to)?).map_err(wrong)?;
         let length = snapshot::prepare(&mut file, founders).map_err(|e| wrong(e.into()))?;
         file.set_len(length)
             .and_then(|()| file.sync_all())
@@ -271,12 +276,17 @@ impl Backups {
     }
 }
 
-fn room(directory: &Path) -> Result<u64, Error> {
+fn available_space(directory: &Path) -> Result<u64, Error> {
     Ok(sys::disk_use(directory)?.available)
 }
 
 /// Unpacks an archive of this cluster, bounded by the size in the database's header.
-fn expand(packed: impl Read, cluster: &str, to: &mut File, room: u64) -> Result<(), RestoreError> {
+fn unpack_archive(
+    packed: impl Read,
+    cluster: &str,
+    to: &mut File,
+    room: u64,
+) -> Result<(), RestoreError> {
     let mut archive = MultiGzDecoder::new(std::io::BufReader::new(packed));
     let mut head = Vec::new();
     let read = (&mut archive).take(snapshot::HEAD as u64).read_to_end(&mut head);
@@ -310,7 +320,7 @@ mod tests {
     }
 
     fn packed(cluster: &str, content: &[u8]) -> Vec<u8> {
-        let mut archive = Backups::archive(Vec::new(), cluster);
+        let mut archive = Backups::create_archive(Vec::new(), cluster);
         archive.write_all(content).unwrap();
         archive.finish().unwrap()
     }
@@ -367,7 +377,11 @@ mod tests {
         let backups = backups(dir.path());
         let now: Timestamp = "2026-11-23T10:00:00.5Z".parse().unwrap();
         assert!(
-            backups.command("b", now).unwrap_err().to_string().contains("is this a new cluster")
+            backups
+                .write_command("b", now)
+                .unwrap_err()
+                .to_string()
+                .contains("is this a new cluster")
         );
         let write = |path: &str, text: &str| {
             let path = backups.path(path);
@@ -381,16 +395,16 @@ mod tests {
         write("photo.jpg", "x");
         write("half/etcd.backup.gz", "x");
         assert_eq!(backups.list().unwrap(), [""; 0]);
-        let restore = backups.command("b", now).unwrap();
-        assert_eq!(backups.pending(None).unwrap(), Some(restore.clone()));
+        let restore = backups.write_command("b", now).unwrap();
+        assert_eq!(backups.pending_restore(None).unwrap(), Some(restore.clone()));
         let mark = Mark { generation: restore.generation(), ..Mark::default() };
         backups.set_mark(&mark, &Precondition::Absent, now).unwrap();
         // Another member writes later.
         backups.set_mark(&Mark::default(), &Precondition::Absent, now).unwrap();
         let (read, _) = backups.mark().unwrap().unwrap();
-        assert_eq!((&read, backups.pending(Some(&read)).unwrap()), (&mark, None));
-        backups.forget_commands(&read).unwrap();
-        backups.forget_commands(&read).unwrap();
+        assert_eq!((&read, backups.pending_restore(Some(&read)).unwrap()), (&mark, None));
+        backups.delete_finished_commands(&read).unwrap();
+        backups.delete_finished_commands(&read).unwrap();
         assert_eq!(backups.commands().unwrap(), []);
     }
 
@@ -402,8 +416,8 @@ mod tests {
         fs::write(&archive, packed("c.local", b"x")).unwrap();
         let info = |timestamp| Info { etcd_version: "3.4.23".to_owned(), members: 1, timestamp };
         let (old, new) = (info(1_700_000_000), info(1_800_000_000));
-        let old = backups.add(&archive, &old, 1).unwrap();
-        let new = backups.add(&archive, &new, 2).unwrap();
+        let old = backups.store_archive(&archive, &old, 1).unwrap();
+        let new = backups.store_archive(&archive, &new, 2).unwrap();
         assert_eq!(backups.list().unwrap(), [old.as_str(), &new]);
         assert_eq!(new, "2027-01-15T08:00:00Z-000002");
         let now = Timestamp::from_unix(1_800_000_060, 0);

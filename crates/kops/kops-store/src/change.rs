@@ -40,9 +40,9 @@ impl Change {
     pub fn carry_out(&self, registry: &Registry) -> Result<(), Error> {
         match (&self.content, &self.since) {
             (Some(content), since) => {
-                registry.put(&self.name, content.as_bytes(), since, self.secrecy)
+                registry.write_object(&self.name, content.as_bytes(), since, self.secrecy)
             }
-            (None, Precondition::Read(version)) => registry.drop_object(&self.name, version),
+            (None, Precondition::Read(version)) => registry.delete_object(&self.name, version),
             (None, Precondition::Absent) => Ok(()),
         }
     }
@@ -68,7 +68,7 @@ pub fn key_changes(
 ) -> Result<Vec<Change>, Error> {
     let change = |name: String, private: bool| {
         // The private half is missing, so an existing public half belongs to another keyset.
-        let since = match registry.content(&name)? {
+        let since = match registry.read_object(&name)? {
             None => Precondition::Absent,
             Some((_, version)) => Precondition::Read(version),
         };
@@ -91,12 +91,12 @@ pub fn file_changes(
     let mut changes = Vec::new();
     let mut left = Vec::new();
     for directory in OWNED {
-        left.extend(registry.names(&format!("{cluster}/{directory}"))?);
+        left.extend(registry.list_objects(&format!("{cluster}/{directory}"))?);
     }
     for object in objects {
         let name = format!("{cluster}/{}", object.name);
         left.retain(|other| *other != name);
-        let since = match registry.content(&name)? {
+        let since = match registry.read_object(&name)? {
             Some((old, _)) if old == object.content.as_bytes() => continue,
             Some((_, version)) => Precondition::Read(version),
             None => Precondition::Absent,
@@ -107,7 +107,7 @@ pub fn file_changes(
     // This object is written together with the machines, whose authority it is.
     left.retain(|name| *name != format!("{cluster}/{}", IDENTITY_CA));
     for name in left {
-        if let Some((_, version)) = registry.content(&name)? {
+        if let Some((_, version)) = registry.read_object(&name)? {
             let (kind, secrecy, since) =
                 ("ManagedFile", Secrecy::Open, Precondition::Read(version));
             changes.push(Change { kind, name, content: None, secrecy, since });

@@ -46,14 +46,14 @@ pub struct KeysetChange {
 }
 
 /// Creates a self-signed authority for a key.
-fn authority(name: &str, key: Key, now: SystemTime) -> Result<(Cert, Key), Error> {
+fn self_sign(name: &str, key: Key, now: SystemTime) -> Result<(Cert, Key), Error> {
     let validity = Validity { not_before: now - BACKDATED, not_after: now + TEN_YEARS };
-    let made = Authority::create_with(name, key, validity)?;
-    Ok((made.cert().clone(), Key::from_pem(&made.key().to_pem()?)?))
+    let authority = Authority::create_with(name, key, validity)?;
+    Ok((authority.cert().clone(), Key::from_pem(&authority.key().to_pem()?)?))
 }
 
 /// Returns a new keypair's ID in upstream's form: the time, and a random part for keypairs of the same time.
-fn id(now: SystemTime) -> String {
+fn new_id(now: SystemTime) -> String {
     let nanos = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     (nanos << 32 | u128::from(rt::random::<u32>())).to_string()
 }
@@ -83,21 +83,25 @@ impl Keyset {
     /// Reads a keyset with its private keys; `None` if it does not exist.
     pub fn read(registry: &Registry, cluster: &str, name: &str) -> Result<Option<Self>, Error> {
         let path = private_keyset(cluster, name);
-        match registry.content(&path)? {
+        match registry.read_object(&path)? {
             None => Ok(None),
             Some((content, _)) => Self::parse(&path, name, &content).map(Some),
         }
     }
 
     /// Creates a keyset with one authority.
-    pub fn make(name: &str, now: SystemTime) -> Result<Self, Error> {
-        Self::make_with(name, KeyAlgorithm::EcdsaP256, now)
+    pub fn generate(name: &str, now: SystemTime) -> Result<Self, Error> {
+        Self::generate_with(name, KeyAlgorithm::EcdsaP256, now)
     }
 
     /// Creates a keyset with a key of the given algorithm.
-    pub fn make_with(name: &str, algorithm: KeyAlgorithm, now: SystemTime) -> Result<Self, Error> {
-        let (cert, key) = authority(name, Key::generate(algorithm)?, now)?;
-        let id = id(now);
+    pub fn generate_with(
+        name: &str,
+        algorithm: KeyAlgorithm,
+        now: SystemTime,
+    ) -> Result<Self, Error> {
+        let (cert, key) = self_sign(name, Key::generate(algorithm)?, now)?;
+        let id = new_id(now);
         let item = Item { id: id.clone(), distrusted: None, cert, key: Some(key) };
         Ok(Self { name: name.to_owned(), primary: id, items: vec![item] })
     }
@@ -131,14 +135,14 @@ impl Keyset {
                     Some(key) => key,
                     None => Key::generate(like.unwrap_or(KeyAlgorithm::EcdsaP256))?,
                 };
-                let (cert, key) = authority(&self.name, key, now)?;
+                let (cert, key) = self_sign(&self.name, key, now)?;
                 (cert, Some(key))
             }
         };
         // Keypairs without a key sort before the primary, as upstream numbers them.
         let free = || (0_u128..).map(|n| n.to_string()).find(|id| self.item(id).is_none());
         let id = match &key {
-            Some(_) => id(now),
+            Some(_) => new_id(now),
             None => free().unwrap_or_default(),
         };
         self.items.push(Item { id: id.clone(), distrusted: None, cert, key });
@@ -220,9 +224,9 @@ impl Keyset {
     }
 
     /// Returns the keypairs as documents with upstream's fields.
-    pub fn described(&self, distrusted: bool) -> Result<Vec<Value>, Error> {
+    pub fn describe(&self, distrusted: bool) -> Result<Vec<Value>, Error> {
         let shown = self.items.iter().filter(|item| distrusted || item.distrusted.is_none());
-        let described = |item: &Item| {
+        let describe = |item: &Item| {
             let info = item.cert.info()?;
             let time = |time: SystemTime| Timestamp::from(time).to_seconds().to_string();
             let mut one = json!({
@@ -242,7 +246,7 @@ impl Keyset {
             }
             Ok(one)
         };
-        shown.map(described).collect()
+        shown.map(describe).collect()
     }
 
     /// Parses a keyset. `path` names it in errors.
@@ -340,7 +344,7 @@ mod tests {
     #[test]
     fn keyset_round_trips_and_public_half_has_no_keys() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let made = Keyset::make("kubernetes-ca", now).unwrap();
+        let made = Keyset::generate("kubernetes-ca", now).unwrap();
         let private = made.document(true).unwrap();
         let read = Keyset::parse("x", "kubernetes-ca", private.as_bytes()).unwrap();
         assert_eq!(read.document(true).unwrap(), private);

@@ -46,7 +46,7 @@ impl Registry {
     }
 
     /// Reports whether the store is a directory of this machine.
-    pub fn is_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         self.url.starts_with("file:")
     }
 
@@ -118,12 +118,12 @@ impl Registry {
     }
 
     /// Returns any object of the store.
-    pub fn content(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
+    pub fn read_object(&self, name: &str) -> Result<Option<(Vec<u8>, Version)>, Error> {
         Ok(self.store.read(name)?)
     }
 
     /// Writes an object, if its version is still `since`.
-    pub fn put(
+    pub fn write_object(
         &self,
         name: &str,
         content: &[u8],
@@ -135,17 +135,17 @@ impl Registry {
     }
 
     /// Removes an object, if its version is still `read`.
-    pub fn drop_object(&self, name: &str, read: &Version) -> Result<(), Error> {
+    pub fn delete_object(&self, name: &str, read: &Version) -> Result<(), Error> {
         Ok(self.store.remove(name, read)?)
     }
 
     /// Returns the names of all objects below a directory.
-    pub fn names(&self, directory: &str) -> Result<Vec<String>, Error> {
+    pub fn list_objects(&self, directory: &str) -> Result<Vec<String>, Error> {
         Ok(self.store.list(directory)?)
     }
 
     /// Returns the names directly below a directory, and whether each is a directory.
-    pub fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
+    pub fn list_entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
         Ok(self.store.entries(directory)?)
     }
 

@@ -180,13 +180,13 @@ pub(crate) async fn delete(
 }
 
 /// Runs `get instances`.
-pub(crate) async fn instances(
+pub(crate) async fn list_instances(
     registry: &Registry,
     name: &str,
     output: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let user = get::named(registry, name)?;
+    let user = get::find_cluster(registry, name)?;
     let client = open_client(&user, context.environment)?;
     let existing = query_resources(&client, &Scope::of_name(name)).await?;
     let state = |group: &direct::Group, machine: &direct::Machine| {

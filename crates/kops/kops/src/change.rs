@@ -1,6 +1,6 @@
 //! Runs `kops create -f`, `replace`, `edit` and `delete`.
 
-use std::io::Read as _;
+use std::{io::Read as _, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::{
@@ -40,9 +40,8 @@ pub(crate) fn create(
         let problem = "is required, or say what to create: cluster";
         return Err(Error::Flag { flag: "--filename", problem });
     }
-    let planned = plan(registry, &args.filename, context, &|exists| {
-        if exists { Some("already exists") } else { None }
-    })?;
+    let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
+    let planned = rules.plan_files(&args.filename)?;
     writeln!(context.out)?;
     for write in &planned {
         registry.write(&write.cluster, &write.object, &write.since)?;
@@ -57,110 +56,123 @@ pub(crate) fn replace(
     args: &Replace,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let planned = plan(registry, &args.filename, context, &|exists| {
+    let refuses = |exists| {
         if exists || args.force { None } else { Some("does not exist (try adding --force flag)") }
-    })?;
+    };
+    let rules = WriteRules { registry, now: context.now, refuses: &refuses };
+    let planned = rules.plan_files(&args.filename)?;
     for write in &planned {
         registry.write(&write.cluster, &write.object, &write.since)?;
     }
     Ok(())
 }
 
-/// Reads and validates all objects of all files. `refuses` returns the reason to reject an object by whether it exists.
-fn plan(
-    registry: &Registry,
-    files: &[String],
-    context: &CommandEnvironment<'_>,
-    refuses: &dyn Fn(bool) -> Option<&'static str>,
-) -> Result<Vec<PlannedWrite>, Error> {
-    let mut planned: Vec<PlannedWrite> = Vec::new();
-    for file in files {
-        for document in documents(&read_text(file)?) {
-            let object = Object::read(file, document.as_bytes())?;
-            let cluster = match object.kind {
-                Kind::Cluster => object.name().to_owned(),
-                Kind::InstanceGroup => label(&object)?,
-                kind => {
-                    return Err(Error::Kind { file: file.clone(), kind: kind.name() });
-                }
-            };
-            let write = check_object(registry, &planned, cluster, object, context, refuses)?;
-            planned.push(write);
-        }
-    }
-    if planned.is_empty() {
-        return Err(Error::NoObjects { files: files.join(", ") });
-    }
-    Ok(planned)
+/// The rules for the objects of one command.
+struct WriteRules<'a> {
+    registry: &'a Registry,
+    now: SystemTime,
+    /// Returns the reason to reject an object, by whether it exists.
+    refuses: &'a dyn Fn(bool) -> Option<&'static str>,
 }
 
-fn check_object(
-    registry: &Registry,
-    planned: &[PlannedWrite],
-    cluster: String,
-    mut object: Object,
-    context: &CommandEnvironment<'_>,
-    refuses: &dyn Fn(bool) -> Option<&'static str>,
-) -> Result<PlannedWrite, Error> {
-    let kind = object.kind.name();
-    let (problems, cloud) = match object.kind {
-        Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
-        _ => {
-            let same = |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
-            let parent = match planned.iter().find(same) {
-                Some(planned) => Some(planned.object.clone()),
-                None => registry.cluster(&cluster)?.map(|(object, _)| object),
-            };
-            let parent = parent.ok_or_else(|| Error::object("cluster", &cluster, "not found"))?;
-            (validate_group(&object, Some(&parent)), parent.cloud())
-        }
-    };
-    let what = format!("{kind} {:?}", object.name());
-    let check = |problems: api_meta::ErrorList| {
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() })
-        }
-    };
-    check(problems)?;
-    if cloud == CloudName::Local {
-        check_fields(&object)?;
-    }
-    let same = |p: &PlannedWrite| {
-        p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
-    };
-    if planned.iter().any(same) {
-        return Err(Error::object(kind, object.name(), "is defined twice"));
-    }
-    let stored = match object.kind {
-        Kind::Cluster => registry.cluster(object.name())?,
-        _ => registry.group(&cluster, object.name())?,
-    };
-    if let Some(problem) = refuses(stored.is_some()) {
-        return Err(Error::object(kind, object.name(), problem));
-    }
-    let since = match stored {
-        None => {
-            let now = Timestamp::from(context.now).to_seconds().to_string();
-            object.metadata.set("creationTimestamp", now);
-            Precondition::Absent
-        }
-        Some((old, version)) => {
-            if object.kind == Kind::Cluster {
-                let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
-                let is_updated = registry.is_updated(&cluster)?;
-                let created: Vec<_> = etcd.filter(|_| is_updated).collect();
-                check(validate_cluster_update(&object, &old, &created))?;
+fn refuse_existing(exists: bool) -> Option<&'static str> {
+    exists.then_some("already exists")
+}
+
+impl WriteRules<'_> {
+    /// Reads and validates all objects of all files.
+    fn plan_files(&self, files: &[String]) -> Result<Vec<PlannedWrite>, Error> {
+        let mut planned: Vec<PlannedWrite> = Vec::new();
+        for file in files {
+            for document in documents(&read_text(file)?) {
+                let object = Object::read(file, document.as_bytes())?;
+                let cluster = match object.kind {
+                    Kind::Cluster => object.name().to_owned(),
+                    Kind::InstanceGroup => cluster_label(&object)?,
+                    kind => {
+                        return Err(Error::Kind { file: file.clone(), kind: kind.name() });
+                    }
+                };
+                let write = self.plan_object(&planned, cluster, object)?;
+                planned.push(write);
             }
-            object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
-            Precondition::Read(version)
         }
-    };
-    Ok(PlannedWrite { cluster, object, since })
+        if planned.is_empty() {
+            return Err(Error::NoObjects { files: files.join(", ") });
+        }
+        Ok(planned)
+    }
+
+    /// Validates an object together with the stored ones and those planned before.
+    fn plan_object(
+        &self,
+        planned: &[PlannedWrite],
+        cluster: String,
+        mut object: Object,
+    ) -> Result<PlannedWrite, Error> {
+        let registry = self.registry;
+        let kind = object.kind.name();
+        let (problems, cloud) = match object.kind {
+            Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
+            _ => {
+                let same =
+                    |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
+                let parent = match planned.iter().find(same) {
+                    Some(planned) => Some(planned.object.clone()),
+                    None => registry.cluster(&cluster)?.map(|(object, _)| object),
+                };
+                let parent =
+                    parent.ok_or_else(|| Error::object("cluster", &cluster, "not found"))?;
+                (validate_group(&object, Some(&parent)), parent.cloud())
+            }
+        };
+        let what = format!("{kind} {:?}", object.name());
+        let check = |problems: api_meta::ErrorList| {
+            if problems.is_empty() {
+                Ok(())
+            } else {
+                Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() })
+            }
+        };
+        check(problems)?;
+        if cloud == CloudName::Local {
+            check_fields(&object)?;
+        }
+        let same = |p: &PlannedWrite| {
+            p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
+        };
+        if planned.iter().any(same) {
+            return Err(Error::object(kind, object.name(), "is defined twice"));
+        }
+        let stored = match object.kind {
+            Kind::Cluster => registry.cluster(object.name())?,
+            _ => registry.group(&cluster, object.name())?,
+        };
+        if let Some(problem) = (self.refuses)(stored.is_some()) {
+            return Err(Error::object(kind, object.name(), problem));
+        }
+        let since = match stored {
+            None => {
+                let now = Timestamp::from(self.now).to_seconds().to_string();
+                object.metadata.set("creationTimestamp", now);
+                Precondition::Absent
+            }
+            Some((old, version)) => {
+                if object.kind == Kind::Cluster {
+                    let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
+                    let is_updated = registry.is_updated(&cluster)?;
+                    let created: Vec<_> = etcd.filter(|_| is_updated).collect();
+                    check(validate_cluster_update(&object, &old, &created))?;
+                }
+                object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
+                Precondition::Read(version)
+            }
+        };
+        Ok(PlannedWrite { cluster, object, since })
+    }
 }
 
-fn label(group: &Object) -> Result<String, Error> {
+fn cluster_label(group: &Object) -> Result<String, Error> {
     let labels = group.metadata.get("labels");
     let cluster = labels.and_then(|l| l.get(CLUSTER_LABEL)).and_then(|name| name.as_str());
     cluster
@@ -183,16 +195,16 @@ fn read_text(file: &str) -> Result<String, Error> {
 }
 
 /// Stores a new cluster and its groups, built from flags. If one is invalid, nothing is stored.
-pub(crate) fn store_all(
+pub(crate) fn store_objects(
     registry: &Registry,
     objects: Vec<Object>,
     context: &CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let refuses = |exists| if exists { Some("already exists") } else { None };
+    let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
     let mut planned: Vec<PlannedWrite> = Vec::new();
     let name = objects.first().map(|object| object.name().to_owned()).unwrap_or_default();
     for object in objects {
-        let write = check_object(registry, &planned, name.clone(), object, context, &refuses)?;
+        let write = rules.plan_object(&planned, name.clone(), object)?;
         planned.push(write);
     }
     for write in &planned {
@@ -248,7 +260,8 @@ pub(crate) fn edit(
         let title = |object: &Object| format!("{} {:?}", object.kind.name(), object.name());
         return Err(Error::Renamed { edited: title(&changed), stored: title(&object) });
     }
-    let mut write = check_object(registry, &[], cluster.to_owned(), changed, context, &|_| None)?;
+    let rules = WriteRules { registry, now: context.now, refuses: &|_| None };
+    let mut write = rules.plan_object(&[], cluster.to_owned(), changed)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
     write.since = Precondition::Read(version);
     Ok(registry.write(&write.cluster, &write.object, &write.since)?)

@@ -78,9 +78,9 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let (cluster, groups) = build_objects(command, state, name)?;
     let name = cluster.name().to_owned();
-    let all: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
+    let objects: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
     if command.dry_run {
-        return show(&all, &command.output, context);
+        return show(&objects, &command.output, context);
     }
     if !command.output.is_empty() {
         return Err(Error::Flag { flag: "--output", problem: "is for --dry-run" });
@@ -89,7 +89,7 @@ pub(crate) async fn run(
         let problem = "already exists; use 'kops update cluster' to apply changes";
         return Err(Error::object("cluster", &name, problem));
     }
-    change::store_all(registry, all, context)?;
+    change::store_objects(registry, objects, context)?;
     let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };
     update::run(registry, &update, &name, context).await?;
     if command.yes {

@@ -24,13 +24,13 @@ pub(crate) fn describe_difference(old: MachineSource<'_>, new: MachineSource<'_>
     let read = |text: &[u8]| api_codec::from_yaml(text).unwrap_or_default();
     let (before, after) = (read(old.user_data.as_bytes()), read(new.user_data.as_bytes()));
     let mut all = Vec::new();
-    differ(&before, &after, "", &mut all);
+    collect_differences(&before, &after, "", &mut all);
     let by_hash = all.iter().position(|field| field.starts_with(HASH));
     if let Some(at) = by_hash {
         all.remove(at);
         let named = |config: &&[u8]| STANDARD.encode(Sha256::digest(config)) == before.text(HASH);
         match (old.config.filter(named), new.config) {
-            (Some(old), Some(new)) => differ(&read(old), &read(new), "", &mut all),
+            (Some(old), Some(new)) => collect_differences(&read(old), &read(new), "", &mut all),
             _ => all.push("its node configuration".to_owned()),
         }
     }
@@ -42,7 +42,7 @@ pub(crate) fn describe_difference(old: MachineSource<'_>, new: MachineSource<'_>
     }
 }
 
-fn differ(old: &Value, new: &Value, path: &str, all: &mut Vec<String>) {
+fn collect_differences(old: &Value, new: &Value, path: &str, all: &mut Vec<String>) {
     if old == new {
         return;
     }
@@ -53,7 +53,7 @@ fn differ(old: &Value, new: &Value, path: &str, all: &mut Vec<String>) {
         for name in names {
             let inner = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let of = |tree: &Value| tree.get(name).cloned().unwrap_or_default();
-            differ(&of(old), &of(new), &inner, all);
+            collect_differences(&of(old), &of(new), &inner, all);
         }
         return;
     }

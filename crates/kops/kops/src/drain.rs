@@ -75,7 +75,7 @@ pub(crate) async fn drain(
                 let mut blocked = BTreeMap::new();
                 for pod in &left {
                     if let Some(reason) = evict(client, pod).await {
-                        blocked.insert(name(pod), reason);
+                        blocked.insert(pod_name(pod), reason);
                     }
                 }
                 for (pod, reason) in &blocked {
@@ -86,7 +86,7 @@ pub(crate) async fn drain(
                 reported = blocked;
                 // Terminating Pods have their own grace period.
                 left.iter().filter(|pod| pod.has("metadata.deletionTimestamp")).for_each(|pod| {
-                    reported.entry(name(pod)).or_insert_with(|| "it is terminating".to_owned());
+                    reported.entry(pod_name(pod)).or_insert_with(|| "it is terminating".to_owned());
                 });
             }
             Err(error) => unreachable = Some(error.to_string()),
@@ -104,7 +104,7 @@ pub(crate) async fn drain(
     }
 }
 
-fn name(pod: &Value) -> String {
+fn pod_name(pod: &Value) -> String {
     format!("{}/{}", pod.text("metadata.namespace"), pod.text("metadata.name"))
 }
 
@@ -126,12 +126,12 @@ async fn evict(client: &Client, pod: &Value) -> Option<String> {
         Ok(_) => None,
         // The Pod is gone, or another one has its name.
         Err(error) if error.is_not_found() || error.is_conflict() => None,
-        Err(error) => Some(refusal(&error)),
+        Err(error) => Some(rejection_reason(&error)),
     }
 }
 
 /// Returns the reason for a rejected eviction: the disruption budget, or the server's message.
-fn refusal(error: &client::Error) -> String {
+fn rejection_reason(error: &client::Error) -> String {
     let Some(status) = error.status() else { return error.to_string() };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: Vec<_> = causes.map(|cause| cause.message.as_str()).collect();
@@ -170,7 +170,7 @@ mod tests {
         let status = |details: Value| {
             let text = json!({"code": 429, "reason": "TooManyRequests", "message": "Cannot evict pod", "details": details});
             let status: Status = serde_json::from_value(text).unwrap();
-            refusal(&client::Error::Api {
+            rejection_reason(&client::Error::Api {
                 method: http::Method::POST,
                 path: "/x".to_owned(),
                 status: Box::new(status),

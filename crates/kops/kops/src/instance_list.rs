@@ -13,8 +13,8 @@ use crate::{error::Error, flags::Show, get, table};
 
 /// Prints the machines that a deletion would terminate.
 pub(crate) fn describe(fleet: &Fleet, out: &mut dyn Write) -> Result<(), Error> {
-    let Some(wanted) = fleet.wanted()? else { return Ok(()) };
-    let rows = wanted.addresses.iter();
+    let Some(spec) = fleet.spec()? else { return Ok(()) };
+    let rows = spec.addresses.iter();
     let rows =
         rows.map(|(name, address)| ["instance".to_owned(), name.clone(), address.to_string()]);
     table::print(out, ["TYPE", "NAME", "ID"], rows.collect())
@@ -27,9 +27,9 @@ pub(crate) async fn run(
     name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     let fleet = fleet(registry, name);
-    let wanted = fleet.wanted()?.unwrap_or_default();
+    let spec = fleet.spec()?.unwrap_or_default();
     // Show the machines even without an API server.
     let nodes = match open_client(registry, &cluster, rt::now()) {
         Ok(client) => {
@@ -39,7 +39,7 @@ pub(crate) async fn run(
     };
     let nodes = nodes.map(|list| list.items).unwrap_or_default();
     let mut rows = Vec::new();
-    for group in &wanted.groups {
+    for group in &spec.groups {
         let counted: BTreeSet<_> = group.members().collect();
         for name in group.names() {
             let Some(machine) = fleet.machine(&name)? else { continue };

@@ -35,7 +35,7 @@ fn is_rotated(name: &str) -> bool {
 /// Returns the names of a cluster's stored keysets.
 fn stored_keysets(registry: &Registry, cluster: &str) -> Result<Vec<String>, Error> {
     let directory = format!("{cluster}/pki/private");
-    let names = registry.entries(&directory)?.into_iter();
+    let names = registry.list_entries(&directory)?.into_iter();
     Ok(names.filter(|(_, is_directory)| *is_directory).map(|(name, _)| name).collect())
 }
 
@@ -53,7 +53,7 @@ fn selected_keysets(
 
 /// Checks that the cluster's keypairs may be changed here.
 fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     if cluster.cloud() == CloudName::Local {
         let problem = "is of cloud local, whose machines know only the primary keypairs: they are not rotated yet";
         return Err(Error::object("cluster", name, problem));
@@ -62,7 +62,7 @@ fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
 }
 
 /// Reads a keyset, changes it, and writes both halves if it changed. With `creates`, a missing keyset is created.
-fn change(
+fn change_keyset(
     registry: &Registry,
     cluster: &str,
     name: &str,
@@ -71,7 +71,7 @@ fn change(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     let path = private_keyset(cluster, name);
-    let (mut keyset, read) = match registry.content(&path)? {
+    let (mut keyset, read) = match registry.read_object(&path)? {
         Some((content, version)) => {
             (Keyset::parse(&path, name, &content)?, Precondition::Read(version))
         }
@@ -83,11 +83,16 @@ fn change(
         // The half with the private keys is authoritative. It is written first, and detects a concurrent change.
         let issued = issued_keyset(cluster, name);
         let since = registry
-            .content(&issued)?
+            .read_object(&issued)?
             .map_or(Precondition::Absent, |(_, read)| Precondition::Read(read));
         let private = keyset.document(true)?;
-        registry.put(&path, private.as_bytes(), &read, Secrecy::Private)?;
-        registry.put(&issued, keyset.document(false)?.as_bytes(), &since, Secrecy::Open)?;
+        registry.write_object(&path, private.as_bytes(), &read, Secrecy::Private)?;
+        registry.write_object(
+            &issued,
+            keyset.document(false)?.as_bytes(),
+            &since,
+            Secrecy::Open,
+        )?;
     }
     for line in changed.lines {
         writeln!(out, "{line}")?;
@@ -133,7 +138,7 @@ pub(crate) fn create(
             let lines = used.chain([format!("Created {own} {id}")]).collect();
             Ok(KeysetChange { has_changed: true, lines })
         };
-        change(registry, name, &own, true, add, context.out)?;
+        change_keyset(registry, name, &own, true, add, context.out)?;
     }
     Ok(())
 }
@@ -166,7 +171,7 @@ pub(crate) fn apply(
             KeypairAction::Distrust => keyset.distrust(ids, now),
             KeypairAction::Trust => keyset.trust(ids),
         };
-        change(registry, name, &own, false, edit, context.out)?;
+        change_keyset(registry, name, &own, false, edit, context.out)?;
     }
     Ok(())
 }
@@ -177,12 +182,12 @@ pub(crate) fn show(
     name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    get::named(registry, name)?;
+    get::find_cluster(registry, name)?;
     let mut all = Vec::new();
     for own in stored_keysets(registry, name)? {
         if command.show.names.is_empty() || command.show.names.contains(&own) {
             let keyset = Keyset::read(registry, name, &own)?;
-            all.extend(keyset.map(|keyset| keyset.described(command.distrusted)).transpose()?);
+            all.extend(keyset.map(|keyset| keyset.describe(command.distrusted)).transpose()?);
         }
     }
     let items: Vec<Value> = all.into_iter().flatten().collect();

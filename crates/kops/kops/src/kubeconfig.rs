@@ -14,7 +14,7 @@ pub(crate) fn export(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     let Some(period) = command.admin else {
         let problem = "is required: no other authentication is supported yet";
         return Err(Error::Flag { flag: "--admin", problem });

@@ -55,11 +55,11 @@ pub(crate) async fn run(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     check_cloud(&cluster)?;
     let fleet = fleet(registry, name);
-    let wanted = fleet.wanted()?.unwrap_or_default();
-    if wanted.cluster != name {
+    let spec = fleet.spec()?.unwrap_or_default();
+    if spec.cluster != name {
         let problem = "has no machines yet; run kops update cluster --yes";
         return Err(Error::object("cluster", name, problem));
     }
@@ -77,7 +77,7 @@ pub(crate) async fn run(
         old: BTreeSet::new(),
         context: RefCell::new(context),
     };
-    let needed = roll.print_machines(&wanted).await?;
+    let needed = roll.print_machines(&spec).await?;
     if !needed && !command.force {
         return roll.print("\nNo rolling-update required.");
     }
@@ -131,12 +131,12 @@ impl Roll<'_, '_> {
     }
 
     /// Prints the machines to replace; returns whether there are any.
-    async fn print_machines(&mut self, wanted: &FleetSpec) -> Result<bool, Error> {
-        let state = self.observe(wanted).await?;
+    async fn print_machines(&mut self, spec: &FleetSpec) -> Result<bool, Error> {
+        let state = self.observe(spec).await?;
         let mut needed = false;
         let mut rows = Vec::new();
         for object in &self.groups {
-            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
                 continue;
             };
             let machines = self.machines(group, &state)?;
@@ -171,11 +171,11 @@ impl Roll<'_, '_> {
         Ok(needed)
     }
 
-    async fn observe(&self, wanted: &FleetSpec) -> Result<ClusterState, Error> {
+    async fn observe(&self, spec: &FleetSpec) -> Result<ClusterState, Error> {
         match &self.client {
             None => Ok(ClusterState::default()),
             Some(client) => {
-                let state = ClusterState::observe(client, &self.fleet, wanted).await;
+                let state = ClusterState::observe(client, &self.fleet, spec).await;
                 state.map_err(Error::Unreachable)
             }
         }
@@ -215,8 +215,8 @@ impl Roll<'_, '_> {
     async fn roll_group(&self, object: &Object) -> Result<(), Error> {
         let mut is_started = false;
         loop {
-            let wanted = self.fleet.wanted()?.unwrap_or_default();
-            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+            let spec = self.fleet.spec()?.unwrap_or_default();
+            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
                 return Ok(());
             };
             let size = group.size().try_into().unwrap_or(usize::MAX);
@@ -234,25 +234,25 @@ impl Roll<'_, '_> {
             }
             if !is_started {
                 is_started = true;
-                self.validate(group, &wanted, 1).await?;
-                self.taint_for_update(group, &wanted).await?;
+                self.validate(group, &spec, 1).await?;
+                self.taint_for_update(group, &spec).await?;
             }
-            let state = self.observe(&wanted).await?;
+            let state = self.observe(&spec).await?;
             let machines = self.machines(group, &state)?;
             let planned: Vec<_> = machines.iter().map(|(rolled, _)| rolled.clone()).collect();
             match roll::next(&planned, size, pace) {
                 None => return Ok(()),
-                Some(step) => self.carry_out(step, group, &wanted, &machines, &state).await?,
+                Some(step) => self.carry_out(step, group, &spec, &machines, &state).await?,
             }
-            let wanted = self.fleet.wanted()?.unwrap_or_default();
-            self.validate(group, &wanted, self.command.validate_count).await?;
+            let spec = self.fleet.spec()?.unwrap_or_default();
+            self.validate(group, &spec, self.command.validate_count).await?;
         }
     }
 
     /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
-    async fn taint_for_update(&self, group: &Group, wanted: &FleetSpec) -> Result<(), Error> {
+    async fn taint_for_update(&self, group: &Group, spec: &FleetSpec) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
-        let state = self.observe(wanted).await?;
+        let state = self.observe(spec).await?;
         for (rolled, _) in self.machines(group, &state)?.iter().filter(|(m, _)| m.outdated) {
             let Some(node) = state.joined_node(&rolled.name) else { continue };
             if let Err(error) = drain::taint_for_update(client, node).await {
@@ -266,7 +266,7 @@ impl Roll<'_, '_> {
         &self,
         step: Step,
         group: &Group,
-        wanted: &FleetSpec,
+        spec: &FleetSpec,
         machines: &[(RollingMachine, Machine)],
         state: &ClusterState,
     ) -> Result<(), Error> {
@@ -279,7 +279,7 @@ impl Roll<'_, '_> {
                 sleep(PAUSE).await;
                 Ok(())
             }
-            Step::Detach(names) => self.change(wanted, &group.name, |group| {
+            Step::Detach(names) => self.change(spec, &group.name, |group| {
                 for name in &names {
                     group.detach(name);
                 }
@@ -299,7 +299,7 @@ impl Roll<'_, '_> {
                 let each =
                     of(names.clone()).map(|machine| self.drain_machine(machine, group, state));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
-                self.change(wanted, &group.name, |group| {
+                self.change(spec, &group.name, |group| {
                     for name in &names {
                         group.release(name);
                     }
@@ -311,19 +311,19 @@ impl Roll<'_, '_> {
     /// Changes a group of the fleet, and notifies its keeper.
     fn change(
         &self,
-        wanted: &FleetSpec,
+        spec: &FleetSpec,
         name: &str,
         change: impl FnMut(&mut Group),
     ) -> Result<(), Error> {
-        let mut wanted = wanted.clone();
-        let before: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
-        wanted.groups.iter_mut().filter(|group| group.name == name).for_each(change);
-        let after: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
+        let mut spec = spec.clone();
+        let before: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
+        spec.groups.iter_mut().filter(|group| group.name == name).for_each(change);
+        let after: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
         for gone in before.difference(&after) {
             self.print(&format!("Detached instance {gone:?} from group {name:?}."))?;
         }
-        wanted.assign(&[])?;
-        self.fleet.write(&wanted)?;
+        spec.assign(&[])?;
+        self.fleet.write(&spec)?;
         Ok(instances::start(&self.fleet, false)?)
     }
 
@@ -393,15 +393,15 @@ impl Roll<'_, '_> {
     }
 
     /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
-    async fn validate(&self, group: &Group, wanted: &FleetSpec, count: u32) -> Result<(), Error> {
+    async fn validate(&self, group: &Group, spec: &FleetSpec, count: u32) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
         let limit = self.command.validation_timeout.to_std();
         let until = Instant::now() + limit;
         let (mut times, mut last_messages) = (0, Vec::new());
         loop {
-            let (_, failures) = validate::validate_once(client, &self.fleet, wanted).await;
+            let (_, failures) = validate::validate_once(client, &self.fleet, spec).await;
             let ours: Vec<_> =
-                failures.into_iter().filter(|f| concerns(f, group, wanted)).collect();
+                failures.into_iter().filter(|f| is_blocking(f, group, spec)).collect();
             times = if ours.is_empty() { times + 1 } else { 0 };
             if times >= count.max(1) {
                 return self.print("Cluster validated.");
@@ -426,9 +426,9 @@ impl Roll<'_, '_> {
 }
 
 /// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
-fn concerns(failure: &Failure, group: &Group, wanted: &FleetSpec) -> bool {
+fn is_blocking(failure: &Failure, group: &Group, spec: &FleetSpec) -> bool {
     let Some(other) = &failure.group else { return true };
-    *other == group.name || wanted.groups.iter().any(|g| g.name == *other && g.trusted)
+    *other == group.name || spec.groups.iter().any(|g| g.name == *other && g.trusted)
 }
 
 #[cfg(test)]
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn failures_of_other_workers_do_not_block_a_roll() {
         let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
-        let wanted = FleetSpec {
+        let spec = FleetSpec {
             groups: vec![of("cp", true), of("a", false), of("b", false)],
             ..FleetSpec::default()
         };
@@ -495,7 +495,7 @@ mod tests {
             message: String::new(),
             group: group.map(str::to_owned),
         };
-        let held = |which| concerns(&failure(which), &of("a", false), &wanted);
+        let held = |which| is_blocking(&failure(which), &of("a", false), &spec);
         assert!(held(None) && held(Some("a")) && held(Some("cp")) && !held(Some("b")));
     }
 }

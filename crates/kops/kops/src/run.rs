@@ -36,8 +36,8 @@ pub async fn run(args: &Args, context: &mut CommandEnvironment<'_>) -> Result<()
         Command::Edit(command) => change::edit(&registry, command, name, context),
         Command::Replace(args) => change::replace(&registry, args, context),
         Command::Get(Get::Instances(show)) => {
-            if get::named(&registry, name)?.cloud() == CloudName::Aws {
-                aws::instances(&registry, name, &show.output, context).await
+            if get::find_cluster(&registry, name)?.cloud() == CloudName::Aws {
+                aws::list_instances(&registry, name, &show.output, context).await
             } else {
                 instance_list::run(&registry, show, name, context.out).await
             }

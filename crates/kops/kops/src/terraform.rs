@@ -70,7 +70,7 @@ fn build(
         }
     }
     if let Some((path, key)) = &built.ssh_key {
-        registry.put(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
+        registry.write_object(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
     }
     Ok((files, built.new_keysets().next().is_some()))
 }

@@ -20,7 +20,7 @@ pub(crate) async fn run(
     name: &str,
     context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     check_release(registry, name)?;
     check_flags(command, &cluster)?;
     if command.target == Target::Terraform {
@@ -64,7 +64,7 @@ fn check_flags(command: &UpdateCluster, cluster: &Object) -> Result<(), Error> {
 
 /// Rejects an update by an older kOps, which would undo fields that it does not know.
 fn check_release(registry: &Registry, cluster: &str) -> Result<(), Error> {
-    let Some((content, _)) = registry.content(&format!("{cluster}/kops-version.txt"))? else {
+    let Some((content, _)) = registry.read_object(&format!("{cluster}/kops-version.txt"))? else {
         return Ok(());
     };
     let last: Release = String::from_utf8_lossy(&content).trim().parse()?;

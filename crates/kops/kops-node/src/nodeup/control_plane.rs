@@ -35,32 +35,32 @@ const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400)
 const PATCHES: &str = "/opt/kops/patches";
 
 /// Returns the group's configuration from the store.
-pub(super) fn config(base: &str, boot: &Value) -> Result<String, Error> {
+pub(super) fn read_node_config(base: &str, boot: &Value) -> Result<String, Error> {
     let role = match boot.text("InstanceGroupRole") {
         "ControlPlane" => "control-plane",
         _ => "node",
     };
     let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
-    let content = read(base, &name)?;
+    let content = read_object(base, &name)?;
     String::from_utf8(content)
         .map_err(|source| Error::Encoding { name: format!("{base}/{name}"), source })
 }
 
 /// Reads an object of the store, which must exist.
-pub(super) fn read(base: &str, name: &str) -> Result<Vec<u8>, Error> {
+pub(super) fn read_object(base: &str, name: &str) -> Result<Vec<u8>, Error> {
     let found = open(base)?.read(name)?;
     found
         .map(|(content, _)| content)
         .ok_or_else(|| Error::Missing { name: format!("{base}/{name}") })
 }
 
-fn keyset(base: &str, name: &str) -> Result<Keyset, Error> {
+fn read_keyset(base: &str, name: &str) -> Result<Keyset, Error> {
     let path = format!("pki/private/{name}/keyset.yaml");
-    Ok(Keyset::parse(&path, name, &read(base, &path)?)?)
+    Ok(Keyset::parse(&path, name, &read_object(base, &path)?)?)
 }
 
 /// Returns the URL of the cluster's directory in the store.
-pub(super) fn base(context: &NodeContext) -> &str {
+pub(super) fn store_url(context: &NodeContext) -> &str {
     context.boot.text("ConfigBase").trim_end_matches('/')
 }
 
@@ -76,29 +76,29 @@ fn parameters(context: &NodeContext) -> ClusterParameters {
 }
 
 /// Writes the authorities' files, and returns the configuration of `init` for the rest.
-pub(super) async fn files(context: &NodeContext) -> Result<(Init, Option<Promotion>), Error> {
-    let (base, layout) = (base(context), Layout::default());
+pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<Promotion>), Error> {
+    let (base, layout) = (store_url(context), Layout::default());
     for (name, file) in [
         ("kubernetes-ca", "ca"),
         ("apiserver-aggregator-ca", "front-proxy-ca"),
         ("etcd-clients-ca", "etcd/ca"),
     ] {
-        let keyset = keyset(base, name)?;
+        let keyset = read_keyset(base, name)?;
         let (cert, key) = keyset.primary()?;
         make_parent(&layout.pki(file, "key"))?;
         pki::write_key(&layout.pki(file, "key"), key)?;
         pki::write_cert(&layout.pki(file, "crt"), cert)?;
     }
-    let signer = keyset(base, "service-account")?;
+    let signer = read_keyset(base, "service-account")?;
     let (_, key) = signer.primary()?;
     pki::write_key(&layout.pki("sa", "key"), key)?;
     pki::write_public_key(&layout.pki("sa", "pub"), key)?;
-    controller_files(context)?;
-    protokube_files(context)?;
+    write_controller_files(context)?;
+    write_protokube_files(context)?;
     let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
-    let authority = keyset(base, "etcd-clients-ca")?.authority()?;
+    let authority = read_keyset(base, "etcd-clients-ca")?.authority()?;
     let member = member::prepare(context, base, &authority).await?;
-    init.cluster.etcd.local = Some(etcd(&member)?);
+    init.cluster.etcd.local = Some(local_etcd(&member)?);
     let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
     // Clients connect to the balancer's address, so the server's certificate must contain it.
     init.cluster.api_server.cert_sans.push(context.machine.gateway.to_string());
@@ -122,7 +122,7 @@ pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
 
 /// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
 /// replaced.
-fn etcd(member: &Member) -> Result<LocalEtcd, Error> {
+fn local_etcd(member: &Member) -> Result<LocalEtcd, Error> {
     let program = Host::default().program(constants::ETCD).ok_or(Error::MissingEtcd)?;
     let all: Vec<_> = member.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
     let state = if member.joins { "existing" } else { "new" };
@@ -140,9 +140,9 @@ fn etcd(member: &Member) -> Result<LocalEtcd, Error> {
 }
 
 /// Writes kops-controller's certificate, signing authority and settings.
-fn controller_files(context: &NodeContext) -> Result<(), Error> {
-    let base = base(context);
-    let keyset = keyset(base, "kubernetes-ca")?;
+fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
+    let base = store_url(context);
+    let keyset = read_keyset(base, "kubernetes-ca")?;
     let authority = keyset.authority()?;
     let directory = PathBuf::from(DIRECTORY);
     fs::create_dir_all(&directory).map_err(Error::file("making the directory", DIRECTORY))?;
@@ -173,14 +173,14 @@ fn controller_files(context: &NodeContext) -> Result<(), Error> {
 }
 
 /// Returns the location of the backups, the only part of the store that protokube may write.
-pub(super) fn backups(base: &str) -> String {
+pub(super) fn backups_url(base: &str) -> String {
     format!("{base}/backups/etcd/{ETCD}")
 }
 
 /// Writes protokube's etcd client certificate and its settings.
-fn protokube_files(context: &NodeContext) -> Result<(), Error> {
-    let base = base(context);
-    let keyset = keyset(base, "etcd-clients-ca")?;
+fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
+    let base = store_url(context);
+    let keyset = read_keyset(base, "etcd-clients-ca")?;
     let directory = PathBuf::from(protokube::DIRECTORY);
     fs::create_dir_all(&directory)
         .map_err(Error::file("making the directory", protokube::DIRECTORY))?;
@@ -196,7 +196,7 @@ fn protokube_files(context: &NodeContext) -> Result<(), Error> {
     let authorities = keyset.certificates();
     pki::write_file(&directory.join("etcd-ca.crt"), authorities.as_bytes(), pki::PUBLIC_MODE)?;
     let settings = json!({
-        "cluster": context.machine.cluster, "store": base, "backups": backups(base),
+        "cluster": context.machine.cluster, "store": base, "backups": backups_url(base),
         "etcd": format!("https://127.0.0.1:{ETCD_CLIENT_PORT}"),
     });
     Ok(pki::write_file(
@@ -207,7 +207,7 @@ fn protokube_files(context: &NodeContext) -> Result<(), Error> {
 }
 
 /// Returns patches of the API server's probes. If anonymous requests are forbidden, the kubelet probes only the port.
-pub(super) fn patches(context: &NodeContext) -> Result<Patches, Error> {
+pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
     let anonymous = context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
     if anonymous != Some(false) {
         return Ok(Patches::none());

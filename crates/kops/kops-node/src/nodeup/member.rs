@@ -122,7 +122,7 @@ pub(super) async fn prepare(
                 if !mark.backup.is_empty() {
                     volume.unpack(&mark)?;
                 }
-                volume.mark(&mark, &stored)?;
+                volume.write_mark(&mark, &stored)?;
             }
             Start::Wait(reason) => {
                 if last_reason != reason {
@@ -147,12 +147,12 @@ fn founder(volume: MemberVolume, joins: bool) -> Member {
 
 /// Writes the mark of a running cluster, so that the cluster is known to exist even if the volume is lost.
 fn confirm_mark(volume: &MemberVolume, tag: &Tag, stored: &StoredState) -> Result<(), Error> {
-    if stored.begun.is_some() {
+    if stored.mark.is_some() {
         return Ok(());
     }
     let members = [(volume.member.clone(), tag.id.clone())].into();
     let generation = tag.generation.clone();
-    volume.mark(&Mark { generation, members, ..Mark::default() }, stored)
+    volume.write_mark(&Mark { generation, members, ..Mark::default() }, stored)
 }
 
 /// Adds the member to a running cluster as a learner, and removes its predecessor, whose data is lost.

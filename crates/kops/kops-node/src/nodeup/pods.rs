@@ -3,14 +3,14 @@
 use std::fs;
 
 use bootstrap_core::Layout;
-use instances::machine::TOLD;
+use instances::machine::TRUSTED_FILES;
 use kops_api::{Spec as _, yaml};
 use kops_store::parse_yaml;
 use serde_json::{Value, json};
 
 use super::{
     context::NodeContext,
-    control_plane::{backups, base, make_parent, read},
+    control_plane::{backups_url, make_parent, read_object, store_url},
 };
 use crate::{
     controller::{CONFIG, DIRECTORY},
@@ -42,21 +42,21 @@ impl HostMount {
 
 /// Returns a store's directory on this machine or, for a remote store, the directory with the access to it.
 fn directory(base: &str) -> &str {
-    base.strip_prefix("file://").unwrap_or(TOLD)
+    base.strip_prefix("file://").unwrap_or(TRUSTED_FILES)
 }
 
 /// Writes the static Pods in addition to those of `init`: kops-controller, channels and protokube.
 pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error> {
-    let base = base(context);
+    let base = store_url(context);
     let store = directory(base);
     // The stored manifest decides whether our program replaces upstream's.
-    let content = read(base, "manifests/channels/kops-channels.yaml")?;
+    let content = read_object(base, "manifests/channels/kops-channels.yaml")?;
     let channels = parse_yaml("kops-channels.yaml", &content)?;
     let annotations = channels.at("metadata.annotations");
     if annotations.and_then(|all| all.get(PROGRAM_ANNOTATION)).is_none() {
         return Err(Error::ChannelsImage);
     }
-    let controller = pod(
+    let controller = static_pod(
         "kops-controller",
         image,
         vec!["kops-controller".to_owned(), "--conf".to_owned(), CONFIG.to_owned()],
@@ -65,7 +65,7 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
             HostMount::read_only("store", store, "Directory"),
         ],
     );
-    let channels = pod(
+    let channels = static_pod(
         "kops-channels",
         image,
         vec![
@@ -82,15 +82,15 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
             HostMount::read_only("store", store, "Directory"),
         ],
     );
-    let backups = backups(base);
+    let backups = backups_url(base);
     let mut mounts = vec![
         HostMount::read_only("files", protokube::DIRECTORY, "Directory"),
         HostMount::read_only("store", store, "Directory"),
     ];
-    if store != TOLD {
+    if store != TRUSTED_FILES {
         mounts.push(HostMount::new("backups", directory(&backups), "DirectoryOrCreate", false));
     }
-    let protokube = pod(
+    let protokube = static_pod(
         "protokube",
         image,
         vec!["protokube".to_owned(), "--conf".to_owned(), protokube::CONFIG.to_owned()],
@@ -109,7 +109,7 @@ pub(super) fn write_pods(context: &NodeContext, image: &str) -> Result<(), Error
     Ok(())
 }
 
-fn pod(name: &str, image: &str, args: Vec<String>, mounts: &[HostMount]) -> Value {
+fn static_pod(name: &str, image: &str, args: Vec<String>, mounts: &[HostMount]) -> Value {
     let volumes: Vec<_> = mounts.iter().map(|mount| &mount.volume).collect();
     let mounts: Vec<_> = mounts.iter().map(|mount| &mount.mount).collect();
     let command: Vec<String> =

@@ -35,13 +35,13 @@ pub(super) struct MemberVolume {
 /// The cluster's state in the store.
 pub(super) struct StoredState {
     /// The mark of the running cluster, with its version.
-    pub(super) begun: Option<(Mark, Version)>,
+    pub(super) mark: Option<(Mark, Version)>,
     restore: Option<Restore>,
 }
 
 impl StoredState {
     fn mark(&self) -> Option<&Mark> {
-        self.begun.as_ref().map(|(mark, _)| mark)
+        self.mark.as_ref().map(|(mark, _)| mark)
     }
 
     /// Returns the generation that a volume is for: that of a pending command, or that of the present cluster.
@@ -118,9 +118,9 @@ impl MemberVolume {
 
     /// Unpacks a backup as a founder's data, beside the present data.
     pub(super) fn unpack(&self, mark: &Mark) -> Result<PathBuf, Error> {
-        let made = self.volume.join(RESTORED);
-        let shown = made.display().to_string();
-        match fs::remove_dir_all(&made) {
+        let target = self.volume.join(RESTORED);
+        let shown = target.display().to_string();
+        match fs::remove_dir_all(&target) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::file("removing", &shown)(error));
             }
@@ -128,8 +128,8 @@ impl MemberVolume {
         }
         let founders = self.founders.iter().map(|(name, url)| (name.as_str(), url.as_str()));
         let founders = Founders::new(&mark.generation, founders);
-        self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &made)?;
-        Ok(made)
+        self.backups.unpack(&mark.backup, &self.cluster, &founders, &self.member, &target)?;
+        Ok(target)
     }
 
     /// Installs the restored data, if the cluster starts from a backup.
@@ -138,13 +138,13 @@ impl MemberVolume {
             return Ok(());
         };
         tracing::info!(backup = mark.backup, "restoring a backup");
-        let made = self.unpack(mark)?;
+        let restored = self.unpack(mark)?;
         let data = self.data();
         let shown = data.display().to_string();
         if data.exists() {
             fs::remove_dir(&data).map_err(Error::file("removing the empty", &shown))?;
         }
-        fs::rename(&made, &data).map_err(Error::file("putting in place", &shown))
+        fs::rename(&restored, &data).map_err(Error::file("putting in place", &shown))
     }
 
     /// Classifies the content of the volume.
@@ -178,9 +178,9 @@ impl MemberVolume {
 
     /// Reads the cluster's state.
     pub(super) fn stored_state(&self) -> Result<StoredState, Error> {
-        let begun = self.backups.mark()?;
-        let restore = self.backups.pending(begun.as_ref().map(|(mark, _)| mark))?;
-        Ok(StoredState { begun, restore })
+        let mark = self.backups.mark()?;
+        let restore = self.backups.pending_restore(mark.as_ref().map(|(mark, _)| mark))?;
+        Ok(StoredState { mark, restore })
     }
 
     /// Decides the start of the member, and reports the volume to the other members if they wait for it.
@@ -200,7 +200,7 @@ impl MemberVolume {
             members.collect()
         });
         // Blank volumes are reported only for a new cluster; for a restoration, all volumes are.
-        let is_new = content == Content::Blank && stored.begun.is_none() && quorum.is_none();
+        let is_new = content == Content::Blank && stored.mark.is_none() && quorum.is_none();
         let generation = stored.restore.as_ref().map(Restore::generation).unwrap_or_default();
         if is_new || (stored.restore.is_some() && content != Content::Foreign) {
             self.report_volume(&generation, &tag.id)?;
@@ -240,10 +240,10 @@ impl MemberVolume {
     }
 
     /// Writes the mark of the cluster, and deletes the commands that it carries out.
-    pub(super) fn mark(&self, mark: &Mark, stored: &StoredState) -> Result<(), Error> {
-        let since = stored.begun.as_ref().map(|(_, version)| Precondition::Read(version.clone()));
+    pub(super) fn write_mark(&self, mark: &Mark, stored: &StoredState) -> Result<(), Error> {
+        let since = stored.mark.as_ref().map(|(_, version)| Precondition::Read(version.clone()));
         self.backups.set_mark(mark, &since.unwrap_or(Precondition::Absent), rt::now().into())?;
-        Ok(self.backups.forget_commands(mark)?)
+        Ok(self.backups.delete_finished_commands(mark)?)
     }
 }
 
@@ -282,8 +282,8 @@ mod tests {
         assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
         let Start::Mark(mark) = decide(&b) else { panic!("all are blank") };
         let before = b.stored_state().unwrap();
-        b.mark(&mark, &before).unwrap();
-        a.mark(&Mark::default(), &before).unwrap();
+        b.write_mark(&mark, &before).unwrap();
+        a.write_mark(&Mark::default(), &before).unwrap();
         for place in [&a, &b] {
             assert_eq!(decide(place), Start::Begin);
             place.use_volume(place.tag().unwrap(), &place.stored_state().unwrap()).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         run(&a);
         let spec = b.backups.path("control/etcd-cluster-spec");
         b.backups.store.write(&spec, b"{}", &Precondition::Absent, Secrecy::Open).unwrap();
-        let restore = b.backups.command("backup", rt::now().into()).unwrap();
+        let restore = b.backups.write_command("backup", rt::now().into()).unwrap();
         // A member with data no longer runs it, and a member without data does not start.
         assert!(matches!(decide(&a), Start::Wait(reason) if reason.contains("missing: b")));
         let Start::Mark(mark) = decide(&b) else { panic!("all are known") };
@@ -314,7 +314,7 @@ mod tests {
         );
         // The backup does not exist: no mark is written, and no data is lost.
         assert!(b.unpack(&mark).is_err() && a.volume.join("data/member").exists());
-        b.mark(&mark, &b.stored_state().unwrap()).unwrap();
+        b.write_mark(&mark, &b.stored_state().unwrap()).unwrap();
         assert_eq!(b.backups.commands().unwrap(), []);
         let tag = a.tag().unwrap();
         assert_eq!(decide(&a), Start::Begin);

@@ -74,7 +74,7 @@ fn read_response(response: &[u8], key: &Key) -> Result<(String, Option<Certifica
 }
 
 /// Writes the kubelet's files, and returns the configuration of `init` for the rest.
-pub(super) fn files(context: &NodeContext, certificate: Certificate) -> Result<Init, Error> {
+pub(super) fn write_files(context: &NodeContext, certificate: Certificate) -> Result<Init, Error> {
     let layout = Layout::default();
     let authority = context.boot.text("ConfigServer.CACertificates");
     let path = layout.pki("ca", "crt");

@@ -25,7 +25,7 @@ use crate::{
 struct Plan {
     changes: Vec<Change>,
     groups: Vec<ResourceChange>,
-    wanted: FleetSpec,
+    spec: FleetSpec,
     /// The machines that keep their old configuration until a rolling update: names and differences.
     outdated: Vec<(String, String)>,
 }
@@ -80,7 +80,7 @@ fn plan(
         let keyset = match Keyset::read(registry, name, &key)? {
             Some(keyset) => keyset,
             None => {
-                let keyset = Keyset::make(&key, context.now)?;
+                let keyset = Keyset::generate(&key, context.now)?;
                 changes.extend(key_changes(registry, name, &keyset)?);
                 keyset
             }
@@ -88,30 +88,30 @@ fn plan(
         keysets.push(keyset);
     }
     let fleet = fleet(registry, name);
-    let old = fleet.wanted()?;
-    let mut wanted = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
+    let old = fleet.spec()?;
+    let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
     let (url, hash) = machine_program()?;
     let inputs = NodeInputs {
-        api_addresses: api_addresses(&wanted),
+        api_addresses: api_addresses(&spec),
         hashes: [(url, hash)].into(),
         ..NodeInputs::default()
     };
     let built = build_model(&cluster, groups, &keysets, inputs)?;
-    set_user_data(&mut wanted, &built.user_data);
-    let outdated = outdated(&fleet, &wanted, &built.objects)?;
+    set_user_data(&mut spec, &built.user_data);
+    let outdated = outdated(&fleet, &spec, &built.objects)?;
     changes.extend(file_changes(registry, name, built.objects)?);
-    let groups = group_changes(old.as_ref(), &wanted);
-    Ok(Plan { changes, groups, wanted, outdated })
+    let groups = group_changes(old.as_ref(), &spec);
+    Ok(Plan { changes, groups, spec, outdated })
 }
 
 /// Returns the machines that differ from the new configuration of their group, with the differences.
 fn outdated(
     fleet: &Fleet,
-    wanted: &FleetSpec,
+    spec: &FleetSpec,
     objects: &[StoredObject],
 ) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
-    for group in &wanted.groups {
+    for group in &spec.groups {
         let config = format!("/{}/nodeupconfig.yaml", group.name);
         let config = objects.iter().find(|object| object.name.ends_with(&config));
         let new = MachineSource {
@@ -133,11 +133,11 @@ fn outdated(
     Ok(all)
 }
 
-fn group_changes(old: Option<&FleetSpec>, wanted: &FleetSpec) -> Vec<ResourceChange> {
+fn group_changes(old: Option<&FleetSpec>, spec: &FleetSpec) -> Vec<ResourceChange> {
     let before =
         |name: &str| old.and_then(|old| old.groups.iter().find(|group| group.name == name));
     let mut changes = Vec::new();
-    for group in &wanted.groups {
+    for group in &spec.groups {
         let (verb, fields) = match before(&group.name) {
             Some(old) if old == group => continue,
             None => {
@@ -154,7 +154,7 @@ fn group_changes(old: Option<&FleetSpec>, wanted: &FleetSpec) -> Vec<ResourceCha
         });
     }
     for group in old.map(|old| old.groups.as_slice()).unwrap_or_default() {
-        if !wanted.groups.iter().any(|other| other.name == group.name) {
+        if !spec.groups.iter().any(|other| other.name == group.name) {
             let fields = vec![("Size".to_owned(), format!("{} -> 0", group.size()))];
             let (kind, name) = ("InstanceGroup", group.name.clone());
             changes.push(ResourceChange { kind, name, verb: "delete", fields });
@@ -193,11 +193,11 @@ fn execute(
         change.carry_out(registry)?;
     }
     let fleet = fleet(registry, cluster);
-    fleet.write(&plan.wanted)?;
+    fleet.write(&plan.spec)?;
     publish_identity(registry, cluster, &fleet)?;
-    write_settings(registry, &fleet, &plan.wanted, context.environment)?;
-    write_balancer_files(registry, &fleet, &plan.wanted, context.now)?;
-    apply_fleet(&fleet, &plan.wanted)?;
+    write_settings(registry, &fleet, &plan.spec, context.environment)?;
+    write_balancer_files(registry, &fleet, &plan.spec, context.now)?;
+    apply_fleet(&fleet, &plan.spec)?;
     kubeconfig::write(registry, cluster, None, kubeconfig::default_lifetime(), context)?;
     let changed = plan.changes.len() + plan.groups.len();
     writeln!(context.out, "\n{changed} resources were changed.")?;
@@ -212,10 +212,10 @@ fn execute(
 fn publish_identity(registry: &Registry, cluster: &str, fleet: &Fleet) -> Result<(), Error> {
     let name = format!("{cluster}/{}", IDENTITY_CA);
     let pem = fleet.authority()?.cert().to_pem();
-    let since = match registry.content(&name)? {
+    let since = match registry.read_object(&name)? {
         Some((old, _)) if old == pem.as_bytes() => return Ok(()),
         Some((_, version)) => Precondition::Read(version),
         None => Precondition::Absent,
     };
-    Ok(registry.put(&name, pem.as_bytes(), &since, Secrecy::Open)?)
+    Ok(registry.write_object(&name, pem.as_bytes(), &since, Secrecy::Open)?)
 }
