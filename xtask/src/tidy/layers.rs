@@ -21,7 +21,7 @@ const LAYERS: [Layer; 6] = [
 ];
 
 /// Edges between components, each with its reason.
-const BETWEEN_COMPONENTS: [(&str, &[&str], &str); 5] = [
+const BETWEEN_COMPONENTS: [(&str, &[&str], &str); 7] = [
     (
         "apiserver",
         &["audit", "auth", "admission", "flow"],
@@ -30,6 +30,16 @@ const BETWEEN_COMPONENTS: [(&str, &[&str], &str); 5] = [
     ("instances", &["cni"], "cni opens a host firewall that forwards nothing by default"),
     (
         "kops",
+        &["bootstrap", "instances", "kops-aws", "kops-local", "kops-node"],
+        "it is the command for the clusters of all clouds, and shuts down the etcd members of their machines",
+    ),
+    (
+        "kops-local",
+        &["instances", "kops-node"],
+        "its machines are instances, and agree with kops-node on names and files",
+    ),
+    (
+        "kops-node",
         &["bootstrap", "instances"],
         "its machines run the phases of init, and those of cloud local are instances",
     ),

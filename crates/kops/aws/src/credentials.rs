@@ -20,7 +20,7 @@ use aws_smithy_types::body::SdkBody;
 use client::{ClientTls, HttpTransport, Transport as _};
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::Error;
+use crate::{error::Error, sign::trust};
 
 /// The largest answer of a credentials provider, in bytes.
 const LARGEST: usize = 256 << 10;
@@ -44,30 +44,30 @@ pub struct Source {
     region: String,
     authorities: Option<String>,
     provider: OnceCell<SharedCredentialsProvider>,
-    kept: Mutex<Option<Credentials>>,
+    cached: Mutex<Option<Credentials>>,
 }
 
 impl Source {
     /// Creates a source from an explicit key, or from the places that AWS' own tools search. `authorities` is a file of
     /// certificate authorities for servers; `None` for the system's.
-    pub fn new(region: &str, authorities: Option<String>, given: Option<StaticKey>) -> Self {
-        let given = given.map(|own| Credentials::new(own.key, own.secret, None, None, own.from));
-        let (provider, kept) = (OnceCell::new(), Mutex::new(given));
-        Self { region: region.to_owned(), authorities, provider, kept }
+    pub fn new(region: &str, authorities: Option<String>, key: Option<StaticKey>) -> Self {
+        let key = key.map(|key| Credentials::new(key.key, key.secret, None, None, key.from));
+        let (provider, cached) = (OnceCell::new(), Mutex::new(key));
+        Self { region: region.to_owned(), authorities, provider, cached }
     }
 
     /// Returns valid credentials.
     pub async fn current(&self) -> Result<Credentials, Error> {
-        let mut kept = self.kept.lock().await;
+        let mut cached = self.cached.lock().await;
         let good =
             |found: &Credentials| found.expiry().is_none_or(|expiry| expiry > rt::now() + MARGIN);
-        if let Some(good) = kept.as_ref().filter(|found| good(found)) {
+        if let Some(good) = cached.as_ref().filter(|found| good(found)) {
             return Ok(good.clone());
         }
         let provider = self.provider.get_or_init(|| self.chain()).await;
         let found = provider.provide_credentials().await;
         let found = found.map_err(|error| Error::Credentials { cause: chained(&error) })?;
-        *kept = Some(found.clone());
+        *cached = Some(found.clone());
         Ok(found)
     }
 
@@ -129,8 +129,7 @@ async fn send(
     *request.uri_mut() = path.parse()?;
     let authority = to.authority().map(ToString::to_string).unwrap_or_default();
     request.headers_mut().insert(http::header::HOST, authority.parse()?);
-    let tls =
-        if server.starts_with("http:") { ClientTls::anyone() } else { crate::trust(authorities)? };
+    let tls = if server.starts_with("http:") { ClientTls::anyone() } else { trust(authorities)? };
     let transport = HttpTransport::http1(&server, tls)?;
     let (head, body) = transport.send(request).await?.into_parts();
     let body = client::read(&server, body, LARGEST).await?;

@@ -9,20 +9,19 @@
 //! - A call that may already have been executed is not repeated, unless repetition is harmless.
 //! - Secret keys are used only for signatures.
 
-mod ask;
+mod api_client;
 mod credentials;
+mod endpoint;
+mod environment;
 mod error;
-mod facts;
-mod place;
+mod operation;
 mod request;
 mod sign;
 pub mod xml;
 
-pub use ask::Client;
+pub use api_client::Client;
 pub use credentials::{Source, StaticKey};
+pub use endpoint::is_region;
+pub use environment::Environment;
 pub use error::Error;
-pub use place::is_region;
 pub use sign::{hash, sign, trust};
-
-/// A lookup of environment variables.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;

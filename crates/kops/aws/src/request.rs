@@ -4,9 +4,9 @@ use http::{HeaderName, Method, StatusCode, header};
 use serde_json::{Map, Value};
 
 use crate::{
-    Error,
-    facts::Operation,
-    place::Protocol,
+    endpoint::Protocol,
+    error::Error,
+    operation::Operation,
     xml::{elements, tree, written},
 };
 
@@ -17,7 +17,7 @@ const SPACE: &str = "https://route53.amazonaws.com/doc/2013-04-01/";
 
 /// The parts of an HTTP request.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct HttpCall {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) headers: Vec<(HeaderName, String)>,
@@ -25,11 +25,11 @@ pub(crate) struct Wire {
 }
 
 /// Builds the request of a call. Parameters that are not in the table are rejected.
-pub(crate) fn wire(
+pub(crate) fn build_call(
     operation: &Operation,
     protocol: Protocol,
     parameters: &Value,
-) -> Result<Wire, Error> {
+) -> Result<HttpCall, Error> {
     let unknown = |parameter: &str| Error::Unknown {
         operation: operation.name.to_owned(),
         parameter: parameter.to_owned(),
@@ -48,7 +48,7 @@ pub(crate) fn wire(
         }
     }
     let post = |path: &str, headers: Vec<(HeaderName, String)>, body: String| {
-        Ok(Wire { method: Method::POST, path: path.to_owned(), headers, body })
+        Ok(HttpCall { method: Method::POST, path: path.to_owned(), headers, body })
     };
     match protocol {
         Protocol::Ec2(version) | Protocol::Query(version) => {
@@ -100,7 +100,7 @@ fn flatten(value: &Value, name: &str, members: bool, pairs: &mut Vec<(String, St
 }
 
 /// Builds a request with a path of its own. `Id` is part of the path; a reading operation sends the rest as its query.
-fn xml(operation: &Operation, parameters: &Value) -> Option<Wire> {
+fn xml(operation: &Operation, parameters: &Value) -> Option<HttpCall> {
     let mut http = operation.http.split(' ');
     let (method, path) = (http.next()?, http.next()?);
     let mut others = parameters.as_object().cloned().unwrap_or_default();
@@ -116,7 +116,7 @@ fn xml(operation: &Operation, parameters: &Value) -> Option<Wire> {
         let inner: String = others.iter().map(|(name, value)| written(name, value)).collect();
         let body = format!("<{root} xmlns=\"{SPACE}\">{inner}</{root}>");
         let headers = vec![(header::CONTENT_TYPE, "application/xml".to_owned())];
-        return Some(Wire { method: Method::POST, path, headers, body });
+        return Some(HttpCall { method: Method::POST, path, headers, body });
     }
     let query = |(name, value): (&String, &Value)| {
         let text = value.as_str().filter(|_| operation.takes(name))?;
@@ -125,11 +125,11 @@ fn xml(operation: &Operation, parameters: &Value) -> Option<Wire> {
     let query = others.iter().map(query).collect::<Option<Vec<_>>>()?.join("&");
     let path = if query.is_empty() { path } else { format!("{path}?{query}") };
     let method = method.parse().ok()?;
-    Some(Wire { method, path, headers: Vec::new(), body: String::new() })
+    Some(HttpCall { method, path, headers: Vec::new(), body: String::new() })
 }
 
-/// Parses an answer, or returns its error.
-pub(crate) fn answer(
+/// Parses a response, or returns its error.
+pub(crate) fn parse_response(
     operation: &Operation,
     protocol: Protocol,
     status: StatusCode,
@@ -185,15 +185,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::place::ServiceEndpoint;
+    use crate::endpoint::ServiceEndpoint;
 
     fn protocol(service: &str) -> Option<Protocol> {
         Some(ServiceEndpoint::of(service, "r", None)?.protocol)
     }
 
-    fn sent(service: &str, name: &str, parameters: Value) -> Result<Wire, Error> {
+    fn sent(service: &str, name: &str, parameters: Value) -> Result<HttpCall, Error> {
         let operation = Operation::find(service, name).unwrap();
-        wire(operation, protocol(service).unwrap(), &parameters)
+        build_call(operation, protocol(service).unwrap(), &parameters)
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let operation = Operation::find("autoscaling", "DescribeAutoScalingGroups").unwrap();
         let query = protocol("autoscaling").unwrap();
         let read = |status: u16, text: &str| {
-            answer(operation, query, StatusCode::from_u16(status).unwrap(), text.as_bytes())
+            parse_response(operation, query, StatusCode::from_u16(status).unwrap(), text.as_bytes())
         };
         let text = "<DescribeAutoScalingGroupsResponse><DescribeAutoScalingGroupsResult><NextToken>a</NextToken>\
             </DescribeAutoScalingGroupsResult></DescribeAutoScalingGroupsResponse>";
@@ -260,8 +260,8 @@ mod tests {
         assert!(read(400, text).unwrap_err().is_absent());
         let sqs = Operation::find("sqs", "GetQueueUrl").unwrap();
         let text = br#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"gone"}"#;
-        let error =
-            answer(sqs, protocol("sqs").unwrap(), StatusCode::BAD_REQUEST, text).unwrap_err();
+        let error = parse_response(sqs, protocol("sqs").unwrap(), StatusCode::BAD_REQUEST, text)
+            .unwrap_err();
         assert_eq!(error.code(), "QueueDoesNotExist");
         assert!(error.is_absent());
     }

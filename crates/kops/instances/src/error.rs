@@ -1,6 +1,8 @@
 //! The crate's error.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
+
+use net_core::Cidr;
 
 /// An error in creating, reaching or ending a machine.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +17,52 @@ pub enum Error {
     Foreign { path: PathBuf, reason: String },
     #[error(transparent)]
     Pki(#[from] pki::Error),
-    #[error("{0}")]
-    Other(String),
+    #[error(transparent)]
+    Pid(#[from] sys::Error),
+    #[error("{} is missing: this is not a machine of a fleet", path.display())]
+    MissingDocument { path: PathBuf },
+    #[error("waiting for machine {machine}: {source}")]
+    Wait { machine: String, source: std::io::Error },
+    #[error("machine {machine} was not connected to the network in time; see keeper.log")]
+    Disconnected { machine: String },
+    #[error("machine {machine} has no address in the fleet's settings")]
+    MissingAddress { machine: String },
+    #[error("processes of machine {machine} do not exit after SIGKILL; find them with `ps`")]
+    Processes { machine: String },
+    #[error("listening for SIGHUP: {0}")]
+    Signal(std::io::Error),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+    #[error("{operation} of {machine}: {source}")]
+    Namespaces { operation: &'static str, machine: String, source: nix::Error },
+    #[error("{machine} has no PID namespace of its own: it must be started by its keeper")]
+    PidNamespace { machine: String },
+    #[error("creating a PID namespace: {0}")]
+    NewPidNamespace(nix::Error),
+    #[error("starting a process panicked")]
+    Panic,
+    #[error("process {pid} did not create the machine's namespaces; see its log")]
+    NotReady { pid: i32 },
+    #[error("the link range {range:?} in the fleet's settings is invalid, expected: a CIDR")]
+    LinkRange { range: String },
+    #[error("linking machines: {}", causes(.0))]
+    Link(netlink::Error),
+    #[error("every range in 172.29.0.0/16 is in use on this machine")]
+    NoRange,
+    #[error("there is no room for another machine in {subnet}")]
+    FullRange { subnet: Cidr },
+    #[error("{subnet} has no room for machines")]
+    SmallRange { subnet: Cidr },
+    #[error("the link {link} vanished")]
+    Vanished { link: String },
+    #[error("the machine at {address} has no link {link}; it does not run")]
+    MissingLink { address: IpAddr, link: String },
+}
+
+/// Returns an error's message with those of its causes.
+fn causes(error: &netlink::Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl Error {

@@ -4,18 +4,19 @@ use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
     net::IpAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use data_encoding::HEXLOWER;
 use net_core::Cidr;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Error, Machine,
+    document::{self, Machine},
+    error::Error,
+    json,
     link::{self, Link},
-    machine::document,
 };
 
 const MARK: &str = ".windlass-instances";
@@ -126,14 +127,8 @@ impl Group {
 
     /// Returns the version of the user data.
     pub fn version(&self) -> String {
-        version(&self.user_data)
+        document::version(&self.user_data)
     }
-}
-
-/// Returns a short hash that identifies user data.
-pub(crate) fn version(user_data: &str) -> String {
-    let sum = Sha256::digest(user_data.as_bytes());
-    HEXLOWER.encode(sum.get(..8).unwrap_or(&sum))
 }
 
 impl FleetSpec {
@@ -144,12 +139,7 @@ impl FleetSpec {
 
     /// Returns the range of the machines' addresses.
     pub fn subnet(&self) -> Result<Cidr, Error> {
-        self.link.parse().map_err(|_| {
-            Error::Other(format!(
-                "the link range {:?} in the fleet's settings is invalid, expected: a CIDR",
-                self.link
-            ))
-        })
+        self.link.parse().map_err(|_| Error::LinkRange { range: self.link.clone() })
     }
 
     /// Returns the host's address on the link.
@@ -200,20 +190,21 @@ impl Fleet {
         Self { root: root.into() }
     }
 
-    /// Returns the directory of files that trusted machines get at their creation (see [`crate::machine::TOLD`]).
-    pub fn told(&self) -> PathBuf {
+    /// Returns the directory of files that trusted machines get at their creation; see
+    /// [`crate::machine::TRUSTED_FILES`].
+    pub fn trusted_files(&self) -> PathBuf {
         self.root.join("told")
     }
 
     /// Reads the desired state; `None` if none has been written.
-    pub fn wanted(&self) -> Result<Option<FleetSpec>, Error> {
-        read(&self.root.join("fleet.json"))
+    pub fn spec(&self) -> Result<Option<FleetSpec>, Error> {
+        json::read(&self.root.join("fleet.json"))
     }
 
     /// Writes the desired state. Claims the directory for the cluster if it is new or empty.
-    pub fn write(&self, wanted: &FleetSpec) -> Result<(), Error> {
+    pub fn write(&self, spec: &FleetSpec) -> Result<(), Error> {
         match self.owner()? {
-            Some(owner) if owner == wanted.cluster => {}
+            Some(owner) if owner == spec.cluster => {}
             Some(owner) => return Err(self.foreign(format!("it belongs to cluster {owner}"))),
             None if fs::read_dir(&self.root).is_ok_and(|mut files| files.next().is_some()) => {
                 return Err(self.foreign("it holds other files".to_owned()));
@@ -221,11 +212,11 @@ impl Fleet {
             None => {
                 sys::make_directories(&self.root, ROOT_MODE)
                     .map_err(Error::file("creating", &self.root))?;
-                let mark = format!("{}\n", wanted.cluster);
+                let mark = format!("{}\n", spec.cluster);
                 pki::write_file(&self.root.join(MARK), mark.as_bytes(), pki::PUBLIC_MODE)?;
             }
         }
-        write(&self.root.join("fleet.json"), wanted)
+        json::write(&self.root.join("fleet.json"), spec)
     }
 
     fn foreign(&self, reason: String) -> Error {
@@ -254,7 +245,7 @@ impl Fleet {
 
     /// Reads a machine's document; `None` if the machine does not exist.
     pub fn machine(&self, name: &str) -> Result<Option<Machine>, Error> {
-        read(&document(&self.machine_root(name)))
+        json::read(&document::path(&self.machine_root(name)))
     }
 
     pub(crate) fn machine_root(&self, name: &str) -> PathBuf {
@@ -279,36 +270,19 @@ impl Fleet {
         }
         const TEN_YEARS: std::time::Duration = std::time::Duration::from_secs(3650 * 86_400);
         let validity = pki::Validity::starting(rt::now(), TEN_YEARS);
-        let made =
+        let authority =
             pki::Authority::create("windlass-instances", pki::KeyAlgorithm::EcdsaP256, validity)?;
-        pki::write_key(&key, made.key())?;
-        pki::write_cert(&cert, made.cert())?;
-        Ok(made)
+        pki::write_key(&key, authority.key())?;
+        pki::write_cert(&cert, authority.cert())?;
+        Ok(authority)
     }
-}
-
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::file("reading", path)(error)),
-    };
-    let value = serde_json::from_slice(&text)
-        .map_err(|e| Error::Settings { path: path.to_owned(), detail: e.to_string() })?;
-    Ok(Some(value))
-}
-
-pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
-    let text = serde_json::to_vec_pretty(value)
-        .map_err(|e| Error::Settings { path: path.to_owned(), detail: e.to_string() })?;
-    Ok(pki::write_file(path, &text, pki::KEY_MODE)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wanted(size: u32) -> FleetSpec {
+    fn spec(size: u32) -> FleetSpec {
         let group = |name: &str, size| Group {
             name: name.to_owned(),
             numbers: (1..=size).collect(),
@@ -324,7 +298,7 @@ mod tests {
 
     #[test]
     fn keeps_addresses_until_machines_are_removed() {
-        let mut fleet = wanted(2);
+        let mut fleet = spec(2);
         fleet.assign(&[]).unwrap();
         let first = fleet.addresses.clone();
         assert_eq!(first.keys().collect::<Vec<_>>(), ["cp-1", "nodes-1", "nodes-2"]);
@@ -341,7 +315,7 @@ mod tests {
 
     #[test]
     fn replaces_detached_machine_until_its_release() {
-        let mut fleet = wanted(2);
+        let mut fleet = spec(2);
         fleet.assign(&[]).unwrap();
         let nodes = &mut fleet.groups[1];
         assert!(nodes.detach("nodes-1") && !nodes.detach("nodes-1") && !nodes.detach("cp-1"));
@@ -362,9 +336,9 @@ mod tests {
     fn rejects_directory_of_another_owner() {
         let dir = tempfile::tempdir().unwrap();
         let fleet = Fleet::at(dir.path().join("a"));
-        fleet.write(&wanted(1)).unwrap();
-        assert_eq!(fleet.wanted().unwrap(), Some(wanted(1)));
-        let other = FleetSpec { cluster: "b".to_owned(), ..wanted(1) };
+        fleet.write(&spec(1)).unwrap();
+        assert_eq!(fleet.spec().unwrap(), Some(spec(1)));
+        let other = FleetSpec { cluster: "b".to_owned(), ..spec(1) };
         assert!(fleet.write(&other).unwrap_err().to_string().contains("a.example.com"));
         fs::write(dir.path().join("photo.jpg"), "").unwrap();
         assert!(Fleet::at(dir.path()).write(&other).is_err());

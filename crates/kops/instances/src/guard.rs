@@ -14,8 +14,9 @@ use sys::{
 };
 
 use crate::{
-    Companion, Error, Fleet,
-    keeper::{PATIENCE, background, not_started, record},
+    error::Error,
+    fleet::{Companion, Fleet},
+    process::{END_TIMEOUT, background, record, start_error},
 };
 
 const PAUSE: Duration = Duration::from_millis(200);
@@ -59,7 +60,7 @@ impl Role {
 
 fn spawn(command: Command, log: &Path, file: &PidFile) -> Result<Child, Error> {
     let mut command = background(command, log)?;
-    let child = command.spawn().map_err(not_started(&command))?;
+    let child = command.spawn().map_err(start_error(&command))?;
     record(file, child.id())?;
     Ok(child)
 }
@@ -73,7 +74,7 @@ pub(crate) async fn keep_companion(fleet: &Fleet, companion: &Companion) {
     let directory = companions(fleet);
     let at = |extension: &str| directory.join(format!("{}.{extension}", companion.name));
     let file = PidFile(at("pid"));
-    let mut kept = SupervisedProcess::new(&companion.name, file.clone());
+    let mut process = SupervisedProcess::new(&companion.name, file.clone());
     loop {
         let start = || {
             fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
@@ -81,7 +82,7 @@ pub(crate) async fn keep_companion(fleet: &Fleet, companion: &Companion) {
             command.args(&companion.args);
             spawn(command, &at("log"), &file)
         };
-        kept.live(start, async |_| (), std::future::pending()).await;
+        process.live(start, async |_| (), std::future::pending()).await;
     }
 }
 
@@ -118,10 +119,10 @@ pub async fn guard(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     Role::Guard.record(&fleet, own)?;
-    let mut kept = SupervisedProcess::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
+    let mut process = SupervisedProcess::new(Role::Keeper.name(), Role::Keeper.file(&fleet));
     let keep = async {
         while !ending_mark(&fleet).exists() {
-            kept.live(|| Role::Keeper.start(&fleet), async |_| (), std::future::pending()).await;
+            process.live(|| Role::Keeper.start(&fleet), async |_| (), std::future::pending()).await;
         }
     };
     tasks.shutdown().unless_stopping(keep).await;
@@ -158,7 +159,7 @@ pub(crate) async fn stop_all(fleet: &Fleet) -> Result<(), Error> {
     let pids = entries.filter(|path| path.extension().is_some_and(|e| e == "pid")).map(PidFile);
     for file in files.into_iter().chain(pids) {
         if let Some(pid) = file.running() {
-            stop(pid, PATIENCE).await;
+            stop(pid, END_TIMEOUT).await;
         }
     }
     Ok(())

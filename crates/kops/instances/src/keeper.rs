@@ -3,15 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
-    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
+    net::IpAddr,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, SystemTime},
 };
 
 use nix::{sys::signal, unistd::Pid};
 use pki::{KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
-use sys::{process::PidFile, supervision::exited};
+use sys::supervision::exited;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -19,39 +20,22 @@ use tokio::{
 };
 
 use crate::{
-    Error, Fleet, FleetSpec, Group, Machine, fleet,
+    document::{self, Machine, pid_file},
+    error::Error,
+    fleet::{Fleet, FleetSpec, Group},
     guard::{self, Role},
-    link,
-    machine::{document, pid_file},
+    identity::not_before,
+    json, link,
+    process::{END_TIMEOUT, background, record, start_error},
     space::{self, Processes},
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// The lifetime of an identity certificate. The keeper renews it at half of it.
-const IDENTITY: Duration = Duration::from_secs(3600);
+const IDENTITY_PERIOD: Duration = Duration::from_secs(3600);
 const SETTLED: Duration = Duration::from_secs(60);
 /// Removal of disks waits for this long, so that new machines start first.
 const SWEEP: Duration = Duration::from_secs(20);
-
-pub(crate) fn record(file: &PidFile, pid: u32) -> Result<(), Error> {
-    file.record(pid.cast_signed()).map_err(|e| Error::Other(e.to_string()))
-}
-
-pub(crate) fn background(mut command: Command, log: &Path) -> Result<Command, Error> {
-    let open = || fs::OpenOptions::new().create(true).append(true).open(log);
-    let (out, err) = (
-        open().map_err(Error::file("opening the log", log))?,
-        open().map_err(Error::file("opening the log", log))?,
-    );
-    command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-    Ok(command)
-}
-
-pub(crate) fn not_started(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    |source| Error::Start { program, source }
-}
 
 /// Kills machine `name` if its ID is still `id`, like a power failure. The keeper then creates a new machine from the
 /// group's current settings.
@@ -75,14 +59,13 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
     tasks.keep("guard", move || guard::watch_guard(watched.clone()));
     let cleaned = fleet.clone();
     tasks.keep("disks of machines that ended", move || sweep(cleaned.clone()));
-    let mut hangups = signal(SignalKind::hangup())
-        .map_err(|e| Error::Other(format!("listening for SIGHUP: {e}")))?;
-    let mut kept: BTreeMap<String, watch::Sender<FleetSpec>> = BTreeMap::new();
-    let mut beside = BTreeSet::new();
+    let mut hangups = signal(SignalKind::hangup()).map_err(Error::Signal)?;
+    let mut machines: BTreeMap<String, watch::Sender<FleetSpec>> = BTreeMap::new();
+    let mut companions = BTreeSet::new();
     loop {
-        let wanted = fleet.wanted()?.unwrap_or_default();
-        for companion in &wanted.companions {
-            if beside.insert(companion.name.clone()) {
+        let spec = fleet.spec()?.unwrap_or_default();
+        for companion in &spec.companions {
+            if companions.insert(companion.name.clone()) {
                 let (fleet, companion) = (fleet.clone(), companion.clone());
                 let name = format!("companion {}", companion.name);
                 tasks.spawn_until_shutdown(&name, async move {
@@ -91,21 +74,21 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
             }
         }
         // The task of a removed machine sees this in the new state, and returns.
-        kept.values().for_each(|sender| drop(sender.send_replace(wanted.clone())));
-        kept.retain(|name, sender| wanted.group_of(name).is_some() && !sender.is_closed());
-        for name in wanted.groups.iter().flat_map(Group::names) {
-            let Entry::Vacant(free) = kept.entry(name.clone()) else {
+        machines.values().for_each(|sender| drop(sender.send_replace(spec.clone())));
+        machines.retain(|name, sender| spec.group_of(name).is_some() && !sender.is_closed());
+        for name in spec.groups.iter().flat_map(Group::names) {
+            let Entry::Vacant(free) = machines.entry(name.clone()) else {
                 continue;
             };
-            let (sender, receiver) = watch::channel(wanted.clone());
+            let (sender, receiver) = watch::channel(spec.clone());
             let fleet = fleet.clone();
             tasks.spawn_until_shutdown(&format!("machine {name}"), async move {
                 keep_machine(&fleet, &name, receiver).await;
             });
             free.insert(sender);
         }
-        for name in unwanted_machines(&fleet, &wanted) {
-            if let Err(error) = remove_machine(&fleet, &wanted, &name, false).await {
+        for name in unwanted_machines(&fleet, &spec) {
+            if let Err(error) = remove_machine(&fleet, &spec, &name, false).await {
                 tracing::error!(%error, machine = name, "cannot end a removed machine");
             }
         }
@@ -116,24 +99,26 @@ pub async fn keep(fleet: Fleet, tasks: &rt::Tasks) -> Result<(), Error> {
 }
 
 /// Returns the machines that exist but are not wanted.
-fn unwanted_machines(fleet: &Fleet, wanted: &FleetSpec) -> Vec<String> {
+fn unwanted_machines(fleet: &Fleet, spec: &FleetSpec) -> Vec<String> {
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| wanted.group_of(name).is_none()).collect()
+    names.filter(|name| spec.group_of(name).is_none()).collect()
 }
 
 /// Keeps one machine running while it is wanted: creates it, waits for its end, and creates it again.
 async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<FleetSpec>) {
     let mut backoff = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     loop {
-        let wanted = changes.borrow_and_update().clone();
-        let Some(group) = wanted.group_of(name) else { return };
+        let spec = changes.borrow_and_update().clone();
+        let Some(group) = spec.group_of(name) else {
+            return;
+        };
         let started = Instant::now();
-        match ensure_running(fleet, &wanted, group, name).await {
+        match ensure_running(fleet, &spec, group, name).await {
             Ok(pid) => {
                 tokio::select! {
                     () = exited(pid) => tracing::warn!(machine = name, "the machine ended; creating a new one"),
-                    () = refresh(fleet, name) => {}
+                    () = renew_identity(fleet, name) => {}
                     changed = changes.changed() => match changed {
                         // Another size, or other settings of future machines: this machine continues.
                         Ok(()) => continue,
@@ -143,7 +128,7 @@ async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<Fl
             }
             Err(error) => tracing::error!(%error, machine = name, "cannot create the machine"),
         }
-        if let Err(error) = remove_machine(fleet, &wanted, name, false).await {
+        if let Err(error) = remove_machine(fleet, &spec, name, false).await {
             tracing::error!(%error, machine = name, "cannot clean up after the machine");
         }
         if started.elapsed() > SETTLED {
@@ -156,64 +141,74 @@ async fn keep_machine(fleet: &Fleet, name: &str, mut changes: watch::Receiver<Fl
 /// Returns the PID of the machine's first process. Starts the process if it does not run.
 async fn ensure_running(
     fleet: &Fleet,
-    wanted: &FleetSpec,
+    spec: &FleetSpec,
     group: &Group,
     name: &str,
 ) -> Result<i32, Error> {
     let root = fleet.machine_root(name);
-    let address = wanted.addresses.get(name).copied();
-    let address = address.ok_or_else(|| {
-        Error::Other(format!("machine {name} has no address in the fleet's settings"))
-    })?;
+    let address = spec.addresses.get(name).copied();
+    let address = address.ok_or_else(|| Error::MissingAddress { machine: name.to_owned() })?;
     let pid = match pid_file(&root).running().filter(|pid| space::is_inside(*pid)) {
         Some(pid) => pid,
         None => {
-            remove_machine(fleet, wanted, name, false).await?;
-            let directory = root.join("document");
-            fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
-            let machine = Machine {
-                cluster: wanted.cluster.clone(),
-                group: group.name.clone(),
-                name: name.to_owned(),
-                id: rt::id(),
-                made: creation_time(rt::now()),
-                address,
-                gateway: wanted.gateway()?,
-                cgroup: format!("{}/{name}", wanted.cgroup()),
-                trusted: group.trusted,
-                user_data: group.user_data.clone(),
-            };
-            fleet::write(&document(&root), &machine)?;
-            issue_identity(fleet, name)?;
-            if machine.trusted {
-                copy_told_files(fleet, &directory.join("told"))?;
-            }
-            let mut command = Command::new(fleet.binary());
-            command.args(["internal", "hold", "--root"]).arg(&fleet.root).args(["--machine", name]);
-            let command = background(command, &root.join("machine.log"))?;
-            let failed = not_started(&command);
-            // Tokio reaps the process, because a zombie would look alive.
-            let start = || tokio::process::Command::from(command).spawn();
-            let child = space::among(Processes::New, start)?.map_err(failed)?;
-            let pid = child.id().unwrap_or_default();
-            record(&pid_file(&root), pid)?;
-            pid.cast_signed()
+            remove_machine(fleet, spec, name, false).await?;
+            start_machine(fleet, spec, group, name, address)?
         }
     };
-    let own = wanted.link()?;
+    let own = spec.link()?;
     let connect = move || {
         space::ready(pid)?;
         link::connect(&own, address, false, pid)
     };
     let done = tokio::task::spawn_blocking(connect).await;
-    done.map_err(|e| Error::Other(e.to_string()))??;
+    done??;
     mounts_of(&root);
     Ok(pid)
 }
 
+/// Creates a machine, and returns the PID of its first process.
+fn start_machine(
+    fleet: &Fleet,
+    spec: &FleetSpec,
+    group: &Group,
+    name: &str,
+    address: IpAddr,
+) -> Result<i32, Error> {
+    let root = fleet.machine_root(name);
+    let directory = root.join("document");
+    fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+    let machine = Machine {
+        cluster: spec.cluster.clone(),
+        group: group.name.clone(),
+        name: name.to_owned(),
+        id: rt::id(),
+        made: creation_time(rt::now()),
+        address,
+        gateway: spec.gateway()?,
+        cgroup: format!("{}/{name}", spec.cgroup()),
+        trusted: group.trusted,
+        user_data: group.user_data.clone(),
+    };
+    json::write(&document::path(&root), &machine)?;
+    issue_identity(fleet, name)?;
+    if machine.trusted {
+        copy_trusted_files(fleet, &directory.join("told"))?;
+    }
+    let mut command = Command::new(fleet.binary());
+    command.args(["internal", "hold", "--root"]).arg(&fleet.root).args(["--machine", name]);
+    let command = background(command, &root.join("machine.log"))?;
+    let failed = start_error(&command);
+    // Tokio reaps the process, because a zombie would look alive.
+    let start = || tokio::process::Command::from(command).spawn();
+    let child = space::among(Processes::New, start)?.map_err(failed)?;
+    let pid = child.id().unwrap_or_default();
+    record(&pid_file(&root), pid)?;
+    Ok(pid.cast_signed())
+}
+
 /// Copies the files for trusted machines.
-fn copy_told_files(fleet: &Fleet, to: &Path) -> Result<(), Error> {
-    let from = fleet.told();
+fn copy_trusted_files(fleet: &Fleet, to: &Path) -> Result<(), Error> {
+    let from = fleet.trusted_files();
     let files = match fs::read_dir(&from) {
         Ok(files) => files,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -230,7 +225,7 @@ fn copy_told_files(fleet: &Fleet, to: &Path) -> Result<(), Error> {
 /// Issues a machine's identity: a client certificate with its name and group.
 fn issue_identity(fleet: &Fleet, name: &str) -> Result<(), Error> {
     let root = fleet.machine_root(name);
-    let machine = Machine::load(&document(&root))?;
+    let machine = Machine::load(&document::path(&root))?;
     let authority = fleet.authority()?;
     let spec = LeafSpec {
         subject: Subject::new(machine.name).in_group(machine.group),
@@ -239,7 +234,7 @@ fn issue_identity(fleet: &Fleet, name: &str) -> Result<(), Error> {
     };
     // The start of validity encodes the machine's creation time, also after renewals.
     let validity =
-        Validity { not_before: crate::not_before(machine.made), not_after: rt::now() + IDENTITY };
+        Validity { not_before: not_before(machine.made), not_after: rt::now() + IDENTITY_PERIOD };
     let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
     pki::write_key(&root.join("document/identity.key"), &key)?;
     pki::write_cert(&root.join("document/identity.crt"), &cert)?;
@@ -254,9 +249,9 @@ fn creation_time(now: SystemTime) -> i64 {
 }
 
 /// Renews a machine's identity before it expires, until the future is dropped.
-async fn refresh(fleet: &Fleet, name: &str) {
+async fn renew_identity(fleet: &Fleet, name: &str) {
     loop {
-        sleep(IDENTITY / 2).await;
+        sleep(IDENTITY_PERIOD / 2).await;
         if let Err(error) = issue_identity(fleet, name) {
             tracing::error!(%error, machine = name, "cannot renew the machine's identity");
         }
@@ -266,13 +261,13 @@ async fn refresh(fleet: &Fleet, name: &str) {
 /// Ends every process of a machine and removes its disk, and its volumes if `volumes` is set.
 async fn remove_machine(
     fleet: &Fleet,
-    wanted: &FleetSpec,
+    spec: &FleetSpec,
     name: &str,
     volumes: bool,
 ) -> Result<(), Error> {
     let root = fleet.machine_root(name);
     let cgroups = sys::cgroup::detect();
-    let group = format!("{}/{name}", wanted.cgroup());
+    let group = format!("{}/{name}", spec.cgroup());
     let mounts = mounts_of(&root);
     let start = Instant::now();
     loop {
@@ -287,21 +282,19 @@ async fn remove_machine(
         if let Err(error) = cgroups.kill(&group) {
             tracing::warn!(%error, machine = name, "cannot kill the machine's Pods");
         }
-        if start.elapsed() > PATIENCE {
-            return Err(Error::Other(format!(
-                "processes of machine {name} do not exit after SIGKILL; find them with `ps`"
-            )));
+        if start.elapsed() > END_TIMEOUT {
+            return Err(Error::Processes { machine: name.to_owned() });
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
     for _ in 0..50 {
         if cgroups.remove(&group).is_ok() {
             break;
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
-    if let Some(address) = wanted.addresses.get(name) {
-        link::unplug(&wanted.link()?, *address)?;
+    if let Some(address) = spec.addresses.get(name) {
+        link::unplug(&spec.link()?, *address)?;
     }
     let own = fleet.volumes(name);
     if volumes && own.exists() {
@@ -366,14 +359,14 @@ pub async fn remove(fleet: &Fleet, cluster: &str) -> Result<(), Error> {
         }
     }
     guard::stop_all(fleet).await?;
-    let wanted = fleet.wanted()?.unwrap_or_default();
+    let spec = fleet.spec()?.unwrap_or_default();
     let entries = fs::read_dir(fleet.root.join("machines")).into_iter().flatten().flatten();
     for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-        remove_machine(fleet, &wanted, &name, true).await?;
+        remove_machine(fleet, &spec, &name, true).await?;
     }
-    if !wanted.link.is_empty() {
-        link::remove(&wanted.link()?, wanted.addresses.values().copied())?;
+    if !spec.link.is_empty() {
+        link::remove(&spec.link()?, spec.addresses.values().copied())?;
     }
-    let _ = sys::cgroup::detect().remove(&wanted.cgroup());
+    let _ = sys::cgroup::detect().remove(&spec.cgroup());
     fs::remove_dir_all(&fleet.root).map_err(Error::file("removing", &fleet.root))
 }

@@ -1,5 +1,5 @@
 //! Machines on this host: namespaces with a disk, a network and a container runtime of their own, in groups of a fixed
-//! size. The crate `kops` decides which machines a cluster needs.
+//! size. The crate `kops-local` decides which machines a cluster needs.
 //!
 //! Read [`Fleet`] first: the directory with the desired state of one cluster's machines. [`keep`] is the process that
 //! creates and replaces them. [`Machine`] describes one machine, whose first process ([`machine`]) starts the runtime
@@ -14,28 +14,23 @@
 //!   created after the end of the previous machine of its name.
 //! - The keeper and its guard restart each other.
 
+mod document;
 mod error;
 mod fleet;
 mod guard;
+mod identity;
+mod json;
 mod keeper;
 pub mod link;
 pub mod machine;
+mod process;
 pub mod runtime;
 pub mod space;
 
+pub use document::Machine;
 pub use error::Error;
 pub use fleet::{Companion, Fleet, FleetSpec, Group};
 pub use guard::{guard, start};
+pub use identity::created_at;
 pub use keeper::{keep, remove, replace};
-pub use machine::{Machine, PROGRAMS};
-
-/// Returns the start of validity of the identity of a machine that was created at `made`, in seconds since the epoch.
-pub(crate) fn not_before(made: i64) -> std::time::SystemTime {
-    let made = std::time::Duration::from_secs(made.max(0).cast_unsigned());
-    std::time::SystemTime::UNIX_EPOCH + made - pki::Validity::SKEW
-}
-
-/// Returns the creation time of the machine with this identity.
-pub fn made(identity: &pki::CertInfo) -> std::time::SystemTime {
-    identity.not_before + pki::Validity::SKEW
-}
+pub use machine::PROGRAMS;

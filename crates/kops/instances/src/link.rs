@@ -13,10 +13,10 @@ use net_core::{
 };
 use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route, refuse_routes};
 
-use crate::{Error, space};
-
-/// The name of a cable's end inside the machine.
-pub const INSIDE: &str = "eth0";
+use crate::{
+    error::Error,
+    space::{self, INSIDE},
+};
 
 /// The link of one cluster.
 #[derive(Clone, Debug)]
@@ -29,34 +29,27 @@ pub struct Link {
     pub first: Option<IpAddr>,
 }
 
-fn failed(error: netlink::Error) -> Error {
-    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
-    let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
-    Error::Other(format!("linking machines: {causes}"))
-}
-
 /// Returns the first /24 range of 172.29.0.0/16 that overlaps none of `taken`.
 pub fn choose_subnet(taken: &[Cidr]) -> Result<Cidr, Error> {
     let mut candidates =
         (0..=255).filter_map(|n| Cidr::new(Ipv4Addr::new(172, 29, n, 0).into(), 24));
     let overlaps = |a: Cidr, b: Cidr| a.contains(b.address) || b.contains(a.address);
-    candidates.find(|candidate| !taken.iter().any(|other| overlaps(*candidate, *other))).ok_or_else(
-        || Error::Other("every range in 172.29.0.0/16 is in use on this machine".to_owned()),
-    )
+    candidates
+        .find(|candidate| !taken.iter().any(|other| overlaps(*candidate, *other)))
+        .ok_or(Error::NoRange)
 }
 
 /// Returns the ranges of the host's addresses and routes, without the default route.
 pub fn known_ranges() -> Result<Vec<Cidr>, Error> {
-    let net = Kernel::open().map_err(failed)?;
-    let routes = net.routes().map_err(failed)?.into_iter().map(|route| route.destination);
-    let addresses = net.addresses().map_err(failed)?.into_iter().map(|address| address.cidr);
+    let net = Kernel::open().map_err(Error::Link)?;
+    let routes = net.routes().map_err(Error::Link)?.into_iter().map(|route| route.destination);
+    let addresses = net.addresses().map_err(Error::Link)?.into_iter().map(|address| address.cidr);
     Ok(routes.chain(addresses).filter(|cidr| cidr.prefix > 0).collect())
 }
 
 /// Returns a free address for the next machine.
 pub fn next_address(subnet: Cidr, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, Error> {
-    ipam::allocate(subnet, taken, None)
-        .ok_or_else(|| Error::Other(format!("there is no room for another machine in {subnet}")))
+    ipam::allocate(subnet, taken, None).ok_or(Error::FullRange { subnet })
 }
 
 /// Returns the name of a cable's end on the host, which ends in the last byte of the machine's address.
@@ -84,34 +77,33 @@ fn mac_of(address: IpAddr) -> [u8; 6] {
 
 /// Returns the host's address on the link.
 pub fn gateway(subnet: Cidr) -> Result<IpAddr, Error> {
-    ipam::gateway(subnet).ok_or_else(|| Error::Other(format!("{subnet} has no room for machines")))
+    ipam::gateway(subnet).ok_or(Error::SmallRange { subnet })
 }
 
 /// Creates the bridge, its address and its masquerading rules.
 fn ensure_bridge(net: &dyn Net, own: &Link) -> Result<u32, Error> {
     let (name, subnet) = (own.bridge.as_str(), own.subnet);
     let gateway = gateway(subnet)?;
-    let link = match net.link(name).map_err(failed)? {
+    let link = match net.link(name).map_err(Error::Link)? {
         Some(link) => link,
         None => {
             // A bridge with a MAC address of its own keeps it while ports come and go.
             let mac = Some(mac_of(gateway));
             let new = NewLink { name, mtu: 0, mac, kind: NewKind::Bridge };
-            net.add_link(&new).map_err(failed)?;
-            let made = net.link(name).map_err(failed)?;
-            made.ok_or_else(|| Error::Other(format!("bridge {name} vanished")))?
+            net.add_link(&new).map_err(Error::Link)?;
+            require_link(net, name)?
         }
     };
-    refuse_routes(name).map_err(failed)?;
+    refuse_routes(name).map_err(Error::Link)?;
     net.add_address(link.index, Cidr { address: gateway, prefix: subnet.prefix })
-        .map_err(failed)?;
+        .map_err(Error::Link)?;
     if !link.up {
         net.change_link(link.index, &LinkChange { up: Some(true), ..LinkChange::default() })
-            .map_err(failed)?;
+            .map_err(Error::Link)?;
     }
-    if !net.has_table(Family::V4, &table_name(own)).map_err(failed)? {
+    if !net.has_table(Family::V4, &table_name(own)).map_err(Error::Link)? {
         cni::allow_forwarding(name);
-        net.nft(&nft::create(&table(own)).to_string()).map_err(failed)?;
+        net.nft(&nft::create(&table(own)).to_string()).map_err(Error::Link)?;
     }
     Ok(link.index)
 }
@@ -137,67 +129,72 @@ fn table(link: &Link) -> Table {
 /// down.
 pub fn connect(own: &Link, address: IpAddr, cut: bool, holder: i32) -> Result<(), Error> {
     let subnet = own.subnet;
-    let net = Kernel::open().map_err(failed)?;
+    let net = Kernel::open().map_err(Error::Link)?;
     let bridge = ensure_bridge(&net, own)?;
-    let space = Namespace::open(&space::file(holder, "net")).map_err(failed)?;
-    let inside = space.kernel().map_err(failed)?;
+    let space = Namespace::open(&space::file(holder, "net")).map_err(Error::Link)?;
+    let inside = space.kernel().map_err(Error::Link)?;
     let name = cable(own, address);
-    if inside.link(INSIDE).map_err(failed)?.is_none() {
+    if inside.link(INSIDE).map_err(Error::Link)?.is_none() {
         remove_link(&net, &name)?;
         let (peer_mac, netns) = (Some(mac_of(address)), Some(space.file().as_fd()));
         let kind = NewKind::Veth { peer: INSIDE, peer_mac, netns };
-        net.add_link(&NewLink { name: &name, mtu: 0, mac: None, kind }).map_err(failed)?;
+        net.add_link(&NewLink { name: &name, mtu: 0, mac: None, kind }).map_err(Error::Link)?;
     }
-    space.run(|| refuse_routes(INSIDE)).map_err(failed)?.map_err(failed)?;
-    refuse_routes(&name).map_err(failed)?;
+    space.run(|| refuse_routes(INSIDE)).map_err(Error::Link)?.map_err(Error::Link)?;
+    refuse_routes(&name).map_err(Error::Link)?;
     let up = LinkChange { up: Some(true), ..LinkChange::default() };
     for name in ["lo", INSIDE] {
-        let link = inside.link(name).map_err(failed)?;
-        let link = link.ok_or_else(|| Error::Other(format!("{name} vanished from the machine")))?;
+        let link = require_link(&inside, name)?;
         if name == INSIDE {
             let cidr = Cidr { address, prefix: subnet.prefix };
-            inside.add_address(link.index, cidr).map_err(failed)?;
+            inside.add_address(link.index, cidr).map_err(Error::Link)?;
         }
-        inside.change_link(link.index, &up).map_err(failed)?;
+        inside.change_link(link.index, &up).map_err(Error::Link)?;
     }
     let attach = LinkChange { up: Some(!cut), master: Some(bridge), ..LinkChange::default() };
-    let outside = net.link(&name).map_err(failed)?;
-    let outside = outside.ok_or_else(|| Error::Other(format!("the cable {name} vanished")))?;
-    net.change_link(outside.index, &attach).map_err(failed)?;
+    let outside = require_link(&net, &name)?;
+    net.change_link(outside.index, &attach).map_err(Error::Link)?;
     set_routes(own, &inside)?;
     let forward = "/proc/sys/net/ipv4/ip_forward";
-    let written = space.run(|| fs::write(forward, "1")).map_err(failed)?;
+    let written = space.run(|| fs::write(forward, "1")).map_err(Error::Link)?;
     written.map_err(Error::file("enabling IP forwarding in", forward))
 }
 
 fn set_routes(own: &Link, inside: &Kernel) -> Result<(), Error> {
     let subnet = own.subnet;
-    let device = inside.link(INSIDE).map_err(failed)?.map(|link| link.index);
+    let device = inside.link(INSIDE).map_err(Error::Link)?.map(|link| link.index);
     // The first node is reachable on the link whatever its address is, because it answers ARP for all of its addresses.
     if let Some(first) = own.first.filter(|first| !subnet.contains(*first)) {
         let route = Route { device, ..Route::new(Cidr::host(first)) };
-        inside.put_route(&route).map_err(failed)?;
+        inside.put_route(&route).map_err(Error::Link)?;
     }
     let any = Cidr { address: Ipv4Addr::UNSPECIFIED.into(), prefix: 0 };
     let out = Route { gateway: Some(gateway(subnet)?), device, ..Route::new(any) };
-    inside.put_route(&out).map_err(failed)
+    inside.put_route(&out).map_err(Error::Link)
 }
 
 /// Takes a machine's cable down (`cut`) or up again.
 pub fn set_cut(own: &Link, address: IpAddr, cut: bool) -> Result<(), Error> {
-    let net = Kernel::open().map_err(failed)?;
+    let net = Kernel::open().map_err(Error::Link)?;
     let name = cable(own, address);
-    let link = net.link(&name).map_err(failed)?.ok_or_else(|| {
-        Error::Other(format!("the machine at {address} has no link {name}; it does not run"))
-    })?;
+    let link = net.link(&name).map_err(Error::Link)?;
+    let link = link.ok_or(Error::MissingLink { address, link: name })?;
     net.change_link(link.index, &LinkChange { up: Some(!cut), ..LinkChange::default() })
-        .map_err(failed)
+        .map_err(Error::Link)
+}
+
+/// Returns a link that must exist.
+fn require_link(net: &dyn Net, name: &str) -> Result<netlink::Link, Error> {
+    let link = net.link(name).map_err(Error::Link)?;
+    link.ok_or_else(|| Error::Vanished { link: name.to_owned() })
 }
 
 fn remove_link(net: &dyn Net, name: &str) -> Result<(), Error> {
-    let Some(link) = net.link(name).map_err(failed)? else { return Ok(()) };
+    let Some(link) = net.link(name).map_err(Error::Link)? else {
+        return Ok(());
+    };
     match net.delete_link(link.index) {
-        Err(error) if !error.is_missing() => Err(failed(error)),
+        Err(error) if !error.is_missing() => Err(Error::Link(error)),
         _ => Ok(()),
     }
 }
@@ -208,20 +205,20 @@ fn unplug_in(net: &dyn Net, own: &Link, address: IpAddr) -> Result<(), Error> {
 
 /// Removes a machine's cable.
 pub fn unplug(own: &Link, address: IpAddr) -> Result<(), Error> {
-    unplug_in(&Kernel::open().map_err(failed)?, own, address)
+    unplug_in(&Kernel::open().map_err(Error::Link)?, own, address)
 }
 
 /// Removes the cables, the bridge and its rules.
 pub fn remove(own: &Link, addresses: impl IntoIterator<Item = IpAddr>) -> Result<(), Error> {
-    let net = Kernel::open().map_err(failed)?;
+    let net = Kernel::open().map_err(Error::Link)?;
     for address in addresses {
         unplug_in(&net, own, address)?;
     }
     remove_link(&net, &own.bridge)?;
     let table = table_name(own);
-    if net.has_table(Family::V4, &table).map_err(failed)? {
+    if net.has_table(Family::V4, &table).map_err(Error::Link)? {
         cni::disallow_forwarding(&own.bridge);
-        net.nft(&format!("delete table ip {table}\n")).map_err(failed)?;
+        net.nft(&format!("delete table ip {table}\n")).map_err(Error::Link)?;
     }
     Ok(())
 }

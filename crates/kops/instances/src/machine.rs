@@ -1,20 +1,17 @@
-//! A machine: its document, and the life of its first process.
+//! The life of a machine's first process.
 
 use std::{
     fs,
-    net::IpAddr,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-use sys::process::PidFile;
-
 use crate::{
-    Error, Fleet,
-    fleet::{read, version},
+    document::{self, Machine},
+    error::Error,
+    fleet::Fleet,
     space::{self, HOSTS, Space},
 };
 
@@ -22,8 +19,8 @@ use crate::{
 pub const PROGRAMS: &str = "/opt/windlass/programs";
 /// The directory of a machine's document inside the machine: `machine.json`, `identity.crt` and `identity.key`.
 pub const DOCUMENT: &str = "/opt/windlass/machine";
-/// The directory inside a trusted machine with a copy of [`Fleet::told`] from the machine's creation.
-pub const TOLD: &str = "/opt/windlass/machine/told";
+/// The directory inside a trusted machine with a copy of [`Fleet::trusted_files`] from the machine's creation.
+pub const TRUSTED_FILES: &str = "/opt/windlass/machine/told";
 /// The file with the user data inside a machine, which `nodeup` reads.
 pub const USER_DATA: &str = "/opt/kops/conf/kube_env.yaml";
 /// The directory of volumes inside a trusted machine.
@@ -44,54 +41,6 @@ const DISK: [&str; 8] = [
 /// The directories that are an empty tmpfs in each machine.
 const PRIVATE: [&str; 3] = ["/run", "/var/lib/cni", "/mnt"];
 
-/// A machine's identity document, written at its creation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Machine {
-    /// The cluster's name.
-    pub cluster: String,
-    /// The group's name.
-    pub group: String,
-    /// The machine's name.
-    pub name: String,
-    /// The ID, different for each machine, also of the same name.
-    pub id: String,
-    /// The creation time in seconds since the epoch, not before the end of the previous machine of the same name.
-    pub made: i64,
-    /// The machine's address.
-    pub address: IpAddr,
-    /// The host's address on the link: the default gateway, and the address of the fleet's companions.
-    pub gateway: IpAddr,
-    /// The parent cgroup of the machine's Pods.
-    pub cgroup: String,
-    /// `true` if the machine sees the secret directories and has volumes.
-    pub trusted: bool,
-    /// The input of the machine's program.
-    pub user_data: String,
-}
-
-impl Machine {
-    /// Reads a machine's document.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        read(path)?.ok_or_else(|| {
-            Error::Other(format!("{} is missing: this is not a machine of a fleet", path.display()))
-        })
-    }
-
-    /// Returns the version of the user data that the machine was created with.
-    pub fn version(&self) -> String {
-        version(&self.user_data)
-    }
-}
-
-pub(crate) fn document(root: &Path) -> PathBuf {
-    root.join("document/machine.json")
-}
-
-pub(crate) fn pid_file(root: &Path) -> PidFile {
-    PidFile(root.join("machine.pid"))
-}
-
 /// Creates a machine's namespaces and runs as its first process; the machine ends with it. Returns the exit code of the
 /// machine's program. The calling process must have one thread.
 pub fn hold(fleet: &Fleet, name: &str) -> Result<i32, Error> {
@@ -100,16 +49,16 @@ pub fn hold(fleet: &Fleet, name: &str) -> Result<i32, Error> {
     let mut command = Command::new(&program);
     command.args(["internal", "machine"]).current_dir("/");
     let child = command.spawn().map_err(|source| Error::Start { program, source })?;
-    sys::attend(&child).map_err(|e| Error::Other(format!("waiting for machine {name}: {e}")))
+    sys::attend(&child).map_err(|source| Error::Wait { machine: name.to_owned(), source })
 }
 
 fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
     let root = fleet.machine_root(name);
-    let machine = Machine::load(&document(&root))?;
-    let wanted = fleet.wanted()?.unwrap_or_default();
-    let disk = |place: &str| root.join("disk").join(place.trim_start_matches('/'));
+    let machine = Machine::load(&document::path(&root))?;
+    let spec = fleet.spec()?.unwrap_or_default();
+    let disk = |path: &str| root.join("disk").join(path.trim_start_matches('/'));
     let mut bound: Vec<(PathBuf, PathBuf)> =
-        DISK.iter().map(|place| (disk(place), PathBuf::from(place))).collect();
+        DISK.iter().map(|path| (disk(path), PathBuf::from(path))).collect();
     bound.push((fleet.programs(), PROGRAMS.into()));
     bound.push((root.join("document"), DOCUMENT.into()));
     if machine.trusted {
@@ -134,7 +83,7 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
     }
     let mut hidden = vec![fleet.root.clone()];
     if !machine.trusted {
-        hidden.extend(wanted.secret);
+        hidden.extend(spec.secret);
     }
     Ok(Space {
         hostname: name.to_owned(),
@@ -146,7 +95,7 @@ fn prepare(fleet: &Fleet, name: &str) -> Result<Space, Error> {
     })
 }
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// The longest run time that is logged.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -155,16 +104,13 @@ const SETTLED: Duration = Duration::from_secs(30);
 pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
     let machine = Machine::load(&Path::new(DOCUMENT).join("machine.json"))?;
     if !space::wired() {
-        return Err(Error::Other(format!(
-            "machine {} was not connected to the network in time; see keeper.log",
-            machine.name
-        )));
+        return Err(Error::Disconnected { machine: machine.name });
     }
     let user_data = Path::new(USER_DATA);
     pki::write_file(user_data, machine.user_data.as_bytes(), pki::KEY_MODE)?;
     tasks.keep("runtime", || async {
         while !Path::new(RUNTIME).exists() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         let mut runtime = Command::new("containerd");
         runtime.args(["--config", RUNTIME]);
@@ -175,7 +121,9 @@ pub async fn run(tasks: &rt::Tasks) -> Result<(), Error> {
         let mut program = Command::new(format!("{PROGRAMS}/windlass"));
         program.arg("nodeup").arg("--conf").arg(USER_DATA);
         let ended = run_program(program, "nodeup");
-        let Some(success) = tasks.shutdown().unless_stopping(ended).await else { return Ok(()) };
+        let Some(success) = tasks.shutdown().unless_stopping(ended).await else {
+            return Ok(());
+        };
         if success {
             break;
         }
@@ -194,8 +142,8 @@ async fn run_program(command: Command, name: &str) -> bool {
         Ok(mut child) => {
             let started = tokio::time::Instant::now();
             let status = child.wait().await;
-            let how = status.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            tracing::info!(program = name, %how, after = ?started.elapsed().min(SETTLED), "the program ended");
+            let outcome = status.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+            tracing::info!(program = name, %outcome, after = ?started.elapsed().min(SETTLED), "the program ended");
             status.is_ok_and(|status| status.success())
         }
         Err(error) => {

@@ -22,8 +22,10 @@ use nix::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use crate::{Error, link::INSIDE};
+use crate::error::Error;
 
+/// The name of the network interface inside a machine.
+pub const INSIDE: &str = "eth0";
 /// The path of the hosts file.
 pub const HOSTS: &str = "/etc/hosts";
 /// The namespaces, in the order in which they are entered.
@@ -33,8 +35,8 @@ const SPACES: [(&str, CloneFlags); 4] = [
     ("mnt", CloneFlags::CLONE_NEWNS),
     ("net", CloneFlags::CLONE_NEWNET),
 ];
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(2);
 
 /// The hostname and mounts of a machine.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +71,7 @@ pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) ->
     let work = || -> Result<T, Error> {
         let _inside = runtime.as_ref().map(Handle::enter);
         match processes {
-            Processes::New => unshare(CloneFlags::CLONE_NEWPID)
-                .map_err(|e| Error::Other(format!("creating a PID namespace: {e}")))?,
+            Processes::New => unshare(CloneFlags::CLONE_NEWPID).map_err(Error::NewPidNamespace)?,
             Processes::Of(pid) => {
                 let path = file(pid, "pid");
                 let opened =
@@ -82,7 +83,7 @@ pub fn among<T: Send>(processes: Processes, start: impl FnOnce() -> T + Send) ->
         Ok(start())
     };
     let ended = thread::scope(|scope| scope.spawn(work).join());
-    ended.unwrap_or_else(|_| Err(Error::Other("starting a process panicked".to_owned())))
+    ended.unwrap_or_else(|_| Err(Error::Panic))
 }
 
 /// Returns the path of one of a process's namespaces.
@@ -101,12 +102,10 @@ pub fn is_inside(pid: i32) -> bool {
 pub fn ready(holder: i32) -> Result<(), Error> {
     let start = Instant::now();
     while !is_inside(holder) {
-        if start.elapsed() > PATIENCE || !Path::new(&format!("/proc/{holder}")).exists() {
-            return Err(Error::Other(format!(
-                "process {holder} did not create the machine's namespaces; see its log"
-            )));
+        if start.elapsed() > TIMEOUT || !Path::new(&format!("/proc/{holder}")).exists() {
+            return Err(Error::NotReady { pid: holder });
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     Ok(())
 }
@@ -114,16 +113,12 @@ pub fn ready(holder: i32) -> Result<(), Error> {
 /// Creates the namespaces and enters them. The calling process must have one thread and be the first process of its PID
 /// namespace.
 pub fn make(space: &Space) -> Result<(), Error> {
-    let failed = |what: &str| {
-        let text = format!("{what} of {}", space.hostname);
-        move |e: nix::Error| Error::Other(format!("{text}: {e}"))
+    let failed = |operation: &'static str| {
+        let machine = space.hostname.clone();
+        move |source: nix::Error| Error::Namespaces { operation, machine, source }
     };
     if std::process::id() != 1 {
-        let text = format!(
-            "{} has no PID namespace of its own: it must be started by its keeper",
-            space.hostname
-        );
-        return Err(Error::Other(text));
+        return Err(Error::PidNamespace { machine: space.hostname.clone() });
     }
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)
         .map_err(failed("creating the namespaces"))?;
@@ -214,10 +209,10 @@ pub fn wired() -> bool {
         link.is_ok_and(|link| link.is_some_and(|link| link.up))
     };
     while !wired() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
     }
     true
 }

@@ -1,19 +1,22 @@
 //! Runs `kops create -f`, `replace`, `edit` and `delete`.
 
-use std::io::Read as _;
+use std::{io::Read as _, time::SystemTime};
 
 use api_meta::Timestamp;
 use kops_api::{
     Kind, Object, Spec as _, documents, validate_cluster, validate_cluster_update, validate_group,
 };
 use kops_core::{CloudName, Cluster as _};
+use kops_local::{check_fields, fleet};
+use kops_store::Registry;
 use vfs::Precondition;
 
 use crate::{
-    CommandEnvironment, Error, amazon,
+    aws,
+    environment::CommandEnvironment,
+    error::Error,
     flags::{Create, Delete, Edit, Replace},
-    local,
-    registry::{self, Registry},
+    instance_list,
 };
 
 /// The label of a group that names its cluster.
@@ -22,7 +25,7 @@ const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 const LARGEST: u64 = 16 << 20;
 
 /// An object to write after all objects have been validated.
-struct Planned {
+struct PlannedWrite {
     cluster: String,
     object: Object,
     since: Precondition,
@@ -31,21 +34,19 @@ struct Planned {
 pub(crate) fn create(
     registry: &Registry,
     args: &Create,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if args.filename.is_empty() {
-        return Err(Error::Usage(
-            "--filename is required, or say what to create: cluster".to_owned(),
-        ));
+        let problem = "is required, or say what to create: cluster";
+        return Err(Error::Flag { flag: "--filename", problem });
     }
-    let planned = plan(registry, &args.filename, around, &|exists| {
-        if exists { Some("already exists") } else { None }
-    })?;
-    writeln!(around.out)?;
-    for one in &planned {
-        registry.write(&one.cluster, &one.object, &one.since)?;
-        let kind = one.object.kind.name().to_ascii_lowercase();
-        writeln!(around.out, "Created {kind}/{}", one.object.name())?;
+    let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
+    let planned = rules.plan_files(&args.filename)?;
+    writeln!(context.out)?;
+    for write in &planned {
+        registry.write(&write.cluster, &write.object, &write.since)?;
+        let kind = write.object.kind.name().to_ascii_lowercase();
+        writeln!(context.out, "Created {kind}/{}", write.object.name())?;
     }
     Ok(())
 }
@@ -53,125 +54,133 @@ pub(crate) fn create(
 pub(crate) fn replace(
     registry: &Registry,
     args: &Replace,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let planned = plan(registry, &args.filename, around, &|exists| {
+    let refuses = |exists| {
         if exists || args.force { None } else { Some("does not exist (try adding --force flag)") }
-    })?;
-    for one in &planned {
-        registry.write(&one.cluster, &one.object, &one.since)?;
+    };
+    let rules = WriteRules { registry, now: context.now, refuses: &refuses };
+    let planned = rules.plan_files(&args.filename)?;
+    for write in &planned {
+        registry.write(&write.cluster, &write.object, &write.since)?;
     }
     Ok(())
 }
 
-/// Reads and validates all objects of all files. `refuses` returns the reason to reject an object by whether it exists.
-fn plan(
-    registry: &Registry,
-    files: &[String],
-    around: &CommandEnvironment<'_>,
-    refuses: &dyn Fn(bool) -> Option<&'static str>,
-) -> Result<Vec<Planned>, Error> {
-    let mut planned: Vec<Planned> = Vec::new();
-    for file in files {
-        for document in documents(&text(file)?) {
-            let object = Object::read(file, document.as_bytes())?;
-            let cluster = match object.kind {
-                Kind::Cluster => object.name().to_owned(),
-                Kind::InstanceGroup => label(&object)?,
-                kind => {
-                    let text =
-                        format!("{file}: kind {} is not supported yet; remove it", kind.name());
-                    return Err(Error::Usage(text));
-                }
-            };
-            let one = check_object(registry, &planned, cluster, object, around, refuses)?;
-            planned.push(one);
-        }
-    }
-    if planned.is_empty() {
-        return Err(Error::Usage(format!("{}: no objects found", files.join(", "))));
-    }
-    Ok(planned)
+/// The rules for the objects of one command.
+struct WriteRules<'a> {
+    registry: &'a Registry,
+    now: SystemTime,
+    /// Returns the reason to reject an object, by whether it exists.
+    refuses: &'a dyn Fn(bool) -> Option<&'static str>,
 }
 
-fn check_object(
-    registry: &Registry,
-    planned: &[Planned],
-    cluster: String,
-    mut object: Object,
-    around: &CommandEnvironment<'_>,
-    refuses: &dyn Fn(bool) -> Option<&'static str>,
-) -> Result<Planned, Error> {
-    let kind = object.kind.name();
-    let (problems, cloud) = match object.kind {
-        Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
-        _ => {
-            let same = |p: &&Planned| p.cluster == cluster && p.object.kind == Kind::Cluster;
-            let around = match planned.iter().find(same) {
-                Some(planned) => Some(planned.object.clone()),
-                None => registry.cluster(&cluster)?.map(|(object, _)| object),
-            };
-            let around = around.ok_or_else(|| Error::known("cluster", &cluster, "not found"))?;
-            (validate_group(&object, Some(&around)), around.cloud())
-        }
-    };
-    let what = format!("{kind} {:?}", object.name());
-    let check = |problems: api_meta::ErrorList| {
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() })
-        }
-    };
-    check(problems)?;
-    if cloud == CloudName::Local {
-        local::check_fields(&object)?;
-    }
-    let same = |p: &Planned| {
-        p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
-    };
-    if planned.iter().any(same) {
-        return Err(Error::known(kind, object.name(), "is defined twice"));
-    }
-    let kept = match object.kind {
-        Kind::Cluster => registry.cluster(object.name())?,
-        _ => registry.group(&cluster, object.name())?,
-    };
-    if let Some(problem) = refuses(kept.is_some()) {
-        return Err(Error::known(kind, object.name(), problem));
-    }
-    let since = match kept {
-        None => {
-            let now = Timestamp::from(around.now).to_seconds().to_string();
-            object.metadata.set("creationTimestamp", now);
-            Precondition::Absent
-        }
-        Some((old, version)) => {
-            if object.kind == Kind::Cluster {
-                let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
-                let made = registry.is_updated(&cluster)?;
-                let created: Vec<_> = etcd.filter(|_| made).collect();
-                check(validate_cluster_update(&object, &old, &created))?;
+fn refuse_existing(exists: bool) -> Option<&'static str> {
+    exists.then_some("already exists")
+}
+
+impl WriteRules<'_> {
+    /// Reads and validates all objects of all files.
+    fn plan_files(&self, files: &[String]) -> Result<Vec<PlannedWrite>, Error> {
+        let mut planned: Vec<PlannedWrite> = Vec::new();
+        for file in files {
+            for document in documents(&read_text(file)?) {
+                let object = Object::read(file, document.as_bytes())?;
+                let cluster = match object.kind {
+                    Kind::Cluster => object.name().to_owned(),
+                    Kind::InstanceGroup => cluster_label(&object)?,
+                    kind => {
+                        return Err(Error::Kind { file: file.clone(), kind: kind.name() });
+                    }
+                };
+                let write = self.plan_object(&planned, cluster, object)?;
+                planned.push(write);
             }
-            object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
-            Precondition::Read(version)
         }
-    };
-    Ok(Planned { cluster, object, since })
+        if planned.is_empty() {
+            return Err(Error::NoObjects { files: files.join(", ") });
+        }
+        Ok(planned)
+    }
+
+    /// Validates an object together with the stored ones and those planned before.
+    fn plan_object(
+        &self,
+        planned: &[PlannedWrite],
+        cluster: String,
+        mut object: Object,
+    ) -> Result<PlannedWrite, Error> {
+        let registry = self.registry;
+        let kind = object.kind.name();
+        let (problems, cloud) = match object.kind {
+            Kind::Cluster => (validate_cluster(&object, false), object.cloud()),
+            _ => {
+                let same =
+                    |p: &&PlannedWrite| p.cluster == cluster && p.object.kind == Kind::Cluster;
+                let parent = match planned.iter().find(same) {
+                    Some(planned) => Some(planned.object.clone()),
+                    None => registry.cluster(&cluster)?.map(|(object, _)| object),
+                };
+                let parent =
+                    parent.ok_or_else(|| Error::object("cluster", &cluster, "not found"))?;
+                (validate_group(&object, Some(&parent)), parent.cloud())
+            }
+        };
+        let what = format!("{kind} {:?}", object.name());
+        let check = |problems: api_meta::ErrorList| {
+            if problems.is_empty() {
+                Ok(())
+            } else {
+                Err(kops_api::Error::Fields { what: what.clone(), problems: problems.into() })
+            }
+        };
+        check(problems)?;
+        if cloud == CloudName::Local {
+            check_fields(&object)?;
+        }
+        let same = |p: &PlannedWrite| {
+            p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
+        };
+        if planned.iter().any(same) {
+            return Err(Error::object(kind, object.name(), "is defined twice"));
+        }
+        let stored = match object.kind {
+            Kind::Cluster => registry.cluster(object.name())?,
+            _ => registry.group(&cluster, object.name())?,
+        };
+        if let Some(problem) = (self.refuses)(stored.is_some()) {
+            return Err(Error::object(kind, object.name(), problem));
+        }
+        let since = match stored {
+            None => {
+                let now = Timestamp::from(self.now).to_seconds().to_string();
+                object.metadata.set("creationTimestamp", now);
+                Precondition::Absent
+            }
+            Some((old, version)) => {
+                if object.kind == Kind::Cluster {
+                    let etcd = old.spec.list("etcdClusters").iter().map(|etcd| etcd.text("name"));
+                    let is_updated = registry.is_updated(&cluster)?;
+                    let created: Vec<_> = etcd.filter(|_| is_updated).collect();
+                    check(validate_cluster_update(&object, &old, &created))?;
+                }
+                object.metadata.set_if("creationTimestamp", old.metadata.get("creationTimestamp"));
+                Precondition::Read(version)
+            }
+        };
+        Ok(PlannedWrite { cluster, object, since })
+    }
 }
 
-fn label(group: &Object) -> Result<String, Error> {
+fn cluster_label(group: &Object) -> Result<String, Error> {
     let labels = group.metadata.get("labels");
     let cluster = labels.and_then(|l| l.get(CLUSTER_LABEL)).and_then(|name| name.as_str());
-    cluster.map(str::to_owned).ok_or_else(|| {
-        let name = group.name();
-        Error::Usage(format!(
-            "must specify {CLUSTER_LABEL:?} label with cluster name on instanceGroup {name:?}"
-        ))
-    })
+    cluster
+        .map(str::to_owned)
+        .ok_or_else(|| Error::ClusterLabel { label: CLUSTER_LABEL, group: group.name().to_owned() })
 }
 
-fn text(file: &str) -> Result<String, Error> {
+fn read_text(file: &str) -> Result<String, Error> {
     let failed = || Error::file("reading", file);
     let source: Box<dyn std::io::Read> = match file {
         "-" => Box::new(std::io::stdin()),
@@ -180,25 +189,28 @@ fn text(file: &str) -> Result<String, Error> {
     let mut text = String::new();
     source.take(LARGEST + 1).read_to_string(&mut text).map_err(failed())?;
     if text.len() as u64 > LARGEST {
-        return Err(Error::Usage(format!("{file}: it is larger than {LARGEST} bytes")));
+        return Err(Error::Size { file: file.to_owned(), limit: LARGEST });
     }
     Ok(text)
 }
 
 /// Stores a new cluster and its groups, built from flags. If one is invalid, nothing is stored.
-pub(crate) fn store_all(
+pub(crate) fn store_objects(
     registry: &Registry,
     objects: Vec<Object>,
-    around: &CommandEnvironment<'_>,
+    context: &CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let refuses = |exists| if exists { Some("already exists") } else { None };
-    let mut planned: Vec<Planned> = Vec::new();
+    let rules = WriteRules { registry, now: context.now, refuses: &refuse_existing };
+    let mut planned: Vec<PlannedWrite> = Vec::new();
     let name = objects.first().map(|object| object.name().to_owned()).unwrap_or_default();
     for object in objects {
-        let one = check_object(registry, &planned, name.clone(), object, around, &refuses)?;
-        planned.push(one);
+        let write = rules.plan_object(&planned, name.clone(), object)?;
+        planned.push(write);
     }
-    planned.iter().try_for_each(|one| registry.write(&one.cluster, &one.object, &one.since))
+    for write in &planned {
+        registry.write(&write.cluster, &write.object, &write.since)?;
+    }
+    Ok(())
 }
 
 /// Opens an object in the user's editor, and stores the result.
@@ -206,7 +218,7 @@ pub(crate) fn edit(
     registry: &Registry,
     command: &Edit,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (cluster, found) = match command {
         Edit::Cluster { cluster } => {
@@ -216,15 +228,18 @@ pub(crate) fn edit(
         Edit::Group { group } => (name, registry.group(name, group)?),
     };
     if cluster.is_empty() {
-        return Err(Error::Usage("--name is required".to_owned()));
+        return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let Some((object, version)) = found else {
-        return Err(Error::known("object", cluster, "was not found"));
+        return Err(Error::object("object", cluster, "was not found"));
     };
     let text = object.to_yaml(kops_api::VersionName::V1alpha2);
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile()?;
-    std::fs::write(file.path(), &text)?;
-    let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(around.environment);
+    let directory = std::env::temp_dir().display().to_string();
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile();
+    let file = file.map_err(Error::file("creating a file in", &directory))?;
+    let path = file.path().display().to_string();
+    std::fs::write(file.path(), &text).map_err(Error::file("writing", &path))?;
+    let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(context.environment);
     let editor = editor.unwrap_or_else(|| "vi".to_owned());
     // The editor's variable may contain flags.
     let status = std::process::Command::new("sh")
@@ -233,71 +248,65 @@ pub(crate) fn edit(
         .status()
         .map_err(Error::file("starting the editor", &editor))?;
     if !status.success() {
-        return Err(Error::Usage(format!("the editor {editor:?} ended with {status}")));
+        return Err(Error::Editor { editor, status });
     }
-    let path = file.path().display().to_string();
-    let changed = self::text(&path)?;
+    let changed = read_text(&path)?;
     if changed == text {
-        writeln!(around.out, "Edit cancelled: no changes made.")?;
+        writeln!(context.out, "Edit cancelled: no changes made.")?;
         return Ok(());
     }
     let changed = Object::read(&path, changed.as_bytes())?;
     if changed.kind != object.kind || changed.name() != object.name() {
-        let text = format!(
-            "the edited object is {} {:?}, not {} {:?}: objects cannot be renamed",
-            changed.kind.name(),
-            changed.name(),
-            object.kind.name(),
-            object.name()
-        );
-        return Err(Error::Usage(text));
+        let title = |object: &Object| format!("{} {:?}", object.kind.name(), object.name());
+        return Err(Error::Renamed { edited: title(&changed), stored: title(&object) });
     }
-    let mut one = check_object(registry, &[], cluster.to_owned(), changed, around, &|_| None)?;
+    let rules = WriteRules { registry, now: context.now, refuses: &|_| None };
+    let mut write = rules.plan_object(&[], cluster.to_owned(), changed)?;
     // Compare with the version shown to the user, so that concurrent changes are not lost.
-    one.since = Precondition::Read(version);
-    registry.write(&one.cluster, &one.object, &one.since)
+    write.since = Precondition::Read(version);
+    Ok(registry.write(&write.cluster, &write.object, &write.since)?)
 }
 
 pub(crate) async fn delete(
     registry: &Registry,
     command: &Delete,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (name, yes) = match command {
         Delete::Cluster { cluster, yes } => (cluster.as_deref().unwrap_or(name), *yes),
-        Delete::Group { group, yes } => return delete_group(registry, name, group, *yes, around),
+        Delete::Group { group, yes } => return delete_group(registry, name, group, *yes, context),
     };
     if name.is_empty() {
-        return Err(Error::Usage("--name is required (for safety)".to_owned()));
+        return Err(Error::Flag { flag: "--name", problem: "is required (for safety)" });
     }
     let Some((object, _)) = registry.cluster(name)? else {
-        return Err(Error::known("cluster", name, "not found"));
+        return Err(Error::object("cluster", name, "not found"));
     };
-    if amazon::is_aws(&object) {
-        return amazon::delete(registry, &object, yes, around).await;
+    if object.cloud() == CloudName::Aws {
+        return aws::delete(registry, &object, yes, context).await;
     }
     // Only clusters without a cloud are known to have no other resources.
-    if !kops_core::Cluster::cloud(&object).is_bare() {
+    if !object.cloud().is_bare() {
         let problem = "may have machines in its cloud, which cannot be deleted here yet; delete it with upstream's \
                        kops";
-        return Err(Error::known("cluster", name, problem));
+        return Err(Error::object("cluster", name, problem));
     }
-    let fleet = local::fleet(registry, name);
+    let fleet = fleet(registry, name);
     if !yes {
-        local::describe(&fleet, around.out)?;
-        writeln!(around.out, "\nMust specify --yes to delete cluster")?;
+        instance_list::describe(&fleet, context.out)?;
+        writeln!(context.out, "\nMust specify --yes to delete cluster")?;
         return Ok(());
     }
     registry.check_removable(name)?;
-    let mut lock = registry.lock(name, around)?;
-    let user = registry::user(around);
-    let removed = async { Ok(instances::remove(&fleet, name).await?) };
-    let done = registry.while_held(&mut lock, &user, removed).await;
+    let user = context.user();
+    let mut lock = registry.lock(name, &user, context.now)?;
+    let removal = async { Ok::<_, Error>(instances::remove(&fleet, name).await?) };
+    let done = registry.while_locked(&mut lock, &user, removal).await;
     registry.unlock(lock)?;
     done?;
     registry.remove(name)?;
-    writeln!(around.out, "\nDeleted cluster: {name:?}")?;
+    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
     Ok(())
 }
 
@@ -306,32 +315,32 @@ fn delete_group(
     cluster: &str,
     group: &str,
     yes: bool,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     if cluster.is_empty() {
-        return Err(Error::Usage("--name is required".to_owned()));
+        return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let Some((spec, _)) = registry.cluster(cluster)? else {
-        return Err(Error::known("cluster", cluster, "not found"));
+        return Err(Error::object("cluster", cluster, "not found"));
     };
     let Some((_, version)) = registry.group(cluster, group)? else {
-        return Err(Error::known("instancegroup", group, "not found"));
+        return Err(Error::object("instancegroup", group, "not found"));
     };
     let members = spec.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
     if members.into_iter().any(|member| member.text("instanceGroup") == group) {
-        return Err(Error::known(
+        return Err(Error::object(
             "instancegroup",
             group,
             "has a member of etcd; remove that from the cluster first",
         ));
     }
     if !yes {
-        writeln!(around.out, "\nMust specify --yes to delete instancegroup")?;
+        writeln!(context.out, "\nMust specify --yes to delete instancegroup")?;
         return Ok(());
     }
     registry.remove_group(cluster, group, &version)?;
     writeln!(
-        around.out,
+        context.out,
         "\nDeleted InstanceGroup: {group:?}. Its machines end with the next update."
     )?;
     Ok(())

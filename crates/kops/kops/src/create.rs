@@ -2,74 +2,16 @@
 
 use bootstrap_core::constants::KUBERNETES_VERSION;
 use kops_api::{Object, Spec as _, VersionName};
-use kops_core::{World, channel::Channel, create::Options};
+use kops_core::{World, create::Options};
+use kops_store::{KOPS_VERSION, Registry, read_channel};
 
 use crate::{
-    CommandEnvironment, Error, KOPS, change, flags::UpdateCluster, registry::Registry, update,
+    change,
+    environment::CommandEnvironment,
+    error::Error,
+    flags::{CreateCluster, UpdateCluster},
+    update,
 };
-
-/// The flags of `create cluster`, named as upstream's.
-#[derive(clap::Args, Debug)]
-pub(crate) struct CreateCluster {
-    cluster: Option<String>,
-    /// The cloud of its machines: local (this machine) or metal
-    #[arg(long)]
-    cloud: Option<String>,
-    /// A file with the recommended versions
-    #[arg(long, default_value = "stable")]
-    channel: String,
-    /// The zones of its machines [default with --cloud local: local]
-    #[arg(long, value_delimiter = ',')]
-    zones: Vec<String>,
-    /// The zones of the control planes, if they differ
-    #[arg(long, alias = "master-zones", value_delimiter = ',')]
-    control_plane_zones: Vec<String>,
-    #[arg(long, alias = "master-count", default_value_t = 0)]
-    control_plane_count: u32,
-    #[arg(long, default_value_t = 0)]
-    node_count: u32,
-    #[arg(long, default_value = "")]
-    kubernetes_version: String,
-    /// The Pod network [default: cilium; with --cloud local: cni, which is Windlass' own]
-    #[arg(long)]
-    networking: Option<String>,
-    /// The etcd clusters [default: main,events; with --cloud local: main]
-    #[arg(long, value_delimiter = ',')]
-    etcd_clusters: Vec<String>,
-    #[arg(long, default_value = "RBAC")]
-    authorization: String,
-    #[arg(long, value_delimiter = ',')]
-    admin_access: Vec<String>,
-    #[arg(long, value_delimiter = ',')]
-    ssh_access: Vec<String>,
-    #[arg(long, value_delimiter = ',')]
-    network_cidr: Vec<String>,
-    #[arg(long, default_value = "")]
-    topology: String,
-    #[arg(long, default_value = "")]
-    dns: String,
-    #[arg(long, default_value = "")]
-    dns_zone: String,
-    #[arg(long, default_value = "")]
-    api_public_name: String,
-    #[arg(long, value_delimiter = ',')]
-    kubernetes_feature_gates: Vec<String>,
-    /// A field of the cluster to set: path=value
-    #[arg(long)]
-    set: Vec<String>,
-    /// A field of the cluster to unset: path
-    #[arg(long)]
-    unset: Vec<String>,
-    /// Show the objects, and store nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// yaml or json, with --dry-run
-    #[arg(short, long, default_value = "", value_parser = ["", "yaml", "json"])]
-    output: String,
-    /// Create its machines, too
-    #[arg(short, long)]
-    yes: bool,
-}
 
 /// Builds the cluster and groups that the flags describe.
 fn build_objects(
@@ -81,31 +23,27 @@ fn build_objects(
     let cloud = command.cloud.clone().unwrap_or_default();
     let local = cloud == "local";
     if !["", "local", "metal"].contains(&cloud.as_str()) {
-        let text = format!(
-            "--cloud {cloud}: clouds are not queried yet, so machine types and subnets are unknown; create the objects \
-             with upstream's kops create cluster --dry-run -o yaml, and store them with create -f"
-        );
-        return Err(Error::Usage(text));
+        return Err(Error::CloudFlag(cloud));
     }
-    let or = |given: &[String], default: &[&str]| {
-        if given.is_empty() && local {
+    let or_local = |values: &[String], default: &[&str]| {
+        if values.is_empty() && local {
             default.iter().map(|text| (*text).to_owned()).collect()
         } else {
-            given.to_vec()
+            values.to_vec()
         }
     };
     let usual = Options::default();
     let networking = if local { "cni" } else { usual.networking.as_str() };
-    let own = KUBERNETES_VERSION.trim_start_matches('v');
+    let own_version = KUBERNETES_VERSION.trim_start_matches('v');
     let version = match command.kubernetes_version.as_str() {
-        "" if local => own,
+        "" if local => own_version,
         version => version,
     };
-    let etcd = or(&command.etcd_clusters, &["main"]);
+    let etcd = or_local(&command.etcd_clusters, &["main"]);
     let options = Options {
         name: name.to_owned(),
         store: state.to_owned(),
-        zones: or(&command.zones, &["local"]),
+        zones: or_local(&command.zones, &["local"]),
         cloud,
         channel: command.channel.clone(),
         kubernetes_version: version.to_owned(),
@@ -127,24 +65,8 @@ fn build_objects(
         unsets: command.unset.clone(),
         ..usual
     };
-    let channel = channel(&options.channel, version.is_empty())?;
-    Ok(kops_core::create::create(&options, &channel, &World::default(), &KOPS.parse()?)?)
-}
-
-/// Reads a channel from a file. Upstream's channels are not downloaded, so `needed` requires a file or a version.
-pub(crate) fn channel(name: &str, needed: bool) -> Result<Channel, Error> {
-    let path = name.strip_prefix("file://").unwrap_or(name);
-    if path.starts_with('/') || path.starts_with('.') {
-        let text = std::fs::read(path).map_err(Error::file("reading the channel", path))?;
-        return Ok(Channel::read(path, &text)?);
-    }
-    if needed {
-        let text = format!(
-            "channel {name} cannot be downloaded yet: set --kubernetes-version, or use a file with --channel /path"
-        );
-        return Err(Error::Usage(text));
-    }
-    Ok(Channel::default())
+    let channel = read_channel(&options.channel, version.is_empty())?;
+    Ok(kops_core::create::create(&options, &channel, &World::default(), &KOPS_VERSION.parse()?)?)
 }
 
 pub(crate) async fn run(
@@ -152,29 +74,28 @@ pub(crate) async fn run(
     command: &CreateCluster,
     state: &str,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (cluster, groups) = build_objects(command, state, name)?;
     let name = cluster.name().to_owned();
-    let all: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
+    let objects: Vec<Object> = std::iter::once(cluster).chain(groups.clone()).collect();
     if command.dry_run {
-        return show(&all, &command.output, around);
+        return show(&objects, &command.output, context);
     }
     if !command.output.is_empty() {
-        return Err(Error::Usage("--output is for --dry-run".to_owned()));
+        return Err(Error::Flag { flag: "--output", problem: "is for --dry-run" });
     }
     if registry.cluster(&name)?.is_some() {
-        let text =
-            format!("cluster {name:?} already exists; use 'kops update cluster' to apply changes");
-        return Err(Error::Usage(text));
+        let problem = "already exists; use 'kops update cluster' to apply changes";
+        return Err(Error::object("cluster", &name, problem));
     }
-    change::store_all(registry, all, around)?;
+    change::store_objects(registry, objects, context)?;
     let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };
-    update::run(registry, &update, &name, around).await?;
+    update::run(registry, &update, &name, context).await?;
     if command.yes {
         return Ok(());
     }
-    let out = &mut around.out;
+    let out = &mut context.out;
     writeln!(out, "\nCluster configuration has been created.\n")?;
     writeln!(out, "Suggestions:\n * list clusters with: kops get cluster")?;
     writeln!(out, " * edit this cluster with: kops edit cluster {name}")?;
@@ -197,16 +118,16 @@ pub(crate) async fn run(
 fn show(
     objects: &[Object],
     output: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let version = VersionName::V1alpha2;
     if output == "json" {
         let all: Vec<_> =
             objects.iter().map(|object| object.to_tree(version).to_string()).collect();
-        writeln!(around.out, "[{}]", all.join(","))?;
+        writeln!(context.out, "[{}]", all.join(","))?;
         return Ok(());
     }
     let all: Vec<_> = objects.iter().map(|object| object.to_yaml(version)).collect();
-    write!(around.out, "{}", all.join("\n---\n\n"))?;
+    write!(context.out, "{}", all.join("\n---\n\n"))?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use kops_api::Spec as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::Error;
+use crate::error::Error;
 
 const POLL: Duration = Duration::from_millis(500);
 /// External load balancers send no traffic to a Node with this label.
@@ -58,10 +58,10 @@ fn must_evict(pod: &Value) -> bool {
 pub(crate) async fn drain(
     client: &Client,
     node: &str,
-    patience: Duration,
+    limit: Duration,
     report: &dyn Fn(String) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + limit;
     let mut reported = BTreeMap::new();
     loop {
         let mut unreachable = None;
@@ -72,39 +72,39 @@ pub(crate) async fn drain(
                 if left.is_empty() {
                     return Ok(());
                 }
-                let mut held = BTreeMap::new();
+                let mut blocked = BTreeMap::new();
                 for pod in &left {
                     if let Some(reason) = evict(client, pod).await {
-                        held.insert(name(pod), reason);
+                        blocked.insert(pod_name(pod), reason);
                     }
                 }
-                for (pod, reason) in &held {
+                for (pod, reason) in &blocked {
                     if reported.get(pod) != Some(reason) {
                         report(format!("Pod {pod} stays on node {node:?}: {reason}"))?;
                     }
                 }
-                reported = held;
+                reported = blocked;
                 // Terminating Pods have their own grace period.
                 left.iter().filter(|pod| pod.has("metadata.deletionTimestamp")).for_each(|pod| {
-                    reported.entry(name(pod)).or_insert_with(|| "it is terminating".to_owned());
+                    reported.entry(pod_name(pod)).or_insert_with(|| "it is terminating".to_owned());
                 });
             }
             Err(error) => unreachable = Some(error.to_string()),
         }
         if Instant::now() >= until {
-            let held = reported.iter().map(|(pod, reason)| format!("Pod {pod}: {reason}"));
-            let why: Vec<_> = held.chain(unreachable).collect();
-            return Err(Error::Usage(format!(
-                "draining node {node:?} took longer than {} s: {}",
-                patience.as_secs(),
-                why.join("; ")
-            )));
+            let blocked = reported.iter().map(|(pod, reason)| format!("Pod {pod}: {reason}"));
+            let reasons: Vec<_> = blocked.chain(unreachable).collect();
+            return Err(Error::Drain {
+                node: node.to_owned(),
+                seconds: limit.as_secs(),
+                reasons: reasons.join("; "),
+            });
         }
         sleep(POLL).await;
     }
 }
 
-fn name(pod: &Value) -> String {
+fn pod_name(pod: &Value) -> String {
     format!("{}/{}", pod.text("metadata.namespace"), pod.text("metadata.name"))
 }
 
@@ -126,12 +126,12 @@ async fn evict(client: &Client, pod: &Value) -> Option<String> {
         Ok(_) => None,
         // The Pod is gone, or another one has its name.
         Err(error) if error.is_not_found() || error.is_conflict() => None,
-        Err(error) => Some(refusal(&error)),
+        Err(error) => Some(rejection_reason(&error)),
     }
 }
 
 /// Returns the reason for a rejected eviction: the disruption budget, or the server's message.
-fn refusal(error: &client::Error) -> String {
+fn rejection_reason(error: &client::Error) -> String {
     let Some(status) = error.status() else { return error.to_string() };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes: Vec<_> = causes.map(|cause| cause.message.as_str()).collect();
@@ -170,7 +170,7 @@ mod tests {
         let status = |details: Value| {
             let text = json!({"code": 429, "reason": "TooManyRequests", "message": "Cannot evict pod", "details": details});
             let status: Status = serde_json::from_value(text).unwrap();
-            refusal(&client::Error::Api {
+            rejection_reason(&client::Error::Api {
                 method: http::Method::POST,
                 path: "/x".to_owned(),
                 status: Box::new(status),

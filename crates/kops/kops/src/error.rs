@@ -1,14 +1,20 @@
 //! The errors of commands.
 
+use crate::flags::Target;
+
 /// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}")]
-    Usage(String),
     #[error(transparent)]
-    Store(#[from] vfs::Error),
+    Object(#[from] kops_store::Error),
     #[error(transparent)]
-    Object(#[from] kops_api::Error),
+    Local(#[from] kops_local::Error),
+    #[error(transparent)]
+    Node(#[from] kops_node::Error),
+    #[error(transparent)]
+    Aws(#[from] kops_aws::Error),
+    #[error(transparent)]
+    Parse(#[from] kops_api::Error),
     #[error(transparent)]
     Core(#[from] kops_core::Error),
     #[error(transparent)]
@@ -18,26 +24,67 @@ pub enum Error {
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
     #[error(transparent)]
-    Plan(#[from] bootstrap_core::Error),
-    #[error(transparent)]
     Config(#[from] api_config::Error),
     #[error(transparent)]
     Api(#[from] client::Error),
-    #[error(transparent)]
-    Kubeconfig(#[from] client::KubeconfigError),
-    #[error(transparent)]
-    Aws(#[from] aws::Error),
-    #[error("{operation} {path:?}: {source}")]
-    File { operation: &'static str, path: String, source: std::io::Error },
-    #[error(
-        "restoring backup {name:?}: {cause}; etcd-manager-ctl list-backups lists others, delete-command cancels the \
-         command"
-    )]
-    Backup { name: String, cause: String },
-    #[error("{kind} {name:?} {problem}")]
-    Known { kind: &'static str, name: String, problem: &'static str },
     #[error("writing the output: {0}")]
     Output(#[from] std::io::Error),
+    #[error("{flag} {problem}")]
+    Flag { flag: &'static str, problem: &'static str },
+    #[error("{flag} is for --target={target}")]
+    TargetFlag { flag: &'static str, target: Target },
+    #[error("cannot specify {flag} with \"all\"")]
+    FlagWithAll { flag: &'static str },
+    #[error(
+        "--cloud {0}: clouds are not queried yet, so machine types and subnets are unknown; create the objects with \
+         upstream's kops create cluster --dry-run -o yaml, and store them with create -f"
+    )]
+    CloudFlag(String),
+    #[error("invalid instance group role {0:?}: it is control-plane, apiserver, node or bastion")]
+    Role(String),
+    #[error("no {0} found")]
+    NoneFound(&'static str),
+    #[error("{kind} not found {name:?}")]
+    NotFound { kind: &'static str, name: String },
+    #[error("{files}: no objects found")]
+    NoObjects { files: String },
+    #[error("{file}: kind {kind} is not supported yet; remove it")]
+    Kind { file: String, kind: &'static str },
+    #[error("{file}: it is larger than {limit} bytes")]
+    Size { file: String, limit: u64 },
+    #[error("must specify {label:?} label with cluster name on instanceGroup {group:?}")]
+    ClusterLabel { label: &'static str, group: String },
+    #[error("the editor {editor:?} ended with {status}")]
+    Editor { editor: String, status: std::process::ExitStatus },
+    #[error("the edited object is {edited}, not {stored}: objects cannot be renamed")]
+    Renamed { edited: String, stored: String },
+    #[error(
+        "cluster {cluster:?} was last updated by kOps {last}, but this is {own}: use the newer one"
+    )]
+    Release { cluster: String, last: kops_core::Version, own: kops_core::Version },
+    #[error("{operation} {keyset:?} is not supported")]
+    Keyset { operation: &'static str, keyset: String },
+    #[error("can only promote to one keyset at a time")]
+    Promotion,
+    #[error("must specify names of keypairs to trust")]
+    KeypairNames,
+    #[error(
+        "the spec's stores are in buckets of several regions ({0}), but the configuration has one provider for them: \
+         use one region"
+    )]
+    Regions(String),
+    #[error("the cluster's API does not answer: {0}; --cloudonly replaces machines without it")]
+    Unreachable(kops_local::Error),
+    #[error("draining node {node:?} took longer than {seconds} s: {reasons}")]
+    Drain { node: String, seconds: u64, reasons: String },
+    #[error("{address} still answers after {seconds} s")]
+    Shutdown { address: std::net::SocketAddr, seconds: u64 },
+    #[error("machine {machine:?} ended, but was not replaced within {seconds} s; see {log}")]
+    Replacement { machine: String, seconds: u64, log: String },
+    #[error("cluster did not validate within {seconds} s: {messages}")]
+    NotValid { seconds: u64, messages: String },
+    #[error("Validation failed: cluster {cluster} has {count} failures")]
+    Validation { cluster: String, count: usize },
 }
 
 impl Error {
@@ -45,11 +92,11 @@ impl Error {
         operation: &'static str,
         path: &str,
     ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| Self::File { operation, path, source }
+        let object = kops_store::Error::file(operation, path);
+        move |source| Self::Object(object(source))
     }
 
-    pub(crate) fn known(kind: &'static str, name: &str, problem: &'static str) -> Self {
-        Self::Known { kind, name: name.to_owned(), problem }
+    pub(crate) fn object(kind: &'static str, name: &str, problem: &'static str) -> Self {
+        Self::Object(kops_store::Error::object(kind, name, problem))
     }
 }

@@ -1,27 +1,19 @@
-//! Upstream's commands and flags, and settings from the environment and `~/.kops.yaml`.
+//! Upstream's commands and flags.
 
-use api_codec::from_yaml;
 use clap::Subcommand;
-use kops_api::Spec as _;
 
-use crate::Error;
-pub(crate) use crate::create::CreateCluster;
-
-/// The default state store, on this machine.
-const DEFAULT_STATE: &str = "file:///var/lib/windlass/kops";
-
-/// kOps' commands: clusters in a state store, and their machines on this one (cloud local)
+/// kOps' commands: clusters in a state store, and their machines on this host (cloud local) or on AWS
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The state store: file:///path or s3://bucket/path (or KOPS_STATE_STORE) [default: file:///var/lib/windlass/kops]
     #[arg(long, global = true)]
-    state: Option<String>,
+    pub(crate) state: Option<String>,
     /// The cluster (or KOPS_CLUSTER_NAME)
     #[arg(long, global = true)]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The file with settings [default: ~/.kops.yaml]
     #[arg(long, global = true)]
-    config: Option<String>,
+    pub(crate) config: Option<String>,
     /// The command.
     #[command(subcommand)]
     pub command: Command,
@@ -74,7 +66,7 @@ pub struct Create {
     #[arg(short, long, value_delimiter = ',')]
     pub(crate) filename: Vec<String>,
     #[command(subcommand)]
-    pub(crate) what: Option<CreateTarget>,
+    pub(crate) target: Option<CreateTarget>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,7 +74,70 @@ pub(crate) enum CreateTarget {
     /// Creates a cluster and its instance groups from flags
     Cluster(Box<CreateCluster>),
     /// Adds a certificate authority and its private key to a keyset
-    Keypair(MakeKeypair),
+    Keypair(CreateKeypair),
+}
+
+/// The flags of `create cluster`, named as upstream's.
+#[derive(clap::Args, Debug)]
+pub(crate) struct CreateCluster {
+    pub(crate) cluster: Option<String>,
+    /// The cloud of its machines: local (this machine) or metal
+    #[arg(long)]
+    pub(crate) cloud: Option<String>,
+    /// A file with the recommended versions
+    #[arg(long, default_value = "stable")]
+    pub(crate) channel: String,
+    /// The zones of its machines [default with --cloud local: local]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) zones: Vec<String>,
+    /// The zones of the control planes, if they differ
+    #[arg(long, alias = "master-zones", value_delimiter = ',')]
+    pub(crate) control_plane_zones: Vec<String>,
+    #[arg(long, alias = "master-count", default_value_t = 0)]
+    pub(crate) control_plane_count: u32,
+    #[arg(long, default_value_t = 0)]
+    pub(crate) node_count: u32,
+    #[arg(long, default_value = "")]
+    pub(crate) kubernetes_version: String,
+    /// The Pod network [default: cilium; with --cloud local: cni, which is Windlass' own]
+    #[arg(long)]
+    pub(crate) networking: Option<String>,
+    /// The etcd clusters [default: main,events; with --cloud local: main]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) etcd_clusters: Vec<String>,
+    #[arg(long, default_value = "RBAC")]
+    pub(crate) authorization: String,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) admin_access: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) ssh_access: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) network_cidr: Vec<String>,
+    #[arg(long, default_value = "")]
+    pub(crate) topology: String,
+    #[arg(long, default_value = "")]
+    pub(crate) dns: String,
+    #[arg(long, default_value = "")]
+    pub(crate) dns_zone: String,
+    #[arg(long, default_value = "")]
+    pub(crate) api_public_name: String,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) kubernetes_feature_gates: Vec<String>,
+    /// A field of the cluster to set: path=value
+    #[arg(long)]
+    pub(crate) set: Vec<String>,
+    /// A field of the cluster to unset: path
+    #[arg(long)]
+    pub(crate) unset: Vec<String>,
+    /// Show the objects, and store nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// yaml or json, with --dry-run
+    #[arg(short, long, default_value = "", value_parser = ["", "yaml", "json"])]
+    pub(crate) output: String,
+    /// Create its machines, too
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 /// The subcommands of `edit`.
@@ -104,12 +159,21 @@ pub enum Update {
 
 /// The program that changes the cloud's resources.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// This program
     #[default]
     Direct,
     /// Terraform, with a generated configuration
     Terraform,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Terraform => "terraform",
+        })
+    }
 }
 
 /// The flags of `update cluster`.
@@ -304,7 +368,7 @@ pub struct ShowKeypairs {
 
 /// The flags of `create keypair`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct MakeKeypair {
+pub(crate) struct CreateKeypair {
     /// The keyset, or all to add one to each rotated keyset
     pub(crate) keyset: String,
     /// A file with the certificate, instead of a new one
@@ -360,45 +424,4 @@ pub enum Delete {
         #[arg(short, long)]
         yes: bool,
     },
-}
-
-pub(crate) struct Settings {
-    pub(crate) state: String,
-    /// The cluster's name; empty if none is given.
-    pub(crate) name: String,
-}
-
-/// Returns the settings. Flags override the environment, which overrides the file.
-pub(crate) fn settings(
-    args: &Args,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Settings, Error> {
-    let usual = || environment("HOME").map(|home| format!("{home}/.kops.yaml"));
-    let file = match args.config.clone().or_else(usual) {
-        None => None,
-        Some(path) => match std::fs::read(&path) {
-            Ok(text) => Some((path, text)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && args.config.is_none() => {
-                None
-            }
-            Err(error) => return Err(Error::file("reading", &path)(error)),
-        },
-    };
-    let kept = match file {
-        None => String::new(),
-        Some((path, text)) => {
-            let tree = from_yaml(&text)
-                .map_err(|e| kops_api::Error::Yaml { what: path, cause: e.to_string() })?;
-            // Upstream accepts both names.
-            let names = ["kops_state_store", "KOPS_STATE_STORE"];
-            names.map(|name| tree.text(name)).concat()
-        }
-    };
-    let given = |flag: &Option<String>, variable| {
-        let given = flag.clone().or_else(|| environment(variable));
-        given.filter(|text| !text.is_empty())
-    };
-    let state = given(&args.state, "KOPS_STATE_STORE").unwrap_or(kept);
-    let state = if state.is_empty() { DEFAULT_STATE.to_owned() } else { state };
-    Ok(Settings { state, name: given(&args.name, "KOPS_CLUSTER_NAME").unwrap_or_default() })
 }

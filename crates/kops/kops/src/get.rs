@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, io::Write};
 
 use kops_api::{Object, Spec as _, VersionName};
 use kops_core::Cluster as _;
+use kops_store::Registry;
 
 use crate::{
-    Error,
+    error::Error,
     flags::{Get, Show},
-    registry::Registry,
     table,
 };
 
@@ -19,37 +19,37 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<(), Error> {
     match command {
-        Get::Clusters(show) => clusters(registry, show, name, out),
+        Get::Clusters(show) => get_clusters(registry, show, name, out),
         Get::Instances(_) | Get::Keypairs(_) => Ok(()),
         Get::Groups(show) => {
-            let cluster = named(registry, name)?;
+            let cluster = find_cluster(registry, name)?;
             let all = registry.groups(cluster.name())?;
-            let groups = chosen(all, &show.names, "instancegroup")?;
+            let groups = select(all, &show.names, "instancegroup")?;
             if groups.is_empty() {
-                return Err(Error::Usage("no InstanceGroup objects found".to_owned()));
+                return Err(Error::NoneFound("InstanceGroup objects"));
             }
             match show.output.as_str() {
-                "table" => group_table(&cluster, &groups, out),
-                output => documents(&groups, output, out),
+                "table" => print_group_table(&cluster, &groups, out),
+                output => print_documents(&groups, output, out),
             }
         }
         Get::All(show) => {
             let name = show.names.first().map_or(name, String::as_str);
-            let cluster = named(registry, name)?;
+            let cluster = find_cluster(registry, name)?;
             let groups = registry.groups(cluster.name())?;
             if show.output != "table" {
                 let all: Vec<_> = std::iter::once(cluster).chain(groups).collect();
-                return documents(&all, &show.output, out);
+                return print_documents(&all, &show.output, out);
             }
             writeln!(out, "Cluster")?;
-            cluster_table(std::slice::from_ref(&cluster), out)?;
+            print_cluster_table(std::slice::from_ref(&cluster), out)?;
             writeln!(out, "\nInstance Groups")?;
-            group_table(&cluster, &groups, out)
+            print_group_table(&cluster, &groups, out)
         }
     }
 }
 
-fn clusters(
+fn get_clusters(
     registry: &Registry,
     show: &Show,
     name: &str,
@@ -60,38 +60,38 @@ fn clusters(
         (true, name) => vec![name.to_owned()],
         (false, _) => show.names.clone(),
     };
-    let clusters = chosen(registry.clusters()?, &names, "cluster")?;
+    let clusters = select(registry.clusters()?, &names, "cluster")?;
     if clusters.is_empty() {
-        return Err(Error::Usage("no clusters found".to_owned()));
+        return Err(Error::NoneFound("clusters"));
     }
     match show.output.as_str() {
-        "table" => cluster_table(&clusters, out),
-        output => documents(&clusters, output, out),
+        "table" => print_cluster_table(&clusters, out),
+        output => print_documents(&clusters, output, out),
     }
 }
 
 /// Returns the named cluster, which must exist.
-pub(crate) fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
+pub(crate) fn find_cluster(registry: &Registry, name: &str) -> Result<Object, Error> {
     if name.is_empty() {
-        return Err(Error::Usage("--name is required".to_owned()));
+        return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let found = registry.cluster(name)?;
-    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::known("cluster", name, "was not found"))
+    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::object("cluster", name, "was not found"))
 }
 
 /// Returns the named objects in order, or all if no name is given.
-fn chosen(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
+fn select(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
     if names.is_empty() {
         return Ok(all);
     }
     let find = |name: &String| {
         let found = all.iter().find(|object| object.name() == name).cloned();
-        found.ok_or_else(|| Error::Usage(format!("{kind} not found {name:?}")))
+        found.ok_or_else(|| Error::NotFound { kind, name: name.clone() })
     };
     names.iter().map(find).collect()
 }
 
-fn documents(objects: &[Object], output: &str, out: &mut dyn Write) -> Result<(), Error> {
+fn print_documents(objects: &[Object], output: &str, out: &mut dyn Write) -> Result<(), Error> {
     let version = VersionName::V1alpha2;
     if output == "yaml" {
         let all: Vec<_> = objects.iter().map(|object| object.to_yaml(version)).collect();
@@ -106,7 +106,7 @@ fn documents(objects: &[Object], output: &str, out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-fn cluster_table(clusters: &[Object], out: &mut dyn Write) -> Result<(), Error> {
+fn print_cluster_table(clusters: &[Object], out: &mut dyn Write) -> Result<(), Error> {
     let row = |cluster: &Object| {
         let subnets = cluster.spec.list("networking.subnets").iter();
         let zones: BTreeSet<_> =
@@ -117,7 +117,11 @@ fn cluster_table(clusters: &[Object], out: &mut dyn Write) -> Result<(), Error> 
     table::print(out, ["NAME", "CLOUD", "ZONES"], clusters.iter().map(row).collect())
 }
 
-fn group_table(cluster: &Object, groups: &[Object], out: &mut dyn Write) -> Result<(), Error> {
+fn print_group_table(
+    cluster: &Object,
+    groups: &[Object],
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let row = |group: &Object| {
         let spec = &group.spec;
         let zone = |name: &str| {

@@ -5,17 +5,16 @@ use std::io::Write;
 use api_meta::Timestamp;
 use kops_api::yaml;
 use kops_core::{CloudName, Cluster as _};
+use kops_store::{Keyset, KeysetChange, Registry, issued_keyset, private_keyset};
 use pki::{Cert, Key};
 use serde_json::{Value, json};
 use vfs::{Precondition, Secrecy};
 
 use crate::{
-    CommandEnvironment, Error,
-    flags::{KeypairNames, MakeKeypair, ShowKeypairs},
-    get,
-    keys::{self, Changed, Keyset},
-    registry::Registry,
-    table,
+    environment::CommandEnvironment,
+    error::Error,
+    flags::{CreateKeypair, KeypairNames, ShowKeypairs},
+    get, table,
 };
 
 /// The name for all rotated keysets.
@@ -23,7 +22,7 @@ const ALL: &str = "all";
 
 /// An operation on keypairs.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum KeypairAction {
     Promote,
     Distrust,
     Trust,
@@ -36,7 +35,7 @@ fn is_rotated(name: &str) -> bool {
 /// Returns the names of a cluster's stored keysets.
 fn stored_keysets(registry: &Registry, cluster: &str) -> Result<Vec<String>, Error> {
     let directory = format!("{cluster}/pki/private");
-    let names = registry.entries(&directory)?.into_iter();
+    let names = registry.list_entries(&directory)?.into_iter();
     Ok(names.filter(|(_, is_directory)| *is_directory).map(|(name, _)| name).collect())
 }
 
@@ -54,41 +53,46 @@ fn selected_keysets(
 
 /// Checks that the cluster's keypairs may be changed here.
 fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
+    let cluster = get::find_cluster(registry, name)?;
     if cluster.cloud() == CloudName::Local {
         let problem = "is of cloud local, whose machines know only the primary keypairs: they are not rotated yet";
-        return Err(Error::known("cluster", name, problem));
+        return Err(Error::object("cluster", name, problem));
     }
     Ok(())
 }
 
-/// Reads a keyset, changes it, and writes both halves if it changed. With `begins`, a missing keyset is created.
-fn change(
+/// Reads a keyset, changes it, and writes both halves if it changed. With `creates`, a missing keyset is created.
+fn change_keyset(
     registry: &Registry,
     cluster: &str,
     name: &str,
-    begins: bool,
-    work: impl FnOnce(&mut Keyset) -> Result<Changed, Error>,
+    creates: bool,
+    edit: impl FnOnce(&mut Keyset) -> Result<KeysetChange, kops_store::Error>,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let path = keys::private_path(cluster, name);
-    let (mut keyset, read) = match registry.content(&path)? {
+    let path = private_keyset(cluster, name);
+    let (mut keyset, read) = match registry.read_object(&path)? {
         Some((content, version)) => {
             (Keyset::parse(&path, name, &content)?, Precondition::Read(version))
         }
-        None if begins => (Keyset::empty(name), Precondition::Absent),
-        None => return Err(Error::known("keyset", name, "not found")),
+        None if creates => (Keyset::empty(name), Precondition::Absent),
+        None => return Err(Error::object("keyset", name, "not found")),
     };
-    let changed = work(&mut keyset)?;
-    if changed.any {
+    let changed = edit(&mut keyset)?;
+    if changed.has_changed {
         // The half with the private keys is authoritative. It is written first, and detects a concurrent change.
-        let issued = keys::issued_path(cluster, name);
+        let issued = issued_keyset(cluster, name);
         let since = registry
-            .content(&issued)?
+            .read_object(&issued)?
             .map_or(Precondition::Absent, |(_, read)| Precondition::Read(read));
         let private = keyset.document(true)?;
-        registry.put(&path, private.as_bytes(), &read, Secrecy::Private)?;
-        registry.put(&issued, keyset.document(false)?.as_bytes(), &since, Secrecy::Open)?;
+        registry.write_object(&path, private.as_bytes(), &read, Secrecy::Private)?;
+        registry.write_object(
+            &issued,
+            keyset.document(false)?.as_bytes(),
+            &since,
+            Secrecy::Open,
+        )?;
     }
     for line in changed.lines {
         writeln!(out, "{line}")?;
@@ -98,21 +102,21 @@ fn change(
 
 pub(crate) fn create(
     registry: &Registry,
-    command: &MakeKeypair,
+    command: &CreateKeypair,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let keyset = command.keyset.as_str();
     if keyset != ALL && !is_rotated(keyset) {
-        return Err(Error::Usage(format!("adding keypair to {keyset:?} is not supported")));
+        return Err(Error::Keyset { operation: "adding keypair to", keyset: keyset.to_owned() });
     }
     let flags = [
         ("--cert", command.cert.is_some()),
         ("--key", command.key.is_some()),
         ("--primary", command.primary),
     ];
-    if let Some((flag, _)) = flags.iter().find(|(_, given)| *given && keyset == ALL) {
-        return Err(Error::Usage(format!("cannot specify {flag} with \"all\"")));
+    if let Some(&(flag, _)) = flags.iter().find(|(_, is_set)| *is_set && keyset == ALL) {
+        return Err(Error::FlagWithAll { flag });
     }
     check_changeable(registry, name)?;
     let read = |path: &Option<String>| {
@@ -124,7 +128,7 @@ pub(crate) fn create(
     for own in selected_keysets(registry, name, keyset)? {
         let cert = cert.as_deref().map(Cert::from_pem).transpose()?;
         let key = key.as_deref().map(Key::from_pem).transpose()?;
-        let now = around.now;
+        let now = context.now;
         let add = |keyset: &mut Keyset| {
             let id = keyset.add(cert, key, command.primary, now)?;
             let used = [("cert", &command.cert), ("private key", &command.key)];
@@ -132,42 +136,42 @@ pub(crate) fn create(
                 Some(format!("using user provided {what}: {}", path.as_ref()?))
             });
             let lines = used.chain([format!("Created {own} {id}")]).collect();
-            Ok(Changed { any: true, lines })
+            Ok(KeysetChange { has_changed: true, lines })
         };
-        change(registry, name, &own, true, add, around.out)?;
+        change_keyset(registry, name, &own, true, add, context.out)?;
     }
     Ok(())
 }
 
-pub(crate) fn act(
+pub(crate) fn apply(
     registry: &Registry,
-    act: Act,
+    action: KeypairAction,
     command: &KeypairNames,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let (keyset, ids) = (command.keyset.as_str(), &command.ids);
-    let wrong = |text: &str| Err(Error::Usage(text.to_owned()));
-    match act {
-        Act::Promote if keyset != ALL && !is_rotated(keyset) => {
-            return wrong(&format!("promoting keypairs for {keyset:?} is not supported"));
+    match action {
+        KeypairAction::Promote if keyset != ALL && !is_rotated(keyset) => {
+            let operation = "promoting keypairs for";
+            return Err(Error::Keyset { operation, keyset: keyset.to_owned() });
         }
-        Act::Promote if ids.len() > 1 => return wrong("can only promote to one keyset at a time"),
-        Act::Trust if keyset == ALL || ids.is_empty() => {
-            return wrong("must specify names of keypairs to trust");
+        KeypairAction::Promote if ids.len() > 1 => return Err(Error::Promotion),
+        KeypairAction::Trust if keyset == ALL || ids.is_empty() => {
+            return Err(Error::KeypairNames);
         }
-        _ if keyset == ALL && !ids.is_empty() => return wrong("cannot specify ID with \"all\""),
+        _ if keyset == ALL && !ids.is_empty() => return Err(Error::FlagWithAll { flag: "ID" }),
         _ => {}
     }
     check_changeable(registry, name)?;
-    let now = Timestamp::from(around.now);
+    let now = Timestamp::from(context.now);
     for own in selected_keysets(registry, name, keyset)? {
-        let work = |keyset: &mut Keyset| match act {
-            Act::Promote => keyset.promote(ids.first().map(String::as_str)),
-            Act::Distrust => keyset.distrust(ids, now),
-            Act::Trust => keyset.trust(ids),
+        let edit = |keyset: &mut Keyset| match action {
+            KeypairAction::Promote => keyset.promote(ids.first().map(String::as_str)),
+            KeypairAction::Distrust => keyset.distrust(ids, now),
+            KeypairAction::Trust => keyset.trust(ids),
         };
-        change(registry, name, &own, false, work, around.out)?;
+        change_keyset(registry, name, &own, false, edit, context.out)?;
     }
     Ok(())
 }
@@ -178,17 +182,17 @@ pub(crate) fn show(
     name: &str,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    get::named(registry, name)?;
+    get::find_cluster(registry, name)?;
     let mut all = Vec::new();
     for own in stored_keysets(registry, name)? {
         if command.show.names.is_empty() || command.show.names.contains(&own) {
-            let keyset = keys::read(registry, name, &own)?;
-            all.extend(keyset.map(|keyset| keyset.described(command.distrusted)).transpose()?);
+            let keyset = Keyset::read(registry, name, &own)?;
+            all.extend(keyset.map(|keyset| keyset.describe(command.distrusted)).transpose()?);
         }
     }
     let items: Vec<Value> = all.into_iter().flatten().collect();
     match (items.is_empty(), command.show.output.as_str()) {
-        (true, _) => return Err(Error::Usage("no keypairs found".to_owned())),
+        (true, _) => return Err(Error::NoneFound("keypairs")),
         (_, "yaml") => write!(out, "{}", yaml::to_string(&json!(items)))?,
         (_, "json") => write!(out, "{}", json!(items))?,
         _ if command.distrusted => {

@@ -11,14 +11,18 @@ use futures_util::future::join_all;
 use instances::{Fleet, FleetSpec, Group, Machine};
 use kops_api::{Object, Spec as _};
 use kops_core::roll::{self, Pace, RollingMachine, Step};
+use kops_local::{ClusterState, check_cloud, fleet, open_client};
+use kops_node::nodeup::APPLIED_HASH;
+use kops_store::{Keyset, Registry};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    CommandEnvironment, Error, drain,
+    drain,
+    environment::CommandEnvironment,
+    error::Error,
     flags::RollCluster,
-    get, keys, kubeconfig, leave, local,
-    registry::{self, Registry},
-    seen::ClusterState,
+    get,
+    shutdown::shut_down_control_plane,
     table,
     validate::{self, Failure},
 };
@@ -42,30 +46,27 @@ struct Roll<'a, 'b> {
     client: Option<Client>,
     /// The machines at the start: with --force all of them are replaced, once.
     old: BTreeSet<String>,
-    around: RefCell<&'a mut CommandEnvironment<'b>>,
+    context: RefCell<&'a mut CommandEnvironment<'b>>,
 }
 
 pub(crate) async fn run(
     registry: &Registry,
     command: &RollCluster,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
-    local::check_cloud(&cluster)?;
-    let fleet = local::fleet(registry, name);
-    let wanted = fleet.wanted()?.unwrap_or_default();
-    if wanted.cluster != name {
+    let cluster = get::find_cluster(registry, name)?;
+    check_cloud(&cluster)?;
+    let fleet = fleet(registry, name);
+    let spec = fleet.spec()?.unwrap_or_default();
+    if spec.cluster != name {
         let problem = "has no machines yet; run kops update cluster --yes";
-        return Err(Error::known("cluster", name, problem));
+        return Err(Error::object("cluster", name, problem));
     }
-    let groups = chosen(registry.groups(name)?, command)?;
-    let client = if command.cloudonly {
-        None
-    } else {
-        Some(kubeconfig::admin(registry, &cluster, around.now)?)
-    };
-    let now = around.now;
+    let groups = select_groups(registry.groups(name)?, command)?;
+    let client =
+        if command.cloudonly { None } else { Some(open_client(registry, &cluster, context.now)?) };
+    let now = context.now;
     let mut roll = Roll {
         registry,
         command,
@@ -74,29 +75,29 @@ pub(crate) async fn run(
         groups,
         client,
         old: BTreeSet::new(),
-        around: RefCell::new(around),
+        context: RefCell::new(context),
     };
-    let needed = roll.show(&wanted).await?;
+    let needed = roll.print_machines(&spec).await?;
     if !needed && !command.force {
-        return roll.say("\nNo rolling-update required.");
+        return roll.print("\nNo rolling-update required.");
     }
     if !command.yes {
-        return roll.say("\nMust specify --yes to rolling-update.");
+        return roll.print("\nMust specify --yes to rolling-update.");
     }
-    let user = registry::user(*roll.around.borrow());
-    let mut lock = registry.lock_as(name, &user, now)?;
-    let done = registry.while_held(&mut lock, &user, roll.all()).await;
+    let user = roll.context.borrow().user();
+    let mut lock = registry.lock(name, &user, now)?;
+    let done = registry.while_locked(&mut lock, &user, roll.roll_groups()).await;
     registry.unlock(lock)?;
     done?;
-    roll.say(&format!("\nRolling update completed for cluster {name:?}!"))
+    roll.print(&format!("\nRolling update completed for cluster {name:?}!"))
 }
 
 /// Returns the selected groups in the order of the update.
-fn chosen(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Error> {
+fn select_groups(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Error> {
     let names = command.instance_group.iter().chain(&command.exclude_instance_group);
     for name in names {
         if !all.iter().any(|group| group.name() == name) {
-            return Err(Error::Usage(format!("InstanceGroup {name:?} not found")));
+            return Err(Error::object("InstanceGroup", name, "not found"));
         }
     }
     let known = [
@@ -109,11 +110,7 @@ fn chosen(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Er
     for role in &command.instance_group_roles {
         let lower = role.to_ascii_lowercase();
         let found = known.iter().find(|(_, words)| words.contains(&lower.as_str()));
-        let (found, _) = found.ok_or_else(|| {
-            Error::Usage(format!(
-                "invalid instance group role {role:?}: it is control-plane, apiserver, node or bastion"
-            ))
-        })?;
+        let (found, _) = found.ok_or_else(|| Error::Role(role.clone()))?;
         roles.push(*found);
     }
     all.retain(|group| {
@@ -127,27 +124,28 @@ fn chosen(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Object>, Er
 }
 
 impl Roll<'_, '_> {
-    fn say(&self, text: &str) -> Result<(), Error> {
-        let mut around = self.around.borrow_mut();
-        writeln!(around.out, "{text}")?;
-        Ok(around.out.flush()?)
+    fn print(&self, text: &str) -> Result<(), Error> {
+        let mut context = self.context.borrow_mut();
+        writeln!(context.out, "{text}")?;
+        Ok(context.out.flush()?)
     }
 
     /// Prints the machines to replace; returns whether there are any.
-    async fn show(&mut self, wanted: &FleetSpec) -> Result<bool, Error> {
-        let seen = self.observe(wanted).await?;
+    async fn print_machines(&mut self, spec: &FleetSpec) -> Result<bool, Error> {
+        let state = self.observe(spec).await?;
         let mut needed = false;
         let mut rows = Vec::new();
         for object in &self.groups {
-            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
                 continue;
             };
-            let machines = self.machines(group, &seen)?;
+            let machines = self.machines(group, &state)?;
             self.old.extend(machines.iter().map(|(_, machine)| machine.id.clone()));
             let due = machines.iter().filter(|(rolled, _)| rolled.outdated || rolled.detached);
             let due = due.count();
             needed |= due > 0;
-            let nodes = machines.iter().filter(|(m, _)| seen.joined(&m.name).is_some()).count();
+            let nodes =
+                machines.iter().filter(|(m, _)| state.joined_node(&m.name).is_some()).count();
             let size = group.size().to_string();
             rows.push([
                 group.name.clone(),
@@ -161,7 +159,7 @@ impl Roll<'_, '_> {
             ]);
         }
         let header = ["NAME", "STATUS", "NEEDUPDATE", "READY", "MIN", "TARGET", "MAX", "NODES"];
-        let out = &mut self.around.borrow_mut().out;
+        let out = &mut self.context.borrow_mut().out;
         if self.command.cloudonly {
             // Without the API, the column of Nodes is omitted.
             let rows = rows.into_iter().map(|[a, b, c, d, e, f, g, _]| [a, b, c, d, e, f, g]);
@@ -173,14 +171,13 @@ impl Roll<'_, '_> {
         Ok(needed)
     }
 
-    async fn observe(&self, wanted: &FleetSpec) -> Result<ClusterState, Error> {
+    async fn observe(&self, spec: &FleetSpec) -> Result<ClusterState, Error> {
         match &self.client {
             None => Ok(ClusterState::default()),
-            Some(client) => ClusterState::observe(client, &self.fleet, wanted).await.map_err(|cause| {
-                Error::Usage(format!(
-                    "the cluster's API does not answer: {cause}; --cloudonly replaces machines without it"
-                ))
-            }),
+            Some(client) => {
+                let state = ClusterState::observe(client, &self.fleet, spec).await;
+                state.map_err(Error::Unreachable)
+            }
         }
     }
 
@@ -188,19 +185,19 @@ impl Roll<'_, '_> {
     fn machines(
         &self,
         group: &Group,
-        seen: &ClusterState,
+        state: &ClusterState,
     ) -> Result<Vec<(RollingMachine, Machine)>, Error> {
         let counted: BTreeSet<_> = group.members().collect();
         let mut all = Vec::new();
         for name in group.names() {
             let Some(machine) = self.fleet.machine(&name)? else { continue };
-            let marked = seen.joined(&name).and_then(|node| node.at("metadata.annotations"));
+            let marked = state.joined_node(&name).and_then(|node| node.at("metadata.annotations"));
             let marked = marked.is_some_and(|all| all.get(NEEDS_UPDATE).is_some());
             let forced = self.command.force && self.old.contains(&machine.id);
             let rolled = RollingMachine {
                 outdated: machine.version() != group.version() || marked || forced,
                 detached: !counted.contains(&name),
-                ready: self.client.is_none() || seen.is_ready(&name),
+                ready: self.client.is_none() || state.is_ready(&name),
                 name,
             };
             all.push((rolled, machine));
@@ -208,18 +205,18 @@ impl Roll<'_, '_> {
         Ok(all)
     }
 
-    async fn all(&self) -> Result<(), Error> {
+    async fn roll_groups(&self) -> Result<(), Error> {
         for group in &self.groups {
-            self.group(group).await?;
+            self.roll_group(group).await?;
         }
         Ok(())
     }
 
-    async fn group(&self, object: &Object) -> Result<(), Error> {
-        let mut begun = false;
+    async fn roll_group(&self, object: &Object) -> Result<(), Error> {
+        let mut is_started = false;
         loop {
-            let wanted = self.fleet.wanted()?.unwrap_or_default();
-            let Some(group) = wanted.groups.iter().find(|group| group.name == object.name()) else {
+            let spec = self.fleet.spec()?.unwrap_or_default();
+            let Some(group) = spec.groups.iter().find(|group| group.name == object.name()) else {
                 return Ok(());
             };
             let size = group.size().try_into().unwrap_or(usize::MAX);
@@ -235,31 +232,31 @@ impl Roll<'_, '_> {
             if roll::next(&planned, size, pace).is_none() {
                 return Ok(());
             }
-            if !begun {
-                begun = true;
-                self.validate(group, &wanted, 1).await?;
-                self.taint_for_update(group, &wanted).await?;
+            if !is_started {
+                is_started = true;
+                self.validate(group, &spec, 1).await?;
+                self.taint_for_update(group, &spec).await?;
             }
-            let seen = self.observe(&wanted).await?;
-            let machines = self.machines(group, &seen)?;
+            let state = self.observe(&spec).await?;
+            let machines = self.machines(group, &state)?;
             let planned: Vec<_> = machines.iter().map(|(rolled, _)| rolled.clone()).collect();
             match roll::next(&planned, size, pace) {
                 None => return Ok(()),
-                Some(step) => self.carry_out(step, group, &wanted, &machines, &seen).await?,
+                Some(step) => self.carry_out(step, group, &spec, &machines, &state).await?,
             }
-            let wanted = self.fleet.wanted()?.unwrap_or_default();
-            self.validate(group, &wanted, self.command.validate_count).await?;
+            let spec = self.fleet.spec()?.unwrap_or_default();
+            self.validate(group, &spec, self.command.validate_count).await?;
         }
     }
 
     /// Taints the Nodes to replace, so that evicted Pods move to machines that stay.
-    async fn taint_for_update(&self, group: &Group, wanted: &FleetSpec) -> Result<(), Error> {
+    async fn taint_for_update(&self, group: &Group, spec: &FleetSpec) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
-        let seen = self.observe(wanted).await?;
-        for (rolled, _) in self.machines(group, &seen)?.iter().filter(|(m, _)| m.outdated) {
-            let Some(node) = seen.joined(&rolled.name) else { continue };
+        let state = self.observe(spec).await?;
+        for (rolled, _) in self.machines(group, &state)?.iter().filter(|(m, _)| m.outdated) {
+            let Some(node) = state.joined_node(&rolled.name) else { continue };
             if let Err(error) = drain::taint_for_update(client, node).await {
-                self.say(&format!("node {:?} cannot be tainted: {error}", rolled.name))?;
+                self.print(&format!("node {:?} cannot be tainted: {error}", rolled.name))?;
             }
         }
         Ok(())
@@ -269,26 +266,26 @@ impl Roll<'_, '_> {
         &self,
         step: Step,
         group: &Group,
-        wanted: &FleetSpec,
+        spec: &FleetSpec,
         machines: &[(RollingMachine, Machine)],
-        seen: &ClusterState,
+        state: &ClusterState,
     ) -> Result<(), Error> {
         let of = |names: Vec<String>| {
             machines.iter().filter(move |(rolled, _)| names.contains(&rolled.name)).map(|(_, m)| m)
         };
         match step {
             Step::Wait => {
-                self.say(&format!("Waiting for more machines of group {:?}.", group.name))?;
+                self.print(&format!("Waiting for more machines of group {:?}.", group.name))?;
                 sleep(PAUSE).await;
                 Ok(())
             }
-            Step::Detach(names) => self.change(wanted, &group.name, |group| {
+            Step::Detach(names) => self.change(spec, &group.name, |group| {
                 for name in &names {
                     group.detach(name);
                 }
             }),
             Step::Replace(names) => {
-                let each = of(names).map(|machine| self.replace(machine, group, seen));
+                let each = of(names).map(|machine| self.replace(machine, group, state));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
                 let pause = if group.trusted {
                     self.command.control_plane_interval
@@ -299,9 +296,10 @@ impl Roll<'_, '_> {
                 Ok(())
             }
             Step::Release(names) => {
-                let each = of(names.clone()).map(|machine| self.empty(machine, group, seen));
+                let each =
+                    of(names.clone()).map(|machine| self.drain_machine(machine, group, state));
                 join_all(each).await.into_iter().collect::<Result<(), Error>>()?;
-                self.change(wanted, &group.name, |group| {
+                self.change(spec, &group.name, |group| {
                     for name in &names {
                         group.release(name);
                     }
@@ -313,47 +311,47 @@ impl Roll<'_, '_> {
     /// Changes a group of the fleet, and notifies its keeper.
     fn change(
         &self,
-        wanted: &FleetSpec,
+        spec: &FleetSpec,
         name: &str,
         change: impl FnMut(&mut Group),
     ) -> Result<(), Error> {
-        let mut wanted = wanted.clone();
-        let before: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
-        wanted.groups.iter_mut().filter(|group| group.name == name).for_each(change);
-        let after: BTreeSet<_> = wanted.groups.iter().flat_map(Group::members).collect();
+        let mut spec = spec.clone();
+        let before: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
+        spec.groups.iter_mut().filter(|group| group.name == name).for_each(change);
+        let after: BTreeSet<_> = spec.groups.iter().flat_map(Group::members).collect();
         for gone in before.difference(&after) {
-            self.say(&format!("Detached instance {gone:?} from group {name:?}."))?;
+            self.print(&format!("Detached instance {gone:?} from group {name:?}."))?;
         }
-        wanted.assign(&[])?;
-        self.fleet.write(&wanted)?;
+        spec.assign(&[])?;
+        self.fleet.write(&spec)?;
         Ok(instances::start(&self.fleet, false)?)
     }
 
     /// Drains a machine, and deletes its Node.
-    async fn empty(
+    async fn drain_machine(
         &self,
         machine: &Machine,
         group: &Group,
-        seen: &ClusterState,
+        state: &ClusterState,
     ) -> Result<(), Error> {
         let name = machine.name.as_str();
-        if let Some(client) = self.client.as_ref().filter(|_| seen.joined(name).is_some()) {
-            self.say(&format!("Draining the node: {name:?}."))?;
-            let patience = self.command.drain_timeout.to_std();
+        if let Some(client) = self.client.as_ref().filter(|_| state.joined_node(name).is_some()) {
+            self.print(&format!("Draining the node: {name:?}."))?;
+            let limit = self.command.drain_timeout.to_std();
             let drained = async {
                 drain::cordon(client, name).await?;
-                drain::drain(client, name, patience, &|text| self.say(&text)).await
+                drain::drain(client, name, limit, &|text| self.print(&text)).await
             };
             match drained.await {
                 Err(error) if self.command.fail_on_drain_error => return Err(error),
                 Err(error) => {
-                    self.say(&format!("Ignoring error draining node {name:?}: {error}"))?
+                    self.print(&format!("Ignoring error draining node {name:?}: {error}"))?
                 }
                 Ok(()) => sleep(self.command.post_drain_delay.to_std()).await,
             }
             drain::delete_node(client, name).await?;
         }
-        self.say(&format!(
+        self.print(&format!(
             "Stopping instance {:?}, node {name:?}, in group {:?} (this may take a while).",
             machine.id, group.name
         ))
@@ -364,30 +362,30 @@ impl Roll<'_, '_> {
         &self,
         machine: &Machine,
         group: &Group,
-        seen: &ClusterState,
+        state: &ClusterState,
     ) -> Result<(), Error> {
-        self.empty(machine, group, seen).await?;
+        self.drain_machine(machine, group, state).await?;
         if group.trusted && self.client.is_some() {
-            let clients = keys::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
-            leave::leave(&self.fleet, machine, clients, &|text| self.say(&text)).await?;
+            let clients = Keyset::read(self.registry, &machine.cluster, "etcd-clients-ca")?;
+            shut_down_control_plane(&self.fleet, machine, clients, &|text| self.print(&text))
+                .await?;
         }
         instances::replace(&self.fleet, &machine.name, &machine.id)?;
         let until = Instant::now() + REPLACEMENT_TIMEOUT;
-        let other = || {
-            let made = self.fleet.machine(&machine.name)?.filter(|made| made.id != machine.id);
-            let done = crate::nodeup::APPLIED_HASH.trim_start_matches('/');
+        let is_replaced = || {
+            let new = self.fleet.machine(&machine.name)?.filter(|new| new.id != machine.id);
+            let done = APPLIED_HASH.trim_start_matches('/');
             let is_set_up = || self.fleet.disk(&machine.name).join(done).exists();
             // Without the API, rely on the machine's own report.
-            Ok::<_, Error>(made.is_some() && (self.client.is_some() || is_set_up()))
+            Ok::<_, Error>(new.is_some() && (self.client.is_some() || is_set_up()))
         };
-        while !other()? {
+        while !is_replaced()? {
             if Instant::now() > until {
-                return Err(Error::Usage(format!(
-                    "machine {:?} ended, but was not replaced within {} s; see {}",
-                    machine.name,
-                    REPLACEMENT_TIMEOUT.as_secs(),
-                    self.fleet.root.join("keeper.log").display()
-                )));
+                return Err(Error::Replacement {
+                    machine: machine.name.clone(),
+                    seconds: REPLACEMENT_TIMEOUT.as_secs(),
+                    log: self.fleet.root.join("keeper.log").display().to_string(),
+                });
             }
             sleep(POLL).await;
         }
@@ -395,34 +393,31 @@ impl Roll<'_, '_> {
     }
 
     /// Waits until the cluster validates `count` times in a row, as far as it concerns a group.
-    async fn validate(&self, group: &Group, wanted: &FleetSpec, count: u32) -> Result<(), Error> {
+    async fn validate(&self, group: &Group, spec: &FleetSpec, count: u32) -> Result<(), Error> {
         let Some(client) = &self.client else { return Ok(()) };
-        let patience = self.command.validation_timeout.to_std();
-        let until = Instant::now() + patience;
+        let limit = self.command.validation_timeout.to_std();
+        let until = Instant::now() + limit;
         let (mut times, mut last_messages) = (0, Vec::new());
         loop {
-            let (_, failures) = validate::validate_once(client, &self.fleet, wanted).await;
+            let (_, failures) = validate::validate_once(client, &self.fleet, spec).await;
             let ours: Vec<_> =
-                failures.into_iter().filter(|f| concerns(f, group, wanted)).collect();
+                failures.into_iter().filter(|f| is_blocking(f, group, spec)).collect();
             times = if ours.is_empty() { times + 1 } else { 0 };
             if times >= count.max(1) {
-                return self.say("Cluster validated.");
+                return self.print("Cluster validated.");
             }
             let messages: Vec<_> = ours.into_iter().map(|failure| failure.message).collect();
             if !messages.is_empty() && messages != last_messages {
-                self.say(&format!("Cluster did not validate yet: {}.", messages.join("; ")))?;
+                self.print(&format!("Cluster did not validate yet: {}.", messages.join("; ")))?;
                 last_messages = messages;
             }
             if Instant::now() > until {
-                let text = format!(
-                    "cluster did not validate within {} s: {}",
-                    patience.as_secs(),
-                    last_messages.join("; ")
-                );
+                let messages = last_messages.join("; ");
+                let error = Error::NotValid { seconds: limit.as_secs(), messages };
                 return if self.command.fail_on_validate_error {
-                    Err(Error::Usage(text))
+                    Err(error)
                 } else {
-                    self.say(&format!("Ignoring that the {text}"))
+                    self.print(&format!("Ignoring that the {error}"))
                 };
             }
             sleep(PAUSE).await;
@@ -431,9 +426,9 @@ impl Roll<'_, '_> {
 }
 
 /// Reports whether a failure blocks the update of a group. Failures of other groups of workers do not.
-fn concerns(failure: &Failure, group: &Group, wanted: &FleetSpec) -> bool {
+fn is_blocking(failure: &Failure, group: &Group, spec: &FleetSpec) -> bool {
     let Some(other) = &failure.group else { return true };
-    *other == group.name || wanted.groups.iter().any(|g| g.name == *other && g.trusted)
+    *other == group.name || spec.groups.iter().any(|g| g.name == *other && g.trusted)
 }
 
 #[cfg(test)]
@@ -459,7 +454,7 @@ mod tests {
         let names = |change: &dyn Fn(&mut RollCluster)| {
             let mut command = RollCluster::default();
             change(&mut command);
-            let chosen = chosen(all(), &command).map_err(|e| e.to_string())?;
+            let chosen = select_groups(all(), &command).map_err(|e| e.to_string())?;
             Ok::<_, String>(
                 chosen.iter().map(|g| g.name().to_owned()).collect::<Vec<_>>().join(" "),
             )
@@ -490,7 +485,7 @@ mod tests {
     #[test]
     fn failures_of_other_workers_do_not_block_a_roll() {
         let of = |name: &str, trusted| Group { name: name.to_owned(), trusted, ..Group::default() };
-        let wanted = FleetSpec {
+        let spec = FleetSpec {
             groups: vec![of("cp", true), of("a", false), of("b", false)],
             ..FleetSpec::default()
         };
@@ -500,7 +495,7 @@ mod tests {
             message: String::new(),
             group: group.map(str::to_owned),
         };
-        let held = |which| concerns(&failure(which), &of("a", false), &wanted);
+        let held = |which| is_blocking(&failure(which), &of("a", false), &spec);
         assert!(held(None) && held(Some("a")) && held(Some("cp")) && !held(Some("b")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::Error;
+use crate::error::Error;
 
 const TAB: usize = 8;
 

@@ -10,20 +10,16 @@ use std::{
 };
 
 use kops_api::{Object, Spec as _};
+use kops_aws::{CloudFacts, ModelInputs, build_model};
 use kops_core::{
     model::aws::{Body, Model, StoreObject},
     render::terraform::{Files, Settings, terraform},
 };
+use kops_store::{Registry, key_changes};
 use serde_json::Value;
 use vfs::{Precondition, Secrecy};
 
-use crate::{
-    CommandEnvironment, Error, cloud,
-    flags::UpdateCluster,
-    keys::{self, Keyset},
-    known::CloudFacts,
-    registry::Registry,
-};
+use crate::{environment::CommandEnvironment, error::Error, flags::UpdateCluster};
 
 const OUT: &str = "out/terraform";
 
@@ -31,18 +27,18 @@ pub(crate) fn run(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
     let out = command.out.as_deref().unwrap_or(OUT);
-    let lock = registry.lock(user.name(), around)?;
-    let made = make(registry, command, user, around);
+    let lock = registry.lock(user.name(), &context.user(), context.now)?;
+    let built = build(registry, command, user, context);
     let unlocked = registry.unlock(lock);
-    let (files, made) = made?;
+    let (files, is_new) = built?;
     unlocked?;
     write(Path::new(out), &files)?;
-    let to = &mut around.out;
+    let to = &mut context.out;
     writeln!(to, "\nTerraform output has been placed into {out}")?;
-    if made {
+    if is_new {
         writeln!(to, "Run these commands to apply the configuration:")?;
         writeln!(to, "   cd {out}\n   terraform plan\n   terraform apply\n")?;
     } else {
@@ -53,55 +49,44 @@ pub(crate) fn run(
 
 /// Builds the configuration. Returns it, and whether the cluster got its first keys. Nothing is stored unless
 /// everything can be built.
-fn make(
+fn build(
     registry: &Registry,
     command: &UpdateCluster,
     user: &Object,
-    around: &CommandEnvironment<'_>,
+    context: &CommandEnvironment<'_>,
 ) -> Result<(Files, bool), Error> {
-    let known = CloudFacts::read(command.known.as_deref())?;
-    let built = cloud::build(registry, command, user, &known, known.world(), around.now)?;
-    let files = terraform(&built.model, &settings(&built.cluster, &built.model, &known)?)?;
+    let facts = CloudFacts::read(command.known.as_deref())?;
+    let inputs = ModelInputs {
+        user,
+        facts: &facts,
+        addons: command.addons.as_deref().map(Path::new),
+        ssh_public_key: command.ssh_public_key.as_deref(),
+    };
+    let built = build_model(registry, &inputs, facts.world(), context.now)?;
+    let files = terraform(&built.model, &settings(&built.cluster, &built.model, &facts)?)?;
     for keyset in built.new_keysets() {
-        store_keyset(registry, user.name(), keyset)?;
+        for change in key_changes(registry, user.name(), keyset)? {
+            change.carry_out(registry)?;
+        }
     }
     if let Some((path, key)) = &built.ssh_key {
-        registry.put(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
+        registry.write_object(path, key.as_bytes(), &Precondition::Absent, Secrecy::Open)?;
     }
-    Ok((files, !built.new.is_empty()))
+    Ok((files, built.new_keysets().next().is_some()))
 }
 
-fn store_keyset(registry: &Registry, cluster: &str, keyset: &Keyset) -> Result<(), Error> {
-    let name = &keyset.name;
-    for (path, private) in
-        [(keys::private_path(cluster, name), true), (keys::issued_path(cluster, name), false)]
-    {
-        let since = match registry.content(&path)? {
-            None => Precondition::Absent,
-            Some((_, version)) => Precondition::Read(version),
-        };
-        let secrecy = if private { Secrecy::Private } else { Secrecy::Open };
-        registry.put(&path, keyset.document(private)?.as_bytes(), &since, secrecy)?;
-    }
-    Ok(())
-}
-
-fn settings(cluster: &Object, model: &Model, known: &CloudFacts) -> Result<Settings, Error> {
+fn settings(cluster: &Object, model: &Model, facts: &CloudFacts) -> Result<Settings, Error> {
     let mut regions = BTreeSet::new();
     for resource in model.resources.values() {
         if let Body::StoreObject(StoreObject { bucket, .. }) = &resource.body {
-            regions.insert(known.region_of(bucket)?);
+            regions.insert(facts.region_of(bucket)?);
         }
     }
     if regions.len() > 1 {
         let all = regions.into_iter().collect::<Vec<_>>().join(", ");
-        let text = format!(
-            "the spec's stores are in buckets of several regions ({all}), but the configuration has one provider for \
-             them: use one region"
-        );
-        return Err(Error::Usage(text));
+        return Err(Error::Regions(all));
     }
-    let given = |field: &str| {
+    let texts = |field: &str| {
         let map = cluster.spec.at(&format!("target.terraform.{field}")).and_then(Value::as_object);
         let members = map.into_iter().flatten();
         let strings = members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?)));
@@ -109,8 +94,8 @@ fn settings(cluster: &Object, model: &Model, known: &CloudFacts) -> Result<Setti
     };
     Ok(Settings {
         cluster: cluster.name().to_owned(),
-        provider: given("providerExtraConfig"),
-        files_provider: given("filesProviderExtraConfig"),
+        provider: texts("providerExtraConfig"),
+        files_provider: texts("filesProviderExtraConfig"),
         files_region: regions.pop_first().unwrap_or_default(),
     })
 }

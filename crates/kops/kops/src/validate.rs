@@ -6,17 +6,12 @@ use client::{Client, Resource};
 use instances::{Fleet, FleetSpec};
 use kops_api::Spec as _;
 use kops_core::life;
+use kops_local::{ClusterState, check_cloud, fleet, list_objects, open_client};
+use kops_store::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    CommandEnvironment, Error,
-    flags::ValidateCluster,
-    get, kubeconfig, local,
-    registry::Registry,
-    seen::{self, ClusterState},
-    table,
-};
+use crate::{environment::CommandEnvironment, error::Error, flags::ValidateCluster, get, table};
 
 const PAUSE: Duration = Duration::from_secs(2);
 const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
@@ -26,8 +21,11 @@ const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kub
 /// A failed check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
+    /// The kind of the object.
     pub(crate) kind: &'static str,
+    /// The name of the object.
     pub(crate) name: String,
+    /// The problem.
     pub(crate) message: String,
     /// The group of the affected machines; `None` if all are affected.
     pub(crate) group: Option<String>,
@@ -35,7 +33,7 @@ pub(crate) struct Failure {
 
 impl ValidateCluster {
     /// Returns the flags with which an update waits for the cluster.
-    pub(crate) fn patient() -> Self {
+    pub(crate) fn for_update() -> Self {
         Self {
             cluster: None,
             wait: Some(api_config::GoDuration::from_secs(600)),
@@ -49,29 +47,31 @@ pub(crate) async fn run(
     registry: &Registry,
     command: &ValidateCluster,
     name: &str,
-    around: &mut CommandEnvironment<'_>,
+    context: &mut CommandEnvironment<'_>,
 ) -> Result<(), Error> {
-    let cluster = get::named(registry, name)?;
-    local::check_cloud(&cluster)?;
-    let fleet = local::fleet(registry, name);
-    let wanted = fleet.wanted()?.unwrap_or_default();
-    if wanted.cluster != name {
-        return Err(Error::known(
+    let cluster = get::find_cluster(registry, name)?;
+    check_cloud(&cluster)?;
+    let fleet = fleet(registry, name);
+    let spec = fleet.spec()?.unwrap_or_default();
+    if spec.cluster != name {
+        return Err(Error::object(
             "cluster",
             name,
             "has no machines yet; run kops update cluster --yes",
         ));
     }
-    let client = kubeconfig::admin(registry, &cluster, around.now)?;
+    let client = open_client(registry, &cluster, context.now)?;
     let until =
         Instant::now() + command.wait.map(api_config::GoDuration::to_std).unwrap_or_default();
     let mut times = 0;
-    writeln!(around.out, "Validating cluster {name}\n")?;
+    writeln!(context.out, "Validating cluster {name}\n")?;
     loop {
-        let (nodes, failures) = validate_once(&client, &fleet, &wanted).await;
+        let (nodes, failures) = validate_once(&client, &fleet, &spec).await;
         times = if failures.is_empty() { times + 1 } else { 0 };
         if times >= command.count.max(1) || (Instant::now() >= until && !failures.is_empty()) {
-            return report(name, &wanted, &nodes.nodes, &failures, &command.output, around);
+            let (nodes, failures) = (&nodes.nodes[..], &failures[..]);
+            let report = Report { cluster: name, fleet: &spec, nodes, failures };
+            return report.print(&command.output, context);
         }
         sleep(PAUSE).await;
     }
@@ -81,41 +81,42 @@ pub(crate) async fn run(
 pub(crate) async fn validate_once(
     client: &Client,
     fleet: &Fleet,
-    wanted: &FleetSpec,
+    spec: &FleetSpec,
 ) -> (ClusterState, Vec<Failure>) {
     let unreachable =
-        |message| vec![Failure { kind: "API", name: wanted.cluster.clone(), message, group: None }];
-    let seen = match ClusterState::observe(client, fleet, wanted).await {
-        Ok(seen) => seen,
-        Err(message) => return (ClusterState::default(), unreachable(message)),
+        |message| vec![Failure { kind: "API", name: spec.cluster.clone(), message, group: None }];
+    let state = match ClusterState::observe(client, fleet, spec).await {
+        Ok(state) => state,
+        Err(error) => return (ClusterState::default(), unreachable(error.to_string())),
     };
-    match seen::list(client, &Resource::PODS, "kube-system").await {
+    match list_objects(client, &Resource::PODS, "kube-system").await {
         Ok(pods) => {
-            let failures = find_failures(wanted, &seen, &pods);
-            (seen, failures)
+            let failures = find_failures(spec, &state, &pods);
+            (state, failures)
         }
-        Err(message) => (seen, unreachable(message)),
+        Err(error) => (state, unreachable(error.to_string())),
     }
 }
 
 /// Compares the observed state with the wanted one.
-fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec<Failure> {
+fn find_failures(spec: &FleetSpec, state: &ClusterState, pods: &[Value]) -> Vec<Failure> {
     let mut failures = Vec::new();
     let mut fail = |kind, name: &str, message: String, group: Option<&instances::Group>| {
         let group = group.map(|group| group.name.clone());
         failures.push(Failure { kind, name: name.to_owned(), message, group });
     };
-    for group in &wanted.groups {
+    for group in &spec.groups {
         for name in group.names() {
             // A Node stays Ready for a while after its machine's end, when another machine may already have its name.
-            match seen.joined(&name) {
+            match state.joined_node(&name) {
                 None => {
                     let message = format!("machine {name:?} has not yet joined cluster");
                     fail("Machine", &name, message, Some(group));
                     continue;
                 }
                 Some(node) if !life::readiness(node).0 => {
-                    let message = format!("node {name:?} of role {:?} is not ready", role(group));
+                    let message =
+                        format!("node {name:?} of role {:?} is not ready", role_name(group));
                     fail("Node", &name, message, Some(group));
                 }
                 Some(_) => {}
@@ -134,7 +135,7 @@ fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec
             }
         }
     }
-    let group_of = |pod: &Value| wanted.group_of(pod.text("spec.nodeName"));
+    let group_of = |pod: &Value| spec.group_of(pod.text("spec.nodeName"));
     for pod in pods.iter().filter(|pod| CRITICAL.contains(&pod.text("spec.priorityClassName"))) {
         let (name, phase) =
             (format!("kube-system/{}", pod.text("metadata.name")), pod.text("status.phase"));
@@ -169,73 +170,80 @@ fn find_failures(wanted: &FleetSpec, seen: &ClusterState, pods: &[Value]) -> Vec
     failures
 }
 
-fn role(group: &instances::Group) -> &'static str {
+fn role_name(group: &instances::Group) -> &'static str {
     if group.trusted { "control-plane" } else { "node" }
 }
 
-fn report(
-    name: &str,
-    wanted: &FleetSpec,
-    nodes: &[Value],
-    failures: &[Failure],
-    output: &str,
-    around: &mut CommandEnvironment<'_>,
-) -> Result<(), Error> {
-    let failed = || {
-        let count = failures.len();
-        Error::Usage(format!("Validation failed: cluster {name} has {count} failures"))
-    };
-    if output != "table" {
-        let failures: Vec<_> = failures
-            .iter()
-            .map(|f| json!({"type": f.kind, "name": f.name, "message": f.message}))
-            .collect();
-        let nodes: Vec<_> = nodes
-            .iter()
-            .map(|node| {
-                let ready = if life::readiness(node).0 { "True" } else { "False" };
-                json!({"name": node.text("metadata.name"), "status": ready})
-            })
-            .collect();
-        let tree = json!({"failures": failures, "nodes": nodes});
+/// The result of a validation.
+struct Report<'a> {
+    cluster: &'a str,
+    fleet: &'a FleetSpec,
+    nodes: &'a [Value],
+    failures: &'a [Failure],
+}
+
+impl Report<'_> {
+    /// Prints the report, and returns an error if the cluster is not valid.
+    fn print(&self, output: &str, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
         match output {
-            "json" => writeln!(around.out, "{tree}")?,
-            _ => write!(around.out, "{}", kops_api::yaml::to_string(&tree))?,
+            "table" => self.print_tables(context)?,
+            "json" => writeln!(context.out, "{}", self.to_tree())?,
+            _ => write!(context.out, "{}", kops_api::yaml::to_string(&self.to_tree()))?,
         }
-        return if failures.is_empty() { Ok(()) } else { Err(failed()) };
+        match self.failures.len() {
+            0 => Ok(()),
+            count => Err(Error::Validation { cluster: self.cluster.to_owned(), count }),
+        }
     }
-    writeln!(around.out, "INSTANCE GROUPS")?;
-    let row = |group: &instances::Group| {
-        let size = group.size().to_string();
-        let role = if group.trusted { "ControlPlane" } else { "Node" };
-        [group.name.clone(), role.to_owned(), size.clone(), size]
-    };
-    let rows = wanted.groups.iter().map(row).collect();
-    table::print(around.out, ["NAME", "ROLE", "MIN", "MAX"], rows)?;
-    writeln!(around.out, "\nNODE STATUS")?;
-    let row = |node: &Value| {
-        let name = node.text("metadata.name");
-        let role = wanted.group_of(name).map_or("", role);
-        let ready = if life::readiness(node).0 { "True" } else { "False" };
-        [name.to_owned(), role.to_owned(), ready.to_owned()]
-    };
-    table::print(around.out, ["NAME", "ROLE", "READY"], nodes.iter().map(row).collect())?;
-    if failures.is_empty() {
-        writeln!(around.out, "\nYour cluster {name} is ready")?;
-        return Ok(());
+
+    fn to_tree(&self) -> Value {
+        let failure = |f: &Failure| json!({"type": f.kind, "name": f.name, "message": f.message});
+        let failures: Vec<_> = self.failures.iter().map(failure).collect();
+        let node = |node: &Value| json!({"name": node.text("metadata.name"), "status": ready_status(node)});
+        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+        json!({"failures": failures, "nodes": nodes})
     }
-    writeln!(around.out, "\nVALIDATION ERRORS")?;
-    let row = |f: &Failure| [f.kind.to_owned(), f.name.clone(), f.message.clone()];
-    table::print(around.out, ["KIND", "NAME", "MESSAGE"], failures.iter().map(row).collect())?;
-    writeln!(around.out, "\nValidation Failed")?;
-    Err(failed())
+
+    fn print_tables(&self, context: &mut CommandEnvironment<'_>) -> Result<(), Error> {
+        writeln!(context.out, "INSTANCE GROUPS")?;
+        let row = |group: &instances::Group| {
+            let size = group.size().to_string();
+            let role = if group.trusted { "ControlPlane" } else { "Node" };
+            [group.name.clone(), role.to_owned(), size.clone(), size]
+        };
+        let rows = self.fleet.groups.iter().map(row).collect();
+        table::print(context.out, ["NAME", "ROLE", "MIN", "MAX"], rows)?;
+        writeln!(context.out, "\nNODE STATUS")?;
+        let row = |node: &Value| {
+            let name = node.text("metadata.name");
+            let role = self.fleet.group_of(name).map_or("", role_name);
+            [name.to_owned(), role.to_owned(), ready_status(node).to_owned()]
+        };
+        let rows = self.nodes.iter().map(row).collect();
+        table::print(context.out, ["NAME", "ROLE", "READY"], rows)?;
+        if self.failures.is_empty() {
+            writeln!(context.out, "\nYour cluster {} is ready", self.cluster)?;
+            return Ok(());
+        }
+        writeln!(context.out, "\nVALIDATION ERRORS")?;
+        let row = |f: &Failure| [f.kind.to_owned(), f.name.clone(), f.message.clone()];
+        let rows = self.failures.iter().map(row).collect();
+        table::print(context.out, ["KIND", "NAME", "MESSAGE"], rows)?;
+        writeln!(context.out, "\nValidation Failed")?;
+        Ok(())
+    }
+}
+
+/// Returns the status of a Node's condition Ready.
+fn ready_status(node: &Value) -> &'static str {
+    if life::readiness(node).0 { "True" } else { "False" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wanted() -> FleetSpec {
+    fn spec() -> FleetSpec {
         let group = |name: &str, trusted| instances::Group {
             name: name.to_owned(),
             numbers: [1].into(),
@@ -285,13 +293,12 @@ mod tests {
         let mut pods: Vec<_> =
             COMPONENTS.iter().map(|c| pod(c, ("component", c), "cp-1", true)).collect();
         pods.push(pod("coredns", ("k8s-app", "kube-dns"), "nodes-1", true));
-        assert_eq!(find_failures(&wanted(), &seen(&nodes, 0), &pods), []);
+        assert_eq!(find_failures(&spec(), &seen(&nodes, 0), &pods), []);
         // Another machine has the name, and has shown no sign of life yet.
-        let waiting = find_failures(&wanted(), &seen(&nodes, 2_000_000_000), &pods);
+        let waiting = find_failures(&spec(), &seen(&nodes, 2_000_000_000), &pods);
         assert_eq!(waiting.iter().map(|f| f.group.as_deref()).collect::<Vec<_>>(), [Some("nodes")]);
         let messages = |nodes: &[Value], pods: &[Value]| {
-            let all =
-                find_failures(&wanted(), &seen(nodes, 0), pods).into_iter().map(|f| f.message);
+            let all = find_failures(&spec(), &seen(nodes, 0), pods).into_iter().map(|f| f.message);
             all.collect::<Vec<_>>().join("\n")
         };
         assert!(messages(&nodes[..1], &pods).contains("machine \"nodes-1\" has not yet joined"));

@@ -7,6 +7,8 @@
 //! - An access key reaches only the names below its prefix, and its listings show no others.
 //! - An operation that is not implemented is rejected by its name.
 
+mod access_key;
+mod refusal;
 mod request;
 mod signature;
 
@@ -19,84 +21,40 @@ use quick_xml::escape::escape;
 use serve::{Body, Handler, full};
 use tempfile::NamedTempFile;
 
-use self::request::{Listing, S3Request};
-use crate::{Error, LARGEST, ObjectInfo, Precondition, Secrecy, Store, Version, body};
+pub use self::access_key::AccessKey;
+use self::{
+    refusal::{Refusal, denied, refuse},
+    request::{Listing, S3Request},
+};
+use crate::{
+    body,
+    error::Error,
+    object::{LARGEST, ObjectInfo, Precondition, Secrecy, Version},
+    store::Store,
+};
 
 /// The most names on a page of a listing: S3's limit.
 const PAGE: usize = 1000;
 /// The largest object written by one request: 5 GiB, S3's limit.
 const LARGEST_WRITTEN: u64 = 5 << 30;
 
-/// An access key and its rights.
-#[derive(Clone)]
-pub struct AccessKey {
-    /// The access key ID.
-    pub id: String,
-    /// The secret that signs requests.
-    pub secret: String,
-    /// The prefix of the names that the key reaches: a directory with its slash, or empty for all.
-    pub prefix: String,
-    /// The prefix of the names that the key may change; `None` if it may change none.
-    pub writes: Option<String>,
-}
-
 /// A store served as a bucket.
 pub struct Api {
     store: Store,
     bucket: String,
-    rights: Vec<AccessKey>,
-}
-
-/// A rejection: the status, S3's error code and the message.
-#[derive(Debug)]
-struct Refusal(StatusCode, &'static str, String);
-
-fn refuse<T>(status: StatusCode, code: &'static str, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal(status, code, why.into()))
-}
-
-fn denied<T>() -> Result<T, Refusal> {
-    refuse(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied")
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        let failed = "At least one of the pre-conditions you specified did not hold";
-        match error {
-            Error::Conflict { .. } => {
-                Self(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", failed.to_owned())
-            }
-            Error::Name { .. } => {
-                Self(StatusCode::BAD_REQUEST, "InvalidArgument", error.to_string())
-            }
-            error => {
-                // Log the error, but do not reveal the store's location to the client.
-                tracing::warn!(%error, "serving the store");
-                let message = "We encountered an internal error. Please try again.";
-                Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
-            }
-        }
-    }
-}
-
-impl Refusal {
-    fn failed(error: &dyn std::fmt::Display) -> Self {
-        tracing::warn!(%error, "serving the store");
-        let message = "We encountered an internal error. Please try again.";
-        Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
-    }
+    access_keys: Vec<AccessKey>,
 }
 
 impl Api {
     /// Serves a store as a bucket of this name. All objects written through it are private to their owner.
-    pub fn new(store: Store, bucket: &str, rights: Vec<AccessKey>) -> Self {
-        Self { store, bucket: bucket.to_owned(), rights }
+    pub fn new(store: Store, bucket: &str, access_keys: Vec<AccessKey>) -> Self {
+        Self { store, bucket: bucket.to_owned(), access_keys }
     }
 
-    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    async fn respond(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let (head, body) = request.into_parts();
         let request = S3Request::read(&head)?;
-        let (right, sum) = signature::verify(&head, &request, &self.rights, rt::now())?;
+        let (access_key, sum) = signature::verify(&head, &request, &self.access_keys, rt::now())?;
         if request.bucket != self.bucket {
             return match request.bucket.as_str() {
                 "" => denied(),
@@ -108,19 +66,21 @@ impl Api {
             };
         }
         let changes = ![Method::GET, Method::HEAD].contains(&request.method);
-        if changes && !right.writes.as_ref().is_some_and(|below| request.key.starts_with(below)) {
+        if changes
+            && !access_key.writes.as_ref().is_some_and(|below| request.key.starts_with(below))
+        {
             return denied();
         }
         if request.key.is_empty() {
-            return self.handle_bucket(&request, right).await;
+            return self.handle_bucket(&request, access_key).await;
         }
-        if !request.key.starts_with(&right.prefix) {
+        if !request.key.starts_with(&access_key.prefix) {
             return denied();
         }
-        if let Some(other) = request.query.first() {
+        if let Some((parameter, _)) = request.query.first() {
             // The SDKs name the operation in the parameter `x-id`.
-            if other.0 != "x-id" {
-                let text = format!("the parameter {} is not supported", other.0);
+            if parameter != "x-id" {
+                let text = format!("the parameter {parameter} is not supported");
                 return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", text);
             }
         }
@@ -149,7 +109,7 @@ impl Api {
     async fn handle_bucket(
         &self,
         request: &S3Request,
-        right: &AccessKey,
+        access_key: &AccessKey,
     ) -> Result<Response<Body>, Refusal> {
         match request.method {
             Method::HEAD => return Ok(Response::new(full(""))),
@@ -163,7 +123,7 @@ impl Api {
             return Ok(xml(StatusCode::OK, "<LocationConstraint/>"));
         }
         let listing = Listing::read(request)?;
-        if !listing.prefix.starts_with(&right.prefix) {
+        if !listing.prefix.starts_with(&access_key.prefix) {
             return denied();
         }
         let bucket = self.bucket.clone();
@@ -172,7 +132,7 @@ impl Api {
 
     async fn get(&self, request: S3Request) -> Result<Response<Body>, Refusal> {
         self.run_blocking(move |store| {
-            let (body, length, version) = open_object(store, &request.key)?;
+            let OpenObject { body, length, version } = open_object(store, &request.key)?;
             let is_head = request.method == Method::HEAD;
             let mut response = Response::new(if is_head { full("") } else { body });
             let headers = response.headers_mut();
@@ -260,8 +220,7 @@ impl Handler for Api {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let is_head = request.method() == Method::HEAD;
         Box::pin(async move {
-            let answer = self.answer(request).await;
-            answer.unwrap_or_else(|Refusal(status, code, why)| {
+            self.respond(request).await.unwrap_or_else(|Refusal(status, code, why)| {
                 let text = format!(
                     "<Error><Code>{code}</Code><Message>{}</Message></Error>",
                     escape(&why)
@@ -297,12 +256,19 @@ fn put_response(version: &Version) -> Result<Response<Body>, Refusal> {
     Ok(response)
 }
 
-/// Returns an object, its length and its version.
-fn open_object(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal> {
+/// An object for a response.
+struct OpenObject {
+    body: Body,
+    length: u64,
+    version: Version,
+}
+
+/// Opens an object, which may be larger than the memory for it.
+fn open_object(store: &Store, key: &str) -> Result<OpenObject, Refusal> {
     match store.read(key) {
         Ok(Some((content, version))) => {
             let length = content.len() as u64;
-            Ok((full(content), length, version))
+            Ok(OpenObject { body: full(content), length, version })
         }
         Ok(None) => Err(no_such_key()),
         Err(Error::TooMuch { .. }) => {
@@ -312,7 +278,7 @@ fn open_object(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal
             // Open the file before its name is removed; its content stays readable.
             let file = std::fs::File::open(&path).map_err(|e| Refusal::failed(&e))?;
             let length = file.metadata().map_err(|e| Refusal::failed(&e))?.len();
-            Ok((body::of_file(file), length, version))
+            Ok(OpenObject { body: body::of_file(file), length, version })
         }
         Err(error) => Err(error.into()),
     }
@@ -320,7 +286,7 @@ fn open_object(store: &Store, key: &str) -> Result<(Body, u64, Version), Refusal
 
 fn version(store: &Store, key: &str) -> Result<Option<Version>, Refusal> {
     match open_object(store, key) {
-        Ok((_, _, version)) => Ok(Some(version)),
+        Ok(object) => Ok(Some(object.version)),
         Err(Refusal(StatusCode::NOT_FOUND, ..)) => Ok(None),
         Err(refusal) => Err(refusal),
     }
@@ -370,8 +336,9 @@ fn list(store: &Store, bucket: &str, listing: &Listing) -> Result<Response<Body>
             None => (listed.name.clone(), Some(listed)),
             Some(first) => (format!("{}{first}{}", listing.prefix, listing.delimiter), None),
         };
-        let is_told = shown <= listing.after || page.last().is_some_and(|(last, _)| *last == shown);
-        if is_told {
+        let is_repeated =
+            shown <= listing.after || page.last().is_some_and(|(last, _)| *last == shown);
+        if is_repeated {
             continue;
         }
         if page.len() == listing.most.min(PAGE) {

@@ -35,7 +35,7 @@ pub enum Error {
     )]
     Late { operation: &'static str, name: String, server: String },
     #[error("{operation} {name:?} of the state store: the answer is {status}: {cause}")]
-    Answer { operation: &'static str, name: String, status: String, cause: String },
+    Response { operation: &'static str, name: String, status: String, cause: String },
     #[error("{operation} {name:?} of the state store: {source}")]
     Io { operation: &'static str, name: String, source: std::io::Error },
 }
@@ -61,7 +61,7 @@ impl Error {
     pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::Sent { .. } | Self::Late { .. } => true,
-            Self::Answer { status, .. } => status == "nonsense",
+            Self::Response { status, .. } => status == "nonsense",
             _ => false,
         }
     }

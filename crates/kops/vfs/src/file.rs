@@ -11,8 +11,10 @@ use std::{
 };
 
 use crate::{
-    Error, LARGEST, MOST, ObjectInfo, Precondition, Secrecy, Version, body,
+    body,
+    error::Error,
     name::{self, UNFINISHED},
+    object::{LARGEST, MOST, ObjectInfo, Precondition, Secrecy, Version},
 };
 
 /// A store in a directory, which the first write creates. Callers have checked the names.

@@ -11,56 +11,20 @@
 //! - An S3 server never receives the secret key, and its answers are verified. Only requests that may be executed twice
 //!   are retried.
 
-use api_meta::Timestamp;
-
 mod api;
 mod body;
+mod environment;
 mod error;
 mod file;
 mod lock;
 mod name;
+mod object;
 mod s3;
 mod store;
 
 pub use api::{AccessKey, Api};
+pub use environment::Environment;
 pub use error::Error;
 pub use lock::Lock;
-pub use store::{Environment, Store};
-
-/// The largest object that is read into memory, in bytes. Larger ones, such as backups, are copied between files.
-const LARGEST: usize = 16 << 20;
-/// The largest number of objects in a listing.
-const MOST: usize = 100_000;
-
-/// The version of an object when it was read: its HTTP `ETag`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(String);
-
-/// An object in a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectInfo {
-    /// The object's full name.
-    pub name: String,
-    /// The length in bytes; zero if the server does not report it.
-    pub size: u64,
-    /// The time of the last write; the epoch if the server does not report it.
-    pub modified: Timestamp,
-}
-
-/// The precondition of a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Precondition {
-    /// The object did not exist.
-    Absent,
-    /// The object had this version.
-    Read(Version),
-}
-
-/// The readers of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secrecy {
-    /// Everyone who may read the store.
-    Open,
-    /// Only the owner of the object: private keys.
-    Private,
-}
+pub use object::{ObjectInfo, Precondition, Secrecy, Version};
+pub use store::Store;

@@ -5,7 +5,11 @@ use std::time::Duration;
 use api_meta::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{Error, Precondition, Secrecy, Store, Version};
+use crate::{
+    error::Error,
+    object::{Precondition, Secrecy, Version},
+    store::Store,
+};
 
 /// A lock that is held. A holder that ends without releasing it keeps it until it expires.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Validates names of objects: parts between slashes, without special meaning to the file system.
 
-use crate::Error;
+use crate::error::Error;
 
 /// The prefix of unfinished writes. A killed writer leaves such a file; it is not an object.
 pub(crate) const UNFINISHED: &str = ".new-";
@@ -8,6 +8,7 @@ pub(crate) const UNFINISHED: &str = ".new-";
 const LONGEST_PART: usize = 255;
 const LONGEST: usize = 1024;
 
+/// Checks that a name is valid and does not lead out of the store.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
     let wrong = |reason| Err(Error::Name { name: name.escape_debug().to_string(), reason });
     if name.len() > LONGEST {

@@ -1,7 +1,7 @@
 //! A store in a bucket of S3, or of a compatible server.
 
-mod answer;
-mod place;
+mod location;
+mod response;
 mod server;
 
 use std::{
@@ -13,12 +13,16 @@ use http::{HeaderName, Method, StatusCode, header};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 use self::{
-    answer::Page,
-    place::BucketLocation,
-    server::{Answer, Call, Payload, Server, Sink},
+    location::BucketLocation,
+    response::Page,
+    server::{Call, Payload, Server, ServerResponse, Sink},
 };
 use crate::{
-    Error, LARGEST, MOST, ObjectInfo, Precondition, Version, body, name, store::Environment,
+    body,
+    environment::Environment,
+    error::Error,
+    name,
+    object::{LARGEST, MOST, ObjectInfo, Precondition, Version},
 };
 
 /// The largest page of a listing, in bytes; a page has up to a thousand names.
@@ -93,10 +97,10 @@ impl Bucket {
             name::check(&prefix)?;
             prefix.push('/');
         }
-        let place = BucketLocation::find(bucket, environment).map_err(wrong)?;
+        let location = BucketLocation::find(bucket, environment).map_err(wrong)?;
         Ok(Self {
             prefix,
-            server: Server::new(place)?,
+            server: Server::new(location)?,
             acl: environment("KOPS_STATE_S3_ACL").filter(|acl| !acl.is_empty()),
             encrypts: tokio::sync::OnceCell::new(),
             blocking: Blocking::new().map_err(Error::io("opening", url))?,
@@ -121,12 +125,12 @@ impl Bucket {
 
     async fn get(&self, name: &str, most: usize) -> Result<Option<(Vec<u8>, Version)>, Error> {
         let call = self.call("reading", Method::GET, name);
-        let answer = self.server.send(&call, Sink::Memory(most)).await?;
-        if answer.is_absent() {
+        let response = self.server.send(&call, Sink::Memory(most)).await?;
+        if response.is_absent() {
             return Ok(None);
         }
-        let version = version(&call, &answer)?;
-        Ok(Some((answer.body.into(), version)))
+        let version = version(&call, &response)?;
+        Ok(Some((response.body.into(), version)))
     }
 
     pub(crate) fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
@@ -136,8 +140,8 @@ impl Bucket {
         let mut file = made.map_err(failed())?;
         let call = self.call("copying", Method::GET, name);
         let got = self.blocking.wait(async {
-            let answer = self.server.send(&call, Sink::File(&mut file, LARGEST_WRITTEN)).await?;
-            if answer.is_absent() { Ok(None) } else { version(&call, &answer).map(Some) }
+            let response = self.server.send(&call, Sink::File(&mut file, LARGEST_WRITTEN)).await?;
+            if response.is_absent() { Ok(None) } else { version(&call, &response).map(Some) }
         });
         if !matches!(got, Ok(Some(_))) {
             std::fs::remove_file(to).map_err(failed())?;
@@ -182,13 +186,13 @@ impl Bucket {
         }
         call.headers.extend(self.acl.clone().map(|acl| (ACL, acl)));
         call.payload = payload;
-        let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
-        let has_vanished = answer.is_absent() && *since != Precondition::Absent;
-        if !(answer.is_conflict() || has_vanished) {
-            return version(&call, &answer);
+        let response = self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
+        let has_vanished = response.is_absent() && *since != Precondition::Absent;
+        if !(response.is_conflict() || has_vanished) {
+            return version(&call, &response);
         }
         // A request whose answer was lost may have been written: then the object has this content.
-        if answer.is_repeated
+        if response.is_repeated
             && let Payload::Bytes { content, .. } = &call.payload
             && let Some((present, version)) = self.get(name, LARGEST).await?
             && present == *content
@@ -205,9 +209,9 @@ impl Bucket {
             let mut call = self.call("reading the default encryption of", Method::GET, "");
             call.key = String::new();
             call.query.push(("encryption", String::new()));
-            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await;
-            answer.is_ok_and(|answer| {
-                answer.status == StatusCode::OK && answer::encrypts(&answer.body)
+            let response = self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await;
+            response.is_ok_and(|response| {
+                response.status == StatusCode::OK && response::encrypts(&response.body)
             })
         };
         *self.encrypts.get_or_init(|| lookup).await
@@ -216,8 +220,9 @@ impl Bucket {
     pub(crate) fn discard(&self, name: &str) -> Result<(), Error> {
         let call = self.call("removing", Method::DELETE, name);
         self.blocking.wait(async {
-            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
-            answer.succeeded(&call)
+            let response =
+                self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
+            response.succeeded(&call)
         })
     }
 
@@ -228,24 +233,25 @@ impl Bucket {
             self.compare(name, &since).await?;
             let mut call = self.call("removing", Method::DELETE, name);
             call.headers.push(condition(&since));
-            let answer = self.server.send(&call, Sink::Memory(answer::LARGEST)).await?;
-            if answer.is_conflict() || answer.is_absent() && !answer.is_repeated {
+            let response =
+                self.server.send(&call, Sink::Memory(response::LARGEST_DOCUMENT)).await?;
+            if response.is_conflict() || response.is_absent() && !response.is_repeated {
                 Err(Error::Conflict { name: name.to_owned() })
-            } else if answer.is_absent() {
+            } else if response.is_absent() {
                 Ok(())
             } else {
-                answer.succeeded(&call)
+                response.succeeded(&call)
             }
         })
     }
 
     async fn compare(&self, name: &str, since: &Precondition) -> Result<(), Error> {
         let call = self.call("checking", Method::HEAD, name);
-        let answer = self.server.send(&call, Sink::Memory(0)).await?;
-        let present = match answer.status {
+        let response = self.server.send(&call, Sink::Memory(0)).await?;
+        let present = match response.status {
             // The answer to HEAD has no body, so a missing bucket looks the same as a missing key.
             StatusCode::NOT_FOUND => None,
-            _ => Some(version(&call, &answer)?),
+            _ => Some(version(&call, &response)?),
         };
         let as_expected = match since {
             Precondition::Absent => present.is_none(),
@@ -289,9 +295,9 @@ impl Bucket {
                 call.query.push(("delimiter", delimiter.to_owned()));
             }
             call.query.extend(next.map(|token| ("continuation-token", token)));
-            let answer = self.server.send(&call, Sink::Memory(PAGE)).await?;
-            answer.succeeded(&call)?;
-            let page = Page::read(&answer.body).map_err(|cause| call.nonsense(cause))?;
+            let response = self.server.send(&call, Sink::Memory(PAGE)).await?;
+            response.succeeded(&call)?;
+            let page = Page::read(&response.body).map_err(|cause| call.invalid(cause))?;
             let inner = |key: &str| {
                 let inner = key.strip_prefix(&prefix).filter(|inner| name::check(inner).is_ok());
                 inner.map(str::to_owned)
@@ -318,11 +324,11 @@ fn below(directory: &str) -> String {
     if directory.is_empty() { String::new() } else { format!("{directory}/") }
 }
 
-/// Returns the version in a successful answer.
-fn version(call: &Call<'_>, answer: &Answer) -> Result<Version, Error> {
-    answer.succeeded(call)?;
-    let tag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
-    tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.nonsense("it has no ETag"))
+/// Returns the version in a successful response.
+fn version(call: &Call<'_>, response: &ServerResponse) -> Result<Version, Error> {
+    response.succeeded(call)?;
+    let tag = response.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+    tag.map(|tag| Version(tag.to_owned())).ok_or_else(|| call.invalid("it has no ETag"))
 }
 
 fn condition(since: &Precondition) -> (HeaderName, String) {

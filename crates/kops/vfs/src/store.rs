@@ -2,7 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use crate::{Error, ObjectInfo, Precondition, Secrecy, Version, file::Directory, name, s3::Bucket};
+use crate::{
+    environment::Environment,
+    error::Error,
+    file::Directory,
+    name,
+    object::{ObjectInfo, Precondition, Secrecy, Version},
+    s3::Bucket,
+};
 
 /// A state store. Its calls block, also on answers of a server.
 #[derive(Clone, Debug)]
@@ -13,9 +20,6 @@ enum Backend {
     Directory(Directory),
     Bucket(Arc<Bucket>),
 }
-
-/// A lookup of environment variables.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Store {
     /// Opens the store at a URL, `file:///path` or `s3://bucket/prefix`. The environment of this process configures the
@@ -111,7 +115,7 @@ impl Store {
     pub fn describe(&self, directory: &str) -> Result<Vec<ObjectInfo>, Error> {
         check_directory(directory)?;
         match &self.0 {
-            Backend::Directory(held) => held.list(directory),
+            Backend::Directory(store) => store.list(directory),
             Backend::Bucket(bucket) => bucket.list(directory),
         }
     }
@@ -120,7 +124,7 @@ impl Store {
     pub fn entries(&self, directory: &str) -> Result<Vec<(String, bool)>, Error> {
         check_directory(directory)?;
         match &self.0 {
-            Backend::Directory(held) => held.entries(directory),
+            Backend::Directory(store) => store.entries(directory),
             Backend::Bucket(bucket) => bucket.entries(directory),
         }
     }

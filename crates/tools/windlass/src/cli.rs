@@ -39,12 +39,12 @@ pub(crate) enum Command {
     /// Serves cluster DNS like CoreDNS
     Coredns(dns::Args),
     Kops(kops::Args),
-    Nodeup(kops::nodeup::Args),
-    KopsController(kops::controller::Args),
-    Protokube(kops::protokube::Args),
-    EtcdManagerCtl(kops::manager_ctl::Args),
+    Nodeup(kops_node::nodeup::Args),
+    KopsController(kops_node::controller::Args),
+    Protokube(kops_node::protokube::Args),
+    EtcdManagerCtl(kops_node::manager_ctl::Args),
     #[command(subcommand)]
-    Channels(kops::channels::Command),
+    Channels(kops_node::channels::Command),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
     Balancer(balancer::Args),

@@ -16,10 +16,10 @@ pub(crate) fn run(command: Internal) -> ExitCode {
             instances::guard(instances::Fleet::at(root), &tasks).await
         }),
         Internal::Fleet { root, guard: false } => {
-            run_component("fleet", async move |tasks| kops::keep(root, &tasks).await)
+            run_component("fleet", async move |tasks| kops_local::keep(root, &tasks).await)
         }
         Internal::Store { root } => {
-            run_component("store", async move |tasks| kops::serve_store(root, &tasks).await)
+            run_component("store", async move |tasks| kops_local::serve_store(root, &tasks).await)
         }
         // Only single-threaded processes can create namespaces.
         Internal::Hold { root, machine } => {

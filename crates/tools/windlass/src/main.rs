@@ -116,19 +116,19 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Kops(args) => run_kops(&args),
         Command::Nodeup(args) => {
-            run_component("nodeup", async move |_| kops::nodeup::run(&args).await)
+            run_component("nodeup", async move |_| kops_node::nodeup::run(&args).await)
         }
         Command::KopsController(args) => run_component("kops-controller", async move |tasks| {
-            kops::controller::run(&args, &tasks).await
+            kops_node::controller::run(&args, &tasks).await
         }),
         Command::Protokube(args) => {
-            run_component("protokube", async move |tasks| kops::protokube::run(&args, &tasks).await)
+            run_component("protokube", async move |tasks| kops_node::protokube::run(&args, &tasks).await)
         }
         Command::EtcdManagerCtl(args) => {
-            exit_code(kops::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()))
+            exit_code(kops_node::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()))
         }
         Command::Channels(command) => run_component("channels", async move |tasks| {
-            kops::channels::run(&command, &tasks).await
+            kops_node::channels::run(&command, &tasks).await
         }),
         Command::Balancer(args) => {
             run_component("balancer", async move |tasks| balancer::run(args, &tasks).await)

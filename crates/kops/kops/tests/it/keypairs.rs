@@ -1,6 +1,6 @@
 //! Tests of adding, promoting, distrusting and trusting keypairs.
 
-use crate::kept::{CLUSTER, GROUP, TestStore};
+use crate::stored::{CLUSTER, GROUP, TestStore};
 
 fn ids(place: &TestStore, keyset: &str) -> Vec<String> {
     let shown = place.kops(&["get", "keypairs", keyset, "--distrusted", "--name", "demo.local"]);

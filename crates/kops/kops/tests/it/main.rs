@@ -1,4 +1,4 @@
-mod kept;
 mod keypairs;
 mod moto;
+mod stored;
 mod terraform;

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::kept::TestStore;
+use crate::stored::TestStore;
 
 const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata: {name: demo.example.com}\nspec:\n  channel: stable\n  cloudProvider: aws\n  configBase: s3://store/demo.example.com\n  kubernetesVersion: 1.36.1\n  networkCIDR: 10.0.0.0/16\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  kubernetesApiAccess: [198.51.100.0/24]\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: eu-west-1a, type: Public, cidr: 10.0.0.0/20}]\n  topology: {dns: {type: Public}}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Master, image: ami-1, machineType: m5.large, minSize: 1, maxSize: 1, subnets: [a]}\n---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: workers\n  labels: {kops.k8s.io/cluster: demo.example.com}\nspec: {role: Node, image: ami-1, machineType: m5.large, minSize: 2, maxSize: 4, subnets: [a]}\n";
 const KNOWN: &str = "account: \"123456789012\"\nimages: {ami-1: {id: ami-1, rootDevice: /dev/xvda}}\nbucketRegions: {store: eu-west-1}\ndnsZones: [{id: Z1, name: example.com}]\n";

@@ -2,8 +2,8 @@
 
 use http::{Method, StatusCode, header, request::Parts};
 
-use super::{Refusal, refuse};
-use crate::{Precondition, Version};
+use super::refusal::{Refusal, refuse};
+use crate::object::{Precondition, Version};
 
 /// The most query parameters of a request.
 const MOST_PARAMETERS: usize = 32;

@@ -7,7 +7,11 @@ use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 use http::{StatusCode, request::Parts};
 
-use super::{AccessKey, Refusal, denied, refuse, request::S3Request};
+use super::{
+    access_key::AccessKey,
+    refusal::{Refusal, denied, refuse},
+    request::S3Request,
+};
 use crate::body::sum_of;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -48,7 +52,7 @@ fn mac(key: &[u8], text: &str) -> hmac::Tag {
 pub(super) fn verify<'a>(
     head: &Parts,
     request: &S3Request,
-    rights: &'a [AccessKey],
+    access_keys: &'a [AccessKey],
     now: SystemTime,
 ) -> Result<(&'a AccessKey, String), Refusal> {
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
@@ -79,7 +83,7 @@ pub(super) fn verify<'a>(
     {
         return Err(malformed("host and every x-amz- header must be signed"));
     }
-    let Some(right) = rights.iter().find(|right| right.id == authorization.id) else {
+    let Some(access_key) = access_keys.iter().find(|key| key.id == authorization.id) else {
         let message = "The AWS Access Key Id you provided does not exist in our records.";
         return refuse(StatusCode::FORBIDDEN, "InvalidAccessKeyId", message);
     };
@@ -87,7 +91,7 @@ pub(super) fn verify<'a>(
     let canonical = canonical(head, request, &authorization.signed, body);
     let to_sign =
         format!("{ALGORITHM}\n{at}\n{}\n{}", authorization.scope, sum_of(canonical.as_bytes()));
-    let mut key = mac(format!("AWS4{}", right.secret).as_bytes(), day);
+    let mut key = mac(format!("AWS4{}", access_key.secret).as_bytes(), day);
     for part in [region, "s3", "aws4_request"] {
         key = mac(key.as_ref(), part);
     }
@@ -107,7 +111,7 @@ pub(super) fn verify<'a>(
         let message = format!("a body must be signed as a whole; x-amz-content-sha256 is {body:?}");
         return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message);
     }
-    Ok((right, body.to_owned()))
+    Ok((access_key, body.to_owned()))
 }
 
 /// Returns the canonical request, which both sides sign.

@@ -16,10 +16,10 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    answer,
-    place::{Address, BucketLocation},
+    location::{Address, BucketLocation},
+    response,
 };
-use crate::{Error, body};
+use crate::{body, error::Error};
 
 /// The number of attempts before the last answer is returned.
 const ATTEMPTS: u32 = 5;
@@ -42,9 +42,9 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Returns the error for an answer that cannot be used.
-    pub(super) fn nonsense(&self, cause: &str) -> Error {
-        Error::Answer {
+    /// Returns the error for a response that cannot be used.
+    pub(super) fn invalid(&self, cause: &str) -> Error {
+        Error::Response {
             operation: self.operation,
             name: self.name.to_owned(),
             status: "nonsense".to_owned(),
@@ -97,8 +97,8 @@ pub(super) enum Sink<'a> {
     File(&'a mut File, u64),
 }
 
-/// An answer of the server.
-pub(super) struct Answer {
+/// A response of the server.
+pub(super) struct ServerResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     /// Empty if the body was written to a file.
@@ -107,9 +107,9 @@ pub(super) struct Answer {
     pub(super) is_repeated: bool,
 }
 
-impl Answer {
+impl ServerResponse {
     fn code(&self) -> String {
-        answer::problem(&self.body).0
+        response::error_of(&self.body).0
     }
 
     /// Reports whether the object does not exist. A missing bucket is another error.
@@ -134,7 +134,7 @@ impl Answer {
         if self.status.is_success() {
             return Ok(());
         }
-        let (code, message) = answer::problem(&self.body);
+        let (code, message) = response::error_of(&self.body);
         let cause = match (self.status.as_u16(), code.as_str()) {
             (300..400, _) => {
                 "it redirects to another server, which gets no credentials; check S3_ENDPOINT and S3_REGION"
@@ -146,14 +146,14 @@ impl Answer {
         };
         let status = self.status.as_u16().to_string();
         let name = call.name.to_owned();
-        Err(Error::Answer { operation: call.operation, name, status, cause })
+        Err(Error::Response { operation: call.operation, name, status, cause })
     }
 }
 
 /// A client of a bucket's server.
 #[derive(Debug)]
 pub(super) struct Server {
-    place: BucketLocation,
+    location: BucketLocation,
     credentials: Source,
     connection: Mutex<Arc<Connection>>,
 }
@@ -170,13 +170,13 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error> {
-    let address = place.address(region);
+fn connection(location: &BucketLocation, region: &str) -> Result<Connection, Error> {
+    let address = location.address(region);
     let failed = |cause: String| Error::Server { address: address.server.clone(), cause };
     let tls = if address.server.starts_with("http:") {
         ClientTls::anyone()
     } else {
-        aws::trust(place.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
+        aws::trust(location.authorities.as_deref()).map_err(|error| failed(error.to_string()))?
     };
     let transport = HttpTransport::reused_http1(&address.server, tls);
     let transport = transport.map_err(|error| failed(error.to_string()))?;
@@ -184,20 +184,20 @@ fn connection(place: &BucketLocation, region: &str) -> Result<Connection, Error>
 }
 
 impl Server {
-    pub(super) fn new(place: BucketLocation) -> Result<Self, Error> {
-        let connection = Mutex::new(Arc::new(connection(&place, &place.region)?));
-        let given = place.own.as_ref().map(|own| StaticKey {
+    pub(super) fn new(location: BucketLocation) -> Result<Self, Error> {
+        let connection = Mutex::new(Arc::new(connection(&location, &location.region)?));
+        let key = location.own.as_ref().map(|own| StaticKey {
             key: own.key.clone(),
             secret: own.secret.clone(),
             from: "S3_ACCESS_KEY_ID",
         });
-        let credentials = Source::new(&place.region, place.authorities.clone(), given);
-        Ok(Self { credentials, connection, place })
+        let credentials = Source::new(&location.region, location.authorities.clone(), key);
+        Ok(Self { credentials, connection, location })
     }
 
     /// Reports whether the server is AWS itself, so that all of its features may be used.
     pub(super) fn is_aws(&self) -> bool {
-        self.place.own.is_none()
+        self.location.own.is_none()
     }
 
     fn connection(&self) -> Arc<Connection> {
@@ -205,19 +205,23 @@ impl Server {
     }
 
     /// Sends a request, with retries where they may help. An error status is returned as an answer.
-    pub(super) async fn send(&self, call: &Call<'_>, mut to: Sink<'_>) -> Result<Answer, Error> {
+    pub(super) async fn send(
+        &self,
+        call: &Call<'_>,
+        mut to: Sink<'_>,
+    ) -> Result<ServerResponse, Error> {
         let mut backoff = rt::Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let (mut attempt, mut has_moved, mut is_repeated) = (1, false, false);
         loop {
             let result = self.send_once(call, &mut to).await;
             let last = attempt == ATTEMPTS;
             match result {
-                Ok(answer) if !has_moved && self.adopt_region(&answer)? => {
+                Ok(response) if !has_moved && self.adopt_region(&response)? => {
                     has_moved = true;
                     continue;
                 }
-                Ok(answer) if last || !answer.is_retryable() => {
-                    return Ok(Answer { is_repeated, ..answer });
+                Ok(response) if last || !response.is_retryable() => {
+                    return Ok(ServerResponse { is_repeated, ..response });
                 }
                 Err(error) if last || !error.is_retryable() => return Err(error),
                 _ => {}
@@ -228,23 +232,23 @@ impl Server {
     }
 
     /// Reports whether the answer names another region for the bucket. Later requests go there.
-    fn adopt_region(&self, answer: &Answer) -> Result<bool, Error> {
-        if !matches!(answer.status.as_u16(), 300..=400) {
+    fn adopt_region(&self, response: &ServerResponse) -> Result<bool, Error> {
+        if !matches!(response.status.as_u16(), 300..=400) {
             return Ok(false);
         }
-        let region_header = answer.headers.get(REGION).and_then(|region| region.to_str().ok());
+        let region_header = response.headers.get(REGION).and_then(|region| region.to_str().ok());
         let own = self.connection();
         match region_header.filter(|region| aws::is_region(region) && *region != own.region) {
             None => Ok(false),
             Some(region) => {
-                let found = Arc::new(connection(&self.place, region)?);
+                let found = Arc::new(connection(&self.location, region)?);
                 *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = found;
                 Ok(true)
             }
         }
     }
 
-    async fn send_once(&self, call: &Call<'_>, to: &mut Sink<'_>) -> Result<Answer, Error> {
+    async fn send_once(&self, call: &Call<'_>, to: &mut Sink<'_>) -> Result<ServerResponse, Error> {
         let connection = self.connection();
         let request = self.request(call, &connection).await?;
         let failed =
@@ -255,11 +259,11 @@ impl Server {
             server: connection.address.server.clone(),
         };
         // Allow a large body more time.
-        let patience = TIMEOUT + Duration::from_secs(call.payload.length() >> 20);
-        let response = timeout(patience, connection.transport.send(request)).await;
+        let limit = TIMEOUT + Duration::from_secs(call.payload.length() >> 20);
+        let response = timeout(limit, connection.transport.send(request)).await;
         let response = response.map_err(|_| late())?.map_err(failed)?;
         let (head, body) = response.into_parts();
-        let answered = |body| Answer {
+        let respond = |body| ServerResponse {
             status: head.status,
             headers: head.headers.clone(),
             body,
@@ -269,10 +273,10 @@ impl Server {
             Sink::File(file, most) if head.status == StatusCode::OK => {
                 let response = Response::from_parts(head.clone(), body);
                 save(call, response, file, *most, late).await?;
-                return Ok(answered(Bytes::new()));
+                return Ok(respond(Bytes::new()));
             }
             Sink::Memory(most) if head.status.is_success() => *most,
-            _ => answer::LARGEST,
+            _ => response::LARGEST_DOCUMENT,
         };
         let length = length(&head.headers);
         let body = timeout(TIMEOUT, client::read(call.name, body, most)).await;
@@ -284,9 +288,9 @@ impl Server {
         })?;
         // If the connection's end marks the answer's end, a truncated answer looks complete.
         if call.method == Method::GET && !call.key.is_empty() && length != Some(body.len() as u64) {
-            return Err(call.nonsense("its length is missing, or it was truncated"));
+            return Err(call.invalid("its length is missing, or it was truncated"));
         }
-        Ok(answered(body))
+        Ok(respond(body))
     }
 
     async fn request(
@@ -300,8 +304,8 @@ impl Server {
         let pairs = call.query.iter();
         let pairs = pairs.map(|(name, value)| format!("{name}={}", client::escape(value)));
         let query = pairs.collect::<Vec<_>>().join("&");
-        let mark = if query.is_empty() { "" } else { "?" };
-        let uri = format!("{}/{key}{mark}{query}", connection.address.path);
+        let separator = if query.is_empty() { "" } else { "?" };
+        let uri = format!("{}/{key}{separator}{query}", connection.address.path);
         let mut request = Request::builder().method(&call.method).uri(&uri);
         request = request.header(header::HOST, &connection.address.host);
         for (name, value) in &call.headers {
@@ -333,7 +337,7 @@ async fn save(
 ) -> Result<(), Error> {
     let failed = || Error::io("copying", call.name);
     let length = length(response.headers());
-    let length = length.ok_or_else(|| call.nonsense("its length is missing"))?;
+    let length = length.ok_or_else(|| call.invalid("its length is missing"))?;
     if length > most {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         return Err(Error::TooMuch { name: call.name.to_owned(), most, unit: "bytes" });
@@ -358,6 +362,6 @@ async fn save(
     if written == length {
         file.sync_all().map_err(failed())
     } else {
-        Err(call.nonsense("it was truncated"))
+        Err(call.invalid("it was truncated"))
     }
 }

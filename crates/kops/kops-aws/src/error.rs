@@ -1,0 +1,47 @@
+//! The errors of clusters on AWS.
+
+/// An error of building a cluster's model, or of changing its resources.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Object(#[from] kops_store::Error),
+    #[error(transparent)]
+    Parse(#[from] kops_api::Error),
+    #[error(transparent)]
+    Core(#[from] kops_core::Error),
+    #[error(transparent)]
+    Call(#[from] aws::Error),
+    #[error(
+        "the cluster's machines read its configuration at {base}, but the state store has it at {expected}: set \
+         --state to the S3 store of spec.configBase"
+    )]
+    StoreUrl { base: String, expected: String },
+    #[error("{url} is outside of the cluster's state store {base}: use --target=terraform")]
+    StoreObject { url: String, base: String },
+    #[error(
+        "machines run only files with known hashes, and these are unknown; list them under files in the file of \
+         --known, as upstream's kops get assets -o yaml prints them:\n  {}",
+        files.join("\n  ")
+    )]
+    Hashes { files: Vec<String> },
+    #[error("{setting}: clusters on aws do not support this yet; remove it")]
+    Unsupported { setting: String },
+    #[error(
+        "{directory} of the state store may hold only one SSH key, AWS' limit: delete the others"
+    )]
+    SshKeys { directory: String },
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: &str,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let object = kops_store::Error::file(operation, path);
+        move |source| Self::Object(object(source))
+    }
+
+    pub(crate) fn object(kind: &'static str, name: &str, problem: &'static str) -> Self {
+        Self::Object(kops_store::Error::object(kind, name, problem))
+    }
+}

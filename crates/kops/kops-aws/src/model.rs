@@ -1,0 +1,248 @@
+//! Builds the model of a cluster on AWS from the store and the user's files. Facts about AWS are arguments.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::SystemTime,
+};
+
+use kops_api::{Object, Spec as _};
+use kops_core::{
+    Machines, NodeInputs, World, complete, complete_group,
+    model::aws::{self, AwsInputs, Model},
+    scheduler_config,
+};
+use kops_store::{KOPS_VERSION, Keyset, Registry, read_channel};
+use pki::KeyAlgorithm;
+use serde_json::Value;
+
+use crate::{error::Error, facts::CloudFacts};
+
+/// The model of a cluster, and the objects to store for it.
+pub struct BuiltModel {
+    /// The complete spec.
+    pub cluster: Object,
+    /// The model.
+    pub model: Model,
+    keysets: Keysets,
+    /// An SSH key to store: its name in the store, and the key.
+    pub ssh_key: Option<(String, String)>,
+}
+
+/// The user's inputs of a model.
+pub struct ModelInputs<'a> {
+    /// The stored spec.
+    pub user: &'a Object,
+    /// The table of facts.
+    pub facts: &'a CloudFacts,
+    /// A directory with add-ons; `None` for those of the store.
+    pub addons: Option<&'a Path>,
+    /// A file with the SSH public key for the machines.
+    pub ssh_public_key: Option<&'a str>,
+}
+
+/// A cluster's keysets.
+struct Keysets {
+    all: Vec<Keyset>,
+    /// The names of those that are not yet in the store.
+    new: BTreeSet<String>,
+}
+
+/// A cluster and its groups, completed, and the facts that completed them.
+pub(crate) struct CompleteCluster {
+    pub(crate) cluster: Object,
+    groups: Vec<Object>,
+    world: World,
+}
+
+impl BuiltModel {
+    /// Returns the keysets that are not yet in the store.
+    pub fn new_keysets(&self) -> impl Iterator<Item = &Keyset> {
+        self.keysets.all.iter().filter(|keyset| self.keysets.new.contains(&keyset.name))
+    }
+}
+
+/// Builds a cluster's model without storing anything.
+pub fn build_model(
+    registry: &Registry,
+    from: &ModelInputs<'_>,
+    world: World,
+    now: SystemTime,
+) -> Result<BuiltModel, Error> {
+    let name = from.user.name();
+    let CompleteCluster { cluster, groups, world } = complete_objects(registry, from.user, world)?;
+    check_supported(&cluster, &groups)?;
+    let ssh_keys = ssh_keys(registry, from.ssh_public_key, name)?;
+    let addons = match from.addons {
+        Some(directory) => read_addons(directory)?,
+        None => stored_addons(registry, name)?,
+    };
+    let keysets = keysets(registry, &cluster, now)?;
+    let mut node = NodeInputs {
+        kops: KOPS_VERSION.to_owned(),
+        hashes: from.facts.hashes(),
+        scheduler_config: scheduler_config(&user_objects(registry, name)?)?,
+        ..NodeInputs::default()
+    };
+    for keyset in &keysets.all {
+        node.keysets.insert(keyset.name.clone(), keyset.public()?);
+    }
+    let inputs = AwsInputs { node, world, ssh_keys: ssh_keys.all, addons, ..AwsInputs::default() };
+    let model = model_with_hashes(&cluster, &groups, inputs)?;
+    Ok(BuiltModel { cluster, model, keysets, ssh_key: ssh_keys.new })
+}
+
+/// Builds the model. All unknown hashes are reported at once, because there are more than a dozen.
+fn model_with_hashes(
+    cluster: &Object,
+    groups: &[Object],
+    mut inputs: AwsInputs,
+) -> Result<Model, Error> {
+    let mut missing = Vec::new();
+    let model = loop {
+        match aws::aws(cluster, groups, &inputs) {
+            Err(kops_core::Error::Unknown { what: "file", name, .. }) => {
+                // A placeholder until the next unknown hash is found; it is not used.
+                inputs.node.hashes.insert(name.clone(), String::new());
+                missing.push(name);
+            }
+            done => break done?,
+        }
+    };
+    if missing.is_empty() {
+        return Ok(model);
+    }
+    Err(Error::Hashes { files: missing })
+}
+
+/// Completes a cluster and its groups.
+pub(crate) fn complete_objects(
+    registry: &Registry,
+    user: &Object,
+    mut world: World,
+) -> Result<CompleteCluster, Error> {
+    let groups = registry.groups(user.name())?;
+    if groups.is_empty() {
+        let problem = "has no instance groups; create some first";
+        return Err(Error::object("cluster", user.name(), problem));
+    }
+    world.api_server_nodes = groups.iter().any(|one| one.spec.text("role") == "APIServer");
+    let channel = read_channel(user.spec.text("channel"), false)?;
+    let cluster = complete(user, &groups, &world, &Machines::default())?;
+    let groups = groups.iter().map(|group| complete_group(&cluster, group, &channel, &world));
+    let groups = groups.collect::<Result<_, _>>()?;
+    Ok(CompleteCluster { cluster, groups, world })
+}
+
+/// Rejects settings that this implementation could not pass to machines.
+fn check_supported(cluster: &Object, groups: &[Object]) -> Result<(), Error> {
+    let unsupported = |setting: String| Err(Error::Unsupported { setting });
+    for field in ["encryptionConfig", "serviceAccountIssuerDiscovery.discoveryStore"] {
+        let value = cluster.spec.at(field);
+        if value.is_some_and(|value| !value.is_null() && *value != false && *value != "") {
+            return unsupported(format!("spec.{field}"));
+        }
+    }
+    let has_warm_pool = |spec: &Value, field: &str| {
+        spec.at(field).is_some_and(|pool| !pool.is_null() && pool.int("maxSize") != Some(0))
+    };
+    if has_warm_pool(&cluster.spec, "cloudProvider.aws.warmPool") {
+        return unsupported("spec.warmPool".to_owned());
+    }
+    match groups.iter().find(|group| has_warm_pool(&group.spec, "warmPool")) {
+        Some(group) => unsupported(format!("spec.warmPool of instance group {}", group.name())),
+        None => Ok(()),
+    }
+}
+
+/// Returns a cluster's keysets, and the names of new ones. Upstream's programs sign with RSA.
+fn keysets(registry: &Registry, cluster: &Object, now: SystemTime) -> Result<Keysets, Error> {
+    let (mut all, mut new) = (Vec::new(), BTreeSet::new());
+    for name in Keyset::names(cluster) {
+        match Keyset::read(registry, cluster.name(), &name)? {
+            Some(keyset) => all.push(keyset),
+            None => {
+                all.push(Keyset::generate_with(&name, KeyAlgorithm::Rsa2048, now)?);
+                new.insert(name);
+            }
+        }
+    }
+    Ok(Keysets { all, new })
+}
+
+/// The SSH public keys of a cluster's machines.
+struct SshKeys {
+    all: Vec<String>,
+    /// A key to store: its name in the store, and the key.
+    new: Option<(String, String)>,
+}
+
+/// Returns the stored SSH keys, or the given one.
+fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<SshKeys, Error> {
+    let directory = format!("{cluster}/pki/ssh/public/admin");
+    let mut all = Vec::new();
+    for name in registry.list_objects(&directory)? {
+        if let Some((content, _)) = registry.read_object(&name)? {
+            all.push(String::from_utf8_lossy(&content).into_owned());
+        }
+    }
+    let mut new = None;
+    if let Some(path) = path {
+        let key = fs::read_to_string(path).map_err(Error::file("reading the SSH key", path))?;
+        let name = aws::fingerprint(&key)?.replace(':', "");
+        if !all.contains(&key) {
+            new = Some((format!("{directory}/{name}"), key.clone()));
+            all.push(key);
+        }
+    }
+    if all.len() > 1 {
+        return Err(Error::SshKeys { directory });
+    }
+    Ok(SshKeys { all, new })
+}
+
+/// Returns the user's additional objects stored with the cluster.
+fn user_objects(registry: &Registry, cluster: &str) -> Result<String, Error> {
+    let found = registry.read_object(&format!("{cluster}/clusteraddons/default"))?;
+    Ok(found.map(|(content, _)| String::from_utf8_lossy(&content).into_owned()).unwrap_or_default())
+}
+
+/// Returns the add-ons in the state store, where upstream's `kops` put them.
+fn stored_addons(registry: &Registry, cluster: &str) -> Result<BTreeMap<String, String>, Error> {
+    let directory = format!("{cluster}/addons/");
+    let mut addons = BTreeMap::new();
+    for name in registry.list_objects(directory.trim_end_matches('/'))? {
+        if let (Some(short), Some((content, _))) =
+            (name.strip_prefix(&directory), registry.read_object(&name)?)
+        {
+            addons.insert(short.to_owned(), String::from_utf8_lossy(&content).into_owned());
+        }
+    }
+    Ok(addons)
+}
+
+/// Returns the add-ons of a directory with the store's layout.
+fn read_addons(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
+    let mut addons = BTreeMap::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(next) = open.pop() {
+        let shown = next.display().to_string();
+        let failed = || Error::file("reading add-ons in", &shown);
+        for entry in fs::read_dir(&next).map_err(failed())? {
+            let entry = entry.map_err(failed())?;
+            let path = entry.path();
+            // Symbolic links are not followed, because they may form a loop.
+            let kind = entry.file_type().map_err(failed())?;
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_file()
+                && let Ok(short) = path.strip_prefix(directory)
+            {
+                let content = fs::read_to_string(&path).map_err(failed())?;
+                addons.insert(short.display().to_string(), content);
+            }
+        }
+    }
+    Ok(addons)
+}

@@ -1,0 +1,110 @@
+//! The add-ons of a cluster: their manifests, and the channel that lists them.
+
+use api_config::kubeconfig::Cluster as Server;
+use bootstrap_core::{
+    addons::{self, network::RoutingMode},
+    objects,
+};
+use data_encoding::HEXLOWER;
+use kops_api::{Object, Spec as _, yaml};
+use kops_node::{
+    API_PORT, ClusterParameters,
+    controller::{LEASES, USER},
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{error::Error, names::KEEPER};
+
+const CHANNEL: &str = "addons/bootstrap-channel.yaml";
+/// kOps' own version of manifests. Clients detect changes by the hash.
+const VERSION: &str = "9.99.0";
+
+/// Returns the objects for the store, as names and contents.
+pub(crate) fn build_objects(cluster: &Object) -> Result<Vec<(String, String)>, Error> {
+    let parameters = ClusterParameters::of(cluster);
+    let init = parameters.init(None);
+    // Pods read the authority from their service account's volume.
+    let api = || Server {
+        server: format!("https://{}:{API_PORT}", parameters.api_name()),
+        ..Server::default()
+    };
+    let mut core = access();
+    core.push(objects::cluster_admins());
+    core.push(objects::api_server_kubelet_client());
+    core.extend(objects::node_bootstrap());
+    let sets = [
+        ("kops-controller.addons.k8s.io", "k8s-1.16", core),
+        (
+            "network.windlass.local",
+            "k8s-1.36",
+            addons::network::objects(&init.cluster, api(), RoutingMode::Shortest)?,
+        ),
+        (
+            "kube-proxy.addons.k8s.io",
+            "k8s-1.36",
+            addons::kube_proxy(&init.cluster, &init.proxy, false, api(), &[])?,
+        ),
+        ("coredns.addons.k8s.io", "k8s-1.12", addons::coredns(&init.cluster, 2)?),
+        ("storage.windlass.local", "k8s-1.36", addons::storage::objects()),
+    ];
+    let mut files = Vec::new();
+    let mut entries = Vec::new();
+    for (name, id, objects) in sets {
+        let text: Vec<String> = objects.iter().map(yaml::to_string).collect();
+        let text = text.join("---\n");
+        let sum = Sha256::digest(text.as_bytes());
+        let hash = HEXLOWER.encode(&sum);
+        entries.push(json!({
+            "name": name, "id": id, "manifest": format!("{name}/{id}.yaml"), "manifestHash": hash,
+            "selector": {"k8s-addon": name}, "version": VERSION,
+        }));
+        files.push((format!("addons/{name}/{id}.yaml"), text));
+    }
+    let channel = json!({
+        "kind": "Addons", "metadata": {"creationTimestamp": Value::Null, "name": "bootstrap"},
+        "spec": {"addons": entries},
+    });
+    files.push((CHANNEL.to_owned(), yaml::to_string(&channel)));
+    Ok(files)
+}
+
+/// Returns the RBAC rules of kOps' components. kops-controller reads Nodes and Leases, and labels Nodes. The keeper of
+/// machines reads their health and writes events. The balancer reads where the API is served. They may do nothing else.
+fn access() -> Vec<Value> {
+    let rule = |group: &str, resources: &str, verbs: &[&str]| {
+        json!({
+            "apiGroups": [group], "resources": [resources], "verbs": verbs,
+        })
+    };
+    let leases = || rule("coordination.k8s.io", "leases", &["get", "list"]);
+    let grant = |user: &str, namespace: &str, rules: Vec<Value>| {
+        let rbac = "rbac.authorization.k8s.io";
+        let (version, prefix) =
+            (format!("{rbac}/v1"), if namespace.is_empty() { "Cluster" } else { "" });
+        let mut metadata = json!({"name": user});
+        if !namespace.is_empty() {
+            metadata.set("namespace", namespace);
+        }
+        [
+            json!({"apiVersion": version, "kind": format!("{prefix}Role"), "metadata": metadata, "rules": rules}),
+            json!({
+                "apiVersion": version, "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
+                "roleRef": {"apiGroup": rbac, "kind": format!("{prefix}Role"), "name": user},
+                "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+            }),
+        ]
+    };
+    [
+        grant(USER, "", vec![rule("", "nodes", &["get", "list", "watch", "patch"])]),
+        grant(USER, LEASES, vec![leases()]),
+        grant(
+            KEEPER,
+            "",
+            vec![rule("", "nodes", &["get", "list"]), rule("", "events", &["create", "patch"])],
+        ),
+        grant(KEEPER, LEASES, vec![leases()]),
+        grant(KEEPER, "default", vec![rule("", "endpoints", &["get"])]),
+    ]
+    .concat()
+}

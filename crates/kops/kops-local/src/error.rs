@@ -1,0 +1,81 @@
+//! The errors of cloud local.
+
+use crate::names::REPAIR_AFTER;
+
+/// An error of the machines of a cluster on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Object(#[from] kops_store::Error),
+    #[error(transparent)]
+    Node(#[from] kops_node::Error),
+    #[error(transparent)]
+    Store(#[from] vfs::Error),
+    #[error(transparent)]
+    Core(#[from] kops_core::Error),
+    #[error(transparent)]
+    Parse(#[from] kops_api::Error),
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+    #[error(transparent)]
+    Machine(#[from] instances::Error),
+    #[error(transparent)]
+    Plan(#[from] bootstrap_core::Error),
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
+    #[error(transparent)]
+    Tls(#[from] serve::TlsError),
+    #[error("no answer within {seconds} s")]
+    Timeout { seconds: u64 },
+    #[error("finding the running program: {0}")]
+    Program(std::io::Error),
+    #[error("{setting}: cloud local does not do this yet; remove it")]
+    Unsupported { setting: String },
+    #[error(
+        "cloud {cloud} is not supported yet: all commands work with --cloud local; with aws only update cluster, get \
+         instances and delete cluster"
+    )]
+    Cloud { cloud: &'static str },
+    #[error(
+        "metadata.annotations[{REPAIR_AFTER}] of instance group {group}: {value:?}: {cause}; set a duration such as \
+         1m, or 0s for never"
+    )]
+    RepairAfter { group: String, value: String, cause: RepairAfterError },
+    #[error(
+        "the cluster's control planes are {old}, and would be {new}: cloud local does not change etcd's members yet; \
+         make another cluster, or take the change back"
+    )]
+    ControlPlanes { old: String, new: String },
+    #[error(
+        "the fleet's settings name no state store; run kops update cluster --yes to write them"
+    )]
+    MissingStore,
+    #[error(
+        "the fleet's {} names no store on a server ({url:?}); run kops update cluster --yes to write it",
+        kops_node::SETTINGS_FILE
+    )]
+    StoreSettings { url: String },
+}
+
+/// The reason why the period before a repair is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairAfterError {
+    #[error(transparent)]
+    Duration(#[from] api_meta::ParseDurationError),
+    #[error("it is less than 30s")]
+    Short,
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: &str,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let object = kops_store::Error::file(operation, path);
+        move |source| Self::Object(object(source))
+    }
+}

@@ -1,0 +1,36 @@
+//! Cloud local: a cluster's groups are instances on this host.
+//!
+//! [`instances`] creates and replaces machines. This crate derives them from a cluster's spec, and gives
+//! administrators, machines and the keeper access to the API and to the state store. `kops-node` runs inside the
+//! machines. Read [`fleet_spec`] first.
+//!
+//! Invariants:
+//! - Settings that machines would ignore are rejected by name.
+//! - The key to the state store stays on the host.
+
+mod addons;
+mod balancer;
+mod error;
+mod fleet;
+mod gateway;
+mod keeper;
+mod kubeconfig;
+mod model;
+mod names;
+mod program;
+mod repair;
+mod spec;
+mod state;
+mod support;
+
+pub use balancer::write_balancer_files;
+pub use error::Error;
+pub use fleet::{api_addresses, fleet};
+pub use gateway::{serve_store, write_settings};
+pub use keeper::keep;
+pub use kubeconfig::{administrator, issue_kubeconfig, open_client};
+pub use model::{GroupUserData, Model, build_model, complete_objects};
+pub use program::{apply_fleet, machine_program};
+pub use spec::{fleet_spec, set_user_data};
+pub use state::{ClusterState, list_objects};
+pub use support::{check_cloud, check_fields, check_objects};

@@ -1,0 +1,98 @@
+//! The objects of a cluster's store, from its spec and its keysets.
+
+use kops_api::{Object, Spec as _, VersionName, yaml};
+use kops_core::{
+    Machines, NodeInputs, World, boot_config, channels_pod, complete, complete_group, etcd_spec,
+    node_config,
+};
+use kops_node::PROGRAM_ANNOTATION;
+use kops_store::{KOPS_VERSION, Keyset, StoredObject, parse_yaml, read_channel};
+use serde_json::{Value, json};
+use vfs::Secrecy;
+
+use crate::{addons, error::Error};
+
+/// A group with its machines' user data.
+pub struct GroupUserData {
+    /// The complete group.
+    pub(crate) group: Object,
+    /// The user data of its machines.
+    pub(crate) user_data: String,
+}
+
+/// The results of a cluster's spec.
+pub struct Model {
+    /// The objects to store.
+    pub objects: Vec<StoredObject>,
+    /// The user data of each group's machines.
+    pub user_data: Vec<GroupUserData>,
+}
+
+/// Completes a cluster and its groups.
+pub fn complete_objects(
+    cluster: &Object,
+    groups: &[Object],
+) -> Result<(Object, Vec<Object>), Error> {
+    let world = World::default();
+    let channel = read_channel(cluster.spec.text("channel"), false)?;
+    let whole = complete(cluster, groups, &world, &Machines::default())?;
+    let groups = groups.iter().map(|group| complete_group(&whole, group, &channel, &world));
+    let groups = groups.collect::<Result<_, _>>()?;
+    Ok((whole, groups))
+}
+
+/// Builds the objects to store and the machines' user data. Both objects must be complete.
+pub fn build_model(
+    cluster: &Object,
+    groups: Vec<Object>,
+    keysets: &[Keyset],
+    mut inputs: NodeInputs,
+) -> Result<Model, Error> {
+    KOPS_VERSION.clone_into(&mut inputs.kops);
+    for keyset in keysets {
+        inputs.keysets.insert(keyset.name.clone(), keyset.public()?);
+    }
+    let open = |kind, name: String, content: String| StoredObject {
+        name,
+        content,
+        secrecy: Secrecy::Open,
+        kind,
+    };
+    let file = |name: String, content: String| open("ManagedFile", name, content);
+    let mut objects = Vec::new();
+    let v1alpha2 = VersionName::V1alpha2;
+    objects.push(file("cluster-completed.spec".into(), cluster.to_yaml(v1alpha2)));
+    objects.push(file("kops-version.txt".into(), KOPS_VERSION.to_owned()));
+    for etcd in cluster.spec.list("etcdClusters") {
+        let name = etcd.text("name");
+        objects
+            .push(file(format!("backups/etcd/{name}/control/etcd-cluster-spec"), etcd_spec(etcd)));
+    }
+    let channels = annotate_program(&channels_pod(cluster, KOPS_VERSION), "channels")?;
+    objects.push(file("manifests/channels/kops-channels.yaml".into(), channels));
+    objects.extend(
+        addons::build_objects(cluster)?.into_iter().map(|(name, content)| file(name, content)),
+    );
+    let mut user_data = Vec::new();
+    for group in groups {
+        let config = node_config(cluster, &group, &inputs)?;
+        let role = group.spec.text("role").to_ascii_lowercase();
+        let role = if role == "controlplane" { "control-plane".to_owned() } else { role };
+        let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", group.name());
+        let boot = boot_config(cluster, &group, &inputs, &config);
+        objects.push(file(name, config));
+        user_data.push(GroupUserData { group, user_data: boot });
+    }
+    Ok(Model { objects, user_data })
+}
+
+/// Annotates an upstream manifest so that the machine runs our program.
+fn annotate_program(manifest: &str, program: &str) -> Result<String, Error> {
+    let mut tree = parse_yaml("a manifest", manifest.as_bytes())?;
+    let mut annotations = tree.at("metadata.annotations").cloned().unwrap_or_else(|| json!({}));
+    if let Value::Object(annotations) = &mut annotations {
+        annotations.insert(PROGRAM_ANNOTATION.to_owned(), program.into());
+    }
+    tree.set("metadata.annotations", annotations);
+    Ok(yaml::to_string(&tree))
+}

@@ -1,0 +1,87 @@
+//! The observed state of a cluster's machines: each machine as created, with its Node and Lease.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api_meta::Timestamp;
+use client::{Client, ListOptions, Resource};
+use instances::{Fleet, FleetSpec, Machine};
+use kops_api::Spec as _;
+use kops_core::life;
+use kops_node::controller::LEASES;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::error::Error;
+
+/// The time limit for one query of the API server.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The Nodes, Leases and machines at one time.
+#[derive(Debug, Default)]
+pub struct ClusterState {
+    /// The Nodes.
+    pub nodes: Vec<Value>,
+    /// The Leases of Nodes.
+    pub leases: Vec<Value>,
+    /// The existing machines by name.
+    pub machines: BTreeMap<String, Machine>,
+}
+
+impl ClusterState {
+    /// Queries the wanted machines.
+    pub async fn observe(client: &Client, fleet: &Fleet, spec: &FleetSpec) -> Result<Self, Error> {
+        let nodes = list_objects(client, &Resource::NODES, "").await?;
+        let leases = list_objects(client, &Resource::LEASES, LEASES).await?;
+        let mut machines = BTreeMap::new();
+        for name in spec.groups.iter().flat_map(instances::Group::names) {
+            if let Some(machine) = fleet.machine(&name)? {
+                machines.insert(name, machine);
+            }
+        }
+        Ok(Self { nodes, leases, machines })
+    }
+
+    /// Returns a machine's Node, which may still belong to its predecessor of the same name.
+    pub fn node(&self, machine: &str) -> Option<&Value> {
+        named(&self.nodes, machine)
+    }
+
+    /// Returns the last sign of life of a Node's machine.
+    pub fn last_sign(&self, machine: &str) -> Option<Timestamp> {
+        life::last_sign(self.node(machine)?, named(&self.leases, machine))
+    }
+
+    /// Returns the Node, if this very machine has registered it.
+    pub fn joined_node(&self, machine: &str) -> Option<&Value> {
+        let made = created_at(self.machines.get(machine)?);
+        self.node(machine).filter(|_| self.last_sign(machine).is_some_and(|sign| sign >= made))
+    }
+
+    /// Reports whether the Node of this very machine is ready.
+    pub fn is_ready(&self, machine: &str) -> bool {
+        self.joined_node(machine).is_some_and(|node| life::readiness(node).0)
+    }
+}
+
+pub(crate) fn created_at(machine: &Machine) -> Timestamp {
+    Timestamp::from_unix(machine.made, 0)
+}
+
+fn named<'a>(all: &'a [Value], name: &str) -> Option<&'a Value> {
+    all.iter().find(|object| object.text("metadata.name") == name)
+}
+
+/// Returns all objects of a resource, with a time limit.
+pub async fn list_objects(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Vec<Value>, Error> {
+    let options = ListOptions::default();
+    let request = client.list::<Value>(resource, namespace, &options);
+    match timeout(QUERY_TIMEOUT, request).await {
+        Ok(Ok(list)) => Ok(list.items),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::Timeout { seconds: QUERY_TIMEOUT.as_secs() }),
+    }
+}

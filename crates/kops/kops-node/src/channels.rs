@@ -1,0 +1,195 @@
+//! `channels`: applies the add-ons of a channel, each if its hash differs from the applied one.
+
+use std::{path::PathBuf, time::Duration};
+
+use api_config::GoDuration;
+use client::{Client, PatchKind, PatchTarget, Resource};
+use data_encoding::HEXLOWER;
+use kops_api::{Spec as _, documents};
+use kops_store::parse_yaml;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use vfs::Store;
+
+use crate::{error::Error, store_access::open};
+
+/// Applies add-ons
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Applies the listed add-ons
+    #[command(subcommand)]
+    Apply(Apply),
+}
+
+/// The subcommands of `channels apply`.
+#[derive(clap::Subcommand, Debug)]
+pub enum Apply {
+    /// Applies the add-ons of channels
+    Channel(Args),
+}
+
+/// The flags of `channels apply channel`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The channels: file:///path
+    #[arg(required = true)]
+    channels: Vec<String>,
+    /// Apply them instead of only listing them
+    #[arg(long)]
+    yes: bool,
+    /// Repeat with this interval
+    #[arg(long)]
+    interval: Option<GoDuration>,
+    /// The kubeconfig to use
+    #[arg(long)]
+    kubeconfig: PathBuf,
+}
+
+const NAMESPACE: &str = "kube-system";
+/// The prefix of the namespace's annotations that record the applied versions.
+const PREFIX: &str = "addons.k8s.io";
+/// Incremented to reapply all add-ons.
+const GENERATION: i64 = 1;
+/// The interval until everything has been applied once.
+const FIRST_INTERVAL: Duration = Duration::from_secs(5);
+
+/// An add-on in a channel.
+#[derive(Clone, Debug, PartialEq)]
+struct Addon {
+    name: String,
+    id: String,
+    hash: String,
+    /// The manifest's name, relative to the channel's directory.
+    manifest: String,
+}
+
+/// Runs `channels`, once or repeatedly until shutdown.
+pub async fn run(command: &Command, tasks: &rt::Tasks) -> Result<(), Error> {
+    let Command::Apply(Apply::Channel(args)) = command;
+    loop {
+        let done = apply_all(args).await;
+        let Some(interval) = args.interval else { return done };
+        let pause = match done {
+            Ok(()) => interval.to_std(),
+            Err(error) => {
+                tracing::warn!(%error, "applying add-ons");
+                FIRST_INTERVAL
+            }
+        };
+        if tasks.shutdown().unless_stopping(tokio::time::sleep(pause)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Applies all due add-ons. One that fails does not block the others.
+async fn apply_all(args: &Args) -> Result<(), Error> {
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, "channels/v1.36.2 (windlass)")?;
+    let namespace: Value = client.get(&Resource::NAMESPACES, "", NAMESPACE).await?;
+    let mut failed = None;
+    for channel in &args.channels {
+        let (base, name) = channel.rsplit_once('/').unwrap_or(("", channel));
+        let store = open(base)?;
+        for addon in parse_channel(channel, &read_object(&store, name)?)? {
+            if !is_due(&addon, &namespace) {
+                continue;
+            }
+            if !args.yes {
+                tracing::info!(addon = addon.name, "would be applied; use --yes to apply");
+                continue;
+            }
+            match apply(&client, &store, channel, &addon).await {
+                Ok(()) => tracing::info!(addon = addon.name, "applied"),
+                Err(error) => {
+                    tracing::warn!(%error, addon = addon.name, "could not apply an add-on");
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn read_object(store: &Store, name: &str) -> Result<Vec<u8>, Error> {
+    let found = store.read(name)?;
+    found.map(|(content, _)| content).ok_or_else(|| Error::Manifest { name: name.to_owned() })
+}
+
+/// Parses a channel. A later add-on replaces an earlier one of the same name.
+fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
+    let tree = parse_yaml(channel, content)?;
+    if tree.text("kind") != "Addons" {
+        let (channel, kind) = (channel.to_owned(), tree.text("kind").to_owned());
+        return Err(Error::Channel { channel, kind });
+    }
+    let mut all: Vec<Addon> = Vec::new();
+    for addon in tree.list("spec.addons") {
+        let text = |field| addon.text(field).to_owned();
+        let addon = Addon {
+            name: text("name"),
+            id: text("id"),
+            hash: text("manifestHash"),
+            manifest: text("manifest"),
+        };
+        all.retain(|other| other.name != addon.name);
+        all.push(addon);
+    }
+    Ok(all)
+}
+
+/// Reports whether an add-on differs from the applied one, according to the namespace's annotation.
+fn is_due(addon: &Addon, namespace: &Value) -> bool {
+    let annotations = namespace.at("metadata.annotations");
+    let kept = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
+    let kept: Value =
+        kept.and_then(Value::as_str).and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    kept.text("manifestHash") != addon.hash
+        || kept.text("id") != addon.id
+        || kept.int("systemGeneration").unwrap_or(0) < GENERATION
+}
+
+async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
+    let content = read_object(store, &addon.manifest)?;
+    let sum = HEXLOWER.encode(&Sha256::digest(&content));
+    if sum != addon.hash {
+        // The channel is written last, so the manifest is either newer than the channel or written by another program.
+        return Err(Error::ManifestHash { manifest: addon.manifest.clone() });
+    }
+    for document in documents(&String::from_utf8_lossy(&content)) {
+        let object = parse_yaml(&addon.manifest, document.as_bytes())?;
+        bootstrap::cluster::apply(client, &object).await?;
+    }
+    let kept = json!({
+        "channel": channel, "id": addon.id, "manifestHash": addon.hash, "systemGeneration": GENERATION,
+    });
+    let annotation = (format!("{PREFIX}/{}", addon.name), Value::from(kept.to_string()));
+    let annotations: serde_json::Map<_, _> = [annotation].into_iter().collect();
+    let patch = json!({"metadata": {"annotations": annotations}});
+    let at = PatchTarget { namespace: "", name: NAMESPACE, subresource: "" };
+    client.patch::<Value>(&Resource::NAMESPACES, at, PatchKind::Merge, &patch).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANNEL: &str = "kind: Addons\nspec:\n  addons:\n  - {name: a, id: old, manifest: a/old.yaml, manifestHash: \"1\"}\n  \
+                           - {name: a, id: new, manifest: a/new.yaml, manifestHash: \"2\"}\n";
+
+    #[test]
+    fn add_on_is_due_until_applied() {
+        let all = parse_channel("c", CHANNEL.as_bytes()).unwrap();
+        assert_eq!(all.iter().map(|addon| addon.id.as_str()).collect::<Vec<_>>(), ["new"]);
+        let due = |kept: Value| {
+            let annotations = json!({"addons.k8s.io/a": kept.to_string()});
+            is_due(&all[0], &json!({"metadata": {"annotations": annotations}}))
+        };
+        assert!(is_due(&all[0], &json!({})));
+        assert!(!due(json!({"id": "new", "manifestHash": "2", "systemGeneration": 1})));
+        assert!(due(json!({"id": "new", "manifestHash": "1", "systemGeneration": 1})));
+        assert!(due(json!({"id": "old", "manifestHash": "2", "systemGeneration": 1})));
+        assert!(due(json!({"id": "new", "manifestHash": "2"})));
+        assert!(parse_channel("c", b"kind: Pod\n").is_err());
+    }
+}

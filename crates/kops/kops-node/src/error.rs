@@ -1,0 +1,97 @@
+//! The errors of the machines' programs.
+
+use kops_store::{ETCD, IDENTITY_CA};
+
+/// An error of a program of a machine.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Object(#[from] kops_store::Error),
+    #[error(transparent)]
+    Store(#[from] vfs::Error),
+    #[error(transparent)]
+    Parse(#[from] kops_api::Error),
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+    #[error(transparent)]
+    Machine(#[from] instances::Error),
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    #[error(transparent)]
+    Plan(#[from] bootstrap_core::Error),
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
+    #[error(transparent)]
+    ClientTls(#[from] client::TlsError),
+    #[error(transparent)]
+    ServerTls(#[from] serve::TlsError),
+    #[error(transparent)]
+    ClientAuthority(#[from] pki::ClientError),
+    #[error("writing the output: {0}")]
+    Output(#[from] std::io::Error),
+    #[error("reading {path}: {source}")]
+    Settings { path: String, source: serde_json::Error },
+    #[error("{name} is missing; run kops update cluster --yes to write it")]
+    Missing { name: String },
+    #[error("{name} is not UTF-8: {source}")]
+    Encoding { name: String, source: std::string::FromUtf8Error },
+    #[error("machines of cloud {0:?} are not set up here yet")]
+    Cloud(String),
+    #[error(
+        "the node configuration differs from the one that this machine was created for (its hash does not match); if \
+         the cluster was updated since, replace the machine"
+    )]
+    NodeConfig,
+    #[error("asset {url}: only files of this machine are supported yet")]
+    AssetUrl { url: String },
+    #[error("asset {url} differs from the configuration: its hash does not match")]
+    AssetHash { url: String },
+    #[error("file asset {path}: {source}")]
+    FileAsset { path: String, source: base64::DecodeError },
+    #[error("file asset {path}: its mode {mode:?}: {source}")]
+    FileMode { path: String, mode: String, source: std::num::ParseIntError },
+    #[error("containerd did not start in time; see /var/log/containerd.log of the machine")]
+    Containerd,
+    #[error("etcd is not installed here; install it (Debian: apt-get install etcd-server)")]
+    MissingEtcd,
+    #[error("the manifest of channels uses upstream's image, which this machine cannot pull yet")]
+    ChannelsImage,
+    #[error("etcd's volume {volume}: {reason}")]
+    Volume { volume: String, reason: String },
+    #[error("{path} does not name the owner of the volume; move the volume away")]
+    VolumeOwner { path: String },
+    #[error("the boot configuration names no server for the node configuration")]
+    ConfigServer,
+    #[error("kops-controller's answer is not JSON ({0}); check that it is of this release")]
+    ControllerJson(serde_json::Error),
+    #[error(
+        "kops-controller's answer lacks the configuration or the certificate; check that it is of this release"
+    )]
+    ControllerResponse,
+    #[error("{IDENTITY_CA} of the state store is missing; kops update cluster --yes writes it")]
+    IdentityCa,
+    #[error("{name} of the state store is missing")]
+    Manifest { name: String },
+    #[error("{channel} is not a list of add-ons: its kind is {kind:?}")]
+    Channel { channel: String, kind: String },
+    #[error(
+        "the manifest {manifest} differs from the one that the channel names: its hash does not match"
+    )]
+    ManifestHash { manifest: String },
+    #[error("{field} of etcd cluster {ETCD}: {value:?}: {source}")]
+    Period { field: String, value: String, source: api_meta::ParseDurationError },
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: &str,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let object = kops_store::Error::file(operation, path);
+        move |source| Self::Object(object(source))
+    }
+}

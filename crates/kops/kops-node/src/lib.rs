@@ -1,0 +1,27 @@
+//! The programs of kOps' machines. [`nodeup`] configures a machine for its group, [`controller`] admits workers,
+//! [`channels`] applies the add-ons, [`protokube`] backs up etcd, and [`manager_ctl`] restores a backup.
+//!
+//! They support machines of cloud local. `kops-core` decides; this crate gathers facts and carries the decisions out.
+//! It also defines the names that the machines share with the command `kops`. Read [`nodeup`] first.
+//!
+//! Invariants:
+//! - A second run of nodeup with the same configuration changes nothing.
+//! - Workers receive no private key but their own.
+//! - Data of etcd is never deleted, only moved aside.
+
+pub mod channels;
+pub mod controller;
+mod error;
+mod etcd_client;
+mod hash;
+pub mod manager_ctl;
+pub mod nodeup;
+mod parameters;
+pub mod protokube;
+mod store_access;
+
+pub use error::Error;
+pub use etcd_client::etcd_client;
+pub use hash::file_hash;
+pub use parameters::{API_PORT, ClusterParameters, PROGRAM_ANNOTATION};
+pub use store_access::{AUTHORITY_FILE, SETTINGS_FILE, read_settings, variable};

@@ -1,0 +1,252 @@
+//! `nodeup`: configures a machine for its group. The machine is identified by its identity document, the group by the
+//! boot configuration. A second run with the same configuration does nothing.
+//!
+//! Control planes read the store. Workers ask kops-controller, and receive no private key but their own.
+
+mod context;
+mod control_plane;
+mod member;
+mod pods;
+mod volume;
+mod worker;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_config::kubeadm::Arg;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bootstrap::{containers::Runtime, host::Host, init, node::Node, phase};
+use bootstrap_core::{Layout, config::Init, images};
+use instances::{Machine, machine};
+use kops_api::Spec as _;
+use kops_store::parse_yaml;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use telemetry::{Progress, Recorder};
+
+use self::context::NodeContext;
+use crate::{error::Error, hash::file_hash};
+
+/// Configures this machine for its instance group
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The boot configuration of the machine
+    #[arg(long)]
+    conf: PathBuf,
+}
+
+/// The file with the hash of the applied configuration.
+pub const APPLIED_HASH: &str = "/opt/kops/nodeup-done";
+/// The file with the applied configuration, from which later differences are shown.
+pub const APPLIED_CONFIG: &str = "/opt/kops/nodeupconfig.yaml";
+const RUNTIME: &str = "/run/containerd/containerd.sock";
+/// The time limit for containerd to start.
+const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// The directory for recorded steps.
+const HOME: &str = "/var/log/windlass";
+
+/// Runs `nodeup`: configures this machine by its boot configuration. A second run changes nothing.
+pub async fn run(args: &Args) -> Result<(), Error> {
+    let path = args.conf.display().to_string();
+    let text = fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let boot = parse_yaml(&path, &text)?;
+    if boot.text("CloudProvider") != "local" {
+        return Err(Error::Cloud(boot.text("CloudProvider").to_owned()));
+    }
+    let hash = boot.text("NodeupConfigHash").to_owned();
+    if fs::read_to_string(APPLIED_HASH).is_ok_and(|done| done == hash) {
+        tracing::info!("this machine is configured already");
+        return Ok(());
+    }
+    let machine = Machine::load(&Path::new(machine::DOCUMENT).join("machine.json"))?;
+    // A worker receives its certificate with its configuration.
+    let (text, certificate) = match boot.text("ConfigBase") {
+        "" => worker::request_config(&boot, &machine).await?,
+        base => (control_plane::read_node_config(base, &boot)?, None),
+    };
+    if STANDARD.encode(Sha256::digest(text.as_bytes())) != hash {
+        return Err(Error::NodeConfig);
+    }
+    pki::write_file(Path::new(APPLIED_CONFIG), text.as_bytes(), pki::KEY_MODE)?;
+    let config = parse_yaml("the node configuration", text.as_bytes())?;
+    let context = NodeContext { boot, config, machine };
+    check_assets(&context)?;
+    write_hosts(&context)?;
+    write_file_assets(&context)?;
+    let (mut init, promotion) = match certificate {
+        None => control_plane::write_files(&context).await?,
+        Some(certificate) => (worker::write_files(&context, certificate)?, None),
+    };
+    set_registration(&context, &mut init);
+    start_runtime(&init).await?;
+    let is_control_plane = context.boot.text("InstanceGroupRole") == "ControlPlane";
+    run_phases(init, is_control_plane, &context).await?;
+    if let Some(promotion) = promotion {
+        promotion.grant().await?;
+    }
+    pki::write_file(Path::new(APPLIED_HASH), hash.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(())
+}
+
+/// Checks the programs against their hashes in the configuration.
+fn check_assets(context: &NodeContext) -> Result<(), Error> {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    for asset in context.config.texts(&format!("Assets.{arch}")) {
+        let (hash, url) = asset.split_once('@').unwrap_or(("", asset));
+        let Some(path) = url.strip_prefix("file://") else {
+            return Err(Error::AssetUrl { url: url.to_owned() });
+        };
+        if file_hash(Path::new(path))? != hash {
+            return Err(Error::AssetHash { url: url.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Writes the names of the API to the hosts file. The file is a mount, so it is overwritten, not replaced.
+fn write_hosts(context: &NodeContext) -> Result<(), Error> {
+    const BEGIN: &str = "# Begin host entries managed by nodeup";
+    const END: &str = "# End host entries managed by nodeup";
+    let path = instances::space::HOSTS;
+    let old = fs::read_to_string(path).map_err(Error::file("reading", path))?;
+    let before = old.split(BEGIN).next().unwrap_or_default().trim_end();
+    let after = old.split(END).nth(1).unwrap_or_default().trim();
+    let cluster = context.boot.text("ClusterName");
+    let servers = context.boot.texts("APIServerIPs");
+    let gateway = context.machine.gateway.to_string();
+    let (api, controllers) = match context.boot.text("InstanceGroupRole") {
+        "ControlPlane" => (vec!["127.0.0.1"], vec!["127.0.0.1"]),
+        // With several servers, the balancer selects one.
+        _ if servers.len() > 1 => (vec![gateway.as_str()], servers),
+        _ => (servers.clone(), servers),
+    };
+    let line = |name: &str, address: &&str| format!("{address}\t{name}.internal.{cluster}\n");
+    let api = api.iter().map(|address| line("api", address));
+    let own: String =
+        api.chain(controllers.iter().map(|address| line("kops-controller", address))).collect();
+    let new = format!("{before}\n{BEGIN}\n{own}{END}\n{after}\n");
+    if new != old {
+        fs::write(path, new).map_err(Error::file("writing", path))?;
+    }
+    Ok(())
+}
+
+/// Writes the spec's additional files.
+fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
+    for asset in context.config.list("FileAssets") {
+        let path = match asset.text("path") {
+            "" => PathBuf::from("/srv/kubernetes/assets").join(asset.text("name")),
+            path => PathBuf::from(path),
+        };
+        let shown = path.display().to_string();
+        let content = if asset.is("isBase64") {
+            STANDARD
+                .decode(asset.text("content"))
+                .map_err(|source| Error::FileAsset { path: shown.clone(), source })?
+        } else {
+            asset.text("content").as_bytes().to_vec()
+        };
+        let mode = asset.text("mode");
+        let mode = if mode.is_empty() { "0440" } else { mode };
+        let mode = u32::from_str_radix(mode, 8).map_err(|source| Error::FileMode {
+            path: shown.clone(),
+            mode: mode.to_owned(),
+            source,
+        })?;
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(Error::file("making a directory for", &shown))?;
+        }
+        pki::write_file(&path, &content, mode)?;
+    }
+    Ok(())
+}
+
+/// Sets the parameters of the kubelet's registration.
+fn set_registration(context: &NodeContext, init: &mut Init) {
+    let machine = &context.machine;
+    let registration = &mut init.init.node_registration;
+    registration.cri_socket = format!("unix://{RUNTIME}");
+    let kubelet = context.config.at("KubeletConfig").cloned().unwrap_or_default();
+    let provider = format!("local://{}/{}", machine.cluster, machine.name);
+    registration.kubelet_extra_args.extend([
+        Arg::new("node-ip", machine.address.to_string()),
+        Arg::new("provider-id", provider),
+    ]);
+    let taints = kubelet.texts("taints").join(",");
+    if !taints.is_empty() {
+        registration.kubelet_extra_args.push(Arg::new("register-with-taints", taints));
+    }
+    registration.taints = Some(Vec::new());
+    let config = &mut init.kubelet;
+    config.cgroup_root.clone_from(&machine.cgroup);
+    config.fail_cgroup_v1 = Some(false);
+    if let Some(dns) = kubelet.at("clusterDNS").and_then(Value::as_str) {
+        config.cluster_dns = vec![dns.to_owned()];
+    }
+    kubelet.text("clusterDomain").clone_into(&mut config.cluster_domain);
+    // The host's disk is shared by all machines, so its usage says nothing about this machine.
+    let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
+    let signals =
+        ["nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"];
+    let mut hard: std::collections::BTreeMap<_, _> = signals.map(off).into();
+    hard.insert("memory.available".to_owned(), "100Mi".to_owned());
+    config.eviction_hard = Some(hard);
+    config.image_gc_high_threshold_percent = Some(100);
+}
+
+/// Writes the container runtime's settings, which starts it, and waits for it.
+async fn start_runtime(init: &Init) -> Result<(), Error> {
+    let text = instances::runtime::config(&instances::runtime::Paths {
+        root: Path::new("/var/lib/containerd"),
+        state: Path::new("/run/containerd"),
+        socket: Path::new(RUNTIME),
+        runc: Path::new("/run/runc"),
+        plugins: Path::new("/opt/cni/bin"),
+        networks: Path::new("/etc/cni/net.d"),
+        sandbox: &images::pause(&init.cluster),
+    });
+    pki::write_file(Path::new("/etc/containerd/config.toml"), text.as_bytes(), pki::PUBLIC_MODE)?;
+    let deadline = tokio::time::Instant::now() + CONTAINERD_TIMEOUT;
+    while tokio::net::UnixStream::connect(RUNTIME).await.is_err() {
+        if tokio::time::Instant::now() > deadline {
+            return Err(Error::Containerd);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Runs the remaining phases of `init`.
+async fn run_phases(
+    init: Init,
+    is_control_plane: bool,
+    context: &NodeContext,
+) -> Result<(), Error> {
+    let endpoint = format!("unix://{RUNTIME}");
+    let containers = Arc::new(Runtime::new(&endpoint, Host::default()));
+    let mut names = images::all(&init.cluster);
+    if !is_control_plane {
+        names.retain(|name| !name.contains("/etcd:"));
+    }
+    names.sort();
+    names.dedup();
+    bootstrap::containers::Containers::build(&*containers, &names).await?;
+    let clock = Arc::new(rt::SystemClock);
+    let windlass = images::windlass(&init.cluster);
+    let mut node = Node::new(init, Layout::default(), Host::default(), clock, containers);
+    let mut only = vec!["kubelet-start"];
+    if is_control_plane {
+        only.extend(["certs", "kubeconfig", "etcd", "control-plane"]);
+        node.patches = control_plane::write_patches(context)?;
+        pods::write_pods(context, &windlass)?;
+    }
+    let only: Vec<String> = only.into_iter().map(str::to_owned).collect();
+    let progress = Progress::stderr(Recorder::new(Path::new(HOME), "nodeup"));
+    phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The additional parts of control planes: keys of the authorities from the store, and static Pods.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use api_config::kubeadm::{Arg, LocalEtcd};
+use bootstrap::{host::Host, patches::Patches};
+use bootstrap_core::{
+    Layout,
+    config::Init,
+    constants::{self, ETCD_CLIENT_PORT},
+};
+use kops_api::Spec as _;
+use kops_store::{ETCD, Keyset};
+use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+
+use super::{
+    context::NodeContext,
+    member::{self, Member, Promotion},
+};
+use crate::{
+    controller::{CONFIG, DIRECTORY, PORT, USER},
+    error::Error,
+    parameters::{API_PORT, ClusterParameters},
+    protokube,
+    store_access::open,
+};
+
+/// The lifetime of certificates that machines create themselves, as upstream's.
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(455 * 86_400);
+const PATCHES: &str = "/opt/kops/patches";
+
+/// Returns the group's configuration from the store.
+pub(super) fn read_node_config(base: &str, boot: &Value) -> Result<String, Error> {
+    let role = match boot.text("InstanceGroupRole") {
+        "ControlPlane" => "control-plane",
+        _ => "node",
+    };
+    let name = format!("igconfig/{role}/{}/nodeupconfig.yaml", boot.text("InstanceGroupName"));
+    let content = read_object(base, &name)?;
+    String::from_utf8(content)
+        .map_err(|source| Error::Encoding { name: format!("{base}/{name}"), source })
+}
+
+/// Reads an object of the store, which must exist.
+pub(super) fn read_object(base: &str, name: &str) -> Result<Vec<u8>, Error> {
+    let found = open(base)?.read(name)?;
+    found
+        .map(|(content, _)| content)
+        .ok_or_else(|| Error::Missing { name: format!("{base}/{name}") })
+}
+
+fn read_keyset(base: &str, name: &str) -> Result<Keyset, Error> {
+    let path = format!("pki/private/{name}/keyset.yaml");
+    Ok(Keyset::parse(&path, name, &read_object(base, &path)?)?)
+}
+
+/// Returns the URL of the cluster's directory in the store.
+pub(super) fn store_url(context: &NodeContext) -> &str {
+    context.boot.text("ConfigBase").trim_end_matches('/')
+}
+
+fn parameters(context: &NodeContext) -> ClusterParameters {
+    let config = &context.config;
+    ClusterParameters {
+        name: config.text("ClusterName").to_owned(),
+        version: config.text("KubernetesVersion").to_owned(),
+        services: config.text("Networking.serviceClusterIPRange").to_owned(),
+        pods: config.text("ControlPlaneConfig.KubeControllerManager.clusterCIDR").to_owned(),
+        domain: config.text("APIServerConfig.ClusterDNSDomain").to_owned(),
+    }
+}
+
+/// Writes the authorities' files, and returns the configuration of `init` for the rest.
+pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<Promotion>), Error> {
+    let (base, layout) = (store_url(context), Layout::default());
+    for (name, file) in [
+        ("kubernetes-ca", "ca"),
+        ("apiserver-aggregator-ca", "front-proxy-ca"),
+        ("etcd-clients-ca", "etcd/ca"),
+    ] {
+        let keyset = read_keyset(base, name)?;
+        let (cert, key) = keyset.primary()?;
+        make_parent(&layout.pki(file, "key"))?;
+        pki::write_key(&layout.pki(file, "key"), key)?;
+        pki::write_cert(&layout.pki(file, "crt"), cert)?;
+    }
+    let signer = read_keyset(base, "service-account")?;
+    let (_, key) = signer.primary()?;
+    pki::write_key(&layout.pki("sa", "key"), key)?;
+    pki::write_public_key(&layout.pki("sa", "pub"), key)?;
+    write_controller_files(context)?;
+    write_protokube_files(context)?;
+    let mut init = parameters(context).init(Some((&context.machine.name, context.machine.address)));
+    let authority = read_keyset(base, "etcd-clients-ca")?.authority()?;
+    let member = member::prepare(context, base, &authority).await?;
+    init.cluster.etcd.local = Some(local_etcd(&member)?);
+    let api = context.config.at("APIServerConfig.KubeAPIServer").cloned().unwrap_or_default();
+    // Clients connect to the balancer's address, so the server's certificate must contain it.
+    init.cluster.api_server.cert_sans.push(context.machine.gateway.to_string());
+    let args = &mut init.cluster.api_server.extra_args;
+    if api.flag("anonymousAuth") == Some(false) {
+        args.push(Arg::new("anonymous-auth", "false"));
+    }
+    // The discovery document names the location of its keys.
+    let issuer = api.text("serviceAccountIssuer");
+    if !issuer.is_empty() {
+        args.push(Arg::new("service-account-issuer", issuer));
+    }
+    Ok((init, member.promotion))
+}
+
+pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    fs::create_dir_all(directory)
+        .map_err(Error::file("making the directory", &directory.display().to_string()))
+}
+
+/// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
+/// replaced.
+fn local_etcd(member: &Member) -> Result<LocalEtcd, Error> {
+    let program = Host::default().program(constants::ETCD).ok_or(Error::MissingEtcd)?;
+    let all: Vec<_> = member.members.iter().map(|(name, url)| format!("{name}={url}")).collect();
+    let state = if member.joins { "existing" } else { "new" };
+    Ok(LocalEtcd {
+        data_dir: member.data.display().to_string(),
+        image_tag: format!("{}-0", bootstrap::images::etcd_version(&program)?),
+        extra_args: vec![
+            Arg::new("name", member.name.clone()),
+            Arg::new("initial-cluster", all.join(",")),
+            Arg::new("initial-cluster-state", state),
+            Arg::new("initial-cluster-token", "etcd-cluster-token-main"),
+        ],
+        ..LocalEtcd::default()
+    })
+}
+
+/// Writes kops-controller's certificate, signing authority and settings.
+fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
+    let base = store_url(context);
+    let keyset = read_keyset(base, "kubernetes-ca")?;
+    let authority = keyset.authority()?;
+    let directory = PathBuf::from(DIRECTORY);
+    fs::create_dir_all(&directory).map_err(Error::file("making the directory", DIRECTORY))?;
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let cluster = &context.machine.cluster;
+    let serving = LeafSpec {
+        subject: Subject::new("kops-controller"),
+        alt_names: vec![AltName::dns(format!("kops-controller.internal.{cluster}"))],
+        usage: Usage::Server,
+    };
+    let (cert, key) = authority.issue_new(&serving, KeyAlgorithm::EcdsaP256, validity)?;
+    pki::write_key(&directory.join("kops-controller.key"), &key)?;
+    pki::write_cert(&directory.join("kops-controller.crt"), &cert)?;
+    let (cert, key) = keyset.primary()?;
+    pki::write_key(&directory.join("kubernetes-ca.key"), key)?;
+    pki::write_cert(&directory.join("kubernetes-ca.crt"), cert)?;
+    let client =
+        LeafSpec { subject: Subject::new(USER), alt_names: Vec::new(), usage: Usage::Client };
+    let (own, key) = authority.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    let server = format!("https://127.0.0.1:{API_PORT}");
+    let server = api_config::kubeconfig::Cluster::with_ca(server, &keyset.certificates());
+    let user = api_config::kubeconfig::User::with_cert(&own.to_pem(), &key.to_pem()?);
+    api_config::Kubeconfig::single(cluster, server, USER, user)
+        .write(&directory.join("kubeconfig"))?;
+    let settings = json!({"cluster": cluster, "store": base, "listen": format!("0.0.0.0:{PORT}")});
+    pki::write_file(Path::new(CONFIG), settings.to_string().as_bytes(), pki::KEY_MODE)?;
+    Ok(())
+}
+
+/// Returns the location of the backups, the only part of the store that protokube may write.
+pub(super) fn backups_url(base: &str) -> String {
+    format!("{base}/backups/etcd/{ETCD}")
+}
+
+/// Writes protokube's etcd client certificate and its settings.
+fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
+    let base = store_url(context);
+    let keyset = read_keyset(base, "etcd-clients-ca")?;
+    let directory = PathBuf::from(protokube::DIRECTORY);
+    fs::create_dir_all(&directory)
+        .map_err(Error::file("making the directory", protokube::DIRECTORY))?;
+    let client = LeafSpec {
+        subject: Subject::new("protokube"),
+        alt_names: Vec::new(),
+        usage: Usage::Client,
+    };
+    let validity = Validity::starting(rt::now(), PERIOD);
+    let (cert, key) = keyset.authority()?.issue_new(&client, KeyAlgorithm::EcdsaP256, validity)?;
+    pki::write_key(&directory.join("protokube.key"), &key)?;
+    pki::write_cert(&directory.join("protokube.crt"), &cert)?;
+    let authorities = keyset.certificates();
+    pki::write_file(&directory.join("etcd-ca.crt"), authorities.as_bytes(), pki::PUBLIC_MODE)?;
+    let settings = json!({
+        "cluster": context.machine.cluster, "store": base, "backups": backups_url(base),
+        "etcd": format!("https://127.0.0.1:{ETCD_CLIENT_PORT}"),
+    });
+    Ok(pki::write_file(
+        Path::new(protokube::CONFIG),
+        settings.to_string().as_bytes(),
+        pki::KEY_MODE,
+    )?)
+}
+
+/// Returns patches of the API server's probes. If anonymous requests are forbidden, the kubelet probes only the port.
+pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
+    let anonymous = context.config.flag("APIServerConfig.KubeAPIServer.anonymousAuth");
+    if anonymous != Some(false) {
+        return Ok(Patches::none());
+    }
+    fs::create_dir_all(PATCHES).map_err(Error::file("making the directory", PATCHES))?;
+    let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
+    let patch: Vec<_> = probes
+        .iter()
+        .flat_map(|probe| {
+            let at = format!("/spec/containers/0/{probe}");
+            [
+                json!({"op": "remove", "path": format!("{at}/httpGet")}),
+                json!({"op": "add", "path": format!("{at}/tcpSocket"), "value": {"port": API_PORT}}),
+            ]
+        })
+        .collect();
+    let text = Value::from(patch).to_string();
+    let path = Path::new(PATCHES).join("kube-apiserver+json.json");
+    pki::write_file(&path, text.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(Patches::load(Path::new(PATCHES))?)
+}
+
+/// Returns a worker's configuration of `init`, with the same image names as a control plane's.
+pub(super) fn worker_init(context: &NodeContext) -> Init {
+    let address: IpAddr = context.machine.address;
+    let mut init = parameters(context).init(Some((&context.machine.name, address)));
+    // A worker has no etcd member, so etcd's image is not pulled.
+    init.cluster.etcd.local = None;
+    init
+}

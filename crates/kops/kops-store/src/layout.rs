@@ -1,0 +1,16 @@
+//! Names that several programs use in a cluster's directory of the store.
+
+/// The only etcd cluster of cloud local.
+pub const ETCD: &str = "main";
+/// The authority of machine identities, stored for kops-controller.
+pub const IDENTITY_CA: &str = "manifests/local/identity-ca.crt";
+
+/// Returns the path of a keyset with its private keys.
+pub fn private_keyset(cluster: &str, name: &str) -> String {
+    format!("{cluster}/pki/private/{name}/keyset.yaml")
+}
+
+/// Returns the path of the public half of a keyset.
+pub fn issued_keyset(cluster: &str, name: &str) -> String {
+    format!("{cluster}/pki/issued/{name}/keyset.yaml")
+}

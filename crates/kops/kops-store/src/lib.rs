@@ -1,0 +1,30 @@
+//! A cluster's objects in the state store, in upstream's layout: specs, keysets, channels and etcd's backups.
+//!
+//! [`vfs`] stores bytes by name. This crate defines the names, and reads and changes the objects. `kops-core` decides
+//! their content. Read [`Registry`] first.
+//!
+//! Invariants:
+//! - A write fails if the object has changed since it was read.
+//! - A command that changes a cluster's resources holds its lock.
+//! - Only objects that kOps wrote are deleted from a cluster's directory.
+//! - Private keys are in objects of the directory `pki/private`, which their owner alone may read.
+
+mod backups;
+mod change;
+mod channel;
+mod error;
+mod keyset;
+mod layout;
+mod registry;
+mod version;
+mod yaml;
+
+pub use backups::Backups;
+pub use change::{Change, StoredObject, file_changes, key_changes};
+pub use channel::read_channel;
+pub use error::{Error, RestoreError};
+pub use keyset::{Keyset, KeysetChange};
+pub use layout::{ETCD, IDENTITY_CA, issued_keyset, private_keyset};
+pub use registry::Registry;
+pub use version::KOPS_VERSION;
+pub use yaml::parse_yaml;

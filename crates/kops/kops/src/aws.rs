@@ -1,0 +1,217 @@
+//! Runs commands for clusters on AWS that are managed directly by AWS' API (`--target=direct`). Existing resources are
+//! read in bulk, the difference from the model is a plan, and `--yes` carries out exactly that plan.
+
+use std::path::Path;
+
+use kops_api::Object;
+use kops_aws::{
+    Actor, Client, CloudFacts, ModelInputs, build_model, check_store, deletion_scope, erase,
+    open_client, query_resources, query_world, store_changes,
+};
+use kops_core::{
+    direct::{self, ExistingResources, Scope},
+    model::aws::Model,
+};
+use kops_store::{Change, Registry};
+use serde_json::Value;
+
+use crate::{
+    environment::CommandEnvironment,
+    error::Error,
+    flags::UpdateCluster,
+    get,
+    plan::{PlanSummary, ResourceChange, print_outdated},
+    table,
+};
+
+/// A plan for the store and for AWS.
+struct Plan {
+    changes: Vec<Change>,
+    aws: direct::Plan,
+    model: Model,
+    existing: ExistingResources,
+    /// The changes of AWS in the form that is shown.
+    resources: Vec<ResourceChange>,
+}
+
+impl Plan {
+    fn summary(&self) -> PlanSummary<'_> {
+        PlanSummary {
+            list: "resources",
+            resources: &self.resources,
+            changes: &self.changes,
+            outdated: &self.aws.outdated,
+        }
+    }
+}
+
+/// Runs `update cluster`.
+pub(crate) async fn update(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    check_store(registry, user)?;
+    let client = open_client(user, context.environment)?;
+    if !command.yes {
+        let plan = plan(registry, command, user, &client, context).await?;
+        write_plan(command, user.name(), &plan)?;
+        plan.summary().print(context.out)?;
+        writeln!(context.out, "Must specify --yes to apply changes")?;
+        return Ok(());
+    }
+    let lock_user = context.user();
+    let mut lock = registry.lock(user.name(), &lock_user, context.now)?;
+    let done = registry
+        .while_locked(&mut lock, &lock_user, async {
+            let plan = plan(registry, command, user, &client, context).await?;
+            write_plan(command, user.name(), &plan)?;
+            execute(registry, &client, plan, context).await
+        })
+        .await;
+    let unlocked = registry.unlock(lock);
+    done?;
+    Ok(unlocked?)
+}
+
+async fn plan(
+    registry: &Registry,
+    command: &UpdateCluster,
+    user: &Object,
+    client: &Client,
+    context: &CommandEnvironment<'_>,
+) -> Result<Plan, Error> {
+    let facts = CloudFacts::read(command.known.as_deref())?;
+    let groups = registry.groups(user.name())?;
+    let world = query_world(client, user, &groups, facts.world()).await?;
+    let inputs = ModelInputs {
+        user,
+        facts: &facts,
+        addons: command.addons.as_deref().map(Path::new),
+        ssh_public_key: command.ssh_public_key.as_deref(),
+    };
+    let built = build_model(registry, &inputs, world, context.now)?;
+    let existing = query_resources(client, &Scope::of_model(user.name(), &built.model)).await?;
+    let aws = direct::plan(&built.model, &existing)?;
+    let changes = store_changes(registry, user.name(), &built)?;
+    Ok(Plan { changes, resources: resource_changes(&aws), aws, model: built.model, existing })
+}
+
+fn resource_changes(plan: &direct::Plan) -> Vec<ResourceChange> {
+    let shown = |change: &direct::Change| ResourceChange {
+        kind: change.task(),
+        name: change.name.clone(),
+        verb: change.verb,
+        fields: change.details.clone(),
+    };
+    plan.changes.iter().map(shown).collect()
+}
+
+fn write_plan(command: &UpdateCluster, cluster: &str, plan: &Plan) -> Result<(), Error> {
+    match &command.plan_out {
+        None => Ok(()),
+        Some(path) => plan.summary().write(path, cluster),
+    }
+}
+
+/// Carries out the plan. Machines come last, because they read the objects written before.
+async fn execute(
+    registry: &Registry,
+    client: &Client,
+    plan: Plan,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    for change in &plan.changes {
+        change.carry_out(registry)?;
+    }
+    let mut changes = plan.aws.changes.iter();
+    let is_new = changes.any(|c| c.verb == "create" && c.task() == "AutoscalingGroup");
+    let count = plan.changes.len() + plan.aws.changes.len();
+    Actor::new(client, &plan.model, &plan.existing, plan.aws.ids)
+        .carry_out(&plan.aws.changes)
+        .await?;
+    writeln!(context.out, "\n{count} resources were changed.")?;
+    print_outdated(&plan.aws.outdated, context.out)?;
+    if is_new {
+        writeln!(context.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;
+    }
+    Ok(())
+}
+
+/// Runs `delete cluster`: deletes the resources tagged as the cluster's own, then its objects in the store.
+pub(crate) async fn delete(
+    registry: &Registry,
+    user: &Object,
+    yes: bool,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let name = user.name();
+    let client = open_client(user, context.environment)?;
+    let scope = deletion_scope(&client, registry, user).await?;
+    let mut erasures = direct::plan_deletion(&query_resources(&client, &scope).await?);
+    // Parts of other resources are not shown.
+    let parts =
+        ["SecurityGroupRule", "IAMRolePolicy", "EventBridgeTarget", "RouteTableAssociation"];
+    let rows =
+        erasures.iter().map(|one| (one.task(), one)).filter(|(task, _)| !parts.contains(task));
+    let rows =
+        rows.map(|(task, one)| [task.to_owned(), one.name().to_owned(), one.id().to_owned()]);
+    table::print(context.out, ["TYPE", "NAME", "ID"], rows.collect())?;
+    if !yes {
+        writeln!(context.out, "\nMust specify --yes to delete cluster")?;
+        return Ok(());
+    }
+    registry.check_removable(name)?;
+    let lock_user = context.user();
+    let mut lock = registry.lock(name, &lock_user, context.now)?;
+    let work = async {
+        erase(&client, &erasures).await?;
+        // A second pass deletes resources that appeared in between or were blocked.
+        erasures = direct::plan_deletion(&query_resources(&client, &scope).await?);
+        Ok::<_, Error>(erase(&client, &erasures).await?)
+    };
+    let done = registry.while_locked(&mut lock, &lock_user, work).await;
+    registry.unlock(lock)?;
+    done?;
+    registry.remove(name)?;
+    writeln!(context.out, "\nDeleted cluster: {name:?}")?;
+    Ok(())
+}
+
+/// Runs `get instances`.
+pub(crate) async fn list_instances(
+    registry: &Registry,
+    name: &str,
+    output: &str,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let user = get::find_cluster(registry, name)?;
+    let client = open_client(&user, context.environment)?;
+    let existing = query_resources(&client, &Scope::of_name(name)).await?;
+    let state = |group: &direct::Group, machine: &direct::Machine| {
+        if machine.is_outdated(group) { "NeedsUpdate" } else { "UpToDate" }
+    };
+    let all = existing
+        .groups
+        .values()
+        .flat_map(|group| group.machines.iter().map(move |one| (group, one)));
+    if output == "table" {
+        let row = |(group, one): (&direct::Group, &direct::Machine)| {
+            let (id, state) = (one.id.clone(), state(group, one).to_owned());
+            [id, state, group.instance_group.clone(), one.zone.clone(), one.state.clone()]
+        };
+        let header = ["ID", "STATUS", "INSTANCE-GROUP", "ZONE", "STATE"];
+        return table::print(context.out, header, all.map(row).collect());
+    }
+    let tree = |(group, one): (&direct::Group, &direct::Machine)| {
+        serde_json::json!({"id": one.id, "status": state(group, one), "instanceGroup": group.instance_group,
+            "zone": one.zone, "state": one.state})
+    };
+    let all = Value::Array(all.map(tree).collect());
+    match output {
+        "yaml" => write!(context.out, "{}", kops_api::yaml::to_string(&all))?,
+        _ => writeln!(context.out, "{all}")?,
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Updates a cluster of cloud local: computes the difference between the wanted and the present state as a plan, and
+//! with `--yes` carries it out.
+
+use instances::{Fleet, FleetSpec, Group};
+use kops_api::Object;
+use kops_core::NodeInputs;
+use kops_local::{
+    api_addresses, apply_fleet, build_model, check_cloud, check_objects, complete_objects, fleet,
+    fleet_spec, machine_program, set_user_data, write_balancer_files, write_settings,
+};
+use kops_node::nodeup::APPLIED_CONFIG;
+use kops_store::{Change, IDENTITY_CA, Keyset, Registry, StoredObject, file_changes, key_changes};
+use vfs::{Precondition, Secrecy};
+
+use crate::{
+    difference::{MachineSource, describe_difference},
+    environment::CommandEnvironment,
+    error::Error,
+    flags::UpdateCluster,
+    kubeconfig,
+    plan::{PlanSummary, ResourceChange, print_outdated},
+};
+
+/// A plan for the store and for the fleet.
+struct Plan {
+    changes: Vec<Change>,
+    groups: Vec<ResourceChange>,
+    spec: FleetSpec,
+    /// The machines that keep their old configuration until a rolling update: names and differences.
+    outdated: Vec<(String, String)>,
+}
+
+impl Plan {
+    fn summary(&self) -> PlanSummary<'_> {
+        PlanSummary {
+            list: "instanceGroups",
+            resources: &self.groups,
+            changes: &self.changes,
+            outdated: &self.outdated,
+        }
+    }
+}
+
+/// Plans the update of a cluster, and with `--yes` carries it out.
+pub(super) fn plan_and_apply(
+    registry: &Registry,
+    command: &UpdateCluster,
+    cluster: &Object,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    let plan = plan(registry, cluster, context)?;
+    if let Some(path) = &command.plan_out {
+        plan.summary().write(path, cluster.name())?;
+    }
+    if !command.yes {
+        plan.summary().print(context.out)?;
+        writeln!(context.out, "Must specify --yes to apply changes")?;
+        return Ok(());
+    }
+    execute(registry, cluster.name(), &plan, context)
+}
+
+fn plan(
+    registry: &Registry,
+    user: &Object,
+    context: &CommandEnvironment<'_>,
+) -> Result<Plan, Error> {
+    let name = user.name();
+    check_cloud(user)?;
+    let user_groups = registry.groups(name)?;
+    if user_groups.is_empty() {
+        return Err(Error::object("cluster", name, "has no instance groups; create some first"));
+    }
+    let (cluster, groups) = complete_objects(user, &user_groups)?;
+    let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();
+    check_objects(&users, &cluster, &groups)?;
+    let mut changes = Vec::new();
+    let mut keysets = Vec::new();
+    for key in Keyset::names(&cluster) {
+        let keyset = match Keyset::read(registry, name, &key)? {
+            Some(keyset) => keyset,
+            None => {
+                let keyset = Keyset::generate(&key, context.now)?;
+                changes.extend(key_changes(registry, name, &keyset)?);
+                keyset
+            }
+        };
+        keysets.push(keyset);
+    }
+    let fleet = fleet(registry, name);
+    let old = fleet.spec()?;
+    let mut spec = fleet_spec(&fleet, old.as_ref(), &cluster, &groups, registry)?;
+    let (url, hash) = machine_program()?;
+    let inputs = NodeInputs {
+        api_addresses: api_addresses(&spec),
+        hashes: [(url, hash)].into(),
+        ..NodeInputs::default()
+    };
+    let built = build_model(&cluster, groups, &keysets, inputs)?;
+    set_user_data(&mut spec, &built.user_data);
+    let outdated = outdated(&fleet, &spec, &built.objects)?;
+    changes.extend(file_changes(registry, name, built.objects)?);
+    let groups = group_changes(old.as_ref(), &spec);
+    Ok(Plan { changes, groups, spec, outdated })
+}
+
+/// Returns the machines that differ from the new configuration of their group, with the differences.
+fn outdated(
+    fleet: &Fleet,
+    spec: &FleetSpec,
+    objects: &[StoredObject],
+) -> Result<Vec<(String, String)>, Error> {
+    let mut all = Vec::new();
+    for group in &spec.groups {
+        let config = format!("/{}/nodeupconfig.yaml", group.name);
+        let config = objects.iter().find(|object| object.name.ends_with(&config));
+        let new = MachineSource {
+            user_data: &group.user_data,
+            config: config.map(|config| config.content.as_bytes()),
+        };
+        for name in group.names() {
+            let machine = fleet.machine(&name)?;
+            if let Some(machine) = machine.filter(|machine| machine.version() != group.version()) {
+                // The file on the machine is verified by its hash.
+                let path = APPLIED_CONFIG.trim_start_matches('/');
+                let config = std::fs::read(fleet.disk(&name).join(path)).ok();
+                let old =
+                    MachineSource { user_data: &machine.user_data, config: config.as_deref() };
+                all.push((name, describe_difference(old, new)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn group_changes(old: Option<&FleetSpec>, spec: &FleetSpec) -> Vec<ResourceChange> {
+    let before =
+        |name: &str| old.and_then(|old| old.groups.iter().find(|group| group.name == name));
+    let mut changes = Vec::new();
+    for group in &spec.groups {
+        let (verb, fields) = match before(&group.name) {
+            Some(old) if old == group => continue,
+            None => {
+                ("create", vec![("Size", group.size().to_string()), ("UserData", group.version())])
+            }
+            Some(old) => ("modify", changed_fields(old, group)),
+        };
+        let fields = fields.into_iter().map(|(field, value)| (field.to_owned(), value));
+        changes.push(ResourceChange {
+            kind: "InstanceGroup",
+            name: group.name.clone(),
+            verb,
+            fields: fields.collect(),
+        });
+    }
+    for group in old.map(|old| old.groups.as_slice()).unwrap_or_default() {
+        if !spec.groups.iter().any(|other| other.name == group.name) {
+            let fields = vec![("Size".to_owned(), format!("{} -> 0", group.size()))];
+            let (kind, name) = ("InstanceGroup", group.name.clone());
+            changes.push(ResourceChange { kind, name, verb: "delete", fields });
+        }
+    }
+    changes
+}
+
+/// Returns the fields that differ, with the old and the new values.
+fn changed_fields(old: &Group, new: &Group) -> Vec<(&'static str, String)> {
+    let period = |group: &Group| match group.repair_after {
+        Some(seconds) => format!("{seconds}s"),
+        None => "never".to_owned(),
+    };
+    let mut fields = Vec::new();
+    if old.size() != new.size() {
+        fields.push(("Size", format!("{} -> {}", old.size(), new.size())));
+    }
+    if old.user_data != new.user_data {
+        fields.push(("UserData", format!("{} -> {}", old.version(), new.version())));
+    }
+    if old.repair_after != new.repair_after {
+        fields.push(("RepairAfter", format!("{} -> {}", period(old), period(new))));
+    }
+    fields
+}
+
+/// Carries out the plan. Each object is changed only if it has not changed since the plan was made.
+fn execute(
+    registry: &Registry,
+    cluster: &str,
+    plan: &Plan,
+    context: &mut CommandEnvironment<'_>,
+) -> Result<(), Error> {
+    for change in &plan.changes {
+        change.carry_out(registry)?;
+    }
+    let fleet = fleet(registry, cluster);
+    fleet.write(&plan.spec)?;
+    publish_identity(registry, cluster, &fleet)?;
+    write_settings(registry, &fleet, &plan.spec, context.environment)?;
+    write_balancer_files(registry, &fleet, &plan.spec, context.now)?;
+    apply_fleet(&fleet, &plan.spec)?;
+    kubeconfig::write(registry, cluster, None, kubeconfig::default_lifetime(), context)?;
+    let changed = plan.changes.len() + plan.groups.len();
+    writeln!(context.out, "\n{changed} resources were changed.")?;
+    print_outdated(&plan.outdated, context.out)?;
+    if plan.groups.iter().any(|group| group.verb == "create") {
+        writeln!(context.out, "\nCluster is starting.  It should be ready in a few minutes.\n")?;
+    }
+    Ok(())
+}
+
+/// Stores the authority of machine identities for kops-controller.
+fn publish_identity(registry: &Registry, cluster: &str, fleet: &Fleet) -> Result<(), Error> {
+    let name = format!("{cluster}/{}", IDENTITY_CA);
+    let pem = fleet.authority()?.cert().to_pem();
+    let since = match registry.read_object(&name)? {
+        Some((old, _)) if old == pem.as_bytes() => return Ok(()),
+        Some((_, version)) => Precondition::Read(version),
+        None => Precondition::Absent,
+    };
+    Ok(registry.write_object(&name, pem.as_bytes(), &since, Secrecy::Open)?)
+}

@@ -1,0 +1,41 @@
+//! Objects of a store: their versions, and the conditions of their writes.
+
+use api_meta::Timestamp;
+
+/// The largest object that is read into memory, in bytes. Larger ones, such as backups, are copied between files.
+pub(crate) const LARGEST: usize = 16 << 20;
+/// The largest number of objects in a listing.
+pub(crate) const MOST: usize = 100_000;
+
+/// The version of an object when it was read: its HTTP `ETag`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(pub(crate) String);
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// The object's full name.
+    pub name: String,
+    /// The length in bytes; zero if the server does not report it.
+    pub size: u64,
+    /// The time of the last write; the epoch if the server does not report it.
+    pub modified: Timestamp,
+}
+
+/// The precondition of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// The object did not exist.
+    Absent,
+    /// The object had this version.
+    Read(Version),
+}
+
+/// The readers of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secrecy {
+    /// Everyone who may read the store.
+    Open,
+    /// Only the owner of the object: private keys.
+    Private,
+}
