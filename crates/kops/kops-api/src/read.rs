@@ -7,8 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::schema::{self, Field, Shape, Version};
 
+/// Reads one object, and collects the field errors.
 pub(crate) struct Reader {
+    /// The version of the read form.
     pub(crate) version: Version,
+    /// The field errors.
     pub(crate) problems: Vec<FieldError>,
 }
 

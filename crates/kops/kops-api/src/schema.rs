@@ -78,22 +78,27 @@ pub(crate) enum Shape {
 pub(crate) struct HubPath {
     /// `true` if the path starts at the enclosing type.
     pub(crate) from_parent: bool,
+    /// `true` if v1alpha2 has the opposite truth value.
     pub(crate) negated: bool,
     /// The path; empty for the type itself.
     pub(crate) path: Vec<&'static str>,
 }
 
+/// A field of a type.
 #[derive(Debug)]
 pub(crate) struct Field {
+    /// The location in the hub; `None` if the hub lacks the field.
     pub(crate) hub: Option<HubPath>,
     v1alpha2: Option<&'static str>,
     v1alpha3: Option<&'static str>,
+    /// The type of the values.
     pub(crate) shape: Shape,
     /// `true` if the field is written even if it is empty.
     pub(crate) keep: bool,
 }
 
 impl Field {
+    /// Returns the name in a version; `None` if the version lacks the field.
     pub(crate) fn name(&self, version: Version) -> Option<&'static str> {
         match version {
             Version::V1alpha2 => self.v1alpha2,
@@ -111,8 +116,10 @@ impl Field {
     }
 }
 
+/// A structured type.
 #[derive(Debug, Default)]
 pub(crate) struct Type {
+    /// The fields.
     pub(crate) fields: Vec<Field>,
     /// `true` if a field is located in the enclosing type.
     pub(crate) reaches_up: bool,

@@ -32,6 +32,7 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error for an invalid value.
     pub(crate) fn value(field: &str, value: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Value { field: field.to_owned(), value: value.into(), reason: reason.into() }
     }

@@ -6,10 +6,12 @@ use api_meta::{Cidr, cidr};
 
 use crate::error::Error;
 
+/// Parses the range of a field.
 pub(crate) fn parse(field: &str, text: &str) -> Result<Cidr, Error> {
     text.parse().map_err(|cause| Error::Cidr { field: field.to_owned(), cause })
 }
 
+/// Reports whether two ranges have an address in common.
 pub(crate) fn overlap(a: Cidr, b: Cidr) -> bool {
     a.contains(b.address) || b.contains(a.address)
 }

@@ -27,11 +27,17 @@ pub(super) struct Provider {
     pub(super) name: &'static str,
     /// The value of `--cloud-provider` of the components, if the cloud has one.
     component: Option<&'static str>,
+    /// `true` if the cluster must have subnets.
     pub(super) needs_subnets: bool,
+    /// `true` if subnets must have a range.
     pub(super) needs_subnet_range: bool,
+    /// `true` if subnets must have a region.
     pub(super) needs_subnet_region: bool,
+    /// The rule for `networkCIDR`.
     pub(super) network_range: NetworkRange,
+    /// `true` if additional networks are allowed.
     pub(super) several_networks: bool,
+    /// `true` if `nonMasqueradeCIDR` is required.
     pub(super) needs_non_masquerade: bool,
     /// Kinds of `topology.dns`; empty if every kind is possible.
     dns: &'static [&'static str],

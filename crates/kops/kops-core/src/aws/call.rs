@@ -14,10 +14,12 @@ pub struct Call {
 }
 
 impl Call {
+    /// Creates a call.
     pub(crate) fn new(service: &'static str, operation: &'static str, parameters: Value) -> Self {
         Self { service, operation, parameters }
     }
 
+    /// Creates a call of EC2.
     pub(crate) fn ec2(operation: &'static str, parameters: Value) -> Self {
         Self::new("ec2", operation, parameters)
     }

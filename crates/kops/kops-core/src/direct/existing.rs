@@ -13,6 +13,7 @@ pub fn next_queries(scope: &Scope, answers: &Answers) -> Vec<Call> {
 /// The existing resources of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ExistingResources {
+    /// The resources by identity.
     pub(super) all: BTreeMap<Identity, ExistingResource>,
     /// Identities shared by two resources, with the ID of the first one.
     pub(super) duplicates: Vec<(Identity, String)>,

@@ -10,8 +10,11 @@ pub(super) const TERM: u64 = 1;
 /// An initial member of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InitialMember {
+    /// The member's ID.
     pub(super) id: u64,
+    /// The member's name.
     pub(super) name: String,
+    /// The member's peer URL.
     pub(super) peer_url: String,
 }
 

@@ -12,22 +12,27 @@ pub(crate) enum Expr {
 }
 
 impl Expr {
+    /// Returns a string.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
+    /// Returns a list of strings.
     pub(crate) fn texts(texts: &[String]) -> Self {
         Self::List(texts.iter().map(Self::text).collect())
     }
 
+    /// Returns a number.
     pub(crate) fn int(number: i64) -> Self {
         Self::Token(number.to_string())
     }
 
+    /// Returns a boolean.
     pub(crate) fn flag(flag: bool) -> Self {
         Self::Token(flag.to_string())
     }
 
+    /// Returns the value as HCL.
     pub(crate) fn render(&self) -> String {
         match self {
             Self::Text(text) => quoted(text),
@@ -84,18 +89,22 @@ impl Block {
         self
     }
 
+    /// Sets a value.
     pub(crate) fn value(&mut self, name: &str, value: Expr) -> &mut Self {
         self.set(name, Item::Value(value))
     }
 
+    /// Sets a string.
     pub(crate) fn text(&mut self, name: &str, text: &str) -> &mut Self {
         self.value(name, Expr::text(text))
     }
 
+    /// Sets a number.
     pub(crate) fn int(&mut self, name: &str, number: i64) -> &mut Self {
         self.value(name, Expr::int(number))
     }
 
+    /// Sets a boolean.
     pub(crate) fn flag(&mut self, name: &str, flag: bool) -> &mut Self {
         self.value(name, Expr::flag(flag))
     }
@@ -113,23 +122,28 @@ impl Block {
         self.opt_value(name, Some(Expr::List(items.clone())).filter(|_| !items.is_empty()))
     }
 
+    /// Sets inner blocks if there are any.
     pub(crate) fn blocks(&mut self, name: &str, blocks: Vec<Block>) -> &mut Self {
         if blocks.is_empty() { self } else { self.set(name, Item::Blocks(blocks)) }
     }
 
+    /// Sets an inner block.
     pub(crate) fn block(&mut self, name: &str, block: Block) -> &mut Self {
         self.blocks(name, vec![block])
     }
 
+    /// Sets the tags.
     pub(crate) fn tags(&mut self, tags: &BTreeMap<String, String>) -> &mut Self {
         let tags = tags.iter().map(|(key, value)| (key.clone(), Expr::text(value)));
         self.set("tags", Item::Map(tags.collect()))
     }
 
+    /// Returns the members, sorted by name.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&String, &Item)> {
         self.0.iter()
     }
 
+    /// Returns the block as HCL. `head` is the text before the opening brace.
     pub(crate) fn render(&self, indent: usize, head: &str) -> String {
         let space = " ".repeat(indent);
         let mut out = format!("{space}{head} {{\n");

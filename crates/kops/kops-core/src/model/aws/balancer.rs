@@ -137,10 +137,15 @@ pub(super) fn is_dual(context: &Context<'_>, subnets: &[Mapping]) -> bool {
 
 /// A listener of a network load balancer and its target group.
 pub(super) struct ForwardedPort<'a> {
+    /// The prefix of the target group's name.
     pub(super) prefix: &'a str,
+    /// The listener's port and the targets' port.
     pub(super) ports: (i64, i64),
+    /// The protocol of the target group.
     pub(super) protocol: &'static str,
+    /// The health check.
     pub(super) health: HealthCheck,
+    /// The TLS termination; `None` for TCP.
     pub(super) tls: Option<TlsTermination>,
 }
 

@@ -37,18 +37,26 @@ pub struct AwsInputs {
 /// A bucket and a prefix, from one of the spec's URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BucketPath {
+    /// The bucket.
     pub(super) bucket: String,
     /// The prefix of the keys, without leading and trailing slashes.
     pub(super) prefix: String,
 }
 
 pub(super) struct Context<'a> {
+    /// The complete cluster.
     pub(super) cluster: &'a Object,
+    /// The cluster's spec.
     pub(super) spec: &'a Value,
+    /// The complete groups.
     pub(super) groups: &'a [Object],
+    /// The facts besides the objects.
     pub(super) inputs: &'a AwsInputs,
+    /// The cluster's name.
     pub(super) name: &'a str,
+    /// The AWS region.
     pub(super) region: String,
+    /// The AWS partition, such as `aws-cn`.
     pub(super) partition: String,
 }
 

@@ -14,9 +14,13 @@ const TAG: &str = "KubernetesCluster";
 /// A statement. Null fields are omitted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Statement {
+    /// The allowed actions.
     pub(super) action: Value,
+    /// The condition; `null` for none.
     pub(super) condition: Value,
+    /// The principal of a trust or resource policy; `null` for none.
     pub(super) principal: Value,
+    /// The resources; `null` for none.
     pub(super) resource: Value,
 }
 
