@@ -139,6 +139,10 @@ pub fn admission_chain(config: &Config) -> Result<admission::Chain, AdmissionErr
 }
 
 /// Starts the server like [`start`], with an admission chain built by the caller.
+#[expect(
+    clippy::too_many_lines,
+    reason = "the list of the server's parts, in the order in which they start"
+)]
 pub async fn start_with(
     mut config: Config,
     chain: admission::Chain,

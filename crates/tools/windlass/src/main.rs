@@ -121,9 +121,9 @@ fn run(command: Command) -> ExitCode {
         Command::KopsController(args) => run_component("kops-controller", async move |tasks| {
             kops_node::controller::run(&args, &tasks).await
         }),
-        Command::Protokube(args) => {
-            run_component("protokube", async move |tasks| kops_node::protokube::run(&args, &tasks).await)
-        }
+        Command::Protokube(args) => run_component("protokube", async move |tasks| {
+            kops_node::protokube::run(&args, &tasks).await
+        }),
         Command::EtcdManagerCtl(args) => {
             exit_code(kops_node::manager_ctl::run(&args, rt::now(), &mut std::io::stdout()))
         }

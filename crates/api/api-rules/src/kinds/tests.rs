@@ -54,6 +54,7 @@ fn deployment(spec: Value) -> Value {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 fn sets_conditional_defaults() {
     let service = |spec: Value| made("", "services", json!({ "spec": spec }))["spec"].clone();
     let balancer = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
@@ -151,6 +152,7 @@ fn sets_conditional_defaults() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 fn reports_errors_in_upstream_words() {
     let cases = [
         (
@@ -466,6 +468,7 @@ fn strategies_accept_random_objects() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario")]
 fn warns_in_upstream_words() {
     let warnings = |group: &str, resource: &str, object: Value| {
         (strategy(group, resource).warnings)(&made(group, resource, object), None)

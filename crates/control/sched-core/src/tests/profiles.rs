@@ -111,8 +111,8 @@ fn spreads_pods_by_the_profiles_default_constraints() {
 
 #[test]
 fn prefers_fuller_nodes_by_most_allocated() {
-    let mut profile = Profile::default();
-    profile.fit = FitScoring { most_allocated: true, cpu: 1, memory: 0 };
+    let fit = FitScoring { most_allocated: true, cpu: 1, memory: 0 };
+    let mut profile = Profile { fit, ..Profile::default() };
     profile.set_weight("NodeResourcesBalancedAllocation", 0);
     let full = json!({"spec": {"nodeName": "full"}});
     for (profile, expected) in [(profile, "full"), (Profile::default(), "empty")] {
@@ -125,8 +125,7 @@ fn prefers_fuller_nodes_by_most_allocated() {
 
 #[test]
 fn evicts_nothing_without_default_preemption() {
-    let mut profile = Profile::default();
-    profile.preempts = false;
+    let profile = Profile { preempts: false, ..Profile::default() };
     let mut core = core_with(profile, [node("a", "1", json!({}))]);
     core.set_pod(pod("low", "1", json!({"spec": {"nodeName": "a"}})), 0);
     core.set_pod(pod("vip", "1", json!({"spec": {"priority": 9}})), 0);
@@ -139,8 +138,7 @@ fn evicts_nothing_without_default_preemption() {
 #[test]
 fn looks_at_the_share_of_nodes_that_the_profile_names() {
     for (percentage, least) in [(100, 400), (50, 200), (0, 188)] {
-        let mut profile = Profile::default();
-        profile.percentage_of_nodes_to_score = percentage;
+        let profile = Profile { percentage_of_nodes_to_score: percentage, ..Profile::default() };
         let mut core = core_with(profile, (0..400).map(|i| node(&format!("n{i}"), "4", json!({}))));
         core.set_pod(pod("p", "1", json!({})), 0);
         let Some(Decision::Bind { feasible, .. }) = core.next(0) else { panic!() };
