@@ -133,6 +133,6 @@ async fn send(
     let transport = HttpTransport::http1(&server, tls)?;
     let (head, body) = transport.send(request).await?.into_parts();
     let body = client::read(&server, body, LARGEST).await?;
-    let answer = http::Response::from_parts(head, SdkBody::from(body));
-    Ok(HttpResponse::try_from(answer)?)
+    let response = http::Response::from_parts(head, SdkBody::from(body));
+    Ok(HttpResponse::try_from(response)?)
 }

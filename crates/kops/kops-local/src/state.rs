@@ -53,8 +53,8 @@ impl ClusterState {
 
     /// Returns the Node, if this very machine has registered it.
     pub fn joined_node(&self, machine: &str) -> Option<&Value> {
-        let made = created_at(self.machines.get(machine)?);
-        self.node(machine).filter(|_| self.last_sign(machine).is_some_and(|sign| sign >= made))
+        let created = created_at(self.machines.get(machine)?);
+        self.node(machine).filter(|_| self.last_sign(machine).is_some_and(|sign| sign >= created))
     }
 
     /// Reports whether the Node of this very machine is ready.

@@ -97,11 +97,11 @@ pub fn check_objects(users: &[&Object], cluster: &Object, groups: &[Object]) -> 
     if let Some(other) = etcd.iter().map(|etcd| etcd.text("name")).find(|name| *name != "main") {
         return unsupported(&format!("etcd cluster {other:?} beside main"));
     }
-    let (wanted, own): (Version, Version) =
+    let (requested, own): (Version, Version) =
         (cluster.spec.text("kubernetesVersion").parse()?, KUBERNETES_VERSION.parse()?);
-    if (wanted.major, wanted.minor) != (own.major, own.minor) {
+    if (requested.major, requested.minor) != (own.major, own.minor) {
         return unsupported(&format!(
-            "Kubernetes {wanted}: machines run this binary, which is {own}"
+            "Kubernetes {requested}: machines run this binary, which is {own}"
         ));
     }
     for group in groups {

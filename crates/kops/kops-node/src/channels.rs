@@ -140,12 +140,14 @@ fn parse_channel(channel: &str, content: &[u8]) -> Result<Vec<Addon>, Error> {
 /// Reports whether an add-on differs from the applied one, according to the namespace's annotation.
 fn is_due(addon: &Addon, namespace: &Value) -> bool {
     let annotations = namespace.at("metadata.annotations");
-    let kept = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
-    let kept: Value =
-        kept.and_then(Value::as_str).and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
-    kept.text("manifestHash") != addon.hash
-        || kept.text("id") != addon.id
-        || kept.int("systemGeneration").unwrap_or(0) < GENERATION
+    let record = annotations.and_then(|all| all.get(format!("{PREFIX}/{}", addon.name)));
+    let record: Value = record
+        .and_then(Value::as_str)
+        .and_then(|t| serde_json::from_str(t).ok())
+        .unwrap_or_default();
+    record.text("manifestHash") != addon.hash
+        || record.text("id") != addon.id
+        || record.int("systemGeneration").unwrap_or(0) < GENERATION
 }
 
 async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> Result<(), Error> {
@@ -159,10 +161,10 @@ async fn apply(client: &Client, store: &Store, channel: &str, addon: &Addon) -> 
         let object = parse_yaml(&addon.manifest, document.as_bytes())?;
         bootstrap::cluster::apply(client, &object).await?;
     }
-    let kept = json!({
+    let record = json!({
         "channel": channel, "id": addon.id, "manifestHash": addon.hash, "systemGeneration": GENERATION,
     });
-    let annotation = (format!("{PREFIX}/{}", addon.name), Value::from(kept.to_string()));
+    let annotation = (format!("{PREFIX}/{}", addon.name), Value::from(record.to_string()));
     let annotations: serde_json::Map<_, _> = [annotation].into_iter().collect();
     let patch = json!({"metadata": {"annotations": annotations}});
     let at = PatchTarget { namespace: "", name: NAMESPACE, subresource: "" };

@@ -189,11 +189,11 @@ impl Controller {
             certs.insert(name.clone(), cert.into());
         }
         tracing::info!(machine, group, "admitted a machine");
-        let mut answer = json!({"certs": certs});
+        let mut response = json!({"certs": certs});
         if parameters.is("includeNodeConfig") {
-            answer.set("nodeConfig.nodeupConfig", config);
+            response.set("nodeConfig.nodeupConfig", config);
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Returns the requesting machine and its group, from the client certificate signed by the creator of machines.
@@ -284,22 +284,22 @@ async fn label_nodes(client: &Client, store: &Store) -> Result<(), Error> {
     for node in nodes.items {
         let name = node.text("metadata.name");
         let Some(group) = group_of(name) else { continue };
-        let mut wanted = Map::new();
+        let mut missing = Map::new();
         for role in ["control-plane", "node"] {
             let path = format!("igconfig/{role}/{group}/nodeupconfig.yaml");
             if let Some((content, _)) = store.read(&path)? {
                 let config = parse_yaml(&path, &content)?;
                 let labels = config.at("KubeletConfig.nodeLabels").and_then(Value::as_object);
-                wanted.extend(labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+                missing.extend(labels.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
             }
         }
         let has = node.at("metadata.labels").cloned().unwrap_or_default();
-        wanted.retain(|key, value| has.get(key.as_str()) != Some(value));
-        if wanted.is_empty() {
+        missing.retain(|key, value| has.get(key.as_str()) != Some(value));
+        if missing.is_empty() {
             continue;
         }
         let at = PatchTarget { namespace: "", name, subresource: "" };
-        let patch = json!({"metadata": {"labels": wanted}});
+        let patch = json!({"metadata": {"labels": missing}});
         client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await?;
     }
     Ok(())

@@ -260,8 +260,8 @@ impl Backups {
         let packed =
             File::open(&archive).map_err(Error::file("opening", &archive.display().to_string()))?;
         let mut options = OpenOptions::new();
-        let made = options.read(true).write(true).create_new(true).mode(0o600).open(&database);
-        let mut file = made.map_err(Error::file("making", &shown))?;
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&database);
+        let mut file = file.map_err(Error::file("making", &shown))?;
         unpack_archive(packed, cluster, &mut file, available_space(to)?).map_err(wrong)?;
         let length = snapshot::prepare(&mut file, founders).map_err(|e| wrong(e.into()))?;
         file.set_len(length)

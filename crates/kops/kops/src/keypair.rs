@@ -61,15 +61,15 @@ fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a keyset, changes it, and writes both halves if it changed. With `creates`, a missing keyset is created.
+/// Reads a keyset, changes it, and writes both halves if it changed. Returns the lines to print. With `creates`, a
+/// missing keyset is created.
 fn change_keyset(
     registry: &Registry,
     cluster: &str,
     name: &str,
     creates: bool,
     edit: impl FnOnce(&mut Keyset) -> Result<KeysetChange, kops_store::Error>,
-    out: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let path = private_keyset(cluster, name);
     let (mut keyset, read) = match registry.read_object(&path)? {
         Some((content, version)) => {
@@ -94,7 +94,11 @@ fn change_keyset(
             Secrecy::Open,
         )?;
     }
-    for line in changed.lines {
+    Ok(changed.lines)
+}
+
+fn print_lines(lines: &[String], out: &mut dyn Write) -> Result<(), Error> {
+    for line in lines {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -138,7 +142,7 @@ pub(crate) fn create(
             let lines = used.chain([format!("Created {own} {id}")]).collect();
             Ok(KeysetChange { has_changed: true, lines })
         };
-        change_keyset(registry, name, &own, true, add, context.out)?;
+        print_lines(&change_keyset(registry, name, &own, true, add)?, context.out)?;
     }
     Ok(())
 }
@@ -171,7 +175,7 @@ pub(crate) fn apply(
             KeypairAction::Distrust => keyset.distrust(ids, now),
             KeypairAction::Trust => keyset.trust(ids),
         };
-        change_keyset(registry, name, &own, false, edit, context.out)?;
+        print_lines(&change_keyset(registry, name, &own, false, edit)?, context.out)?;
     }
     Ok(())
 }

@@ -136,8 +136,8 @@ impl Bucket {
     pub(crate) fn fetch(&self, name: &str, to: &Path) -> Result<Option<Version>, Error> {
         let failed = || Error::io("copying", name);
         let mut options = OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(to);
-        let mut file = made.map_err(failed())?;
+        let file = options.write(true).create_new(true).mode(0o600).open(to);
+        let mut file = file.map_err(failed())?;
         let call = self.call("copying", Method::GET, name);
         let got = self.blocking.wait(async {
             let response = self.server.send(&call, Sink::File(&mut file, LARGEST_WRITTEN)).await?;
