@@ -15,11 +15,11 @@ pub struct Args {
     #[arg(long, global = true, default_value = "/backups")]
     backup_store: String,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<Action>,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+enum Action {
     /// Shows the spec of the etcd cluster
     Get,
     /// Lists the backups
@@ -40,32 +40,32 @@ pub fn run(args: &Args, now: std::time::SystemTime, out: &mut dyn Write) -> Resu
     let backups =
         Backups { store: Store::open(url.trim_end_matches('/'))?, directory: String::new() };
     writeln!(out, "Backup Store: {location}")?;
-    match args.command.as_ref().unwrap_or(&Command::Get) {
-        Command::Get => {
+    match args.command.as_ref().unwrap_or(&Action::Get) {
+        Action::Get => {
             let spec = backups.spec()?;
             let (members, version) =
                 (spec.int("memberCount").unwrap_or(0), spec.text("etcdVersion"));
             writeln!(out, "member_count:{members} etcd_version:\"{version}\"")?;
         }
-        Command::ListBackups => {
+        Action::ListBackups => {
             for name in backups.list()? {
                 writeln!(out, "{name}")?;
             }
         }
-        Command::ListCommands => {
+        Action::ListCommands => {
             for (_, command) in backups.commands()? {
                 let (timestamp, backup) = (command.timestamp, command.backup);
                 writeln!(out, "timestamp:{timestamp} restore_backup:<backup:\"{backup}\">")?;
             }
         }
-        Command::DeleteCommand { backup } => {
+        Action::DeleteCommand { backup } => {
             for (name, command) in backups.commands()? {
                 if command.backup == *backup {
                     backups.delete_command(&name)?;
                 }
             }
         }
-        Command::RestoreBackup { backup } => {
+        Action::RestoreBackup { backup } => {
             // A command for a missing backup would stop the cluster for nothing.
             backups.info(backup)?;
             let command = backups.write_command(backup, now.into())?;
