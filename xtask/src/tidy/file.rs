@@ -88,6 +88,6 @@ pub(super) fn production(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns a file's text before the tests at its end.
 pub(super) fn before_tests(text: &str) -> &str {
-    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let end = text.find("\nmod tests {").unwrap_or(text.len());
     &text[..end]
 }

@@ -8,13 +8,6 @@ use std::{
 
 use super::file::{self, File};
 
-/// The crates that may have circles, each with the reason. `mod.rs` and `lib.rs` count as files: they either re-export
-/// what is below them or are used by it, not both.
-const CIRCLES: &[(&str, &str)] = &[(
-    "cel",
-    "the parser expands macros while it reads, and a macro constructs its result by the parser",
-)];
-
 /// The path of a file in its crate, without `mod`, `lib` and `main`.
 type Module = Vec<String>;
 
@@ -41,10 +34,6 @@ fn crate_problems(name: &str, files: &[(Module, &File)]) -> Vec<String> {
     let (kind, graph) =
         if circles(&graph).is_empty() { ("folders", &folders) } else { ("files", &graph) };
     let circles = circles(graph);
-    if CIRCLES.iter().any(|(allowed, _)| *allowed == name) {
-        let outdated = format!("{name} has no circle; remove it from the table of tidy/modules.rs");
-        return circles.is_empty().then_some(outdated).into_iter().collect();
-    }
     let report = |circle| {
         let count = BTreeSet::len(circle);
         format!("{name}: {count} {kind} form a circle: {}", describe(graph, circle))
@@ -302,14 +291,5 @@ mod tests {
                 "flow: 2 files form a circle: c uses d (D); d uses c (C)",
             ]
         );
-    }
-
-    #[test]
-    fn allows_circles_of_named_crates_only_while_they_exist() {
-        let (name, _) = CIRCLES[0];
-        let [low, high] = ["low", "high"].map(|file| format!("crates/api/{name}/src/{file}.rs"));
-        let high = (high.as_str(), "use crate::low::Low;\n");
-        assert!(found(&[(&low, "use crate::high::High;\n"), high]).is_empty());
-        assert_eq!(found(&[(&low, ""), high]).len(), 1);
     }
 }

@@ -170,7 +170,8 @@ impl Collector {
         }
         let plan = graph::plan(&lock(&self.graph), &object, &standings);
         if plan != Plan::Nothing {
-            tracing::debug!(kind = %resource.kind, namespace = %object.namespace, name = %object.name, ?plan, "collecting");
+            let (namespace, name) = (&object.namespace, &object.name);
+            tracing::debug!(kind = %resource.kind, %namespace, %name, ?plan, "collecting");
         }
         match plan {
             Plan::Nothing => Ok(()),

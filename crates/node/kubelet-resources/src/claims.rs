@@ -31,7 +31,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use pod_core::{
     PodRegistry,
-    claims::{Allocations, Claim, ClaimError, Device, Key},
+    claims::{Claim, ClaimError, Device, Key, allocations::Allocations},
 };
 use telemetry::metrics::Metrics;
 use tokio::{sync::watch, time::Instant};

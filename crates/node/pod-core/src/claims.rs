@@ -1,10 +1,10 @@
 //! ResourceClaims of Pods (dynamic resource allocation): whether a Pod may use a claim, the prepared devices, and the
-//! devices of each container. Read [`Allocations`] first. This module does no I/O.
+//! devices of each container. Read [`allocations`] first. This module does no I/O.
 //!
-//! The caller writes the [`Allocations`] to the disk (see [`checkpoint`]) before it calls a driver and before a
+//! The caller writes the [`allocations`] to the disk (see [`checkpoint`]) before it calls a driver and before a
 //! container starts. So a driver unprepares everything that it prepared, even if the kubelet is killed.
 
-mod allocations;
+pub mod allocations;
 pub mod checkpoint;
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,6 @@ use k8s_openapi::api::{
     core::v1::{Container, Pod, PodResourceClaim},
     resource::v1::ResourceClaim,
 };
-
-pub use allocations::Allocations;
 
 use crate::spec::namespaced_name;
 

@@ -4,7 +4,7 @@
 //! device is allocated twice.
 
 pub mod checkpoint;
-mod choice;
+pub mod choice;
 mod hints;
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,6 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-
-pub use choice::{Choice, PreferenceRequest};
 
 use crate::{
     resources::whole,

@@ -4,9 +4,9 @@ use std::{fs, path::Path};
 
 use crate::{machines::Host, process::Output, programs::tool};
 
-/// Runs the `console` blocks of a page on a machine, as one shell script that ends at the first failure. Only blocks below
-/// these headings count, and lines without a prompt are output. `before` runs first. `windlass` and kubectl are on the
-/// path, and the home directory is new.
+/// Runs the `console` blocks of a page on a machine, as one shell script that ends at the first failure. Only blocks
+/// below these headings count, and lines without a prompt are output. `before` runs first. `windlass` and kubectl are
+/// on the path, and the home directory is new.
 #[track_caller]
 pub fn run_examples(host: &Host<'_>, page: &str, before: &str, headings: &[&str]) -> Output {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs").join(page);

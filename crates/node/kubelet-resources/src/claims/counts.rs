@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use pod_core::claims::Allocations;
+use pod_core::claims::allocations::Allocations;
 use telemetry::metrics::{GaugeVec, HistogramVec, Metrics};
 
 /// The metrics of claims, named as upstream.

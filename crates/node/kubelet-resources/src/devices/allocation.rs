@@ -8,7 +8,7 @@ use deviceplugin::{
     v1beta1::{ContainerAllocateResponse, DevicePluginOptions},
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_core::{devices::Choice, topology::Mask};
+use pod_core::{devices::choice::Choice, topology::Mask};
 use prost::Message as _;
 
 use super::{Devices, DevicesError};

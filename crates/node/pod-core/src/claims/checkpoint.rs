@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Allocations, Claim, Device};
+use super::{Claim, Device, allocations::Allocations};
 
 const KIND: &str = "DRACheckpoint";
 const VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{checkpoint::CheckpointError, *};
+use super::{allocations::Allocations, checkpoint::CheckpointError, *};
 
 fn pod(claims: Value, status: Value, container: Value) -> Pod {
     let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "pod-1"},

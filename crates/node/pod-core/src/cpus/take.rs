@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CpuError, CpuLocation, CpuSet, Machine, Options};
+use super::{
+    machine::{CpuError, CpuLocation, Machine, Options},
+    set::CpuSet,
+};
 use crate::topology::subsets;
 
 /// A kind of machine part, as a function that returns the part's number for a CPU.
