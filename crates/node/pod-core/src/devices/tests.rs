@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{checkpoint::CheckpointError, *};
+use super::{checkpoint::CheckpointError, choice::Choice, *};
 use crate::topology::{Hint, Hints, Mask};
 
 const R: &str = "example.com/fpga";
