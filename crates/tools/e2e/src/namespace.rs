@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use crate::process::run;
+use crate::process::{run, until};
 
 /// The node's address, of the range for documentation (RFC 5737), which is not routed.
 const ADDRESS: &str = "192.0.2.10";
@@ -37,6 +37,11 @@ impl Namespace {
             call("ip", &words);
         }
         run(namespace.command("sh", &["-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]), b"").ok();
+        // The kernel reports the carrier later, and a snapshot of the machine contains the links' states.
+        until("links with a carrier", || {
+            let links = namespace.command("ip", &["-o", "link", "show", "up"]);
+            run(links, b"").ok_if(|links| links.matches("state UP").count() == 2)
+        });
         namespace
     }
 

@@ -30,6 +30,7 @@ fn up_and_down_twice_leave_nothing_behind() {
     let status = cluster.windlass(&["status"]).ok();
     assert!(status.contains("control-plane"), "{status}");
     check_timeline(&cluster);
+    check_node_events(&s);
     cluster.down(&[]).ok();
     nothing_is_left(&cluster, &before);
     cluster.down(&[]).ok();
@@ -41,6 +42,22 @@ fn up_and_down_twice_leave_nothing_behind() {
     }
     cluster.down(&[]).ok();
     nothing_is_left(&cluster, &before);
+}
+
+/// Asserts that the kubelet has reported its start. The cluster must be young, because Events expire after an hour.
+fn check_node_events(s: &Session<'_>) {
+    let node = s.field("nodes", "{.items[0].metadata.name}");
+    let query =
+        "get events --field-selector=involvedObject.kind=Node -o jsonpath={.items[*].message}";
+    let events = s.kubectl(query).ok();
+    for message in [
+        "Starting kubelet.",
+        &format!("Node {node} status is now: NodeHasSufficientMemory"),
+        &format!("Node {node} status is now: NodeReady"),
+        "Updated Node Allocatable limit across pods",
+    ] {
+        assert!(events.contains(message), "{message}: {events}");
+    }
 }
 
 /// Asserts that the timeline shows starts, waits and the files that were read and written.

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Instant};
 
-use e2e::{BootMethod, Guest, Machines, Rack, lock_machine, until_within};
+use e2e::{BootMethod, Guest, Machines, Rack, lock_machine, until, until_within};
 use serde_json::json;
 
 use crate::metal::{BIOS, BOOT_TIMEOUT, MAC, are_installed, certificates, image};
@@ -133,7 +133,8 @@ fn systemd_runs_a_control_plane() {
     });
     println!("power-on to the end of init: {:?}", start.elapsed());
     let network = guest.output("windlass network print");
-    guest.kubectl("apply -f -", &network).ok();
+    // An emulated machine may need longer than kubectl waits for the OpenAPI document.
+    until("the Pod network", || guest.kubectl("apply -f -", &network).ok_if(|_| true));
     wait_until_ready(&guest, &rack);
     println!("power-on to Ready: {:?}", start.elapsed());
 
