@@ -18,7 +18,7 @@ pub fn open_client(
     let normalized = user.normalized();
     let region = normalized.region().ok_or_else(|| {
         let problem = "has no subnet with a zone; its region is that of its subnets";
-        Error::object("cluster", user.name(), problem)
+        kops_store::Error::object("cluster", user.name(), problem)
     })?;
     Ok(Client::open(region, environment)?)
 }

@@ -31,17 +31,3 @@ pub enum Error {
     )]
     SshKeys { directory: String },
 }
-
-impl Error {
-    pub(crate) fn file(
-        operation: &'static str,
-        path: &str,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let object = kops_store::Error::file(operation, path);
-        move |source| Self::Object(object(source))
-    }
-
-    pub(crate) fn object(kind: &'static str, name: &str, problem: &'static str) -> Self {
-        Self::Object(kops_store::Error::object(kind, name, problem))
-    }
-}

@@ -86,7 +86,7 @@ impl CloudFacts {
     pub fn read(path: Option<&str>) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::default()) };
         let text = std::fs::read(path)
-            .map_err(Error::file("reading the table of existing resources", path))?;
+            .map_err(kops_store::Error::file("reading the table of existing resources", path))?;
         Self::parse(path, &text)
     }
 
@@ -117,7 +117,7 @@ impl CloudFacts {
     pub fn region_of(&self, bucket: &str) -> Result<String, Error> {
         let region = self.bucket_regions.get(bucket).cloned();
         let problem = "is in no known region; set it under bucketRegions in the file of --known";
-        region.ok_or_else(|| Error::object("bucket", bucket, problem))
+        region.ok_or_else(|| kops_store::Error::object("bucket", bucket, problem).into())
     }
 
     /// Returns the facts for a model.

@@ -125,7 +125,7 @@ pub(crate) fn complete_objects(
     let groups = registry.groups(user.name())?;
     if groups.is_empty() {
         let problem = "has no instance groups; create some first";
-        return Err(Error::object("cluster", user.name(), problem));
+        return Err(kops_store::Error::object("cluster", user.name(), problem).into());
     }
     world.api_server_nodes = groups.iter().any(|one| one.spec.text("role") == "APIServer");
     let channel = read_channel(user.spec.text("channel"), false)?;
@@ -189,7 +189,8 @@ fn ssh_keys(registry: &Registry, path: Option<&str>, cluster: &str) -> Result<Ss
     }
     let mut new = None;
     if let Some(path) = path {
-        let key = fs::read_to_string(path).map_err(Error::file("reading the SSH key", path))?;
+        let key = fs::read_to_string(path)
+            .map_err(kops_store::Error::file("reading the SSH key", path))?;
         let name = aws::fingerprint(&key)?.replace(':', "");
         if !all.contains(&key) {
             new = Some((format!("{directory}/{name}"), key.clone()));
@@ -228,7 +229,7 @@ fn read_addons(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
     let mut open = vec![directory.to_owned()];
     while let Some(next) = open.pop() {
         let shown = next.display().to_string();
-        let failed = || Error::file("reading add-ons in", &shown);
+        let failed = || kops_store::Error::file("reading add-ons in", &shown);
         for entry in fs::read_dir(&next).map_err(failed())? {
             let entry = entry.map_err(failed())?;
             let path = entry.path();

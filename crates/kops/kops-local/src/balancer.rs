@@ -47,7 +47,8 @@ pub fn write_balancer_files(
     let access = issue_kubeconfig(registry, &spec.cluster, subject, CERTIFICATE_PERIOD, now)?;
     let directory = balancer_file(fleet, "");
     let shown = directory.display().to_string();
-    std::fs::create_dir_all(&directory).map_err(Error::file("making the directory", &shown))?;
+    std::fs::create_dir_all(&directory)
+        .map_err(kops_store::Error::file("making the directory", &shown))?;
     let authority = Keyset::read(registry, &spec.cluster, "kubernetes-ca")?;
     let authority = authority.map(|keyset| keyset.certificates()).unwrap_or_default();
     let ca = balancer_file(fleet, "ca.crt");

@@ -69,13 +69,3 @@ pub enum RepairAfterError {
     #[error("it is less than 30s")]
     Short,
 }
-
-impl Error {
-    pub(crate) fn file(
-        operation: &'static str,
-        path: &str,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let object = kops_store::Error::file(operation, path);
-        move |source| Self::Object(object(source))
-    }
-}

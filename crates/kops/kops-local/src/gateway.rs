@@ -115,7 +115,8 @@ pub async fn serve_store(root: PathBuf, tasks: &rt::Tasks) -> Result<(), Error> 
     let tls = ServerTls::new(cert.to_pem().as_bytes(), key.to_pem()?.as_bytes(), Vec::new())?;
     let address = SocketAddr::new(address, PORT);
     let listener = tokio::net::TcpListener::bind(address).await;
-    let listener = listener.map_err(Error::file("listening on", &address.to_string()))?;
+    let listener =
+        listener.map_err(kops_store::Error::file("listening on", &address.to_string()))?;
     serve::serve(listener, Some(tls), Limits::default(), Arc::new(api), tasks.clone()).await;
     Ok(())
 }

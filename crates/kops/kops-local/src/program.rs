@@ -21,7 +21,7 @@ pub fn machine_program() -> Result<(String, String), Error> {
 pub fn apply_fleet(fleet: &Fleet, spec: &FleetSpec) -> Result<(), Error> {
     fleet.write(spec)?;
     let (target, own) = (fleet.binary(), own_path()?);
-    let failed = |what| Error::file(what, &target.display().to_string());
+    let failed = |what| kops_store::Error::file(what, &target.display().to_string());
     std::fs::create_dir_all(fleet.programs()).map_err(failed("making a directory for"))?;
     let renewed = !target.exists() || file_hash(&target)? != file_hash(&own)?;
     if renewed {

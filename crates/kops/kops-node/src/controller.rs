@@ -105,7 +105,7 @@ impl Nodes for Client {
 /// Runs `kops-controller`: admits workers and labels their Nodes, until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
-    let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let text = std::fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
     let settings = parse_yaml(&path, &text)?;
     let store = open(settings.text("store"))?;
     let file = |name: &str| Path::new(DIRECTORY).join(name);
@@ -117,14 +117,14 @@ pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let (pem, _) = store.read(IDENTITY_CA)?.ok_or(Error::IdentityCa)?;
     let identities = ClientCa::from_pem(&pem)?;
     let read = |path: &Path| {
-        std::fs::read(path).map_err(Error::file("reading", &path.display().to_string()))
+        std::fs::read(path).map_err(kops_store::Error::file("reading", &path.display().to_string()))
     };
     let tls = ServerTls::new(&read(&certificate)?, &read(&key)?, identities.authorities())?;
     let client =
         Client::from_kubeconfig_file(&file("kubeconfig"), "kops-controller/v1.36.2 (windlass)")?;
     let address = settings.text("listen");
     let listener = tokio::net::TcpListener::bind(address).await;
-    let listener = listener.map_err(Error::file("listening on", address))?;
+    let listener = listener.map_err(kops_store::Error::file("listening on", address))?;
     let labelled = (client.clone(), store.clone());
     tasks.keep("labels", move || keep_labels(labelled.0.clone(), labelled.1.clone()));
     let handler = Controller { store, authority, identities, nodes: Arc::new(client) };

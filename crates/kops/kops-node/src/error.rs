@@ -85,13 +85,3 @@ pub enum Error {
     #[error("{field} of etcd cluster {ETCD}: {value:?}: {source}")]
     Period { field: String, value: String, source: api_meta::ParseDurationError },
 }
-
-impl Error {
-    pub(crate) fn file(
-        operation: &'static str,
-        path: &str,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let object = kops_store::Error::file(operation, path);
-        move |source| Self::Object(object(source))
-    }
-}

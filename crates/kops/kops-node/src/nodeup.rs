@@ -53,7 +53,7 @@ const HOME: &str = "/var/log/windlass";
 /// Runs `nodeup`: configures this machine by its boot configuration. A second run changes nothing.
 pub async fn run(args: &Args) -> Result<(), Error> {
     let path = args.conf.display().to_string();
-    let text = fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let text = fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
     let boot = parse_yaml(&path, &text)?;
     if boot.text("CloudProvider") != "local" {
         return Err(Error::Cloud(boot.text("CloudProvider").to_owned()));
@@ -113,7 +113,7 @@ fn write_hosts(context: &NodeContext) -> Result<(), Error> {
     const BEGIN: &str = "# Begin host entries managed by nodeup";
     const END: &str = "# End host entries managed by nodeup";
     let path = instances::space::HOSTS;
-    let old = fs::read_to_string(path).map_err(Error::file("reading", path))?;
+    let old = fs::read_to_string(path).map_err(kops_store::Error::file("reading", path))?;
     let before = old.split(BEGIN).next().unwrap_or_default().trim_end();
     let after = old.split(END).nth(1).unwrap_or_default().trim();
     let cluster = context.boot.text("ClusterName");
@@ -131,7 +131,7 @@ fn write_hosts(context: &NodeContext) -> Result<(), Error> {
         api.chain(controllers.iter().map(|address| line("kops-controller", address))).collect();
     let new = format!("{before}\n{BEGIN}\n{own}{END}\n{after}\n");
     if new != old {
-        fs::write(path, new).map_err(Error::file("writing", path))?;
+        fs::write(path, new).map_err(kops_store::Error::file("writing", path))?;
     }
     Ok(())
 }
@@ -159,7 +159,8 @@ fn write_file_assets(context: &NodeContext) -> Result<(), Error> {
             source,
         })?;
         if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(Error::file("making a directory for", &shown))?;
+            fs::create_dir_all(directory)
+                .map_err(kops_store::Error::file("making a directory for", &shown))?;
         }
         pki::write_file(&path, &content, mode)?;
     }

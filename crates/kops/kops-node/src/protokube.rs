@@ -102,11 +102,12 @@ struct Protokube {
 /// Runs `protokube` until shutdown.
 pub async fn run(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let path = args.conf.display().to_string();
-    let text = std::fs::read(&args.conf).map_err(Error::file("reading", &path))?;
+    let text = std::fs::read(&args.conf).map_err(kops_store::Error::file("reading", &path))?;
     let settings = parse_yaml(&path, &text)?;
     let file = |name: &str| {
         let path = Path::new(DIRECTORY).join(name);
-        std::fs::read(&path).map_err(Error::file("reading", &path.display().to_string()))
+        std::fs::read(&path)
+            .map_err(kops_store::Error::file("reading", &path.display().to_string()))
     };
     let tls = TlsMaterial {
         ca: Some(file("etcd-ca.crt")?),
@@ -173,13 +174,15 @@ impl Protokube {
 
     async fn back_up(&mut self, info: &Info) -> Result<String, Error> {
         let directory = std::env::temp_dir();
-        std::fs::create_dir_all(&directory)
-            .map_err(Error::file("making the directory", &directory.display().to_string()))?;
+        std::fs::create_dir_all(&directory).map_err(kops_store::Error::file(
+            "making the directory",
+            &directory.display().to_string(),
+        ))?;
         let shown = directory.display().to_string();
-        let directory =
-            tempfile::tempdir().map_err(Error::file("making a directory in", &shown))?;
+        let directory = tempfile::tempdir()
+            .map_err(kops_store::Error::file("making a directory in", &shown))?;
         let path = directory.path().join(backup::DATA);
-        let failed = || Error::file("writing", &path.display().to_string());
+        let failed = || kops_store::Error::file("writing", &path.display().to_string());
         let file = File::create(&path).map_err(failed())?;
         let mut archive = Backups::create_archive(std::io::BufWriter::new(file), &self.cluster);
         self.etcd.snapshot(&mut archive).await?;

@@ -23,7 +23,7 @@ pub fn read_settings(path: &Path) -> Result<Option<Value>, Error> {
             .map(Some)
             .map_err(|source| Error::Settings { path: shown, source }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::file("reading", &shown)(error)),
+        Err(error) => Err(kops_store::Error::file("reading", &shown)(error).into()),
     }
 }
 

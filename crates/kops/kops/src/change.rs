@@ -121,8 +121,8 @@ impl WriteRules<'_> {
                     Some(planned) => Some(planned.object.clone()),
                     None => registry.cluster(&cluster)?.map(|(object, _)| object),
                 };
-                let parent =
-                    parent.ok_or_else(|| Error::object("cluster", &cluster, "not found"))?;
+                let parent = parent
+                    .ok_or_else(|| kops_store::Error::object("cluster", &cluster, "not found"))?;
                 (validate_group(&object, Some(&parent)), parent.cloud())
             }
         };
@@ -142,14 +142,14 @@ impl WriteRules<'_> {
             p.cluster == cluster && p.object.kind == object.kind && p.object.name() == object.name()
         };
         if planned.iter().any(same) {
-            return Err(Error::object(kind, object.name(), "is defined twice"));
+            return Err(kops_store::Error::object(kind, object.name(), "is defined twice").into());
         }
         let stored = match object.kind {
             Kind::Cluster => registry.cluster(object.name())?,
             _ => registry.group(&cluster, object.name())?,
         };
         if let Some(problem) = (self.refuses)(stored.is_some()) {
-            return Err(Error::object(kind, object.name(), problem));
+            return Err(kops_store::Error::object(kind, object.name(), problem).into());
         }
         let since = match stored {
             None => {
@@ -181,7 +181,7 @@ fn cluster_label(group: &Object) -> Result<String, Error> {
 }
 
 fn read_text(file: &str) -> Result<String, Error> {
-    let failed = || Error::file("reading", file);
+    let failed = || kops_store::Error::file("reading", file);
     let source: Box<dyn std::io::Read> = match file {
         "-" => Box::new(std::io::stdin()),
         file => Box::new(std::fs::File::open(file).map_err(failed())?),
@@ -231,14 +231,14 @@ pub(crate) fn edit(
         return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let Some((object, version)) = found else {
-        return Err(Error::object("object", cluster, "was not found"));
+        return Err(kops_store::Error::object("object", cluster, "was not found").into());
     };
     let text = object.to_yaml(kops_api::VersionName::V1alpha2);
     let directory = std::env::temp_dir().display().to_string();
     let file = tempfile::Builder::new().suffix(".yaml").tempfile();
-    let file = file.map_err(Error::file("creating a file in", &directory))?;
+    let file = file.map_err(kops_store::Error::file("creating a file in", &directory))?;
     let path = file.path().display().to_string();
-    std::fs::write(file.path(), &text).map_err(Error::file("writing", &path))?;
+    std::fs::write(file.path(), &text).map_err(kops_store::Error::file("writing", &path))?;
     let editor = ["KUBE_EDITOR", "VISUAL", "EDITOR"].into_iter().find_map(context.environment);
     let editor = editor.unwrap_or_else(|| "vi".to_owned());
     // The editor's variable may contain flags.
@@ -246,7 +246,7 @@ pub(crate) fn edit(
         .args(["-c", &format!("{editor} \"$0\"")])
         .arg(file.path())
         .status()
-        .map_err(Error::file("starting the editor", &editor))?;
+        .map_err(kops_store::Error::file("starting the editor", &editor))?;
     if !status.success() {
         return Err(Error::Editor { editor, status });
     }
@@ -281,7 +281,7 @@ pub(crate) async fn delete(
         return Err(Error::Flag { flag: "--name", problem: "is required (for safety)" });
     }
     let Some((object, _)) = registry.cluster(name)? else {
-        return Err(Error::object("cluster", name, "not found"));
+        return Err(kops_store::Error::object("cluster", name, "not found").into());
     };
     if object.cloud() == CloudName::Aws {
         return aws::delete(registry, &object, yes, context).await;
@@ -290,7 +290,7 @@ pub(crate) async fn delete(
     if !object.cloud().is_bare() {
         let problem = "may have machines in its cloud, which cannot be deleted here yet; delete it with upstream's \
                        kops";
-        return Err(Error::object("cluster", name, problem));
+        return Err(kops_store::Error::object("cluster", name, problem).into());
     }
     let fleet = fleet(registry, name);
     if !yes {
@@ -321,18 +321,19 @@ fn delete_group(
         return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let Some((spec, _)) = registry.cluster(cluster)? else {
-        return Err(Error::object("cluster", cluster, "not found"));
+        return Err(kops_store::Error::object("cluster", cluster, "not found").into());
     };
     let Some((_, version)) = registry.group(cluster, group)? else {
-        return Err(Error::object("instancegroup", group, "not found"));
+        return Err(kops_store::Error::object("instancegroup", group, "not found").into());
     };
     let members = spec.spec.list("etcdClusters").iter().flat_map(|etcd| etcd.list("etcdMembers"));
     if members.into_iter().any(|member| member.text("instanceGroup") == group) {
-        return Err(Error::object(
+        return Err(kops_store::Error::object(
             "instancegroup",
             group,
             "has a member of etcd; remove that from the cluster first",
-        ));
+        )
+        .into());
     }
     if !yes {
         writeln!(context.out, "\nMust specify --yes to delete instancegroup")?;

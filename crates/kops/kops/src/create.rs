@@ -87,7 +87,7 @@ pub(crate) async fn run(
     }
     if registry.cluster(&name)?.is_some() {
         let problem = "already exists; use 'kops update cluster' to apply changes";
-        return Err(Error::object("cluster", &name, problem));
+        return Err(kops_store::Error::object("cluster", &name, problem).into());
     }
     change::store_objects(registry, objects, context)?;
     let update = UpdateCluster { yes: command.yes, ..UpdateCluster::default() };

@@ -86,17 +86,3 @@ pub enum Error {
     #[error("Validation failed: cluster {cluster} has {count} failures")]
     Validation { cluster: String, count: usize },
 }
-
-impl Error {
-    pub(crate) fn file(
-        operation: &'static str,
-        path: &str,
-    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let object = kops_store::Error::file(operation, path);
-        move |source| Self::Object(object(source))
-    }
-
-    pub(crate) fn object(kind: &'static str, name: &str, problem: &'static str) -> Self {
-        Self::Object(kops_store::Error::object(kind, name, problem))
-    }
-}

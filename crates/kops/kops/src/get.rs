@@ -76,7 +76,9 @@ pub(crate) fn find_cluster(registry: &Registry, name: &str) -> Result<Object, Er
         return Err(Error::Flag { flag: "--name", problem: "is required" });
     }
     let found = registry.cluster(name)?;
-    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::object("cluster", name, "was not found"))
+    found
+        .map(|(cluster, _)| cluster)
+        .ok_or_else(|| kops_store::Error::object("cluster", name, "was not found").into())
 }
 
 /// Returns the named objects in order, or all if no name is given.

@@ -56,7 +56,7 @@ fn check_changeable(registry: &Registry, name: &str) -> Result<(), Error> {
     let cluster = get::find_cluster(registry, name)?;
     if cluster.cloud() == CloudName::Local {
         let problem = "is of cloud local, whose machines know only the primary keypairs: they are not rotated yet";
-        return Err(Error::object("cluster", name, problem));
+        return Err(kops_store::Error::object("cluster", name, problem).into());
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ fn change_keyset(
             (Keyset::parse(&path, name, &content)?, Precondition::Read(version))
         }
         None if creates => (Keyset::empty(name), Precondition::Absent),
-        None => return Err(Error::object("keyset", name, "not found")),
+        None => return Err(kops_store::Error::object("keyset", name, "not found").into()),
     };
     let changed = edit(&mut keyset)?;
     if changed.has_changed {
@@ -124,8 +124,9 @@ pub(crate) fn create(
     }
     check_changeable(registry, name)?;
     let read = |path: &Option<String>| {
-        let read =
-            |path: &String| std::fs::read_to_string(path).map_err(Error::file("reading", path));
+        let read = |path: &String| {
+            std::fs::read_to_string(path).map_err(kops_store::Error::file("reading", path))
+        };
         path.as_ref().map(read).transpose()
     };
     let (cert, key) = (read(&command.cert)?, read(&command.key)?);

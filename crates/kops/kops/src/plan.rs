@@ -47,7 +47,9 @@ impl PlanSummary<'_> {
         let text = json!({
             "cluster": cluster, "objects": objects, self.list: resources, "needsRollingUpdate": outdated,
         });
-        std::fs::write(path, text.to_string()).map_err(Error::file("writing the plan to", path))
+        std::fs::write(path, text.to_string())
+            .map_err(kops_store::Error::file("writing the plan to", path))?;
+        Ok(())
     }
 
     /// Prints the changes.

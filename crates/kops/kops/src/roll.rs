@@ -61,7 +61,7 @@ pub(crate) async fn run(
     let spec = fleet.spec()?.unwrap_or_default();
     if spec.cluster != name {
         let problem = "has no machines yet; run kops update cluster --yes";
-        return Err(Error::object("cluster", name, problem));
+        return Err(kops_store::Error::object("cluster", name, problem).into());
     }
     let groups = select_groups(registry.groups(name)?, command)?;
     let client =
@@ -97,7 +97,7 @@ fn select_groups(mut all: Vec<Object>, command: &RollCluster) -> Result<Vec<Obje
     let names = command.instance_group.iter().chain(&command.exclude_instance_group);
     for name in names {
         if !all.iter().any(|group| group.name() == name) {
-            return Err(Error::object("InstanceGroup", name, "not found"));
+            return Err(kops_store::Error::object("InstanceGroup", name, "not found").into());
         }
     }
     let known = [

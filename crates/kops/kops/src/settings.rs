@@ -29,7 +29,7 @@ pub(crate) fn read_settings(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && args.config.is_none() => {
                 None
             }
-            Err(error) => return Err(Error::file("reading", &path)(error)),
+            Err(error) => return Err(kops_store::Error::file("reading", &path)(error).into()),
         },
     };
     let stored = match file {

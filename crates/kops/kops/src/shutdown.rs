@@ -71,7 +71,7 @@ async fn stop_pod(manifest: &Path, address: SocketAddr) -> Result<(), Error> {
     match fs::remove_file(manifest) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::file("removing", &shown)(error)),
+        Err(error) => return Err(kops_store::Error::file("removing", &shown)(error).into()),
     }
     let until = Instant::now() + SHUTDOWN_TIMEOUT;
     while matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_))) {

@@ -108,9 +108,10 @@ fn write(directory: &Path, files: &Files) -> Result<(), Error> {
     for (path, content) in all {
         let shown = path.display().to_string();
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(Error::file("making the directory of", &shown))?;
+            fs::create_dir_all(parent)
+                .map_err(kops_store::Error::file("making the directory of", &shown))?;
         }
-        fs::write(&path, content).map_err(Error::file("writing", &shown))?;
+        fs::write(&path, content).map_err(kops_store::Error::file("writing", &shown))?;
     }
     Ok(())
 }

@@ -54,11 +54,12 @@ pub(crate) async fn run(
     let fleet = fleet(registry, name);
     let spec = fleet.spec()?.unwrap_or_default();
     if spec.cluster != name {
-        return Err(Error::object(
+        return Err(kops_store::Error::object(
             "cluster",
             name,
             "has no machines yet; run kops update cluster --yes",
-        ));
+        )
+        .into());
     }
     let client = open_client(registry, &cluster, context.now)?;
     let until =

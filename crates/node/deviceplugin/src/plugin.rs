@@ -22,18 +22,12 @@ const ALLOCATE: Duration = Duration::from_secs(2 * 60);
 #[derive(Clone)]
 pub struct Plugin {
     client: DevicePluginClient<Channel>,
-    allocate: Duration,
 }
 
 impl Plugin {
     /// Creates a client that connects at the first call. Must be called within a Tokio runtime.
     pub fn new(socket: PathBuf) -> Self {
-        Self { client: DevicePluginClient::new(channel(socket)), allocate: ALLOCATE }
-    }
-
-    /// Returns the client with another timeout for [`Self::allocate`] than two minutes.
-    pub fn with_allocate_timeout(self, allocate: Duration) -> Self {
-        Self { allocate, ..self }
+        Self { client: DevicePluginClient::new(channel(socket)) }
     }
 
     /// Returns the optional calls that the plugin supports.
@@ -79,7 +73,7 @@ impl Plugin {
         let mut client = self.client.clone();
         let container_requests = vec![ContainerAllocateRequest { devices_ids }];
         let request = AllocateRequest { container_requests };
-        let response = within(self.allocate, client.allocate(request)).await?;
+        let response = within(ALLOCATE, client.allocate(request)).await?;
         Ok(response.container_responses.into_iter().next())
     }
 

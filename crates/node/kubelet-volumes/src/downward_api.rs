@@ -32,5 +32,5 @@ pub(crate) fn files(
     items: &[DownwardAPIVolumeFile],
     default_mode: i32,
 ) -> Result<Files, Error> {
-    Ok(of_downward_api(request.pod, items, default_mode, request.node)?)
+    Ok(of_downward_api(request.pod, items, default_mode, &(request.node)())?)
 }

@@ -45,11 +45,11 @@ fn may_change_one(volume: &Volume) -> bool {
 
 impl Volumes {
     /// Mounts or updates all volumes of a Pod. Tries all of them and returns the first error.
-    pub async fn mount(
-        &self,
-        pod: &Arc<Pod>,
-        node: &NodeFacts<'_>,
-        tokens: &Tokens,
+    pub async fn mount<'a>(
+        &'a self,
+        pod: &'a Arc<Pod>,
+        node: &'a (dyn Fn() -> NodeFacts<'a> + Sync),
+        tokens: &'a Tokens,
     ) -> Result<MountedVolumes, MountError> {
         let mut mounted = Ok(MountedVolumes::default());
         for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {

@@ -36,7 +36,8 @@ pub(crate) struct Request<'a> {
     pub(crate) volumes: &'a Volumes,
     pub(crate) pod: &'a Pod,
     pub(crate) volume: &'a Volume,
-    pub(crate) node: &'a NodeFacts<'a>,
+    /// Reads the facts about the node. Only some volumes need them, and a disk is asked for its size.
+    pub(crate) node: &'a (dyn Fn() -> NodeFacts<'a> + Sync),
     pub(crate) tokens: &'a Tokens,
 }
 

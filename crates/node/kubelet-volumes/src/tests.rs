@@ -88,7 +88,7 @@ pub(crate) fn pod(uid: &str, volumes: Value) -> Arc<Pod> {
 }
 
 async fn mounted(volumes: &Volumes, pod: &Arc<Pod>) -> Result<MountedVolumes, String> {
-    let done = volumes.mount(pod, &NodeFacts::default(), &Tokens::default()).await;
+    let done = volumes.mount(pod, &NodeFacts::default, &Tokens::default()).await;
     done.map_err(|error| error.to_string())
 }
 

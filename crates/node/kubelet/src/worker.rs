@@ -302,7 +302,7 @@ impl Worker {
             None => Vec::new(),
         };
         self.ctx.objects.follow(&self.uid, self.shared.clone(), Some(pod));
-        let node = capacity::node_facts(&self.ctx, &ips);
+        let node = || capacity::node_facts(&self.ctx, &ips);
         let mut stop = self.desired.clone();
         let done = tokio::select! {
             done = self.ctx.volumes.mount(pod, &node, &self.tokens) => done,

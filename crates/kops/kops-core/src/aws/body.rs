@@ -15,7 +15,7 @@ use super::{
     listener::{Listener, TargetGroup},
     load_balancer::{ClassicBalancer, NetworkBalancer},
     network::{DhcpOptions, DhcpOptionsAssociation, Vpc, VpcCidr},
-    operations::{Operations, ResourceHeader},
+    operations::{Header, Operations},
     route::{Route, RouteTable, RouteTableAssociation},
     scaling_group::{LifecycleHook, ScalingGroup},
     scope::Scope,
@@ -51,8 +51,8 @@ impl Resource {
     }
 
     /// Returns the kind-independent part.
-    pub(crate) fn metadata(&self) -> ResourceHeader<'_> {
-        ResourceHeader { kind: self.kind(), name: &self.name, tags: &self.tags }
+    pub(crate) fn metadata(&self) -> Header<'_> {
+        Header { kind: self.kind(), name: &self.name, tags: &self.tags }
     }
 }
 

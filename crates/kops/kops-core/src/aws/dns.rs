@@ -10,7 +10,7 @@ use super::{
     fields::{fields, id},
     kind::Ref,
     load_balancer::alias,
-    operations::{Creation, IdSource, Limit, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
     terraform::{hcl::Block, writer::Writer},
 };
@@ -55,15 +55,11 @@ impl Operations for Zone {
         id.trim_start_matches("/hostedzone/").clone_into(&mut scope.zone);
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         Err(own.internal_error())
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         Err(Error::Unsupported {
             what: format!("making DNS zone {:?} with Terraform", own.name),
             remedy: "create it, and set its ID as spec.dnsZone",
@@ -108,21 +104,17 @@ impl Operations for ZoneAssociation {
         scope.zone_is_private = true;
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         ids.get(&self.vpc).cloned()
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let vpc = json!({"VPCId": id(ids, &self.vpc), "VPCRegion": self.region});
         let request = json!({"Id": zone_id(ids, &self.zone), "VPC": vpc});
         Ok(Creation::new(route53("AssociateVPCWithHostedZone", request), IdSource::Name))
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("vpc_id", writer.link(&self.vpc)).value("zone_id", writer.link(&self.zone));
         Ok(block)
@@ -207,15 +199,15 @@ impl Operations for Record {
         scope.names.insert(self.name.clone());
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, _ids: &Ids) -> Option<String> {
         Some(format!("{} {}", dns_name(&self.name), self.class))
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("Alias", alias(ids, &self.to))])
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let alias = alias(ids, &self.to);
         let (target, target_zone) = alias.split_once(' ').unwrap_or((&alias, ""));
         let alias =
@@ -229,11 +221,7 @@ impl Operations for Record {
         Ok(vec![self.create(&update.own, update.ids)?.call])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let (mut block, mut alias) = (Block::default(), Block::default());
         alias.flag("evaluate_target_health", false);
         alias.value("name", writer.property(&self.to, "dns_name"));

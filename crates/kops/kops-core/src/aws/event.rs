@@ -11,7 +11,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{document, fields, id, is_owned, tag_pairs, tags},
     kind::{Ref, Tags},
-    operations::{Creation, IdSource, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
     terraform::{hcl::Block, writer::Writer},
 };
@@ -100,11 +100,11 @@ impl Operations for Queue {
         false
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([("Retention", self.retention.to_string()), ("Policy", document(&self.policy))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request =
             json!({"QueueName": own.name, "Attributes": self.attributes(), "tags": own.tags});
         Ok(Creation::new(sqs("CreateQueue", request), IdSource::Known(self.arn())))
@@ -116,7 +116,7 @@ impl Operations for Queue {
         Ok(vec![sqs("SetQueueAttributes", request)])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.int("message_retention_seconds", self.retention);
         block.text("name", own.name).tags(own.tags);
@@ -177,11 +177,11 @@ impl Operations for EventRule {
         false
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([("Pattern", document(&self.pattern))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request =
             json!({"Name": own.name, "EventPattern": self.pattern, "Tags": tag_pairs(own.tags)});
         Ok(Creation::new(events("PutRule", request), IdSource::Name))
@@ -193,7 +193,7 @@ impl Operations for EventRule {
         Ok(vec![events("PutRule", request)])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let pattern = writer.text_file(own.kind, own.name, "event_pattern", &self.pattern)?;
         block.value("event_pattern", pattern).text("name", own.name).tags(own.tags);
@@ -236,21 +236,17 @@ impl Operations for EventTarget {
         vec![&self.rule, &self.queue]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, _ids: &Ids) -> Option<String> {
         Some(self.rule.name.clone())
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let targets = json!([{"Id": "1", "Arn": id(ids, &self.queue)}]);
         let request = json!({"Rule": self.rule.name, "Targets": targets});
         Ok(Creation::new(events("PutTargets", request), IdSource::Name))
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("arn", writer.link(&self.queue)).value("rule", writer.link(&self.rule));
         Ok(block)

@@ -10,7 +10,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id},
     kind::Ref,
-    operations::{Creation, Limit, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, Limit, Operations, Update},
     scope::Scope,
     terraform::{hcl::Block, writer::Writer},
 };
@@ -63,11 +63,11 @@ impl Operations for InternetGateway {
         vec![&self.vpc]
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("VPC", id(ids, &self.vpc))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = with_tags(json!({}), "internet-gateway", own.tags);
         let path = "internetGateway.internetGatewayId";
         Ok(Creation::ec2("CreateInternetGateway", request, path).with_later(["VPC"]))
@@ -82,7 +82,7 @@ impl Operations for InternetGateway {
         Ok(vec![Call::ec2("AttachInternetGateway", request)])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.tags(own.tags).value("vpc_id", writer.link(&self.vpc));
         Ok(block)
@@ -113,11 +113,11 @@ impl Operations for EgressOnlyGateway {
         Some(Limit { feature: "a cluster with IPv6 alone", remedy: "use --target=terraform" })
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         Err(own.internal_error())
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.tags(own.tags).value("vpc_id", writer.link(&self.vpc));
         Ok(block)
@@ -141,16 +141,12 @@ impl Operations for ElasticIp {
         delete("ReleaseAddress", "AllocationId", found)
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = with_tags(json!({"Domain": "vpc"}), "elastic-ip", own.tags);
         Ok(Creation::ec2("AllocateAddress", request, "allocationId"))
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("domain", "vpc").tags(own.tags);
         Ok(block)
@@ -195,13 +191,13 @@ impl Operations for NatGateway {
         self.address.iter().chain([&self.subnet]).collect()
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let mut all = fields([("Subnet", id(ids, &self.subnet))]);
         all.extend(self.address.as_ref().map(|to| ("Address".to_owned(), id(ids, to))));
         all
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"SubnetId": id(ids, &self.subnet)});
         let mut request = with_tags(request, "natgateway", own.tags);
         if let Some(address) = &self.address {
@@ -210,7 +206,7 @@ impl Operations for NatGateway {
         Ok(Creation::ec2("CreateNatGateway", request, "natGateway.natGatewayId"))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.opt_value("allocation_id", self.address.as_ref().map(|to| writer.link(to)));
         block.value("subnet_id", writer.link(&self.subnet)).tags(own.tags);

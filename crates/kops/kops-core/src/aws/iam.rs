@@ -11,7 +11,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{document, fields, is_owned, put_tags, sorted, tag_pairs, tags},
     kind::{Ref, Tags},
-    operations::{Creation, IdSource, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -82,12 +82,12 @@ impl Operations for Role {
         "name"
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         let boundary = self.boundary.clone().unwrap_or_default();
         fields([("Assumed", document(&self.trust_policy)), ("Boundary", boundary)])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let mut request = json!({"RoleName": own.name, "AssumeRolePolicyDocument": self.trust_policy,
             "Tags": tag_pairs(own.tags)});
         request.set("PermissionsBoundary", self.boundary.as_deref());
@@ -117,7 +117,7 @@ impl Operations for Role {
         iam("TagRole", json!({"RoleName": id, "Tags": tag_pairs(tags)}))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let policy = writer.text_file(own.kind, own.name, "policy", &self.trust_policy)?;
         block.value("assume_role_policy", policy).text("name", own.name).tags(own.tags);
@@ -154,15 +154,15 @@ impl Operations for RolePolicy {
         vec![&self.role]
     }
 
-    fn identity(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Option<String> {
+    fn identity(&self, own: &Header<'_>, _ids: &Ids) -> Option<String> {
         Some(format!("{}/{}", self.role.name, own.name))
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([("Document", document(&self.document))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"RoleName": self.role.name, "PolicyName": own.name, "PolicyDocument": self.document});
         Ok(Creation::new(iam("PutRolePolicy", request), IdSource::Name))
     }
@@ -171,7 +171,7 @@ impl Operations for RolePolicy {
         Ok(vec![self.create(&update.own, update.ids)?.call])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let policy = writer.text_file(own.kind, own.name, "policy", &self.document)?;
         block.text("name", own.name).value("policy", policy);
@@ -206,20 +206,16 @@ impl Operations for RolePolicyAttachment {
         vec![&self.role]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, _ids: &Ids) -> Option<String> {
         Some(format!("{}/{}", self.role.name, self.policy))
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"RoleName": self.role.name, "PolicyArn": self.policy});
         Ok(Creation::new(iam("AttachRolePolicy", request), IdSource::Name))
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("policy_arn", &self.policy).value("role", writer.link(&self.role));
         Ok(block)
@@ -272,11 +268,11 @@ impl Operations for InstanceProfile {
         false
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields(self.role.as_ref().map(|role| ("Role", role.name.clone())))
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"InstanceProfileName": own.name, "Tags": tag_pairs(own.tags)});
         let creation = Creation::new(iam("CreateInstanceProfile", request), IdSource::Name);
         Ok(creation.with_later(["Role"]))
@@ -292,7 +288,7 @@ impl Operations for InstanceProfile {
         Ok(vec![iam("AddRoleToInstanceProfile", request)])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("name", own.name).tags(own.tags);
         block.opt_value("role", self.role.as_ref().map(|role| writer.link(role)));
@@ -362,25 +358,21 @@ impl Operations for OidcProvider {
         false
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([
             ("Audiences", sorted(self.audiences.clone())),
             ("Thumbprints", sorted(self.thumbprints.clone())),
         ])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"Url": self.url, "ClientIDList": self.audiences,
             "ThumbprintList": self.thumbprints, "Tags": tag_pairs(own.tags)});
         let call = iam("CreateOpenIDConnectProvider", request);
         Ok(Creation::new(call, IdSource::Field("OpenIDConnectProviderArn")))
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("client_id_list", Expr::texts(&self.audiences)).tags(own.tags);
         block.value("thumbprint_list", Expr::texts(&self.thumbprints)).text("url", &self.url);

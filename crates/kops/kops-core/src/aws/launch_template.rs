@@ -15,7 +15,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id, id_list, sorted, tag_pairs, tags},
     kind::{Ref, Tags},
-    operations::{Creation, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -135,7 +135,7 @@ impl Operations for LaunchTemplate {
         self.security_groups.iter().chain([&self.profile]).chain(&self.key).collect()
     }
 
-    fn desired_fields(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, own: &Header<'_>, ids: &Ids) -> Fields {
         let metadata = &self.metadata;
         let text_or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
         let flag = |flag: Option<bool>| flag.map(|flag| flag.to_string()).unwrap_or_default();
@@ -161,7 +161,7 @@ impl Operations for LaunchTemplate {
         ])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let data = self.data(own.tags, ids);
         let request = json!({"LaunchTemplateName": own.name, "LaunchTemplateData": data});
         let request = with_tags(request, "launch-template", own.tags);
@@ -175,7 +175,7 @@ impl Operations for LaunchTemplate {
         Ok(vec![Call::ec2("CreateLaunchTemplateVersion", request)])
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.blocks("block_device_mappings", self.devices.iter().map(device_block).collect());
         if let Some(credits) = &self.cpu_credits {

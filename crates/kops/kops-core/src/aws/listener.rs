@@ -12,7 +12,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id, put_tags, tag_pairs},
     kind::{Ref, Tags},
-    operations::{Creation, IdSource, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -94,11 +94,11 @@ impl Operations for Listener {
         vec![&self.balancer, &self.group]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         Some(format!("{} {}", ids.get(&self.balancer)?, self.port))
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let protocol = if self.tls.is_some() { "TLS" } else { "TCP" };
         let mut all =
             fields([("Protocol", protocol.to_owned()), ("TargetGroup", id(ids, &self.group))]);
@@ -109,7 +109,7 @@ impl Operations for Listener {
         all
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let mut request = json!({"LoadBalancerArn": id(ids, &self.balancer)});
         self.put_parameters(ids, &mut request);
         let id = IdSource::First { list: "Listeners", member: "ListenerArn" };
@@ -122,11 +122,7 @@ impl Operations for Listener {
         Ok(vec![elbv2("ModifyListener", request)])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let (mut block, mut action) = (Block::default(), Block::default());
         action.value("target_group_arn", writer.link(&self.group)).text("type", "forward");
         block.block("default_action", action).int("port", self.port);
@@ -222,7 +218,7 @@ impl Operations for TargetGroup {
         vec![&self.vpc]
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let path = self.health.path.unwrap_or_default();
         fields([
             ("VPC", id(ids, &self.vpc)),
@@ -235,7 +231,7 @@ impl Operations for TargetGroup {
         ])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let mut request = json!({"Name": own.name, "VpcId": id(ids, &self.vpc), "Port": self.port,
             "Protocol": self.protocol, "TargetType": "instance", "Tags": tag_pairs(own.tags)});
         self.health.set_parameters(&mut request);
@@ -265,7 +261,7 @@ impl Operations for TargetGroup {
         add_tags(id, tags)
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let (mut block, mut health) = (Block::default(), Block::default());
         health.int("healthy_threshold", 2).int("interval", 10).int("unhealthy_threshold", 2);
         health.text("protocol", self.health.protocol);

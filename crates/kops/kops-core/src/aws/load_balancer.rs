@@ -13,7 +13,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id, id_list, put_tags, sorted, tag_pairs},
     kind::{Kind, Ref, Tags},
-    operations::{Creation, IdSource, Limit, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -151,11 +151,11 @@ impl Operations for ClassicBalancer {
         Some(Limit { feature: "a classic load balancer", remedy })
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         Err(own.internal_error())
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let (mut block, balancer) = (Block::default(), &self.0);
         let protocol = if balancer.certificate.is_some() { "SSL" } else { "TCP" };
         let mut listener = Block::default();
@@ -234,7 +234,7 @@ impl Operations for NetworkBalancer {
         self.0.refs()
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let balancer = &self.0;
         let subnets: Vec<Ref> =
             balancer.subnets.iter().map(|mapping| mapping.subnet.clone()).collect();
@@ -253,7 +253,7 @@ impl Operations for NetworkBalancer {
         ])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let balancer = &self.0;
         let request = json!({
             "Name": balancer.short,
@@ -303,7 +303,7 @@ impl Operations for NetworkBalancer {
         add_tags(id, tags)
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let (mut block, balancer) = (Block::default(), &self.0);
         if let Some(log) = &balancer.log {
             block.block("access_logs", log.block());

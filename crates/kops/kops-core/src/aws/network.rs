@@ -10,7 +10,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{TAG, fields, id, sorted},
     kind::Ref,
-    operations::{Creation, IdSource, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -57,7 +57,7 @@ impl Operations for Vpc {
         delete("DeleteVpc", "VpcId", found)
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([
             ("CIDR", self.cidr.clone()),
             ("IPv6", "true".to_owned()),
@@ -65,7 +65,7 @@ impl Operations for Vpc {
         ])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"CidrBlock": self.cidr, "AmazonProvidedIpv6CidrBlock": true});
         let creation = Creation::ec2("CreateVpc", with_tags(request, "vpc", own.tags), "vpc.vpcId");
         Ok(creation.with_later(["DNSHostnames"]))
@@ -77,11 +77,7 @@ impl Operations for Vpc {
         Ok(vec![Call::ec2("ModifyVpcAttribute", request)])
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.flag("assign_generated_ipv6_cidr_block", true).text("cidr_block", &self.cidr);
         block.flag("enable_dns_hostnames", true).flag("enable_dns_support", true).tags(own.tags);
@@ -126,16 +122,12 @@ impl Operations for VpcCidr {
         vec![&self.vpc]
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"VpcId": id(ids, &self.vpc), "CidrBlock": self.cidr});
         Ok(Creation::new(Call::ec2("AssociateVpcCidrBlock", request), IdSource::Name))
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("cidr_block", &self.cidr).value("vpc_id", writer.link(&self.vpc));
         Ok(block)
@@ -175,11 +167,11 @@ impl Operations for DhcpOptions {
         delete("DeleteDhcpOptions", "DhcpOptionsId", found)
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([("DomainName", self.domain.clone()), ("Servers", sorted(self.servers.clone()))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let options =
             [("domain-name", json!([self.domain])), ("domain-name-servers", json!(self.servers))];
         let options = options.map(|(key, value)| json!({"Key": key, "Value": value}));
@@ -190,11 +182,7 @@ impl Operations for DhcpOptions {
         Ok(creation)
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("domain_name", &self.domain).tags(own.tags);
         block.value("domain_name_servers", Expr::texts(&self.servers));
@@ -231,15 +219,15 @@ impl Operations for DhcpOptionsAssociation {
         vec![&self.vpc, &self.options]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         ids.get(&self.vpc).cloned()
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("Options", id(ids, &self.options))])
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"VpcId": id(ids, &self.vpc), "DhcpOptionsId": id(ids, &self.options)});
         Ok(Creation::new(Call::ec2("AssociateDhcpOptions", request), IdSource::Name))
     }
@@ -248,11 +236,7 @@ impl Operations for DhcpOptionsAssociation {
         Ok(vec![self.create(&update.own, update.ids)?.call])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("dhcp_options_id", writer.link(&self.options));
         block.value("vpc_id", writer.link(&self.vpc));

@@ -64,7 +64,7 @@ pub(crate) trait Operations {
     fn extend_scope(&self, _shared: Option<&str>, _scope: &mut Scope) {}
 
     /// Returns the identifying value; `None` while the resource depends on one that does not exist.
-    fn identity(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Option<String> {
+    fn identity(&self, own: &Header<'_>, _ids: &Ids) -> Option<String> {
         Some(own.name.to_owned())
     }
 
@@ -74,12 +74,12 @@ pub(crate) trait Operations {
     }
 
     /// Returns the desired fields, without tags.
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         Fields::new()
     }
 
     /// Returns the creation of the resource.
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error>;
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error>;
 
     /// Returns the calls that change fields other than tags. Fields that cannot be changed are rejected.
     fn change(&self, update: &Update<'_>) -> Result<Vec<Call>, Error> {
@@ -93,12 +93,12 @@ pub(crate) trait Operations {
     }
 
     /// Returns the arguments in Terraform.
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error>;
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error>;
 }
 
 /// The kind-independent part of a resource that the cluster creates.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ResourceHeader<'a> {
+pub(crate) struct Header<'a> {
     /// The kind.
     pub(crate) kind: Kind,
     /// The name, unique within the kind.
@@ -107,7 +107,7 @@ pub(crate) struct ResourceHeader<'a> {
     pub(crate) tags: &'a Tags,
 }
 
-impl ResourceHeader<'_> {
+impl Header<'_> {
     /// Returns the error for a resource that [`Operations::direct_limit`] should have rejected.
     pub(crate) fn internal_error(&self) -> Error {
         Error::Unsupported {
@@ -177,7 +177,7 @@ impl Creation {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Update<'a> {
     /// The desired resource.
-    pub(crate) own: ResourceHeader<'a>,
+    pub(crate) own: Header<'a>,
     /// The existing resource.
     pub(crate) found: &'a ExistingResource,
     /// The IDs of existing resources.

@@ -10,7 +10,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id},
     kind::Ref,
-    operations::{Creation, IdSource, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -57,16 +57,16 @@ impl Operations for RouteTable {
         vec![&self.vpc]
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("VPC", id(ids, &self.vpc))])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = with_tags(json!({"VpcId": id(ids, &self.vpc)}), "route-table", own.tags);
         Ok(Creation::ec2("CreateRouteTable", request, "routeTable.routeTableId"))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.tags(own.tags).value("vpc_id", writer.link(&self.vpc));
         Ok(block)
@@ -108,15 +108,15 @@ impl Operations for RouteTableAssociation {
         vec![&self.table, &self.subnet]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         ids.get(&self.subnet).cloned()
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("Table", id(ids, &self.table))])
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request =
             json!({"RouteTableId": id(ids, &self.table), "SubnetId": id(ids, &self.subnet)});
         Ok(Creation::ec2("AssociateRouteTable", request, "associationId"))
@@ -128,11 +128,7 @@ impl Operations for RouteTableAssociation {
         Ok(vec![Call::ec2("ReplaceRouteTableAssociation", request)])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("route_table_id", writer.link(&self.table));
         block.value("subnet_id", writer.link(&self.subnet));
@@ -247,15 +243,15 @@ impl Operations for Route {
         [Some(&self.table), self.via.reference()].into_iter().flatten().collect()
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         Some(format!("{} {}", ids.get(&self.table)?, self.to))
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("Via", self.via.parameter(ids).1)])
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         Ok(Creation::new(Call::ec2("CreateRoute", self.request(ids)), IdSource::Name))
     }
 
@@ -263,11 +259,7 @@ impl Operations for Route {
         Ok(vec![Call::ec2("ReplaceRoute", self.request(update.ids))])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let field = if self.to.contains(':') {
             "destination_ipv6_cidr_block"

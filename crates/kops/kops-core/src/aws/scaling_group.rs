@@ -9,7 +9,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id, id_list, is_owned, put_tags, sorted, tag_pairs, tags},
     kind::{Ref, Tags},
-    operations::{Creation, IdSource, Limit, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, IdSource, Limit, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -129,7 +129,7 @@ impl Operations for ScalingGroup {
         (!self.balancers.is_empty()).then_some(limit)
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let mut all = fields([
             ("MinSize", self.min.to_string()),
             ("MaxSize", self.max.to_string()),
@@ -145,7 +145,7 @@ impl Operations for ScalingGroup {
         all
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let mut request = self.request(own.name, ids);
         request.put("Tags", group_tags(own.name, own.tags));
         if !self.target_groups.is_empty() {
@@ -200,7 +200,7 @@ impl Operations for ScalingGroup {
         autoscaling("CreateOrUpdateTags", json!({"Tags": group_tags(id, tags)}))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.opt_value("capacity_rebalance", self.rebalanced.map(Expr::flag));
         block.value("enabled_metrics", Expr::texts(&self.metrics));
@@ -460,11 +460,11 @@ impl Operations for LifecycleHook {
         vec![&self.group]
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         Some(format!("{}/{}", ids.get(&self.group)?, self.hook))
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         fields([
             ("Result", self.result.clone()),
             ("Heartbeat", self.heartbeat.to_string()),
@@ -472,7 +472,7 @@ impl Operations for LifecycleHook {
         ])
     }
 
-    fn create(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, _own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"AutoScalingGroupName": id(ids, &self.group), "LifecycleHookName": self.hook,
             "DefaultResult": self.result, "HeartbeatTimeout": self.heartbeat, "LifecycleTransition": self.transition});
         Ok(Creation::new(autoscaling("PutLifecycleHook", request), IdSource::Name))
@@ -482,11 +482,7 @@ impl Operations for LifecycleHook {
         Ok(vec![self.create(&update.own, update.ids)?.call])
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.value("autoscaling_group_name", writer.link(&self.group)).text("name", &self.hook);
         block.text("default_result", &self.result).int("heartbeat_timeout", self.heartbeat);

@@ -10,7 +10,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id},
     kind::Ref,
-    operations::{Creation, IdSource, Operations, ResourceHeader},
+    operations::{Creation, Header, IdSource, Operations},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -56,17 +56,17 @@ impl Operations for SecurityGroup {
         vec![&self.vpc]
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         fields([("VPC", id(ids, &self.vpc)), ("Description", self.description.clone())])
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"VpcId": id(ids, &self.vpc), "GroupName": own.name, "GroupDescription": self.description});
         let request = with_tags(request, "security-group", own.tags);
         Ok(Creation::ec2("CreateSecurityGroup", request, "groupId"))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("description", &self.description).text("name", own.name).tags(own.tags);
         block.value("vpc_id", writer.link(&self.vpc));
@@ -202,20 +202,16 @@ impl Operations for SecurityGroupRule {
         }
     }
 
-    fn identity(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Option<String> {
+    fn identity(&self, _own: &Header<'_>, ids: &Ids) -> Option<String> {
         Some(self.identity_text(ids))
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let call = permission("Authorize", &self.identity_text(ids));
         Ok(Creation::new(call.ok_or_else(|| own.internal_error())?, IdSource::Name))
     }
 
-    fn terraform(
-        &self,
-        _own: &ResourceHeader<'_>,
-        writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, _own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let ports = match (&self.protocol, self.ports) {
             (None, _) => (0, 0),

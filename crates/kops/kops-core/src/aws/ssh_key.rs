@@ -9,7 +9,7 @@ use super::{
     call::Call,
     ec2::{Listing, delete, with_tags},
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
-    operations::{Creation, Operations, ResourceHeader},
+    operations::{Creation, Header, Operations},
     scope::Scope,
     terraform::{hcl::Block, writer::Writer},
 };
@@ -44,13 +44,13 @@ impl Operations for SshKey {
         name.replace(':', "")
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let request =
             json!({"KeyName": own.name, "PublicKeyMaterial": STANDARD.encode(&self.public)});
         Ok(Creation::ec2("ImportKeyPair", with_tags(request, "key-pair", own.tags), "keyName"))
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("key_name", own.name).tags(own.tags);
         let name = Self::terraform_name(own.name);

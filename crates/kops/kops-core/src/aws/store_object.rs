@@ -4,7 +4,7 @@ use super::{
     answers::Answers,
     call::Call,
     existing::{ExistingResource, IdentifiedResource, Ids},
-    operations::{Creation, Operations, ResourceHeader},
+    operations::{Creation, Header, Operations},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -33,11 +33,11 @@ impl Operations for StoreObject {
         Vec::new()
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         Err(own.internal_error())
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("bucket", &self.bucket).text("key", &self.key);
         block.value("content", writer.text_file(own.kind, own.name, "content", &self.content)?);

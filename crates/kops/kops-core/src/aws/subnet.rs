@@ -10,7 +10,7 @@ use super::{
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::{fields, id},
     kind::Ref,
-    operations::{Creation, Limit, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, Limit, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -69,7 +69,7 @@ impl Operations for Subnet {
         (!self.ipv6.is_empty()).then_some(Limit { feature, remedy: "use --target=terraform" })
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, ids: &Ids) -> Fields {
         let mut all = fields([
             ("VPC", id(ids, &self.vpc)),
             ("CIDR", self.cidr.clone()),
@@ -81,7 +81,7 @@ impl Operations for Subnet {
         all
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, ids: &Ids) -> Result<Creation, Error> {
         let request = json!({"VpcId": id(ids, &self.vpc), "CidrBlock": self.cidr, "AvailabilityZone": self.zone});
         let request = with_tags(request, "subnet", own.tags);
         let creation = Creation::ec2("CreateSubnet", request, "subnet.subnetId");
@@ -99,7 +99,7 @@ impl Operations for Subnet {
         Ok(requests.map(|request| Call::ec2("ModifySubnetAttribute", request)).into())
     }
 
-    fn terraform(&self, own: &ResourceHeader<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         let (v4, v6) = (!self.cidr.is_empty(), !self.ipv6.is_empty());
         block.text("availability_zone", &self.zone).tags(own.tags);

@@ -9,7 +9,7 @@ use super::{
     ec2::{Listing, delete, with_tags},
     existing::{ExistingResource, Fields, IdentifiedResource, Ids},
     fields::fields,
-    operations::{Creation, Operations, ResourceHeader, Update},
+    operations::{Creation, Header, Operations, Update},
     scope::Scope,
     terraform::{
         hcl::{Block, Expr},
@@ -90,7 +90,7 @@ impl Operations for Volume {
         format!("{prefix}{name}")
     }
 
-    fn desired_fields(&self, _own: &ResourceHeader<'_>, _ids: &Ids) -> Fields {
+    fn desired_fields(&self, _own: &Header<'_>, _ids: &Ids) -> Fields {
         let ebs = &self.ebs;
         let mut all = fields([
             ("Zone", self.zone.clone()),
@@ -104,7 +104,7 @@ impl Operations for Volume {
         all
     }
 
-    fn create(&self, own: &ResourceHeader<'_>, _ids: &Ids) -> Result<Creation, Error> {
+    fn create(&self, own: &Header<'_>, _ids: &Ids) -> Result<Creation, Error> {
         let ebs = &self.ebs;
         let mut request = json!({"AvailabilityZone": self.zone, "Size": ebs.size, "VolumeType": ebs.class,
             "Encrypted": ebs.encrypted, "Iops": ebs.iops, "Throughput": ebs.throughput});
@@ -120,11 +120,7 @@ impl Operations for Volume {
         Ok(vec![Call::ec2("ModifyVolume", request)])
     }
 
-    fn terraform(
-        &self,
-        own: &ResourceHeader<'_>,
-        _writer: &mut Writer<'_>,
-    ) -> Result<Block, Error> {
+    fn terraform(&self, own: &Header<'_>, _writer: &mut Writer<'_>) -> Result<Block, Error> {
         let mut block = Block::default();
         block.text("availability_zone", &self.zone).tags(own.tags);
         self.ebs.set_arguments(&mut block, "");

@@ -116,8 +116,11 @@ pub(super) async fn write_files(context: &NodeContext) -> Result<(Init, Option<P
 
 pub(super) fn make_parent(path: &Path) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
-    fs::create_dir_all(directory)
-        .map_err(Error::file("making the directory", &directory.display().to_string()))
+    fs::create_dir_all(directory).map_err(kops_store::Error::file(
+        "making the directory",
+        &directory.display().to_string(),
+    ))?;
+    Ok(())
 }
 
 /// Returns this machine's etcd member, as `init` runs it. Its address and its data volume stay when the machine is
@@ -145,7 +148,8 @@ fn write_controller_files(context: &NodeContext) -> Result<(), Error> {
     let keyset = read_keyset(base, "kubernetes-ca")?;
     let authority = keyset.authority()?;
     let directory = PathBuf::from(DIRECTORY);
-    fs::create_dir_all(&directory).map_err(Error::file("making the directory", DIRECTORY))?;
+    fs::create_dir_all(&directory)
+        .map_err(kops_store::Error::file("making the directory", DIRECTORY))?;
     let validity = Validity::starting(rt::now(), PERIOD);
     let cluster = &context.machine.cluster;
     let serving = LeafSpec {
@@ -183,7 +187,7 @@ fn write_protokube_files(context: &NodeContext) -> Result<(), Error> {
     let keyset = read_keyset(base, "etcd-clients-ca")?;
     let directory = PathBuf::from(protokube::DIRECTORY);
     fs::create_dir_all(&directory)
-        .map_err(Error::file("making the directory", protokube::DIRECTORY))?;
+        .map_err(kops_store::Error::file("making the directory", protokube::DIRECTORY))?;
     let client = LeafSpec {
         subject: Subject::new("protokube"),
         alt_names: Vec::new(),
@@ -212,7 +216,8 @@ pub(super) fn write_patches(context: &NodeContext) -> Result<Patches, Error> {
     if anonymous != Some(false) {
         return Ok(Patches::none());
     }
-    fs::create_dir_all(PATCHES).map_err(Error::file("making the directory", PATCHES))?;
+    fs::create_dir_all(PATCHES)
+        .map_err(kops_store::Error::file("making the directory", PATCHES))?;
     let probes = ["livenessProbe", "readinessProbe", "startupProbe"];
     let patch: Vec<_> = probes
         .iter()

@@ -80,13 +80,14 @@ impl MemberVolume {
                 self.write_tag(&tag)?;
                 Ok(tag)
             }
-            Err(error) => Err(Error::file("reading", &shown)(error)),
+            Err(error) => Err(kops_store::Error::file("reading", &shown)(error).into()),
         }
     }
 
     fn write_tag(&self, tag: &Tag) -> Result<(), Error> {
         let shown = self.volume.display().to_string();
-        fs::create_dir_all(&self.volume).map_err(Error::file("making the directory", &shown))?;
+        fs::create_dir_all(&self.volume)
+            .map_err(kops_store::Error::file("making the directory", &shown))?;
         let path = self.volume.join("volume.json");
         Ok(pki::write_file(&path, tag.to_text().as_bytes(), pki::PUBLIC_MODE)?)
     }
@@ -109,11 +110,14 @@ impl MemberVolume {
         }
         let trash = self.volume.join(TRASH);
         let shown = trash.display().to_string();
-        fs::create_dir_all(&trash).map_err(Error::file("making the directory", &shown))?;
+        fs::create_dir_all(&trash)
+            .map_err(kops_store::Error::file("making the directory", &shown))?;
         let name = if tag.generation.is_empty() { "first" } else { tag.generation.as_str() };
         let aside = trash.join(format!("{name}-{}", rt::id()));
         tracing::info!(aside = %aside.display(), "moving etcd's data from before the restoration aside");
-        fs::rename(&data, &aside).map_err(Error::file("setting aside", &data.display().to_string()))
+        fs::rename(&data, &aside)
+            .map_err(kops_store::Error::file("setting aside", &data.display().to_string()))?;
+        Ok(())
     }
 
     /// Unpacks a backup as a founder's data, beside the present data.
@@ -122,7 +126,7 @@ impl MemberVolume {
         let shown = target.display().to_string();
         match fs::remove_dir_all(&target) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::file("removing", &shown)(error));
+                return Err(kops_store::Error::file("removing", &shown)(error).into());
             }
             _ => {}
         }
@@ -142,9 +146,11 @@ impl MemberVolume {
         let data = self.data();
         let shown = data.display().to_string();
         if data.exists() {
-            fs::remove_dir(&data).map_err(Error::file("removing the empty", &shown))?;
+            fs::remove_dir(&data).map_err(kops_store::Error::file("removing the empty", &shown))?;
         }
-        fs::rename(&restored, &data).map_err(Error::file("putting in place", &shown))
+        fs::rename(&restored, &data)
+            .map_err(kops_store::Error::file("putting in place", &shown))?;
+        Ok(())
     }
 
     /// Classifies the content of the volume.
@@ -157,7 +163,7 @@ impl MemberVolume {
                     Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-                Err(error) => Err(Error::file("reading", &shown)(error)),
+                Err(error) => Err(kops_store::Error::file("reading", &shown)(error).into()),
             }
         };
         const KNOWN_ENTRIES: [&str; 5] = ["volume.json", "data", "lost+found", TRASH, RESTORED];

@@ -37,7 +37,7 @@ pub(super) async fn request_config(
     let body = json!({"apiVersion": API_VERSION, "certs": {"kubelet": request}, "includeNodeConfig": true});
     let read = |name: &str| {
         let path = Path::new(machine::DOCUMENT).join(name);
-        fs::read(&path).map_err(Error::file("reading", &path.display().to_string()))
+        fs::read(&path).map_err(kops_store::Error::file("reading", &path.display().to_string()))
     };
     let tls = TlsMaterial {
         ca: Some(boot.text("ConfigServer.CACertificates").as_bytes().to_vec()),
@@ -80,7 +80,7 @@ pub(super) fn write_files(context: &NodeContext, certificate: Certificate) -> Re
     let path = layout.pki("ca", "crt");
     let directory = layout.certificates.display().to_string();
     fs::create_dir_all(&layout.certificates)
-        .map_err(Error::file("making the directory", &directory))?;
+        .map_err(kops_store::Error::file("making the directory", &directory))?;
     pki::write_file(&path, authority.as_bytes(), pki::PUBLIC_MODE)?;
     let cluster = &context.machine.cluster;
     let server = Server::with_ca(format!("https://api.internal.{cluster}:{API_PORT}"), authority);

@@ -69,7 +69,12 @@ fn plan(
     check_cloud(user)?;
     let user_groups = registry.groups(name)?;
     if user_groups.is_empty() {
-        return Err(Error::object("cluster", name, "has no instance groups; create some first"));
+        return Err(kops_store::Error::object(
+            "cluster",
+            name,
+            "has no instance groups; create some first",
+        )
+        .into());
     }
     let (cluster, groups) = complete_objects(user, &user_groups)?;
     let users: Vec<_> = std::iter::once(user).chain(&user_groups).collect();

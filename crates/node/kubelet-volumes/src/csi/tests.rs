@@ -76,7 +76,7 @@ impl Scene {
     }
 
     async fn mount_pod(&self, pod: &Arc<Pod>) -> Result<MountedVolumes, String> {
-        let done = self.volumes.mount(pod, &NodeFacts::default(), &Tokens::default()).await;
+        let done = self.volumes.mount(pod, &NodeFacts::default, &Tokens::default()).await;
         done.map_err(|error| error.to_string())
     }
 
