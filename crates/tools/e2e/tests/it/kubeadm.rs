@@ -37,7 +37,7 @@ fn machines_become_a_cluster_and_reset_leaves_nothing() {
     worker.build_box();
     first.kubectl("run box --image=box:1 --restart=Never").ok();
     first.kubectl("wait pod/box --for=condition=Ready --timeout=60s").ok();
-    assert!(first.kubectl("logs box").ok().contains("here is box"));
+    until("the Pod's log", || first.kubectl("logs box").ok_if(|log| log.contains("here is box")));
     until("an answer of cluster DNS", || {
         let ran = first.kubectl("exec box -- nslookup kubernetes.default.svc.cluster.local");
         if ran.stdout.contains("10.96.0.1") { Ok(()) } else { Err(ran.to_string()) }

@@ -210,7 +210,7 @@ fn upstreams_components_take_over_and_hand_back() {
     assert!(s.fetch("theirs", "80").starts_with("version 2 on theirs-"));
     s.kubectl("scale deployment ours --replicas=3").ok();
     s.available("ours");
-    assert!(s.kubectl("logs --prefix -l app=theirs").ok().contains("response:200"));
+    s.until("logs --prefix -l app=theirs", |logs| logs.contains("response:200"));
     let assert_unchanged = |now: &BTreeMap<String, String>, before: &BTreeMap<String, String>| {
         let lost = before.iter().filter(|(name, state)| now.get(*name) != Some(state));
         assert_eq!(lost.collect::<Vec<_>>(), Vec::new(), "{now:?}");
