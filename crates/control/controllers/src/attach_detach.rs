@@ -37,7 +37,6 @@ const ATTACHMENTS: Resource = Resource::VOLUME_ATTACHMENTS;
 
 /// The annotation of a Node whose kubelet leaves attaching to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The prefix of queue keys that name nodes; no volume's name contains a slash.
 const NODE: &str = "node/";
 
@@ -160,10 +159,9 @@ fn of_node(name: &str) -> String {
 /// Reports whether a change of a Node affects the attachment of volumes.
 fn concerns(change: &Change<'_, Node>) -> bool {
     let facts = |node: &Arc<Node>| {
-        let taints = &node.spec.taints;
         (
             is_true(&node.status.conditions, "Ready"),
-            taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            node.is_tainted_out_of_service(),
             node.metadata.annotations.get(MANAGED).cloned(),
             node.status.volumes_in_use.clone(),
             node.status.attached(),
@@ -335,7 +333,7 @@ impl Attacher {
         NodeState {
             in_use: node.status.volumes_in_use.contains(&csi.unique_name()),
             healthy: is_true(&node.status.conditions, "Ready"),
-            out_of_service: node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            out_of_service: node.is_tainted_out_of_service(),
             waited: now.duration_since(since),
         }
     }

@@ -1,4 +1,4 @@
-//! Deletes terminated Pods beyond a threshold, and Pods whose node is deleted.
+//! Deletes terminated Pods beyond a threshold, Pods whose node is deleted, and terminating Pods that no kubelet ends.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::{
     context::{Context, synced},
     shared::Watched,
-    views::{Node, Pod},
+    views::{Node, Pod, is_true},
 };
 
 const PERIOD: Duration = Duration::from_secs(20);
@@ -23,14 +23,25 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 enum Reason {
     Terminated,
     NodeGone,
+    OutOfService,
     Unscheduled,
 }
 
-/// Returns the Pods to delete. `gone` reports whether a node has been missing for long enough.
+/// The state of a node that decides about its Pods.
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum NodeState {
+    /// Missing for long enough.
+    Gone,
+    /// Not ready, and an administrator declared by a taint that nothing runs there.
+    OutOfService,
+    Other,
+}
+
+/// Returns the Pods to delete.
 fn plan(
     pods: &[Arc<Pod>],
     threshold: usize,
-    gone: impl Fn(&str) -> bool,
+    state: impl Fn(&str) -> NodeState,
 ) -> Vec<(Arc<Pod>, Reason)> {
     let mut out = Vec::new();
     let mut ended: Vec<_> =
@@ -44,15 +55,24 @@ fn plan(
         );
     }
     for pod in pods {
-        if pod.node().is_empty() {
-            if pod.metadata.terminating() {
-                out.push((pod.clone(), Reason::Unscheduled));
-            }
-        } else if gone(pod.node()) {
-            out.push((pod.clone(), Reason::NodeGone));
-        }
+        let is_terminating = pod.metadata.terminating();
+        let reason = match pod.node() {
+            "" => is_terminating.then_some(Reason::Unscheduled),
+            node => match state(node) {
+                NodeState::Gone => Some(Reason::NodeGone),
+                NodeState::OutOfService => is_terminating.then_some(Reason::OutOfService),
+                NodeState::Other => None,
+            },
+        };
+        out.extend(reason.map(|reason| (pod.clone(), reason)));
     }
     out
+}
+
+/// Reports whether an administrator declared the node to be out of service. The taint of a ready node has no effect,
+/// because its kubelet may still run the Pods.
+fn is_out_of_service(node: &Node) -> bool {
+    !is_true(&node.status.conditions, "Ready") && node.is_tainted_out_of_service()
 }
 
 pub(crate) fn start(context: Context) {
@@ -93,8 +113,12 @@ async fn sweep(
             gone.push(node.clone());
         }
     }
-    let plan =
-        plan(&pods, context.config.terminated_pod_threshold, |node| gone.iter().any(|g| g == node));
+    let state = |name: &str| match nodes.get(name) {
+        None if gone.iter().any(|node| node == name) => NodeState::Gone,
+        Some(node) if is_out_of_service(&node) => NodeState::OutOfService,
+        _ => NodeState::Other,
+    };
+    let plan = plan(&pods, context.config.terminated_pod_threshold, state);
     for (pod, why) in plan {
         if let Err(error) = remove(context, &pod, why).await {
             tracing::warn!(pod = %pod.metadata.key(), %error, "could not remove the Pod");
@@ -110,11 +134,14 @@ async fn is_gone(context: &Context, node: &str) -> bool {
 async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> {
     let meta = &pod.metadata;
     tracing::info!(pod = %meta.key(), ?why, "removing the Pod");
-    if why == Reason::NodeGone && !pod.is_finished() {
-        let now = context.now().to_seconds();
-        let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [{
-            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists", "lastTransitionTime": now}]}});
+    if !pod.is_finished() {
+        let mut patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed"}});
+        if why == Reason::NodeGone {
+            patch["status"]["conditions"] = json!([{
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists",
+                "lastTransitionTime": context.now().to_seconds()}]);
+        }
         let at =
             PatchTarget { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
         let kind = PatchKind::Strategic;
@@ -154,16 +181,39 @@ mod tests {
             pod("lost", "gone", "Running", 0, false),
             pod("nowhere", "", "Pending", 0, true),
             pod("waiting", "", "Pending", 0, false),
+            pod("stays", "off", "Running", 0, false),
+            pod("stuck", "off", "Running", 0, true),
+            pod("stopping", "n", "Running", 0, true),
         ];
-        let plan = plan(&pods, 1, |node| node == "gone");
+        let plan = plan(&pods, 1, |node| match node {
+            "gone" => NodeState::Gone,
+            "off" => NodeState::OutOfService,
+            _ => NodeState::Other,
+        });
         let named: Vec<_> = plan.iter().map(|(p, why)| (p.metadata.name.as_str(), *why)).collect();
         assert_eq!(
             named,
             [
                 ("old", Reason::Terminated),
                 ("lost", Reason::NodeGone),
-                ("nowhere", Reason::Unscheduled)
+                ("nowhere", Reason::Unscheduled),
+                ("stuck", Reason::OutOfService)
             ]
         );
+    }
+
+    #[test]
+    fn trusts_the_taint_of_nodes_that_are_not_ready_only() {
+        for (ready, key, expected) in [
+            ("Unknown", "node.kubernetes.io/out-of-service", true),
+            ("False", "node.kubernetes.io/out-of-service", true),
+            ("True", "node.kubernetes.io/out-of-service", false),
+            ("Unknown", "node.kubernetes.io/unreachable", false),
+        ] {
+            let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": key, "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+            let node: Node = serde_json::from_value(node).unwrap();
+            assert_eq!(is_out_of_service(&node), expected, "{ready} {key}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, pods::Pods};
+use crate::{context::Context, log_links, pods::Pods};
 
 const INTERVAL: Duration = Duration::from_secs(10);
 const ORPHANS: Duration = Duration::from_secs(60);
@@ -39,6 +39,9 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
             next_orphans = Instant::now() + ORPHANS;
             if let Err(error) = orphans::remove(&ctx, &pods).await {
                 tracing::warn!(%error, "list the leftovers of orphaned Pods");
+            }
+            if let Err(error) = log_links::remove_dangling(&ctx.settings.logs) {
+                tracing::warn!(%error, "remove the links to removed logs");
             }
         }
         if Instant::now() >= next_images {

@@ -20,6 +20,7 @@ mod eviction;
 mod features;
 mod housekeeping;
 mod kernel;
+mod log_links;
 mod machine;
 mod mirrors;
 mod node;

@@ -44,6 +44,13 @@ pub(crate) struct AttachedVolume {
     pub(crate) name: String,
 }
 
+impl Node {
+    /// Reports whether an administrator declared by a taint that nothing runs on the node any more.
+    pub(crate) fn is_tainted_out_of_service(&self) -> bool {
+        self.spec.taints.iter().any(|taint| taint.key == "node.kubernetes.io/out-of-service")
+    }
+}
+
 impl NodeStatus {
     pub(crate) fn attached(&self) -> BTreeSet<String> {
         self.volumes_attached.iter().map(|volume| volume.name.clone()).collect()

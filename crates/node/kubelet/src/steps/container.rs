@@ -10,7 +10,7 @@ use super::{
     image::{self, LocalImage},
     sandbox, stop,
 };
-use crate::context::Context;
+use crate::{context::Context, log_links};
 
 /// The error of a container that did not start, for its status.
 #[derive(Debug)]
@@ -45,6 +45,7 @@ impl Start<'_> {
         let started = self.ctx.cri.start_container(&id).await;
         started.map_err(|e| self.failure("RunContainerError", e.message()))?;
         self.record("Normal", "Started", "Container started".to_owned());
+        self.link_log(&id);
         self.run_hook(&id).await
     }
 
@@ -91,6 +92,15 @@ impl Start<'_> {
             }
         }
         Ok(devices)
+    }
+
+    /// Links the container's log for log collectors. A failure is only logged, because the container runs.
+    fn link_log(&self, id: &str) {
+        let logs = &self.ctx.settings.logs;
+        let container = &self.member.container.name;
+        if let Err(error) = log_links::link(logs, self.pod, container, self.attempt, id) {
+            tracing::warn!(%error, container, "link a container's log below /var/log/containers");
+        }
     }
 
     /// Runs the postStart hook. Stops the container if the hook fails.

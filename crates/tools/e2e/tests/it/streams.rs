@@ -13,6 +13,12 @@ fn logs_shows_and_follows_output() {
     assert_eq!(s.kubectl("logs talker --tail=1").ok(), "two\n");
     let stamped = s.kubectl("logs talker --timestamps --tail=1").ok();
     assert!(stamped.trim_end().ends_with("Z two"), "{stamped}");
+    // Log collectors read the log by a link.
+    let links = std::fs::read_dir(s.cluster.root().join("var/log/containers")).unwrap();
+    let mut links = links.map(|link| link.unwrap().path());
+    let link = links.find(|link| link.to_string_lossy().contains("/talker_streams-logs_talker-"));
+    let text = std::fs::read_to_string(link.expect("a link to the log")).unwrap();
+    assert!(text.contains("stdout F one\n"), "{text}");
     let mut follow = s.start("logs -f talker");
     follow.wait_for_line(|line| line == "two");
     s.kubectl("exec talker -- touch /tmp/go").ok();
