@@ -168,6 +168,32 @@ fn three_nodes_reach_each_other_and_survive_a_lost_node() {
 }
 
 #[test]
+fn stateful_pod_leaves_a_node_that_is_out_of_service() {
+    let _turn = share_machine();
+    let cluster = Cluster::new("outofservice");
+    cluster.up_with(&["--nodes", "2"]).ok();
+    cluster.build_images();
+    let s = Session::in_default_namespace(&cluster);
+    s.apply(
+        r#"{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "one"}, "spec": {
+            "serviceName": "one", "selector": {"matchLabels": {"app": "one"}},
+            "template": {"metadata": {"labels": {"app": "one"}}, "spec": {
+                "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100,
+                    "preference": {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker"]}]}}]}},
+                "containers": [{"name": "c", "image": "box:1"}]}}}}"#,
+    );
+    s.kubectl("rollout status statefulset one --timeout=60s").ok();
+    assert_eq!(s.field("pod one-0", "{.spec.nodeName}"), "worker");
+    cluster.windlass(&["node", "stop", "worker"]).ok();
+    ready(&s, "worker", "Unknown");
+    s.kubectl("taint node worker node.kubernetes.io/out-of-service=nodeshutdown:NoExecute").ok();
+    s.until("get pod one-0 -o jsonpath={.spec.nodeName}/{.status.phase}", |seen| {
+        seen.ends_with("/Running") && !seen.starts_with("worker/")
+    });
+    cluster.down(&[]).ok();
+}
+
+#[test]
 fn tunnel_flag_sends_packets_between_nodes_through_vxlan() {
     let _turn = share_machine();
     let cluster = Cluster::new("tunnel");
