@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     build::{self, Profile},
+    error::Result,
     machine,
     run::{cargo, pass, step},
     tools,
@@ -51,7 +52,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
 
 Without PART, all parts run. The environment variable WINDLASS is the path of a binary to use instead of a new build.";
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let (mut parts, mut peer) = (Vec::new(), None);
     let (mut hostile, mut seconds) = (false, hostile::SECONDS);
     let mut rest = args.iter();
@@ -60,8 +61,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
             "--hostile" => hostile = true,
             "--seconds" => {
-                let given = rest.next().and_then(|given| given.parse().ok());
-                seconds = given.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
+                let count = rest.next().and_then(|count| count.parse().ok());
+                seconds = count.filter(|seconds| *seconds > 0).ok_or(USAGE)?;
             }
             "crates" | "cluster" | "bootstrap" | "kops" | "nodes" | "api" | "curve" | "watch"
             | "tenants" | "metal" => parts.push(arg.as_str()),
@@ -71,13 +72,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if hostile && parts != ["tenants"] {
         return Err(USAGE.into());
     }
-    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    let selected = |part| parts.is_empty() || parts.contains(&part);
     let tools = step("prepare the machine", || {
         machine::install_to_bench()?;
         machine::forward_packets()?;
         tools::directory()
     })?;
-    if wanted("crates") {
+    if selected("crates") {
         for (package, bench) in BENCHES {
             step(&format!("{package}: {bench}"), || {
                 pass(&mut cargo(["bench", "--locked", "--package", package, "--bench", bench]))
@@ -95,31 +96,31 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         })?;
         return hostile::judge(&column);
     }
-    if wanted("cluster") {
+    if selected("cluster") {
         step("a cluster", || cluster("cluster", &binary, &tools))?;
     }
-    if wanted("bootstrap") {
+    if selected("bootstrap") {
         step("machines form a cluster", || cluster("bootstrap", &binary, &tools))?;
     }
-    if wanted("kops") {
+    if selected("kops") {
         step("machines by kops", || cluster("kops", &binary, &tools))?;
     }
-    if wanted("nodes") {
+    if selected("nodes") {
         step("five nodes", || cluster("nodes", &binary, &tools))?;
     }
     for (part, what, measure) in SERVER_PARTS {
-        if wanted(part) {
+        if selected(part) {
             step(what, || api::run(&binary, peer.as_deref(), *measure).map(drop))?;
         }
     }
-    if wanted("metal") {
+    if selected("metal") {
         let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);
         step("a rack powers on", || pass(rack.env("WINDLASS", &binary)))?;
     }
     Ok(())
 }
 
-fn cluster(bench: &str, binary: &Path, tools: &Path) -> Result<(), String> {
+fn cluster(bench: &str, binary: &Path, tools: &Path) -> Result<()> {
     let mut cluster = cargo(["bench", "--locked", "--package", "e2e", "--bench", bench]);
     pass(cluster.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
 }

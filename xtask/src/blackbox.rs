@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     fs::{self, File},
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::{Child, Stdio},
@@ -12,6 +12,8 @@ use std::{
 
 use crate::{
     build::{self, Profile},
+    error::{Cause, During, Result},
+    file::{create_directory, list, read},
     machine,
     run::{output, pass, program, step, target_directory},
 };
@@ -64,7 +66,7 @@ struct Options {
     resume: bool,
 }
 
-fn options(args: &[String]) -> Result<Options, String> {
+fn options(args: &[String]) -> Result<Options> {
     let (mut tests, mut tree, mut arguments, mut resume) = (None, None, String::new(), false);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
@@ -83,7 +85,7 @@ fn options(args: &[String]) -> Result<Options, String> {
     Ok(Options { tests: tests.ok_or(USAGE)?, tree, arguments, resume })
 }
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut options = options(args)?;
     step("prepare the machine", || {
         machine::install(&[
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         None => step("build windlass", || build::windlass(Profile::Quick))?,
     };
     let directory = target_directory().join("blackbox");
-    fs::create_dir_all(&directory).map_err(|e| format!("making {}: {e}", directory.display()))?;
+    create_directory(&directory)?;
     let tree = match &options.tree {
         Some(tree) => tree.clone(),
         None => step("a Debian system", || debian(&directory))?,
@@ -128,7 +130,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if report.failed.is_empty() && report.ended { Ok(()) } else { Err("not all passed".into()) }
 }
 
-fn debian(directory: &Path) -> Result<PathBuf, String> {
+fn debian(directory: &Path) -> Result<PathBuf> {
     let tree = directory.join("tree");
     if !tree.join("boot").is_dir() {
         let include = format!("--include={PACKAGES}");
@@ -138,45 +140,48 @@ fn debian(directory: &Path) -> Result<PathBuf, String> {
     Ok(tree)
 }
 
-fn kernel(tree: &Path) -> Result<PathBuf, String> {
+fn kernel(tree: &Path) -> Result<PathBuf> {
     let boot = tree.join("boot");
-    let entries = fs::read_dir(&boot).map_err(|e| format!("reading {}: {e}", boot.display()))?;
-    let mut kernels = entries.flatten().map(|entry| entry.path());
-    kernels
+    list(&boot)?
         .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz-")))
-        .ok_or_else(|| format!("{} has no kernel; name another --tree", boot.display()))
+        .ok_or_else(|| format!("{} has no kernel; name another --tree", boot.display()).into())
 }
 
 /// Creates the directory that the guest mounts as `/mnt`.
-fn work(directory: &Path, options: &Options, binary: &Path) -> Result<PathBuf, String> {
+fn work(directory: &Path, options: &Options, binary: &Path) -> Result<PathBuf> {
     let work = directory.join("work");
-    let failed = |e: std::io::Error| format!("preparing {}: {e}", work.display());
-    if work.exists() {
-        fs::remove_dir_all(&work).map_err(failed)?;
-    }
-    let bin = work.join("bin");
-    fs::create_dir_all(&bin).map_err(failed)?;
-    let tests = options.tests.join("tests.test");
-    fs::copy(&tests, work.join("tests.test")).map_err(|e| format!("{}: {e}", tests.display()))?;
-    for entry in fs::read_dir(&options.tests).map_err(failed)?.flatten() {
-        if entry.file_name().to_string_lossy().ends_with("-stub") {
-            fs::copy(entry.path(), bin.join(entry.file_name())).map_err(failed)?;
-        }
-    }
-    fs::copy(binary, bin.join("windlass")).map_err(|e| format!("{}: {e}", binary.display()))?;
-    symlink("windlass", bin.join("ignition")).map_err(failed)?;
-    let scripts = [("init", INIT), ("bin/sudo", "#!/bin/sh\nexec \"$@\"\n")];
-    for (name, text) in scripts {
-        fs::write(work.join(name), text).map_err(failed)?;
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(work.join(name), executable).map_err(failed)?;
-    }
-    fs::write(work.join("arguments"), &options.arguments).map_err(failed)?;
+    fill(&work, options, binary).during("preparing", work.display())?;
     Ok(work)
 }
 
+fn fill(work: &Path, options: &Options, binary: &Path) -> Result<(), Cause> {
+    if work.exists() {
+        fs::remove_dir_all(work)?;
+    }
+    let bin = work.join("bin");
+    fs::create_dir_all(&bin)?;
+    copy(&options.tests.join("tests.test"), &work.join("tests.test"))?;
+    for entry in fs::read_dir(&options.tests)?.flatten() {
+        if entry.file_name().to_string_lossy().ends_with("-stub") {
+            copy(&entry.path(), &bin.join(entry.file_name()))?;
+        }
+    }
+    copy(binary, &bin.join("windlass"))?;
+    symlink("windlass", bin.join("ignition"))?;
+    let scripts = [("init", INIT), ("bin/sudo", "#!/bin/sh\nexec \"$@\"\n")];
+    for (name, text) in scripts {
+        fs::write(work.join(name), text)?;
+        fs::set_permissions(work.join(name), fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(fs::write(work.join("arguments"), &options.arguments)?)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).during("copying", from.display()).map(drop)
+}
+
 /// Creates a disk image with the contents of a directory.
-fn disk(directory: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, String> {
+fn disk(directory: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf> {
     let path = directory.join(format!("{name}.ext4"));
     let _ = fs::remove_file(&path);
     output(program("mke2fs", ["-q", "-t", "ext4", "-d"]).arg(from).arg(&path).arg(size))?;
@@ -184,18 +189,17 @@ fn disk(directory: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf
 }
 
 /// Creates a new TPM, for volumes that are bound to one.
-fn chip(directory: &Path) -> Result<Child, String> {
+fn chip(directory: &Path) -> Result<Child> {
     let (socket, state) = (directory.join(TPM_SOCKET), directory.join("tpm"));
-    let failed = |e: std::io::Error| format!("making a TPM in {}: {e}", state.display());
     if state.exists() {
-        fs::remove_dir_all(&state).map_err(failed)?;
+        fs::remove_dir_all(&state).during("removing", state.display())?;
     }
-    fs::create_dir_all(&state).map_err(failed)?;
+    create_directory(&state)?;
     let _ = fs::remove_file(&socket);
     let mut command = program("swtpm", ["socket", "--tpm2", "--tpmstate"]);
     command.arg(format!("dir={}", state.display()));
     command.arg("--ctrl").arg(format!("type=unixio,path={}", socket.display()));
-    let chip = command.stdin(Stdio::null()).spawn().map_err(|e| format!("starting swtpm: {e}"))?;
+    let chip = command.stdin(Stdio::null()).spawn().during("starting", "swtpm")?;
     for _ in 0..500 {
         if socket.exists() {
             break;
@@ -209,7 +213,7 @@ fn chip(directory: &Path) -> Result<Child, String> {
 /// instructions: each case has a timeout of a minute, and a slow host must not cause failures. Features that are slow
 /// to emulate are disabled: address randomization (each program start would be translated again), byte-wise string
 /// instructions, and mitigations against other users of a processor.
-fn start(kernel: &Path, disks: &[PathBuf; 2], directory: &Path) -> Result<Child, String> {
+fn start(kernel: &Path, disks: &[PathBuf; 2], directory: &Path) -> Result<Child> {
     let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 norandmaps mitigations=off init_on_alloc=0 \
                   no5lvl apparmor=0 audit=0 clearcpuid=rep_good init=/bin/bash -- -c \
                   \"mount -t devtmpfs dev /dev; mount -t ext4 /dev/nvme1n1 /mnt; exec /mnt/init\"";
@@ -235,7 +239,7 @@ fn start(kernel: &Path, disks: &[PathBuf; 2], directory: &Path) -> Result<Child,
     guest.args(["-chardev", &socket, "-tpmdev", "emulator,id=tpm,chardev=tpm"]);
     guest.args(["-device", "tpm-tis,tpmdev=tpm"]);
     guest.stdin(Stdio::null()).stdout(Stdio::piped());
-    guest.spawn().map_err(|e| format!("starting qemu-system-x86_64: {e}"))
+    guest.spawn().during("starting", "qemu-system-x86_64")
 }
 
 /// The results of the cases, including those of the resumed runs.
@@ -297,18 +301,21 @@ struct Verdicts {
 }
 
 impl Verdicts {
-    fn open(path: &Path, resume: bool) -> Result<Self, String> {
-        let failed = |e: std::io::Error| format!("storing verdicts in {}: {e}", path.display());
+    fn open(path: &Path, resume: bool) -> Result<Self> {
         let mut passed = BTreeSet::new();
         if resume && path.exists() {
-            let text = fs::read_to_string(path).map_err(failed)?;
+            let text = read(path)?;
             let names = text.lines().filter_map(|line| line.strip_suffix(" PASS"));
             passed.extend(names.map(str::to_owned));
         }
-        let file = File::options().create(true).append(true).open(path).map_err(failed)?;
-        if !resume {
-            file.set_len(0).map_err(failed)?;
-        }
+        let open = || {
+            let file = File::options().create(true).append(true).open(path)?;
+            if !resume {
+                file.set_len(0)?;
+            }
+            Ok::<_, io::Error>(file)
+        };
+        let file = open().during("opening", path.display())?;
         Ok(Self { path: path.into(), file, passed })
     }
 
@@ -329,30 +336,27 @@ impl Verdicts {
         }
     }
 
-    fn keep(&mut self, name: &str, verdict: &str) -> Result<(), String> {
-        let failed = |e| format!("storing verdicts in {}: {e}", self.path.display());
-        writeln!(self.file, "{name} {verdict}").map_err(failed)
+    fn keep(&mut self, name: &str, verdict: &str) -> Result<()> {
+        writeln!(self.file, "{name} {verdict}").during("writing", self.path.display())
     }
 }
 
-fn watch(mut guest: Child, log: &Path, mut verdicts: Verdicts) -> Result<Report, String> {
-    let failed =
-        |e: std::io::Error| format!("the guest's console, logged in {}: {e}", log.display());
-    let mut kept = File::create(log).map_err(failed)?;
+fn watch(mut guest: Child, log: &Path, mut verdicts: Verdicts) -> Result<Report> {
+    let mut copy = File::create(log).during("creating", log.display())?;
     let mut report = Report { passed: verdicts.passed.clone(), ..Report::default() };
     let console = guest.stdout.take().ok_or("the guest has no console")?;
     for line in BufReader::new(console).split(b'\n') {
-        let line = line.map_err(failed)?;
+        let line = line.during("reading", "the guest's console")?;
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches('\r');
-        writeln!(kept, "{line}").map_err(failed)?;
+        writeln!(copy, "{line}").during("writing", log.display())?;
         let Some((name, verdict)) = report.line(line) else { continue };
         verdicts.keep(name, verdict)?;
         if (report.passed.len() + report.failed.len()).is_multiple_of(50) {
             eprintln!("    {report}");
         }
     }
-    guest.wait().map_err(failed)?;
+    guest.wait().during("waiting for", "the guest")?;
     Ok(report)
 }
 

@@ -2,7 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::run::{cargo, output, pass, program, target_directory};
+use crate::{
+    error::{During, Result},
+    run::{cargo, output, pass, program, target_directory},
+};
 
 /// A build profile of the workspace's Cargo.toml.
 #[derive(Clone, Copy)]
@@ -23,15 +26,15 @@ impl Profile {
 }
 
 /// Runs `cargo xtask dist`.
-pub(crate) fn dist() -> Result<(), String> {
+pub(crate) fn dist() -> Result<()> {
     let binary = windlass(Profile::Release)?;
-    let size = fs::metadata(&binary).map_err(|e| format!("reading {}: {e}", binary.display()))?;
+    let size = fs::metadata(&binary).during("reading", binary.display())?;
     println!("{}: {:.1} MB", binary.display(), size.len() as f64 / 1e6);
     Ok(())
 }
 
 /// Builds the binary and returns its path.
-pub(crate) fn windlass(profile: Profile) -> Result<PathBuf, String> {
+pub(crate) fn windlass(profile: Profile) -> Result<PathBuf> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&mut program(rustc, ["-vV"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 
 use crate::{
+    error::{Result, fail},
     file::{read, write},
     run::workspace_root,
 };
@@ -24,7 +25,7 @@ const USAGE: &str = "usage: cargo xtask codegen --import DIR [--go DIR] [--out D
 /// The directory of the facts, relative to the workspace.
 const FACTS: &str = "crates/api/api-schema/facts";
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let (mut import, mut go, mut out, mut check) = (None, None, None, false);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             "--go" => go = Some(value()?),
             "--out" => out = Some(value()?),
             "--check" => check = true,
-            _ => return Err(format!("unknown argument {arg}; {USAGE}")),
+            _ => return fail(format!("unknown argument {arg}; {USAGE}")),
         }
     }
     let import = import.ok_or(USAGE)?;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         if check {
             let old = read(&path)?;
             if old != text {
-                return Err(format!(
+                return fail(format!(
                     "{} differs from {}; run `cargo xtask codegen --import {}`",
                     path.display(),
                     import.display(),

@@ -8,6 +8,7 @@ use std::{path::PathBuf, time::Instant};
 use crate::{
     build::{self, Profile},
     control_plane::{ControlPlane, Side, has_upstream_binaries},
+    error::{During, Result, fail},
     run::{step, target_directory},
     tools,
 };
@@ -44,7 +45,7 @@ struct Args {
 }
 
 impl Args {
-    fn parse(args: &[String]) -> Result<Self, String> {
+    fn parse(args: &[String]) -> Result<Self> {
         let (mut peer, mut list, mut jobs, mut ours) = (None, None, 4, false);
         let mut selection = list::Selection::default();
         let mut rest = args.iter();
@@ -60,17 +61,17 @@ impl Args {
                 "--class" => selection.classes.push(value),
                 "--only" => selection.only.push(value),
                 "--except" => selection.except.push(value),
-                "--jobs" => jobs = value.parse().map_err(|e| format!("--jobs {value}: {e}"))?,
+                "--jobs" => jobs = value.parse().during("parsing --jobs", &value)?,
                 _ => return Err(USAGE.into()),
             }
         }
         let peer: PathBuf = peer.ok_or(USAGE)?;
-        let peer = std::path::absolute(&peer).map_err(|e| format!("{}: {e}", peer.display()))?;
+        let peer = std::path::absolute(&peer).during("finding", peer.display())?;
         Ok(Self { peer, list, selection, jobs: jobs.max(1), ours })
     }
 }
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let args = Args::parse(args)?;
     // The user's kubectl may be too old for tests of newer commands.
     let kubectl = tools::directory()?.join("kubectl").display().to_string();
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if ours == tests.len() {
         return Ok(());
     }
-    Err(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
+    fail(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
 }
 
 /// Runs all tests on one control plane, phase by phase.
@@ -114,7 +115,7 @@ fn measure(
     suite: &suite::Suite,
     tests: &[Test],
     jobs: usize,
-) -> Result<report::Column, String> {
+) -> Result<report::Column> {
     let started = Instant::now();
     let mut outcomes = suite::Outcomes::new();
     let (with_nodes, without): (Vec<&Test>, _) = tests.iter().partition(|test| test.wants_nodes());

@@ -11,8 +11,9 @@ use std::{
 };
 
 use crate::{
-    file::{read, write},
-    run::{output, pass, program},
+    error::{During, Result, fail},
+    file::{create_directory, read, write},
+    run::{log_to, output, pass, program},
     tools,
 };
 
@@ -89,7 +90,7 @@ impl Drop for ControlPlane {
 
 impl ControlPlane {
     /// Starts a whole control plane, ready for requests.
-    pub(crate) fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+    pub(crate) fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self> {
         let mut this = Self::prepare(side, windlass, directory)?;
         this.start_api_server()?;
         this.start_controllers()?;
@@ -98,10 +99,9 @@ impl ControlPlane {
 
     /// Creates the files of a control plane without starting it. `windlass` creates those of both sides with its
     /// kubeadm commands.
-    pub(crate) fn prepare(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+    pub(crate) fn prepare(side: Side, windlass: &Path, directory: &Path) -> Result<Self> {
         let _ = fs::remove_dir_all(directory);
-        fs::create_dir_all(directory)
-            .map_err(|e| format!("creating {}: {e}", directory.display()))?;
+        create_directory(directory)?;
         let this = Self {
             side,
             directory: directory.to_owned(),
@@ -114,7 +114,7 @@ impl ControlPlane {
     }
 
     /// Starts the API server and its store, and waits until the server is ready. Returns the time that this took.
-    pub(crate) fn start_api_server(&mut self) -> Result<Duration, String> {
+    pub(crate) fn start_api_server(&mut self) -> Result<Duration> {
         let started = Instant::now();
         let bind = "--bind-address=127.0.0.1".to_owned();
         match &self.side {
@@ -132,7 +132,7 @@ impl ControlPlane {
         Ok(started.elapsed())
     }
 
-    pub(crate) fn start_controllers(&mut self) -> Result<(), String> {
+    pub(crate) fn start_controllers(&mut self) -> Result<()> {
         self.run("kube-controller-manager", &[format!("--secure-port={}", self.ports.manager)])?;
         self.run("kube-scheduler", &[format!("--secure-port={}", self.ports.scheduler)])
     }
@@ -168,18 +168,18 @@ impl ControlPlane {
     }
 
     /// Returns an error if a component has ended, because the tests' failures would only be consequences.
-    pub(crate) fn check(&mut self) -> Result<(), String> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         for process in &mut self.processes {
             if let Ok(Some(status)) = process.child.try_wait() {
                 let log = self.directory.join(format!("{}.log", process.component));
                 let (name, log) = (process.component, log.display());
-                return Err(format!("{name} has ended ({status}), see {log}"));
+                return fail(format!("{name} has ended ({status}), see {log}"));
             }
         }
         Ok(())
     }
 
-    fn write_files(&self, windlass: &Path) -> Result<(), String> {
+    fn write_files(&self, windlass: &Path) -> Result<()> {
         let config = self.directory.join("kubeadm.yaml");
         let port = self.ports.api;
         let text = format!(
@@ -204,7 +204,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn start_etcd(&mut self) -> Result<(), String> {
+    fn start_etcd(&mut self) -> Result<()> {
         let pki = self.directory.join("etc/kubernetes/pki/etcd");
         let url = format!("https://127.0.0.1:{}", self.ports.etcd);
         let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
@@ -220,7 +220,7 @@ impl ControlPlane {
     }
 
     /// Starts the component of the manifest, with the flags in `instead` added or replaced.
-    fn run(&mut self, component: &'static str, instead: &[String]) -> Result<(), String> {
+    fn run(&mut self, component: &'static str, instead: &[String]) -> Result<()> {
         let kubernetes = self.directory.join("etc/kubernetes");
         let manifest = read(&kubernetes.join(format!("manifests/{component}.yaml")))?;
         let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
@@ -238,18 +238,16 @@ impl ControlPlane {
         self.spawn(component, command)
     }
 
-    fn spawn(&mut self, component: &'static str, mut command: Command) -> Result<(), String> {
+    fn spawn(&mut self, component: &'static str, mut command: Command) -> Result<()> {
         let path = self.directory.join(format!("{component}.log"));
-        let file = |e: std::io::Error| format!("creating {}: {e}", path.display());
-        let log = fs::File::create(&path).map_err(file)?;
-        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(file)?).stderr(log);
-        let child = command.spawn().map_err(|e| format!("starting {component}: {e}"))?;
+        log_to(&mut command, &path)?;
+        let child = command.spawn().during("starting", component)?;
         self.processes.push(Process { component, child });
         Ok(())
     }
 
     /// Polls with curl, which starts in a few milliseconds, while kubectl takes a hundred.
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(120);
         let url = format!("{}/readyz", self.url());
         loop {
@@ -260,7 +258,7 @@ impl ControlPlane {
             match health {
                 Ok(health) if health == "ok" => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
-                    return Err(format!("the API server does not become ready: {error}"));
+                    return fail(format!("the API server does not become ready: {error}"));
                 }
                 _ => thread::sleep(Duration::from_millis(5)),
             }
@@ -269,14 +267,14 @@ impl ControlPlane {
 }
 
 /// Finds free ports. All listeners stay open until the end, so that no two ports are equal.
-fn free_ports() -> Result<Ports, String> {
+fn free_ports() -> Result<Ports> {
     let listen = |_| TcpListener::bind("127.0.0.1:0");
     let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
     let ports: std::io::Result<Vec<u16>> = (0..5)
         .map(listen)
         .collect::<std::io::Result<Vec<_>>>()
         .and_then(|listeners| listeners.iter().map(port).collect());
-    match ports.map_err(|e| format!("looking for free ports: {e}"))?[..] {
+    match ports.during("looking for", "free ports")?[..] {
         [api, etcd, etcd_peer, manager, scheduler] => {
             Ok(Ports { api, etcd, etcd_peer, manager, scheduler })
         }

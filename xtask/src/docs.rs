@@ -4,17 +4,17 @@
 //! The pages of commands come from the command line parser (`crates/tools/windlass/src/reference.rs`), the page of
 //! configuration kinds from the types that read them ([`configuration`]).
 
-use std::fs;
-
-use crate::run::{cargo, pass, workspace_root};
+use crate::{
+    error::Result,
+    file::write,
+    run::{cargo, pass, workspace_root},
+};
 
 pub(crate) mod configuration;
 
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run() -> Result<()> {
     let root = workspace_root();
-    let page = root.join(configuration::PAGE);
-    fs::write(&page, configuration::render(&root)?)
-        .map_err(|e| format!("writing {}: {e}", page.display()))?;
+    write(&root.join(configuration::PAGE), configuration::render(&root)?)?;
     // The packages of `cargo xtask test`, so that cargo builds no crate anew with other features.
     let mut test = cargo(["test", "--locked", "--workspace", "--exclude", "e2e"]);
     test.args(["--bin", "windlass", "reference"]);

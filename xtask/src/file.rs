@@ -1,17 +1,32 @@
 //! Reads and writes files. Errors name the file.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
-pub(crate) fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))
+use crate::error::{During, Result};
+
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).during("reading", path.display())
 }
 
-pub(crate) fn read_json(path: &Path) -> Result<Value, String> {
-    serde_json::from_str(&read(path)?).map_err(|e| format!("parsing {}: {e}", path.display()))
+pub(crate) fn read_json(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read(path)?).during("parsing", path.display())
 }
 
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|e| format!("writing {}: {e}", path.display()))
+/// Returns the paths in a directory.
+pub(crate) fn list(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    let entries = fs::read_dir(directory).during("listing", directory.display())?;
+    Ok(entries.flatten().map(|entry| entry.path()))
+}
+
+pub(crate) fn create_directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).during("creating", path.display())
+}
+
+pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, text).during("writing", path.display())
 }

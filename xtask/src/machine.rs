@@ -1,6 +1,12 @@
 //! The requirements of a Debian machine, installed from Debian's packages.
 
-use crate::run::{on_path, output, pass, program};
+use std::path::Path;
+
+use crate::{
+    error::{Result, fail},
+    file::{read, write},
+    run::{on_path, output, pass, program},
+};
 
 /// A program and the package that contains it.
 type Requirement = (&'static str, &'static str);
@@ -52,22 +58,22 @@ const TO_TEST_FULLY: &[Requirement] = &[
 /// The C compiler, which builds the cryptography and the allocator, and links.
 const TO_BUILD: &[Requirement] = &[("cc", "gcc"), ("cc", "libc6-dev")];
 
-pub(crate) fn install_to_run() -> Result<(), String> {
+pub(crate) fn install_to_run() -> Result<()> {
     install(&[TO_BUILD, TO_RUN].concat())
 }
 
-pub(crate) fn install_to_test(full: bool) -> Result<(), String> {
+pub(crate) fn install_to_test(full: bool) -> Result<()> {
     let fully = if full { TO_TEST_FULLY } else { &[] };
     install(&[TO_BUILD, TO_RUN, TO_TEST, fully].concat())
 }
 
-pub(crate) fn install_to_bench() -> Result<(), String> {
+pub(crate) fn install_to_bench() -> Result<()> {
     let peers = &[("h2load", "nghttp2-client"), ("dnsmasq", "dnsmasq-base")];
     install(&[TO_BUILD, TO_RUN, TO_TEST, peers].concat())
 }
 
 /// Installs the packages of the missing programs. A complete machine is not changed.
-pub(crate) fn install(needed: &[Requirement]) -> Result<(), String> {
+pub(crate) fn install(needed: &[Requirement]) -> Result<()> {
     let missing: Vec<&str> =
         needed.iter().filter(|(name, _)| !on_path(name)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
@@ -75,10 +81,10 @@ pub(crate) fn install(needed: &[Requirement]) -> Result<(), String> {
     }
     let cure = format!("install by hand what provides {}", missing.join(", "));
     if !on_path("apt-get") {
-        return Err(format!("this machine lacks packages and has no apt-get; {cure}"));
+        return fail(format!("this machine lacks packages and has no apt-get; {cure}"));
     }
     if output(&mut program("id", ["-u"]))?.trim() != "0" {
-        return Err(format!(
+        return fail(format!(
             "installing {} needs root; run this with sudo, or {cure}",
             missing.join(" ")
         ));
@@ -100,12 +106,11 @@ fn quiet(command: &mut std::process::Command) -> &mut std::process::Command {
 }
 
 /// Enables packet forwarding, without which Pods reach no other networks.
-pub(crate) fn forward_packets() -> Result<(), String> {
-    let path = "/proc/sys/net/ipv4/ip_forward";
-    let current = std::fs::read_to_string(path).map_err(|e| format!("reading {path}: {e}"))?;
-    if current.trim() == "1" {
+pub(crate) fn forward_packets() -> Result<()> {
+    let path = Path::new("/proc/sys/net/ipv4/ip_forward");
+    if read(path)?.trim() == "1" {
         return Ok(());
     }
     eprintln!("    turning on net.ipv4.ip_forward");
-    std::fs::write(path, "1").map_err(|e| format!("writing {path}: {e}"))
+    write(path, "1")
 }

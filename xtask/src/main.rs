@@ -13,6 +13,7 @@ mod conformance;
 mod control_plane;
 mod docs;
 mod down;
+mod error;
 mod file;
 mod machine;
 mod run;

@@ -2,10 +2,14 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    thread::ScopedJoinHandle,
     time::Instant,
 };
+
+use crate::error::{During, Error, Result, fail};
 
 pub(crate) fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
@@ -35,28 +39,50 @@ pub(crate) fn program<S: AsRef<OsStr>>(
 }
 
 /// Runs a command that inherits this program's output.
-pub(crate) fn pass(command: &mut Command) -> Result<(), String> {
-    let status = command.status().map_err(|e| format!("starting {}: {e}", shown(command)))?;
-    if status.success() { Ok(()) } else { Err(format!("{} failed ({status})", shown(command))) }
+pub(crate) fn pass(command: &mut Command) -> Result<()> {
+    let status = command.status().during("starting", command_line(command))?;
+    if status.success() {
+        Ok(())
+    } else {
+        fail(format!("{} failed ({status})", command_line(command)))
+    }
 }
 
 /// Runs a command and returns its standard output.
-pub(crate) fn output(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|e| format!("starting {}: {e}", shown(command)))?;
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().during("starting", command_line(command))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{} failed ({}): {}", shown(command), output.status, stderr.trim()));
+        return fail(format!(
+            "{} failed ({}): {}",
+            command_line(command),
+            output.status,
+            stderr.trim()
+        ));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Prints the name of a step, runs it and prints its duration.
-pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
     eprintln!("==> {what}");
     let started = Instant::now();
     let result = run();
     eprintln!("    {what}: {:.1} s", started.elapsed().as_secs_f64());
     result
+}
+
+/// Redirects a command's output to a new file, and its input from nothing.
+pub(crate) fn log_to(command: &mut Command, path: &Path) -> Result<()> {
+    let share = || File::create(path).and_then(|log| Ok((log.try_clone()?, log)));
+    let (stdout, stderr) = share().during("creating", path.display())?;
+    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    Ok(())
+}
+
+/// Waits for a thread's result. A panic of the thread is an error.
+pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T> {
+    thread.join().map_err(|_| Error::from("a thread panicked"))
 }
 
 pub(crate) fn on_path(program: &str) -> bool {
@@ -66,7 +92,7 @@ pub(crate) fn on_path(program: &str) -> bool {
     std::env::split_paths(&path).chain(sbin).any(|directory| directory.join(program).is_file())
 }
 
-pub(crate) fn shown(command: &Command) -> String {
+pub(crate) fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     format!("`{}`", words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" "))
 }

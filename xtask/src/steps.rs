@@ -7,7 +7,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use crate::run::{cargo, pass};
+use crate::{
+    error::{During, Result},
+    run::{cargo, pass},
+};
 
 /// The environment variable that marks calls as the compiler's wrapper.
 const WRAPS: &str = "WINDLASS_COUNT_STEPS";
@@ -28,11 +31,11 @@ const UNCOUNTED: [&str; 2] = ["fuzz", "build_script_build"];
 const FUZZED: [&str; 6] = ["api-meta", "api-schema", "api-codec", "api-patch", "api-rules", "cel"];
 
 /// Tests that work grows at most with n log n of the input.
-pub(crate) fn test(full: bool) -> Result<(), String> {
+pub(crate) fn test(full: bool) -> Result<()> {
     let counting = |args: &[&str]| {
         let mut command = cargo(["test", "--locked"]);
-        let wrapper = std::env::current_exe()
-            .map_err(|error| format!("finding the path of xtask, to wrap the compiler: {error}"))?;
+        let wrapper =
+            std::env::current_exe().during("finding", "the path of xtask, to wrap the compiler")?;
         command.args(args).env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(WRAPS, "1");
         if full {
             command.env("WINDLASS_STEPS_FULL", "1");

@@ -4,6 +4,7 @@ use std::{fs, io, num::NonZero, os::unix::fs::symlink, path::Path, thread};
 
 use crate::{
     build::{self, Profile},
+    error::{During, Result},
     machine,
     run::{cargo, on_path, output, pass, step},
     steps, tools,
@@ -25,7 +26,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: &[String]) -> Result<Self, String> {
+    fn parse(args: &[String]) -> Result<Self> {
         let mut options = Self::default();
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -43,7 +44,7 @@ impl Options {
     }
 }
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     let Options { full, repeat, load } = Options::parse(args)?;
     let tools = step("prepare the machine", || {
         machine::install_to_test(full)?;
@@ -101,7 +102,7 @@ fn end_to_end_threads() -> usize {
 }
 
 /// Runs cargo-deny, which is not part of the toolchain and takes minutes to build.
-fn deny() -> Result<(), String> {
+fn deny() -> Result<()> {
     if !on_path("cargo-deny") && output(&mut cargo(["deny", "--version"])).is_err() {
         pass(&mut cargo(["install", "--locked", "cargo-deny"]))?;
     }
@@ -114,7 +115,7 @@ fn deny() -> Result<(), String> {
 
 /// Checks the dependencies against a clone of RustSec's database. cargo-deny expects it below `deny.toml`'s `db-path`,
 /// under a name that it derives from the database's URL.
-fn advisories(database: &Path) -> Result<(), String> {
+fn advisories(database: &Path) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/advisories");
     let link = directory.join("advisory-db-3157b0e258782691");
     let linked = || {
@@ -124,9 +125,7 @@ fn advisories(database: &Path) -> Result<(), String> {
             _ => symlink(database.canonicalize()?, &link),
         }
     };
-    linked().map_err(|error| {
-        format!("linking {} to ADVISORY_DB={}: {error}", link.display(), database.display())
-    })?;
+    linked().during("linking to ADVISORY_DB the path", link.display())?;
     pass(&mut cargo(["deny", "--offline", "check", "advisories"]))
 }
 
@@ -139,11 +138,11 @@ mod tests {
         let parse = |line: &str| {
             Options::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
         };
-        assert_eq!(parse(""), Ok(Options::default()));
+        assert_eq!(parse("").unwrap(), Options::default());
         let all = Options { full: true, repeat: Some(10), load: true };
-        assert_eq!(parse("--full --repeat 10 --load"), Ok(all));
+        assert_eq!(parse("--full --repeat 10 --load").unwrap(), all);
         for line in ["--load", "--repeat", "--repeat 0", "--repeat many", "more"] {
-            assert_eq!(parse(line), Err(USAGE.to_owned()), "{line}");
+            assert_eq!(parse(line).unwrap_err().to_string(), USAGE, "{line}");
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use self::report::Report;
-use crate::run::workspace_root;
+use crate::{
+    error::{Result, fail},
+    run::workspace_root,
+};
 
 mod documented;
 mod documents;
@@ -23,7 +26,7 @@ mod tests;
 mod unused;
 mod words;
 
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn run() -> Result<()> {
     let report = check(&workspace_root())?;
     for note in &report.notes {
         eprintln!("note: {note}");
@@ -31,11 +34,11 @@ pub(crate) fn run() -> Result<(), String> {
     if report.problems.is_empty() {
         Ok(())
     } else {
-        Err(format!("the tree is not tidy:\n  {}", report.problems.join("\n  ")))
+        fail(format!("the tree is not tidy:\n  {}", report.problems.join("\n  ")))
     }
 }
 
-fn check(root: &Path) -> Result<Report, String> {
+fn check(root: &Path) -> Result<Report> {
     let crates = metadata::crates(root)?;
     let pure: Vec<&str> = crates.iter().filter(|c| c.is_pure).map(|c| c.name.as_str()).collect();
     let files = file::read_all(root)?;

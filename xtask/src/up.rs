@@ -2,12 +2,13 @@
 
 use crate::{
     build::{self, Profile},
+    error::Result,
     machine,
     run::{pass, program, step},
     tools,
 };
 
-pub(crate) fn run(args: &[String]) -> Result<(), String> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
     step("prepare the machine", || {
         machine::install_to_run()?;
         machine::forward_packets()

@@ -2,7 +2,6 @@
 //! RBAC.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -15,7 +14,9 @@ use super::{
 };
 use crate::{
     control_plane::{ControlPlane, Side, has_upstream_binaries},
-    run::{output, pass, step, target_directory},
+    error::{During, Result, fail},
+    file::write,
+    run::{join, output, pass, step, target_directory},
 };
 
 pub(super) const NAMESPACE: &str = "bench";
@@ -25,23 +26,19 @@ const IDLE: Duration = Duration::from_secs(20);
 const MIXED_SECONDS: u32 = 10;
 
 /// A function that measures one side.
-pub(super) type Measure = dyn Fn(Bench) -> Result<Column, String>;
+pub(super) type Measure = dyn Fn(Bench) -> Result<Column>;
 
 /// Measures each side and prints the table. Returns the column of Windlass.
-pub(super) fn run(
-    windlass: &Path,
-    peer: Option<&Path>,
-    measure: &Measure,
-) -> Result<Column, String> {
+pub(super) fn run(windlass: &Path, peer: Option<&Path>, measure: &Measure) -> Result<Column> {
     let mut sides = vec![Side::Windlass(windlass.to_owned())];
     if let Some(peer) = peer {
         if !has_upstream_binaries(peer) {
-            return Err(format!("{} does not contain all of upstream's binaries", peer.display()));
+            return fail(format!("{} does not contain all of upstream's binaries", peer.display()));
         }
         sides.push(Side::Upstream(peer.to_owned()));
     }
     let place = target_directory().join("bench");
-    let measured: Result<Vec<Column>, String> = sides
+    let measured: Result<Vec<Column>> = sides
         .into_iter()
         .map(|side| {
             let name = side.name();
@@ -62,7 +59,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+    fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self> {
         let mut control_plane = ControlPlane::prepare(side, windlass, directory)?;
         let ready = control_plane.start_api_server()?;
         let mut bench = Self { control_plane, token: String::new(), column: Column::new() };
@@ -75,11 +72,11 @@ impl Bench {
         what: &str,
         unit: &'static str,
         better: Better,
-        wanted: Option<f64>,
+        target: Option<f64>,
         value: f64,
     ) {
         eprintln!("    {what}: {value:.3} {unit}");
-        self.column.push((Row { what: what.to_owned(), unit, better, wanted }, value));
+        self.column.push((Row { what: what.to_owned(), unit, better, target }, value));
     }
 
     pub(super) fn measured(self) -> Column {
@@ -87,7 +84,7 @@ impl Bench {
     }
 
     /// Measures the requests of a cluster of 10,000 Pods, one kind at a time.
-    pub(super) fn requests_alone(mut self) -> Result<Column, String> {
+    pub(super) fn requests_alone(mut self) -> Result<Column> {
         self.idle()?;
         self.prepare_namespace()?;
         let config_map = self.body("config-map", &config_map())?;
@@ -100,10 +97,10 @@ impl Bench {
             for (kind, requests, path, connections, streams) in
                 [load(&config_map, "configmaps", 10_000), load(&pod, "pods", 5_000)]
             {
-                let wanted = if kind == "pods" { 12.0 } else { 10.0 };
+                let target = if kind == "pods" { 12.0 } else { 10.0 };
                 let load = self.load(&kind, requests, connections, streams);
                 let load = Load { body: Some(&path), ..load };
-                self.requests(&format!("create {kind}, {how}"), Some(wanted), &load)?;
+                self.requests(&format!("create {kind}, {how}"), Some(target), &load)?;
             }
         }
         self.memory("10,000 Pods", Some(9.4));
@@ -114,7 +111,7 @@ impl Bench {
     }
 
     /// Measures the idle store, API server, controllers and scheduler.
-    fn idle(&mut self) -> Result<(), String> {
+    fn idle(&mut self) -> Result<()> {
         self.control_plane.start_controllers()?;
         thread::sleep(SETTLE);
         let pids = self.control_plane.pids();
@@ -128,7 +125,7 @@ impl Bench {
         self.control_plane.start_api_server().map(drop)
     }
 
-    pub(super) fn prepare_namespace(&mut self) -> Result<(), String> {
+    pub(super) fn prepare_namespace(&mut self) -> Result<()> {
         let account = format!("--serviceaccount={NAMESPACE}:default");
         for args in [
             ["create", "namespace", NAMESPACE].as_slice(),
@@ -145,9 +142,9 @@ impl Bench {
         pass(may.args(["wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE]))
     }
 
-    pub(super) fn body(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn body(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.control_plane.directory.join(format!("{name}.json"));
-        fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
+        write(&path, text)?;
         Ok(path)
     }
 
@@ -176,29 +173,29 @@ impl Bench {
     pub(super) fn requests(
         &mut self,
         what: &str,
-        wanted: Option<f64>,
+        target: Option<f64>,
         load: &Load<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let pids = self.control_plane.pids();
         let before = usage::processor_seconds(&pids);
         let rate = load.run(&self.token)?;
         let used = usage::processor_seconds(&pids) - before;
-        self.note(what, "a second", Better::More, wanted, rate);
+        self.note(what, "a second", Better::More, target, rate);
         let each = used / f64::from(load.requests) * 1e6;
         self.note(&format!("… {what}"), "µs of processor each", Better::Less, None, each);
         Ok(())
     }
 
-    pub(super) fn memory(&mut self, when: &str, wanted: Option<f64>) {
+    pub(super) fn memory(&mut self, when: &str, target: Option<f64>) {
         thread::sleep(SETTLE);
         let pids = self.control_plane.pids();
-        self.note(&format!("memory, {when}"), "MB", Better::Less, wanted, usage::memory(&pids));
+        self.note(&format!("memory, {when}"), "MB", Better::Less, target, usage::memory(&pids));
         let peak = usage::peak_memory(&pids);
         self.note(&format!("peak memory, {when}"), "MB", Better::Less, None, peak);
     }
 
     /// Measures concurrent reads and writes, at a rate that both sides sustain.
-    fn mixed(&mut self, pod: &Path) -> Result<(), String> {
+    fn mixed(&mut self, pod: &Path) -> Result<()> {
         let name = self.first_pod()?;
         let directory = self.control_plane.directory.clone();
         let log = |what: &str| directory.join(format!("{what}.tsv"));
@@ -216,10 +213,7 @@ impl Bench {
             let token = self.token.as_str();
             let running: Vec<_> =
                 loads.iter().map(|load| scope.spawn(move || load.run(token))).collect();
-            running.into_iter().try_for_each(|running| match running.join() {
-                Ok(done) => done.map(drop),
-                Err(_) => Err("a load's thread panicked".to_owned()),
-            })
+            running.into_iter().try_for_each(|running| join(running)?.map(drop))
         })?;
         for (what, log) in [("create a Pod", creates), ("get a Pod", gets), ("list 500", lists)] {
             let took = records(&log)?.into_iter().map(|record| record.micros).collect();
@@ -230,23 +224,23 @@ impl Bench {
         Ok(())
     }
 
-    fn first_pod(&self) -> Result<String, String> {
+    fn first_pod(&self) -> Result<String> {
         let mut first = self.control_plane.kubectl();
         first.args(["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods?limit=1")]);
-        let list: serde_json::Value = serde_json::from_str(&output(&mut first)?)
-            .map_err(|e| format!("reading the list of Pods: {e}"))?;
+        let list: serde_json::Value =
+            serde_json::from_str(&output(&mut first)?).during("parsing", "the list of Pods")?;
         Ok(list["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn reads(&mut self) -> Result<(), String> {
+    fn reads(&mut self) -> Result<()> {
         let pod = format!("pods/{}", self.first_pod()?);
-        for (how, wanted, requests, connections, streams) in [
+        for (how, target, requests, connections, streams) in [
             ("one at a time", 8.0, 3_000, 1, 1),
             ("64 in flight on 8 connections", 10.0, 30_000, 8, 8),
             ("64 in flight on 64 connections", 10.0, 30_000, 64, 1),
         ] {
             let load = self.load(&pod, requests, connections, streams);
-            self.requests(&format!("get a Pod, {how}"), Some(wanted), &load)?;
+            self.requests(&format!("get a Pod, {how}"), Some(target), &load)?;
         }
         let whole = self.load("pods", 20, 1, 1);
         self.requests("list 10,000 Pods", Some(10.0), &whole)?;

@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::run::{output, program};
+use crate::{
+    error::Result,
+    file::read,
+    run::{output, program},
+};
 
 /// A number of identical requests.
 #[derive(Clone)]
@@ -32,16 +36,16 @@ pub(super) struct Record {
 }
 
 /// Parses the log of a load, in the order in which the requests ended.
-pub(super) fn records(log: &Path) -> Result<Vec<Record>, String> {
-    let text = fs::read_to_string(log).map_err(|e| format!("reading {}: {e}", log.display()))?;
-    text.lines()
+pub(super) fn records(log: &Path) -> Result<Vec<Record>> {
+    read(log)?
+        .lines()
         .map(|line| {
             let mut columns = line.split('\t');
             let sent = columns.next()?.parse().ok()?;
             Some(Record { sent, micros: columns.nth(1)?.parse().ok()? })
         })
         .collect::<Option<_>>()
-        .ok_or_else(|| format!("{} is not a log of h2load", log.display()))
+        .ok_or_else(|| format!("{} is not a log of h2load", log.display()).into())
 }
 
 /// Returns the 50th and the 99th percentile, in thousandths.
@@ -56,9 +60,10 @@ pub(super) fn percentiles(mut values: Vec<u64>) -> (f64, f64) {
 
 impl Load<'_> {
     /// Runs the load and returns the requests per second. An unsuccessful response fails the benchmark.
-    pub(super) fn run(&self, token: &str) -> Result<f64, String> {
+    pub(super) fn run(&self, token: &str) -> Result<f64> {
         let report = output(&mut self.command(token))?;
-        rate(&report, self.requests).ok_or_else(|| format!("{} answered:\n{report}", self.url))
+        rate(&report, self.requests)
+            .ok_or_else(|| format!("{} answered:\n{report}", self.url).into())
     }
 
     fn content_type(&self) -> &'static str {

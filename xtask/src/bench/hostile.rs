@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::PathBuf,
     process::Command,
     sync::{
@@ -23,7 +22,11 @@ use super::{
     tenants::{self, TENANT},
     usage,
 };
-use crate::run::{output, program};
+use crate::{
+    error::{Error, Result, fail},
+    file::write,
+    run::{join, output, program},
+};
 
 /// The default duration of the measurement, in seconds.
 pub(super) const SECONDS: u32 = 600;
@@ -56,7 +59,7 @@ struct ResponseStats {
     longest: f64,
 }
 
-pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> {
+pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column> {
     bench.prepare_namespace()?;
     let (tenant, node) = tenants::prepare(&bench)?;
     // Start the controllers only now, because they would create some of these objects too.
@@ -64,28 +67,32 @@ pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> 
     prepare(&bench)?;
     let catalogue = catalogue(&bench)?;
     let before = leaders(&bench)?;
-    let (over, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-    let answers = Mutex::new(BTreeMap::<&str, ResponseStats>::new());
-    let next = AtomicUsize::new(0);
+    let ended = AtomicBool::new(false);
+    let attack = Attack {
+        bench: &bench,
+        token: tenant,
+        catalogue,
+        next: AtomicUsize::new(0),
+        over: AtomicBool::new(false),
+        responses: Mutex::default(),
+    };
     let (health, others) = thread::scope(|scope| {
-        let attack = || attack(&bench, &tenant, &catalogue, &next, &over, &answers);
-        let attackers: Vec<_> = (0..ATTACKERS).map(|_| scope.spawn(attack)).collect();
+        let attackers: Vec<_> = (0..ATTACKERS).map(|_| scope.spawn(|| attack.run())).collect();
         let beating = scope.spawn(|| heartbeats(&bench, &ended));
         let health = scope.spawn(|| health(&bench, seconds));
         let others = tenants::others(&bench, &node, "hostile", seconds);
-        let panicked = |_| "a thread of the bench panicked".to_owned();
-        let health = health.join().map_err(panicked);
-        over.store(true, Ordering::Relaxed);
+        let health = join(health);
+        attack.over.store(true, Ordering::Relaxed);
         // The node must stay alive until the tenant's last request has ended.
-        let attacked = attackers.into_iter().try_for_each(|attacker| attacker.join());
+        let attacked = attackers.into_iter().try_for_each(join);
         ended.store(true, Ordering::Relaxed);
-        beating.join().map_err(panicked)??;
-        attacked.map_err(panicked)?;
-        Ok::<_, String>((health??, others?))
+        join(beating)??;
+        attacked?;
+        Ok::<_, Error>((health??, others?))
     })?;
-    for (what, answers) in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        let codes: Vec<_> = answers.codes.iter().map(|(c, n)| format!("{n} × {c}")).collect();
-        eprintln!("    {what}: {}, at most {:.1} s", codes.join(", "), answers.longest);
+    for (what, stats) in attack.responses.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let codes: Vec<_> = stats.codes.iter().map(|(c, n)| format!("{n} × {c}")).collect();
+        eprintln!("    {what}: {}, at most {:.1} s", codes.join(", "), stats.longest);
     }
     for (name, value) in [("p50", health.0), ("p99", health.1), ("max", health.2)] {
         bench.note(&format!("/livez, {name}"), "ms", Better::Less, None, value);
@@ -104,7 +111,7 @@ pub(super) fn measure(mut bench: Bench, seconds: u32) -> Result<Column, String> 
 }
 
 /// Returns an error if a measured value exceeds its limit.
-pub(super) fn judge(column: &Column) -> Result<(), String> {
+pub(super) fn judge(column: &Column) -> Result<()> {
     let limit = |what: &str| match what {
         "/livez, p99" => Some(HEALTH_MS),
         "peak memory" => Some(MEMORY_MB),
@@ -116,11 +123,11 @@ pub(super) fn judge(column: &Column) -> Result<(), String> {
         (*value > limit).then(|| format!("{}: {value:.0} {}, limit {limit:.0}", row.what, row.unit))
     });
     let over: Vec<String> = over.collect();
-    if over.is_empty() { Ok(()) } else { Err(format!("over the limits:\n{}", over.join("\n"))) }
+    if over.is_empty() { Ok(()) } else { fail(format!("over the limits:\n{}", over.join("\n"))) }
 }
 
 /// Grants the tenant `edit`, and creates a custom kind with rules and objects to patch.
-fn prepare(bench: &Bench) -> Result<(), String> {
+fn prepare(bench: &Bench) -> Result<()> {
     let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
     let account = format!("--serviceaccount={TENANT}:default");
     let edit = ["create", "rolebinding", "edit", "--clusterrole=edit", &account, "-n", TENANT];
@@ -192,7 +199,7 @@ struct Catalogue<'b> {
     all: Vec<HostileRequest>,
 }
 
-fn catalogue(bench: &Bench) -> Result<Vec<HostileRequest>, String> {
+fn catalogue(bench: &Bench) -> Result<Vec<HostileRequest>> {
     let mut catalogue = Catalogue { bench, all: Vec::new() };
     for count in [500, 5_000, 50_000] {
         catalogue.pods(count)?;
@@ -214,22 +221,23 @@ impl Catalogue<'_> {
     fn add(
         &mut self,
         what: &'static str,
-        (method, path): (&'static str, &str),
+        method: &'static str,
+        path: &str,
         content_type: &'static str,
         body: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let file = self.bench.control_plane.directory.join(format!("hostile-{}", self.all.len()));
-        fs::write(&file, body).map_err(|e| format!("writing {}: {e}", file.display()))?;
+        write(&file, body)?;
         let (path, body) = (path.to_owned(), Some(file));
         self.all.push(HostileRequest { what, method, path, content_type, body, how: &[] });
         Ok(())
     }
 
-    fn post(&mut self, what: &'static str, path: &str, body: &Value) -> Result<(), String> {
-        self.add(what, ("POST", path), JSON, body.to_string().as_bytes())
+    fn post(&mut self, what: &'static str, path: &str, body: &Value) -> Result<()> {
+        self.add(what, "POST", path, JSON, body.to_string().as_bytes())
     }
 
-    fn pods(&mut self, count: usize) -> Result<(), String> {
+    fn pods(&mut self, count: usize) -> Result<()> {
         let pods = core("pods");
         let same = many(count, |_| json!({"containerPort": 80}));
         let spec = json!({"containers": [{"name": "c", "image": "i", "ports": same}]});
@@ -241,7 +249,7 @@ impl Catalogue<'_> {
         self.post("wide lists", &pods, &pod("wide", spec))
     }
 
-    fn others(&mut self, count: usize) -> Result<(), String> {
+    fn others(&mut self, count: usize) -> Result<()> {
         let maps = core("configmaps");
         let pairs = |prefix: &str| -> Value {
             let pair = |n| (format!("{prefix}{n}"), json!(""));
@@ -261,33 +269,33 @@ impl Catalogue<'_> {
         self.post("rules of a custom kind", &ruled, &object)
     }
 
-    fn patches(&mut self, count: usize) -> Result<(), String> {
+    fn patches(&mut self, count: usize) -> Result<()> {
         const STRATEGIC: &str = "application/strategic-merge-patch+json";
         let path = format!("/apis/apps/v1/namespaces/{TENANT}/deployments/patched");
         let env = many(count, |n| json!({"name": format!("E{n}"), "value": "v"}));
         let patch = deployment("patched", &env).to_string();
-        self.add("a strategic patch", ("PATCH", &path), STRATEGIC, patch.as_bytes())?;
+        self.add("a strategic patch", "PATCH", &path, STRATEGIC, patch.as_bytes())?;
         let apply = format!("{path}?fieldManager=hostile&force=true");
         let yaml = "application/apply-patch+yaml";
-        self.add("an applied object", ("PATCH", &apply), yaml, patch.as_bytes())?;
+        self.add("an applied object", "PATCH", &apply, yaml, patch.as_bytes())?;
         let delete = many(count, |n| json!({"name": format!("E{n}"), "$patch": "delete"}));
         let patch = deployment("patched", &delete).to_string();
-        self.add("a patch that deletes", ("PATCH", &path), STRATEGIC, patch.as_bytes())?;
+        self.add("a patch that deletes", "PATCH", &path, STRATEGIC, patch.as_bytes())?;
         let copy = |n| json!({"op": "copy", "from": "/data", "path": format!("/metadata/x{n}")});
         let (copies, one) = (many(count, copy).to_string(), core("configmaps/patched"));
         let json = "application/json-patch+json";
-        self.add("a JSON patch that copies", ("PATCH", &one), json, copies.as_bytes())
+        self.add("a JSON patch that copies", "PATCH", &one, json, copies.as_bytes())
     }
 
-    fn encodings(&mut self) -> Result<(), String> {
+    fn encodings(&mut self) -> Result<()> {
         let maps = core("configmaps");
         let deep = format!("{}1{}", "[".repeat(500_000), "]".repeat(500_000));
-        self.add("deep nesting", ("POST", &maps), JSON, deep.as_bytes())?;
+        self.add("deep nesting", "POST", &maps, JSON, deep.as_bytes())?;
         let anchors: String = (1..9).fold("a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, n| {
             let last = format!("*a{}", n - 1);
             format!("{text}a{n}: &a{n} [{}]\n", vec![last; 9].join(","))
         });
-        self.add("anchors of YAML", ("POST", &maps), "application/yaml", anchors.as_bytes())?;
+        self.add("anchors of YAML", "POST", &maps, "application/yaml", anchors.as_bytes())?;
         let mut garbage = b"k8s\0".to_vec();
         let mut random = 1_u64;
         garbage.extend((0..2_000_000).map(|_| {
@@ -295,7 +303,7 @@ impl Catalogue<'_> {
             (random >> 56) as u8
         }));
         let protobuf = "application/vnd.kubernetes.protobuf";
-        self.add("garbage as protobuf", ("POST", &core("pods")), protobuf, &garbage)?;
+        self.add("garbage as protobuf", "POST", &core("pods"), protobuf, &garbage)?;
         let large = map("large", &json!({"k": "v".repeat(2_900_000)})).to_string();
         const UPLOADS: [(&str, &[&str]); 3] = [
             ("a large body", &[]),
@@ -303,7 +311,7 @@ impl Catalogue<'_> {
             ("a slow body", &["--limit-rate", "20k"]),
         ];
         for (what, how) in UPLOADS {
-            self.add(what, ("POST", &maps), JSON, large.as_bytes())?;
+            self.add(what, "POST", &maps, JSON, large.as_bytes())?;
             if let Some(last) = self.all.last_mut() {
                 last.how = how;
             }
@@ -335,27 +343,34 @@ impl Catalogue<'_> {
     }
 }
 
-/// Sends the requests of the catalogue one after another.
-fn attack(
-    bench: &Bench,
-    token: &str,
-    catalogue: &[HostileRequest],
-    next: &AtomicUsize,
-    over: &AtomicBool,
-    answers: &Mutex<BTreeMap<&'static str, ResponseStats>>,
-) {
-    // The step is coprime to the length, so that all kinds are visited and equal ones are not adjacent.
-    while !over.load(Ordering::Relaxed) {
-        let hostile = &catalogue[next.fetch_add(1, Ordering::Relaxed) * 31 % catalogue.len()];
-        // After a timeout curl fails, but still prints the code and the time.
-        let ran = hostile.curl(bench, token).output();
-        let stdout = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
-        let stdout = stdout.unwrap_or_default();
-        let (code, took) = stdout.split_once(' ').unwrap_or(("000", "0"));
-        let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let answers = answers.entry(hostile.what).or_default();
-        *answers.codes.entry(code.to_owned()).or_default() += 1;
-        answers.longest = answers.longest.max(took.parse().unwrap_or(0.0));
+/// The tenant's attack, which several threads run.
+struct Attack<'b> {
+    bench: &'b Bench,
+    token: String,
+    catalogue: Vec<HostileRequest>,
+    /// The number of requests so far.
+    next: AtomicUsize,
+    over: AtomicBool,
+    responses: Mutex<BTreeMap<&'static str, ResponseStats>>,
+}
+
+impl Attack<'_> {
+    /// Sends the requests of the catalogue one after another.
+    fn run(&self) {
+        // The step is coprime to the length, so that all kinds are visited and equal ones are not adjacent.
+        while !self.over.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let hostile = &self.catalogue[number * 31 % self.catalogue.len()];
+            // After a timeout curl fails, but still prints the code and the time.
+            let ran = hostile.curl(self.bench, &self.token).output();
+            let stdout = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
+            let stdout = stdout.unwrap_or_default();
+            let (code, took) = stdout.split_once(' ').unwrap_or(("000", "0"));
+            let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+            let stats = responses.entry(hostile.what).or_default();
+            *stats.codes.entry(code.to_owned()).or_default() += 1;
+            stats.longest = stats.longest.max(took.parse().unwrap_or(0.0));
+        }
     }
 }
 
@@ -377,7 +392,7 @@ impl HostileRequest {
 }
 
 /// Reads `/livez` at a constant rate. Returns the median, the 99th percentile and the maximum, in milliseconds.
-fn health(bench: &Bench, seconds: u32) -> Result<(f64, f64, f64), String> {
+fn health(bench: &Bench, seconds: u32) -> Result<(f64, f64, f64)> {
     let log = bench.control_plane.directory.join("livez.tsv");
     let url = format!("{}/livez", bench.control_plane.url());
     let load = Load {
@@ -394,7 +409,7 @@ fn health(bench: &Bench, seconds: u32) -> Result<(f64, f64, f64), String> {
 }
 
 /// Renews the Lease of the node n1 like its kubelet.
-fn heartbeats(bench: &Bench, over: &AtomicBool) -> Result<(), String> {
+fn heartbeats(bench: &Bench, over: &AtomicBool) -> Result<()> {
     const EVERY: Duration = Duration::from_secs(10);
     const LOOK: Duration = Duration::from_millis(100);
     while !over.load(Ordering::Relaxed) {
@@ -416,7 +431,7 @@ fn heartbeats(bench: &Bench, over: &AtomicBool) -> Result<(), String> {
 }
 
 /// Returns the holders of the leader election Leases, with their numbers of transitions.
-fn leaders(bench: &Bench) -> Result<Vec<String>, String> {
+fn leaders(bench: &Bench) -> Result<Vec<String>> {
     let leases = ["kube-controller-manager", "kube-scheduler"].map(|name| {
         let mut get = bench.control_plane.kubectl();
         get.args(["-n", "kube-system", "wait", "--for=create", "--timeout=60s"]);
@@ -429,7 +444,7 @@ fn leaders(bench: &Bench) -> Result<Vec<String>, String> {
 }
 
 /// Returns how often the node was marked as not ready.
-fn unready(bench: &Bench) -> Result<f64, String> {
+fn unready(bench: &Bench) -> Result<f64> {
     let mut events = bench.control_plane.kubectl();
     events.args(["get", "events", "-A", "--field-selector=reason=NodeNotReady", "-o", "name"]);
     Ok(output(&mut events)?.lines().count() as f64)

@@ -6,7 +6,7 @@ pub(super) struct Row {
     pub(super) unit: &'static str,
     pub(super) better: Better,
     /// The intended ratio to upstream.
-    pub(super) wanted: Option<f64>,
+    pub(super) target: Option<f64>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
             figure(*value),
             peer.map_or("not measured".to_owned(), figure),
             times(ratio),
-            times(row.wanted),
+            times(row.target),
         );
     }
 }

@@ -15,7 +15,10 @@ use super::{
     table::{Better, Column},
     watch,
 };
-use crate::run::output;
+use crate::{
+    error::{During, Error, Result, fail},
+    run::{join, output},
+};
 
 pub(super) const TENANT: &str = "tenant";
 /// The silent connections, which are reopened when the server closes them, and the rate of opening them.
@@ -33,7 +36,7 @@ const MEASURED_SECONDS: u32 = 20;
 /// The target for the latency of others, in milliseconds.
 const WANTED: f64 = 100.0;
 
-pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
+pub(super) fn measure(mut bench: Bench) -> Result<Column> {
     bench.prepare_namespace()?;
     let (tenant, node) = prepare(&bench)?;
     let revision = watch::revision(&bench)?;
@@ -51,7 +54,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
         ..bench.load("", watches, 1, 1)
     };
     let address = bench.control_plane.url().trim_start_matches("https://").to_owned();
-    let address: SocketAddr = address.parse().map_err(|e| format!("{address}: {e}"))?;
+    let address: SocketAddr = address.parse().during("parsing", &address)?;
     for when in ["alone", "beside the tenant"] {
         let over = AtomicBool::new(false);
         let others = thread::scope(|scope| {
@@ -65,25 +68,24 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
             let others = others(&bench, &node, when, MEASURED_SECONDS);
             over.store(true, Ordering::Relaxed);
             let attack = attack.map(|(watching, silence)| {
-                let panicked = |_| "a thread of the attack panicked".to_owned();
-                let opened = silence.join().map_err(panicked)?;
-                let report = watching.join().map_err(panicked)??;
-                Ok::<_, String>((opened, succeeded(&report).unwrap_or_default(), report))
+                let opened = join(silence)?;
+                let report = join(watching)??;
+                Ok::<_, Error>((opened, succeeded(&report).unwrap_or_default(), report))
             });
-            Ok::<_, String>((others?, attack.transpose()?))
+            Ok::<_, Error>((others?, attack.transpose()?))
         })?;
         let (others, attack) = others;
         if let Some((opened, watched, report)) = attack {
             bench.note("silent connections, opened", "", Better::More, None, opened as f64);
             bench.note("watches of the tenant", "", Better::More, None, f64::from(watched));
             if watched < watches / 10 * 9 {
-                return Err(format!("only {watched} of {watches} watches were opened:\n{report}"));
+                return fail(format!("only {watched} of {watches} watches were opened:\n{report}"));
             }
         }
         for (what, half, most) in others {
             bench.note(&format!("{what} {when}, p50"), "ms", Better::Less, None, half);
-            let wanted = format!("{what} {when}, p99 (wanted: below {WANTED} ms)");
-            bench.note(&wanted, "ms", Better::Less, None, most);
+            let title = format!("{what} {when}, p99 (wanted: below {WANTED} ms)");
+            bench.note(&title, "ms", Better::Less, None, most);
         }
     }
     bench.memory("with the tenant's watches ended", None);
@@ -92,7 +94,7 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
 
 /// Creates a tenant with all permissions in its own namespace, and a user that flow control treats like a kubelet.
 /// Creates the objects that a node updates. Returns the tokens of both users.
-pub(super) fn prepare(bench: &Bench) -> Result<(String, String), String> {
+pub(super) fn prepare(bench: &Bench) -> Result<(String, String)> {
     let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
     let account = format!("--serviceaccount={TENANT}:default");
     kubectl(&["create", "namespace", TENANT])?;
@@ -142,7 +144,7 @@ pub(super) fn others(
     node: &str,
     when: &str,
     seconds: u32,
-) -> Result<Vec<(&'static str, f64, f64)>, String> {
+) -> Result<Vec<(&'static str, f64, f64)>> {
     let server = bench.control_plane.url();
     let maps = format!("{server}/api/v1/namespaces/{NAMESPACE}/configmaps");
     let lease = format!("{server}/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/n1");
@@ -152,8 +154,8 @@ pub(super) fn others(
         all.push(OtherRequest { what, url: url.clone(), body, patch, by_node });
     };
     add("get a ConfigMap", &format!("{maps}/read"), None, false, false);
-    let made = bench.body("config-map", &config_map())?;
-    add("create a ConfigMap", &maps, Some(made), false, false);
+    let map = bench.body("config-map", &config_map())?;
+    add("create a ConfigMap", &maps, Some(map), false, false);
     // Alternate between two values, because an unchanged object is not written.
     for turn in [40, 41] {
         let renewed = serde_json::json!({"spec": {"leaseDurationSeconds": turn}});
@@ -186,16 +188,13 @@ pub(super) fn others(
                 scope.spawn(move || load.run(token))
             })
             .collect();
-        running.into_iter().try_for_each(|running| match running.join() {
-            Ok(done) => done.map(drop),
-            Err(_) => Err("a load's thread panicked".to_owned()),
-        })
+        running.into_iter().try_for_each(|running| join(running)?.map(drop))
     })?;
     let mut measured: Vec<(&'static str, Vec<u64>)> = Vec::new();
     for (other, log) in all.iter().zip(&logs) {
         let took = records(log)?.into_iter().map(|record| record.micros);
         match measured.iter_mut().find(|(what, _)| *what == other.what) {
-            Some((_, known)) => known.extend(took),
+            Some((_, times)) => times.extend(took),
             None => measured.push((other.what, took.collect())),
         }
     }

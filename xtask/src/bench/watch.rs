@@ -15,7 +15,10 @@ use super::{
     table::{Better, Column},
     usage,
 };
-use crate::run::{output, program};
+use crate::{
+    error::{During, Error, Result, fail},
+    run::{join, output, program},
+};
 
 /// The watchers whose events are timed, each in its own process.
 const SAMPLED: u32 = 16;
@@ -31,7 +34,7 @@ const OPEN: u32 = 120;
 /// The time after which all watches are open.
 const BEFORE: Duration = Duration::from_secs(8);
 
-pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
+pub(super) fn measure(mut bench: Bench) -> Result<Column> {
     bench.prepare_namespace()?;
     let body = bench.body("change", &change())?;
     let log = bench.control_plane.directory.join("changes.tsv");
@@ -42,22 +45,21 @@ pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
     let write = Load { body: Some(&body), rate: Some(A_SECOND), log: Some(&log), ..write };
     let pids = bench.control_plane.pids();
     let before = usage::processor_seconds(&pids);
-    let (rate, seen, report) = thread::scope(|scope| {
+    let (rate, logs, report) = thread::scope(|scope| {
         let watch = || scope.spawn(|| follow(watcher(&bench, &crowd.url)));
         let sampled: Vec<_> = (0..SAMPLED).map(|_| watch()).collect();
         let crowd = scope.spawn(|| output(&mut crowd.command(&bench.token)));
         thread::sleep(BEFORE);
         let rate = write.run(&bench.token)?;
-        let panicked = |_| "a watcher's thread panicked".to_owned();
-        let seen: Result<Vec<WatcherLog>, String> =
-            sampled.into_iter().map(|thread| thread.join().map_err(panicked)?).collect();
-        Ok::<_, String>((rate, seen?, crowd.join().map_err(panicked)??))
+        let logs: Result<Vec<WatcherLog>> =
+            sampled.into_iter().map(|thread| join(thread)?).collect();
+        Ok::<_, Error>((rate, logs?, join(crowd)??))
     })?;
     let used = usage::processor_seconds(&pids) - before;
-    let (half, most) = percentiles(delays(records(&log)?, &seen));
+    let (half, most) = percentiles(delays(records(&log)?, &logs));
     let what = "1,000 watchers";
     bench.note(&format!("{what}, changes of 200 wanted"), "a second", Better::More, None, rate);
-    bench.note(&format!("{what}, delivered"), "%", Better::More, None, delivered(&seen, &report)?);
+    bench.note(&format!("{what}, delivered"), "%", Better::More, None, delivered(&logs, &report)?);
     bench.note(&format!("{what}, p50"), "ms", Better::Less, None, half);
     bench.note(&format!("{what}, p99"), "ms", Better::Less, None, most);
     bench.note(&format!("{what}, in all"), "s of processor", Better::Less, None, used);
@@ -76,11 +78,11 @@ fn change() -> String {
 }
 
 /// Returns the resourceVersion at which all watches begin, so that they receive the same events.
-pub(super) fn revision(bench: &Bench) -> Result<String, String> {
+pub(super) fn revision(bench: &Bench) -> Result<String> {
     let mut list = bench.control_plane.kubectl();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
     let list: Value = serde_json::from_str(&output(list.args(["get", "--raw", &path]))?)
-        .map_err(|e| format!("reading the list of ConfigMaps: {e}"))?;
+        .during("parsing", "the list of ConfigMaps")?;
     Ok(list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -101,41 +103,41 @@ struct WatcherLog {
     came: Vec<u64>,
 }
 
-fn follow(mut curl: Command) -> Result<WatcherLog, String> {
-    let mut child = curl.stdout(Stdio::piped()).spawn().map_err(|e| format!("curl: {e}"))?;
-    let mut seen = WatcherLog::default();
+fn follow(mut curl: Command) -> Result<WatcherLog> {
+    let mut child = curl.stdout(Stdio::piped()).spawn().during("starting", "curl")?;
+    let mut log = WatcherLog::default();
     if let Some(report) = child.stdout.take() {
         for line in BufReader::new(report).lines() {
-            let line = line.map_err(|e| format!("reading from curl: {e}"))?;
-            seen.bytes += line.len() as u64 + 1;
+            let line = line.during("reading from", "curl")?;
+            log.bytes += line.len() as u64 + 1;
             if line.starts_with("{\"type\":\"ADDED\"") {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                seen.came.push(now.as_micros() as u64);
+                log.came.push(now.as_micros() as u64);
             }
         }
     }
-    child.wait().map_err(|e| format!("waiting for curl: {e}"))?;
-    Ok(seen)
+    child.wait().during("waiting for", "curl")?;
+    Ok(log)
 }
 
 /// Returns the delay of each event since the start of its write. The events have the order of the writes, except for
 /// concurrent ones. Those may be swapped, which changes no delay by more than the duration of a write.
-fn delays(mut writes: Vec<Record>, seen: &[WatcherLog]) -> Vec<u64> {
+fn delays(mut writes: Vec<Record>, logs: &[WatcherLog]) -> Vec<u64> {
     writes.sort_unstable_by_key(|write| write.sent);
-    let one = |seen: &WatcherLog| -> Vec<u64> {
-        let pairs = writes.iter().zip(&seen.came);
+    let one = |log: &WatcherLog| -> Vec<u64> {
+        let pairs = writes.iter().zip(&log.came);
         pairs.map(|(write, came)| came.saturating_sub(write.sent)).collect()
     };
-    seen.iter().flat_map(one).collect()
+    logs.iter().flat_map(one).collect()
 }
 
 /// Returns the percentage of delivered events: counted for the sampled watchers, estimated from the bytes for the
 /// others.
-fn delivered(seen: &[WatcherLog], report: &str) -> Result<f64, String> {
-    let whole = seen.iter().find(|seen| seen.came.len() == CHANGES as usize);
+fn delivered(logs: &[WatcherLog], report: &str) -> Result<f64> {
+    let whole = logs.iter().find(|log| log.came.len() == CHANGES as usize);
     let Some(whole) = whole else {
-        let received: Vec<usize> = seen.iter().map(|seen| seen.came.len()).collect();
-        return Err(format!(
+        let received: Vec<usize> = logs.iter().map(|log| log.came.len()).collect();
+        return fail(format!(
             "no watcher received all {CHANGES} changes; they received {received:?}"
         ));
     };
@@ -143,8 +145,8 @@ fn delivered(seen: &[WatcherLog], report: &str) -> Result<f64, String> {
         body_bytes(report).ok_or_else(|| format!("the watches were answered:\n{report}"))?;
     let rest = f64::from(CONNECTIONS * ON_EACH);
     let others = bytes as f64 / whole.bytes as f64;
-    let sampled: f64 = seen.iter().map(|seen| seen.came.len() as f64 / f64::from(CHANGES)).sum();
-    Ok((others + sampled) / (rest + seen.len() as f64) * 100.0)
+    let sampled: f64 = logs.iter().map(|log| log.came.len() as f64 / f64::from(CHANGES)).sum();
+    Ok((others + sampled) / (rest + logs.len() as f64) * 100.0)
 }
 
 #[cfg(test)]
@@ -163,7 +165,7 @@ mod tests {
         let all = || WatcherLog { bytes: 1000, came: vec![0; CHANGES as usize] };
         let report =
             |bytes: u64| format!("traffic: 1MB (1) total, 1B (1) headers, 1MB ({bytes}) data");
-        assert_eq!(delivered(&[all()], &report(984_000)), Ok(100.0));
+        assert!((delivered(&[all()], &report(984_000)).unwrap() - 100.0).abs() < f64::EPSILON);
         assert!(delivered(&[all()], &report(983_000)).unwrap() < 100.0);
         assert!(delivered(&[all(), WatcherLog::default()], &report(984_000)).unwrap() < 100.0);
         assert!(delivered(&[], &report(1)).is_err());

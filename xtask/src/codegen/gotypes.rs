@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::file;
+use crate::{error::Result, file};
 
 /// A struct: its members and its embedded structs.
 #[derive(Default)]
@@ -38,7 +38,7 @@ enum Sort {
 
 /// Returns the facts. `dir` contains `api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` like their
 /// repositories.
-pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
+pub(super) fn facts(dir: &Path, types: &str) -> Result<String> {
     let mut structs: BTreeMap<String, GoStruct> = BTreeMap::new();
     for (repository, prefix) in [
         ("api", "io.k8s.api"),
@@ -56,11 +56,11 @@ pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
     }
     let mut out = String::from("# Written by `cargo xtask codegen --import DIR --go DIR`.\n");
     for (name, sorts) in sorts(types) {
-        let (mut omitted, mut kept) = (BTreeSet::new(), BTreeSet::new());
-        collect(&structs, name, &sorts, &mut omitted, &mut kept);
-        if !omitted.is_empty() || !kept.is_empty() {
+        let (mut omitted, mut always) = (BTreeSet::new(), BTreeSet::new());
+        collect(&structs, name, &sorts, &mut omitted, &mut always);
+        if !omitted.is_empty() || !always.is_empty() {
             let words = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(" ");
-            let line = format!("{name}\t{}\t{}", words(omitted), words(kept));
+            let line = format!("{name}\t{}\t{}", words(omitted), words(always));
             let _ = writeln!(out, "{}", line.trim_end());
         }
     }
@@ -101,22 +101,20 @@ fn sorts(types: &str) -> BTreeMap<&str, HashMap<&str, Sort>> {
     all
 }
 
-fn go_files(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
+fn go_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
-        let entries =
-            std::fs::read_dir(&folder).map_err(|e| format!("listing {}: {e}", folder.display()))?;
-        for path in entries.flatten().map(|e| e.path()) {
+        for path in file::list(&folder)? {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "go") {
-                found.push(path);
+                files.push(path);
             }
         }
     }
-    found.sort();
-    Ok(found)
+    files.sort();
+    Ok(files)
 }
 
 fn parse(source: &str, package: &str, structs: &mut BTreeMap<String, GoStruct>) {
@@ -167,7 +165,7 @@ fn collect<'a>(
     name: &str,
     sorts: &HashMap<&str, Sort>,
     omitted: &mut BTreeSet<&'a str>,
-    kept: &mut BTreeSet<&'a str>,
+    always: &mut BTreeSet<&'a str>,
 ) {
     let Some(body) = structs.get(name) else { return };
     for member in body.members.iter().filter(|m| !m.pointer) {
@@ -176,12 +174,12 @@ fn collect<'a>(
                 omitted.insert(&member.json)
             }
             Some(Sort::Struct | Sort::Nullable) if member.omit_zero => omitted.insert(&member.json),
-            Some(Sort::Collection) if !member.omit_empty => kept.insert(&member.json),
-            Some(Sort::Nullable) => kept.insert(&member.json),
+            Some(Sort::Collection) if !member.omit_empty => always.insert(&member.json),
+            Some(Sort::Nullable) => always.insert(&member.json),
             _ => false,
         };
     }
     for embedded in &body.embedded {
-        collect(structs, embedded, sorts, omitted, kept);
+        collect(structs, embedded, sorts, omitted, always);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::{During, Result, fail};
+
 #[derive(Clone, Debug)]
 pub(super) struct ProtoField {
     pub(super) number: u32,
@@ -18,14 +20,14 @@ pub(super) struct ProtoLocation {
 }
 
 impl Messages {
-    pub(super) fn parse(text: &str) -> Result<Messages, String> {
+    pub(super) fn parse(text: &str) -> Result<Messages> {
         let mut messages: BTreeMap<String, Vec<ProtoField>> = BTreeMap::new();
         for line in text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
             let cells: Vec<&str> = line.split('\t').collect();
             let [message, number, name, _label, kind] = cells[..] else {
-                return Err(format!("proto-fields.tsv: five columns expected in {line:?}"));
+                return fail(format!("proto-fields.tsv: five columns expected in {line:?}"));
             };
-            let number = number.parse().map_err(|e| format!("proto-fields.tsv: {line:?}: {e}"))?;
+            let number = number.parse().during("parsing in proto-fields.tsv the line", line)?;
             messages.entry(message.to_owned()).or_default().push(ProtoField {
                 number,
                 name: name.to_owned(),

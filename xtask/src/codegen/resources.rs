@@ -9,9 +9,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::file;
+use crate::{error::Result, file};
 
-pub(super) fn facts(import: &Path) -> Result<String, String> {
+pub(super) fn facts(import: &Path) -> Result<String> {
     let dir = import.join("golden/apiserver");
     let mut out = String::from("# Written by `cargo xtask codegen --import`.\n");
     let core = file::read_json(&dir.join("resources_api_v1.json"))?;

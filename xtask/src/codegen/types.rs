@@ -10,9 +10,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::proto::Messages;
-use crate::file;
+use crate::{error::Result, file};
 
-pub(super) fn facts(import: &Path) -> Result<String, String> {
+pub(super) fn facts(import: &Path) -> Result<String> {
     let messages = Messages::parse(&file::read(&import.join("proto-fields.tsv"))?)?;
     let kinds = kinds(&file::read_json(&import.join("openapi/swagger.json"))?);
     let mut out = String::from("# Written by `cargo xtask codegen --import`.\n");
@@ -49,12 +49,9 @@ fn trim_end(out: &mut String) {
 }
 
 /// Returns all schemas of all documents. A type that several groups use is the same in each.
-fn schemas(import: &Path) -> Result<BTreeMap<String, Value>, String> {
-    let dir = import.join("openapi/v3");
-    let entries = std::fs::read_dir(&dir).map_err(|e| format!("listing {}: {e}", dir.display()))?;
+fn schemas(import: &Path) -> Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
-    for entry in entries {
-        let path = entry.map_err(|e| format!("listing {}: {e}", dir.display()))?.path();
+    for path in file::list(&import.join("openapi/v3"))? {
         let mut document = file::read_json(&path)?;
         if let Some(Value::Object(schemas)) =
             document.pointer_mut("/components/schemas").map(Value::take)

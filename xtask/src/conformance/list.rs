@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use crate::{
+    error::{Result, fail},
+    file,
+};
+
 /// A test of the suite, by its full name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Test {
@@ -36,23 +41,22 @@ impl Selection {
     }
 }
 
-pub(super) fn read(file: &Path, selection: &Selection) -> Result<Vec<Test>, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| format!("reading the list of tests {}: {e}", file.display()))?;
+pub(super) fn read(path: &Path, selection: &Selection) -> Result<Vec<Test>> {
+    let text = file::read(path)?;
     let tests = parse(&text, selection)?;
     if tests.is_empty() {
-        return Err(format!("{} has no test of that class and name", file.display()));
+        return fail(format!("{} has no test of that class and name", path.display()));
     }
     Ok(tests)
 }
 
-fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>, String> {
+fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut tests = Vec::new();
     for line in lines {
         let columns: Vec<&str> = line.split('\t').collect();
         let (Some(class), Some(name)) = (columns.first(), columns.get(3)) else {
-            return Err(format!("this line of the list has fewer than four columns: {line}"));
+            return fail(format!("this line of the list has fewer than four columns: {line}"));
         };
         tests.push(Test { class: (*class).to_owned(), name: (*name).to_owned() });
     }
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn rejects_malformed_line() {
-        let error = parse("api\t0\t-\n", &Selection::default()).unwrap_err();
+        let error = parse("api\t0\t-\n", &Selection::default()).unwrap_err().to_string();
         assert!(error.contains("four columns"), "{error}");
     }
 }

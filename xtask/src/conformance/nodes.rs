@@ -10,8 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::control_plane::ControlPlane;
-use crate::run::{output, program};
+use crate::{
+    control_plane::ControlPlane,
+    error::{During, Error, Result, fail},
+    run::{output, program},
+};
 
 /// The names of the nodes. The tests of class `api+node` need two.
 const NAMES: &[&str] = &["kubeletless-1", "kubeletless-2"];
@@ -21,11 +24,11 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Keeps the nodes Ready by renewing their leases until it is stopped.
 pub(super) struct Nodes {
     stop: mpsc::Sender<()>,
-    thread: thread::JoinHandle<Result<(), String>>,
+    thread: thread::JoinHandle<Result<()>>,
 }
 
 impl Nodes {
-    pub(super) fn start(control_plane: &ControlPlane) -> Result<Self, String> {
+    pub(super) fn start(control_plane: &ControlPlane) -> Result<Self> {
         let nodes: Vec<Value> = NAMES.iter().map(|name| node(name)).collect();
         let start = now()?;
         apply(control_plane.kubectl(), &with_time(nodes, &start))?;
@@ -47,13 +50,13 @@ impl Nodes {
     }
 
     /// Stops the renewals. Returns an error if the nodes were not Ready until now.
-    pub(super) fn stop(self) -> Result<(), String> {
+    pub(super) fn stop(self) -> Result<()> {
         drop(self.stop);
-        self.thread.join().map_err(|_| "the thread that renews leases panicked".to_owned())?
+        self.thread.join().map_err(|_| Error::from("the thread that renews leases panicked"))?
     }
 }
 
-fn now() -> Result<String, String> {
+fn now() -> Result<String> {
     let time = output(&mut program("date", ["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?;
     Ok(time.trim().to_owned())
 }
@@ -111,19 +114,21 @@ fn leases(now: &str) -> Vec<Value> {
     NAMES.iter().map(lease).collect()
 }
 
-fn apply(mut kubectl: Command, objects: &[Value]) -> Result<(), String> {
+fn apply(mut kubectl: Command, objects: &[Value]) -> Result<()> {
     let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
     kubectl.args(apply).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let failed = |e: std::io::Error| format!("running kubectl apply: {e}");
-    let mut child = kubectl.spawn().map_err(failed)?;
-    if let Some(mut input) = child.stdin.take() {
-        let objects: String = objects.iter().map(Value::to_string).collect();
-        input.write_all(objects.as_bytes()).map_err(failed)?;
-    }
-    let done = child.wait_with_output().map_err(failed)?;
+    let objects: String = objects.iter().map(Value::to_string).collect();
+    let mut run = || {
+        let mut child = kubectl.spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(objects.as_bytes())?;
+        }
+        child.wait_with_output()
+    };
+    let done = run().during("running", "kubectl apply")?;
     if done.status.success() {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&done.stderr);
-    Err(format!("kubectl apply of nodes and their leases failed: {}", stderr.trim()))
+    fail(format!("kubectl apply of nodes and their leases failed: {}", stderr.trim()))
 }

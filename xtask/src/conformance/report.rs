@@ -1,7 +1,6 @@
 //! Prints the results and writes them to a file.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     thread,
 };
@@ -14,6 +13,8 @@ use super::{
 };
 use crate::{
     control_plane::Side,
+    error::Result,
+    file,
     run::{output, program},
 };
 
@@ -66,12 +67,12 @@ impl Report<'_> {
         }
     }
 
-    pub(super) fn write(&self, file: &Path) -> Result<(), String> {
+    pub(super) fn write(&self, file: &Path) -> Result<()> {
         let text = format!("{:#}\n", self.value()?);
-        fs::write(file, text).map_err(|e| format!("writing {}: {e}", file.display()))
+        file::write(file, text)
     }
 
-    fn value(&self) -> Result<Value, String> {
+    fn value(&self) -> Result<Value> {
         let tests = self.tests.iter().map(|test| {
             let mut row = json!({"name": test.name, "class": test.class});
             for column in self.columns {
@@ -112,7 +113,7 @@ fn name(state: State) -> &'static str {
 }
 
 /// Returns the version and hash of each binary, because a result is useless without the measured version.
-fn binaries(paths: &[PathBuf]) -> Result<Value, String> {
+fn binaries(paths: &[PathBuf]) -> Result<Value> {
     let described = paths.iter().map(|path| {
         let sum = output(program("sha256sum", ["--binary"]).arg(path))?;
         let version = output(&mut program(path, ["--version"])).unwrap_or_default();
@@ -122,5 +123,5 @@ fn binaries(paths: &[PathBuf]) -> Result<Value, String> {
             "version": version.lines().next(),
         }))
     });
-    described.collect::<Result<Vec<Value>, String>>().map(Value::Array)
+    described.collect::<Result<Vec<Value>>>().map(Value::Array)
 }

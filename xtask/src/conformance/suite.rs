@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
 };
 
 use serde_json::Value;
@@ -12,7 +12,9 @@ use serde_json::Value;
 use super::list::{Selection, Test};
 use crate::{
     control_plane::ControlPlane,
-    run::{output, program},
+    error::{During, Result, fail},
+    file::{create_directory, read},
+    run::{log_to, output, program},
 };
 
 /// The result of a test.
@@ -75,10 +77,13 @@ pub(super) struct Suite {
 const TIMEOUT: &str = "--ginkgo.timeout=2h";
 
 impl Suite {
-    pub(super) fn new(peer: &Path, kubectl: String) -> Result<Self, String> {
+    pub(super) fn new(peer: &Path, kubectl: String) -> Result<Self> {
         let program = peer.join("e2e.test");
         if !program.is_file() {
-            return Err(format!("{} is missing: --peer needs upstream's suite", program.display()));
+            return fail(format!(
+                "{} is missing: --peer needs upstream's suite",
+                program.display()
+            ));
         }
         Ok(Self { program, kubectl })
     }
@@ -88,7 +93,7 @@ impl Suite {
     }
 
     /// Returns all tests that the suite marks as conformance tests.
-    pub(super) fn conformance_tests(&self, selection: &Selection) -> Result<Vec<Test>, String> {
+    pub(super) fn conformance_tests(&self, selection: &Selection) -> Result<Vec<Test>> {
         let report = std::env::temp_dir().join(format!("conformance-{}.json", std::process::id()));
         let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus"]);
         list.arg(r"\[Conformance\]").arg(flag("--ginkgo.json-report", &report));
@@ -112,19 +117,18 @@ impl Suite {
         tests: &[&Test],
         jobs: usize,
         phase: Phase,
-    ) -> Result<Outcomes, String> {
+    ) -> Result<Outcomes> {
         let mut running = Vec::new();
         for (number, share) in shares(tests, jobs).into_iter().enumerate() {
             let directory =
                 control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
-            fs::create_dir_all(&directory)
-                .map_err(|e| format!("creating {}: {e}", directory.display()))?;
+            create_directory(&directory)?;
             running.push((self.start(control_plane, &share, phase, &directory)?, share, directory));
         }
         let mut outcomes = Outcomes::new();
         for (mut child, share, directory) in running {
             // The exit code is nonzero if a test failed, which the report shows in detail.
-            child.wait().map_err(|e| format!("waiting for the suite: {e}"))?;
+            child.wait().during("waiting for", "the suite")?;
             match read_report(&directory.join("report.json")) {
                 // The report lists the tests of other shares as skipped.
                 Ok(report) => {
@@ -143,10 +147,7 @@ impl Suite {
         tests: &[&Test],
         phase: Phase,
         directory: &Path,
-    ) -> Result<Child, String> {
-        let path = directory.join("output.log");
-        let file = |e: std::io::Error| format!("creating {}: {e}", path.display());
-        let log = fs::File::create(&path).map_err(file)?;
+    ) -> Result<Child> {
         let mut command = Command::new(&self.program);
         command
             .arg(flag("--kubeconfig", &control_plane.kubeconfig()))
@@ -156,11 +157,9 @@ impl Suite {
             .arg(format!("--kubectl-path={}", self.kubectl))
             .arg(flag("--ginkgo.json-report", &directory.join("report.json")))
             .arg(format!("--ginkgo.focus={}", focus(tests)))
-            .current_dir(directory)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(file)?)
-            .stderr(log);
-        command.spawn().map_err(|e| format!("starting {}: {e}", self.program.display()))
+            .current_dir(directory);
+        log_to(&mut command, &directory.join("output.log"))?;
+        command.spawn().during("starting", self.program.display())
     }
 }
 
@@ -196,9 +195,9 @@ fn quoted(text: &str) -> String {
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-fn read_report(path: &Path) -> Result<Outcomes, String> {
-    let text = fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))?;
-    parse_report(&text).map_err(|e| format!("{} is not a report: {e}", path.display()))
+fn read_report(path: &Path) -> Result<Outcomes> {
+    let text = read(path)?;
+    parse_report(&text).during("parsing the report", path.display())
 }
 
 /// Parses a report. It names every test of the suite; unselected tests count as skipped, like those that were skipped

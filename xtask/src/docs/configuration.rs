@@ -3,8 +3,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt::Write as _,
-    fs,
     path::Path,
+};
+
+use crate::{
+    error::{Result, fail},
+    file::read,
 };
 
 /// The path of the page.
@@ -107,21 +111,18 @@ struct Field {
 /// # Errors
 ///
 /// Returns an error if a source cannot be read or lacks the type of a kind.
-pub(crate) fn render(root: &Path) -> Result<String, String> {
+pub(crate) fn render(root: &Path) -> Result<String> {
     let mut page = HEAD.to_owned();
     for source in SOURCES {
         let mut types = BTreeMap::new();
         for file in ["shared.rs"].iter().chain(source.files) {
-            let path = root.join(CONFIG).join(file);
-            let text = fs::read_to_string(&path)
-                .map_err(|e| format!("reading {}: {e}", path.display()))?;
-            types.extend(parse(&text));
+            types.extend(parse(&read(&root.join(CONFIG).join(file))?));
         }
         let _ = write!(page, "\n## {}\n\n{}\n", source.heading, source.reader);
         let mut written = BTreeSet::new();
         for (kind, version) in source.kinds {
             if !types.contains_key(*kind) {
-                return Err(format!("no type of the kind {kind} in {CONFIG}: {:?}", source.files));
+                return fail(format!("no type of the kind {kind} in {CONFIG}: {:?}", source.files));
             }
             section(&mut page, kind, &types, &mut written, Some(version));
         }
@@ -139,20 +140,20 @@ fn section(
 ) {
     let mut queue = VecDeque::from([kind.to_owned()]);
     while let Some(name) = queue.pop_front() {
-        let Some(known) = types.get(&name).filter(|_| written.insert(name.clone())) else {
+        let Some(source) = types.get(&name).filter(|_| written.insert(name.clone())) else {
             continue;
         };
         let version = version.filter(|_| name == kind);
         let version = version.map(|version| format!(" (`{version}`)")).unwrap_or_default();
-        let _ = write!(page, "\n### {name}{version}\n\n{}\n", known.docs);
-        if known.fields.is_empty() {
+        let _ = write!(page, "\n### {name}{version}\n\n{}\n", source.docs);
+        if source.fields.is_empty() {
             continue;
         }
         page.push_str("\n| field | type | meaning |\n|---|---|---|\n");
-        for field in &known.fields {
-            let (shown, inner) = shape(&field.of, types);
+        for field in &source.fields {
+            let (text, inner) = shape(&field.of, types);
             queue.extend(inner);
-            let _ = writeln!(page, "| `{}` | {shown} | {} |", field.name, field.docs);
+            let _ = writeln!(page, "| `{}` | {text} | {} |", field.name, field.docs);
         }
     }
 }
@@ -164,14 +165,14 @@ fn shape(of: &str, types: &BTreeMap<String, Type>) -> (String, Option<String>) {
         return shape(inner, types);
     }
     if let Some(inner) = inside("Vec<") {
-        let (shown, name) = shape(inner, types);
-        return (format!("list of {shown}"), name);
+        let (text, name) = shape(inner, types);
+        return (format!("list of {text}"), name);
     }
     if let Some(inner) = inside("BTreeMap<String, ").or_else(|| inside("Map<")) {
-        let (shown, name) = shape(inner, types);
-        return (format!("map of {shown}"), name);
+        let (text, name) = shape(inner, types);
+        return (format!("map of {text}"), name);
     }
-    let shown = match of {
+    let text = match of {
         "bool" => "boolean",
         "Map" => "map of string",
         "Value" => "any",
@@ -183,7 +184,7 @@ fn shape(of: &str, types: &BTreeMap<String, Type>) -> (String, Option<String>) {
         }
         _ => "string",
     };
-    (shown.to_owned(), None)
+    (text.to_owned(), None)
 }
 
 /// Reads the types of a formatted source file that serde decodes.
@@ -226,14 +227,15 @@ fn fields<'t>(lines: &mut impl Iterator<Item = &'t str>, camel: bool) -> Vec<Fie
         if let Some((name, of)) = line.split_once(": ").filter(|_| !line.starts_with(['#', '/'])) {
             let name = name.rsplit(' ').next().unwrap_or(name);
             let renamed = attributes.split("rename = \"").nth(1).and_then(|a| a.split('"').next());
-            let shown = match renamed {
+            let json_name = match renamed {
                 Some(renamed) => renamed.to_owned(),
                 None if camel => camel_case(name),
                 None => name.to_owned(),
             };
             let of = of.trim_end_matches(',').to_owned();
-            if !attributes.contains("serde(skip)") && !matches!(&*shown, "apiVersion" | "kind") {
-                fields.push(Field { name: shown, of, docs: plain(&docs) });
+            if !attributes.contains("serde(skip)") && !matches!(&*json_name, "apiVersion" | "kind")
+            {
+                fields.push(Field { name: json_name, of, docs: plain(&docs) });
             }
             docs.clear();
             attributes.clear();

@@ -12,8 +12,10 @@ use std::{
 
 use super::teardown;
 use crate::{
+    error::{During, Result},
+    file::create_directory,
     machine,
-    run::{program, shown, target_directory},
+    run::{command_line, program, target_directory},
 };
 
 /// The tests that failed in one run, each with the first line of its panic.
@@ -24,21 +26,21 @@ type Failures = BTreeMap<String, String>;
 /// # Errors
 ///
 /// Returns an error if a command cannot be started or any test failed.
-pub(super) fn run(times: u32, load: bool, commands: &mut [Command]) -> Result<(), String> {
+pub(super) fn run(times: u32, load: bool, commands: &mut [Command]) -> Result<()> {
     let directory = target_directory().join("repeat");
-    fs::create_dir_all(&directory).map_err(|e| format!("creating {}: {e}", directory.display()))?;
+    create_directory(&directory)?;
     let _load = load.then(BackgroundLoad::start).transpose()?;
     let mut table = Table::default();
     for number in 1..=times {
         let path = directory.join(format!("run-{number}.log"));
-        let log = File::create(&path).map_err(|e| format!("creating {}: {e}", path.display()))?;
+        let log = File::create(&path).during("creating", path.display())?;
         let started = Instant::now();
         let mut success = true;
         for command in &mut *commands {
             success &= logged(command, &log)?;
         }
         teardown::wait();
-        let text = fs::read(&path).map_err(|e| format!("reading {}: {e}", path.display()))?;
+        let text = fs::read(&path).during("reading", path.display())?;
         let text = String::from_utf8_lossy(&text);
         let failures = failures(&text);
         println!(
@@ -51,14 +53,14 @@ pub(super) fn run(times: u32, load: bool, commands: &mut [Command]) -> Result<()
         table.add(failures, success);
     }
     print!("{}", table.render(times));
-    if table.is_clean() { Ok(()) } else { Err("some runs failed".to_owned()) }
+    if table.is_clean() { Ok(()) } else { Err("some runs failed".into()) }
 }
 
 /// Runs a command with its output in a file and reports whether it succeeded.
-fn logged(command: &mut Command, log: &File) -> Result<bool, String> {
-    let copy = || log.try_clone().map_err(|e| format!("sharing the log of a run: {e}"));
+fn logged(command: &mut Command, log: &File) -> Result<bool> {
+    let copy = || log.try_clone().during("sharing", "the log of a run");
     command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?);
-    let status = command.status().map_err(|e| format!("starting {}: {e}", shown(command)))?;
+    let status = command.status().during("starting", command_line(command))?;
     Ok(status.success())
 }
 
@@ -135,14 +137,14 @@ fn passed(output: &str) -> u64 {
 struct BackgroundLoad(Child);
 
 impl BackgroundLoad {
-    fn start() -> Result<Self, String> {
+    fn start() -> Result<Self> {
         machine::install(&[("stress-ng", "stress-ng")])?;
         let directory = std::env::temp_dir().display().to_string();
         let args = ["--cpu", "2", "--vm", "1", "--vm-bytes", "512M", "--hdd", "1"];
         let mut command = program("stress-ng", args);
         command.args(["--hdd-bytes", "64M", "--temp-path", &directory]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|e| format!("starting {}: {e}", shown(&command)))?;
+        let child = command.spawn().during("starting", command_line(&command))?;
         Ok(Self(child))
     }
 }

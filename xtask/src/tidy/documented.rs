@@ -18,9 +18,9 @@ pub(super) fn problems(file: &File) -> Vec<String> {
         return Vec::new();
     }
     let report = |(line, head): (usize, &str)| {
-        let shown = file.path.display();
+        let path = file.path.display();
         format!(
-            "{shown}:{line} is public and has no doc comment: {head}; document it for callers, or make it pub(crate)"
+            "{path}:{line} is public and has no doc comment: {head}; document it for callers, or make it pub(crate)"
         )
     };
     undocumented(&file.text).into_iter().map(report).collect()
@@ -28,7 +28,7 @@ pub(super) fn problems(file: &File) -> Vec<String> {
 
 /// Returns the first lines of public items without a doc comment, with their numbers. Items of tests are ignored.
 fn undocumented(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
+    let mut items = Vec::new();
     let (mut documented, mut tests, mut in_attribute) = (false, false, false);
     let mut lines = before_tests(text).lines().enumerate();
     while let Some((at, line)) = lines.next() {
@@ -48,12 +48,12 @@ fn undocumented(text: &str) -> Vec<(usize, &str)> {
                 let is_end = |line: &str| line.strip_prefix(indent) == Some("}");
                 lines.by_ref().find(|(_, line)| is_end(line));
             } else if !tests && !documented && is_public_item(code) {
-                found.push((at + 1, code.trim_end_matches(['{', ' ', '('])));
+                items.push((at + 1, code.trim_end_matches(['{', ' ', '('])));
             }
             (documented, tests) = (false, false);
         }
     }
-    found
+    items
 }
 
 fn is_public_item(code: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use super::{file::File, metadata::Crate};
-use crate::docs::configuration;
+use crate::{docs::configuration, error::Result};
 
 /// Reports crates without a paragraph in their folder's README, and paragraphs without a crate. A paragraph begins with
 /// the crate's name: "**`name`** does …".
@@ -27,7 +27,7 @@ pub(super) fn problems(root: &Path, crates: &[Crate]) -> Vec<String> {
 }
 
 /// Reports the generated page of configuration kinds if it is not up to date.
-pub(super) fn stale_page(root: &Path) -> Result<Option<String>, String> {
+pub(super) fn stale_page(root: &Path) -> Result<Option<String>> {
     let current = fs::read_to_string(root.join(configuration::PAGE)).unwrap_or_default();
     let is_stale = current != configuration::render(root)?;
     Ok(is_stale

@@ -1,8 +1,10 @@
 //! The text files of the tree, and which parts of them are tests.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
+use std::path::{Path, PathBuf};
+
+use crate::{
+    error::Result,
+    file::{list, read},
 };
 
 /// A source file of a crate, or a document.
@@ -17,15 +19,12 @@ pub(super) struct File {
 pub(super) const TEST_CRATES: &[&str] = &["e2e", "fuzz", "testkit"];
 
 /// Reads all text files of the tree: Rust, manifests, documents, scripts.
-pub(super) fn read_all(root: &Path) -> Result<Vec<File>, String> {
+pub(super) fn read_all(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(&directory)
-            .map_err(|e| format!("reading {}: {e}", directory.display()))?;
-        for entry in entries.flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            let Some(name) = name.to_str() else { continue };
+        for path in list(&directory)? {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if path.is_dir() {
                 // Built files and the repository's own are nobody's writing.
                 if !["target", ".git"].contains(&name) && !path.join("CACHEDIR.TAG").exists() {
@@ -35,8 +34,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<File>, String> {
                 .iter()
                 .any(|end| name.ends_with(end))
             {
-                let text = fs::read_to_string(&path)
-                    .map_err(|e| format!("reading {}: {e}", path.display()))?;
+                let text = read(&path)?;
                 let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
                 files.push(File { path, text });
             }
@@ -57,8 +55,8 @@ pub(super) fn crate_of(path: &Path) -> &str {
 
 /// Reports whether a path is that of a test, a benchmark or a helper of these.
 pub(super) fn is_test(path: &Path) -> bool {
-    let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
-    let is_one = |part: &str| known.contains(&part) || part.ends_with("_tests.rs");
+    let names = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
+    let is_one = |part: &str| names.contains(&part) || part.ends_with("_tests.rs");
     path.iter().any(|part| part.to_str().is_some_and(is_one))
 }
 

@@ -26,14 +26,14 @@ pub(super) fn writes(text: &str) -> Vec<usize> {
         .map(|(at, line)| (at + 1, line.trim()))
         .filter(|(_, line)| !line.starts_with("//"))
         .collect();
-    let mut found = Vec::new();
+    let mut lines = Vec::new();
     for (at, (number, line)) in code.iter().enumerate() {
         let next = code.get(at + 1).map_or("", |(_, line)| line);
         if closing(line).any(|(open, end)| is_write(line, open, end, next)) {
-            found.push(*number);
+            lines.push(*number);
         }
     }
-    found
+    lines
 }
 
 /// Returns the positions of the brackets in a line that index by a string.

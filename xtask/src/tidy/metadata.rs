@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::run::{cargo, output};
+use crate::{
+    error::{During, Result},
+    run::{cargo, output},
+};
 
 #[derive(Default)]
 pub(super) struct Crate {
@@ -26,10 +29,9 @@ pub(super) struct Use {
 }
 
 /// Reads the workspace's crates from `cargo metadata`.
-pub(super) fn crates(root: &Path) -> Result<Vec<Crate>, String> {
+pub(super) fn crates(root: &Path) -> Result<Vec<Crate>> {
     let text = output(&mut cargo(["metadata", "--locked", "--no-deps", "--format-version", "1"]))?;
-    let metadata: Value =
-        serde_json::from_str(&text).map_err(|e| format!("parsing cargo's metadata: {e}"))?;
+    let metadata: Value = serde_json::from_str(&text).during("parsing", "cargo's metadata")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     Ok(packages.map(|package| read(root, package)).collect())
 }

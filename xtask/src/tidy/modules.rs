@@ -87,7 +87,7 @@ fn folders(graph: &Graph) -> Graph {
 
 /// Returns all paths of a file: those that it imports, and those that it uses by their full names.
 fn paths(text: &str) -> Vec<String> {
-    let (mut found, mut import) = (Vec::new(), None::<String>);
+    let (mut paths, mut import) = (Vec::new(), None::<String>);
     for line in text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()) {
         if import.is_none()
             && (line.starts_with("use ") || line.starts_with("pub") && line.contains(" use "))
@@ -96,25 +96,25 @@ fn paths(text: &str) -> Vec<String> {
         }
         let Some(begun) = &mut import else {
             let words = line.split(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
-            found.extend(words.filter(|word| word.contains("::")).map(str::to_owned));
+            paths.extend(words.filter(|word| word.contains("::")).map(str::to_owned));
             continue;
         };
         begun.push_str(line);
         if let Some(whole) = begun.strip_suffix(';') {
             let tree = whole.split_once("use ").map_or("", |(_, tree)| tree);
-            spread("", tree, &mut found);
+            spread("", tree, &mut paths);
             import = None;
         }
     }
-    found
+    paths
 }
 
 /// Expands the paths of an import: `a::{b, c::d}` is `a::b` and `a::c::d`.
-fn spread(before: &str, tree: &str, found: &mut Vec<String>) {
+fn spread(before: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((path, inner)) = tree.split_once('{') else {
         let path = tree.split(" as ").next().unwrap_or_default().trim();
-        return found.push(format!("{before}{path}"));
+        return paths.push(format!("{before}{path}"));
     };
     let (mut depth, mut start) = (0, 0);
     let inner = inner.trim_end().strip_suffix('}').unwrap_or(inner);
@@ -124,7 +124,7 @@ fn spread(before: &str, tree: &str, found: &mut Vec<String>) {
             '}' => depth -= 1,
             ',' if depth == 0 => {
                 if !inner[start..at].trim().is_empty() {
-                    spread(&format!("{before}{}", path.trim()), &inner[start..at], found);
+                    spread(&format!("{before}{}", path.trim()), &inner[start..at], paths);
                 }
                 start = at + 1;
             }
@@ -174,14 +174,14 @@ fn circles(graph: &Graph) -> BTreeSet<Circle<'_>> {
 /// Returns the files that a file uses, directly or through others.
 fn reachable<'a>(graph: &'a Graph, file: &Module) -> Circle<'a> {
     let direct = |file: &Module| graph.get(file).into_iter().flat_map(BTreeMap::keys);
-    let mut found = Circle::new();
+    let mut circle = Circle::new();
     let mut open: Vec<&Module> = direct(file).collect();
     while let Some(used) = open.pop() {
-        if found.insert(used) {
+        if circle.insert(used) {
             open.extend(direct(used));
         }
     }
-    found
+    circle
 }
 
 /// Names the files of a circle that use one another, with the used items.
@@ -190,13 +190,18 @@ fn describe(graph: &Graph, circle: &Circle<'_>) -> String {
     for user in circle {
         for (used, items) in graph[*user].iter().filter(|(used, _)| circle.contains(used)) {
             let items: Vec<&str> = items.iter().map(String::as_str).collect();
-            edges.push(format!("{} uses {} ({})", shown(user), shown(used), items.join(", ")));
+            edges.push(format!(
+                "{} uses {} ({})",
+                display_name(user),
+                display_name(used),
+                items.join(", ")
+            ));
         }
     }
     edges.join("; ")
 }
 
-fn shown(module: &Module) -> String {
+fn display_name(module: &Module) -> String {
     if module.is_empty() { "the crate's root".to_owned() } else { module.join("/") }
 }
 

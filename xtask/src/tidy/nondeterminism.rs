@@ -39,16 +39,16 @@ pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
     let calls = code.iter().filter(is_call).count();
     let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
-    let shown = file.path.display();
+    let path = file.path.display();
     match calls.cmp(&allowed) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Greater => Some(format!(
-            "{shown} uses the machine's clock or random source {calls} times, {allowed} are allowed; rt::now, \
+            "{path} uses the machine's clock or random source {calls} times, {allowed} are allowed; rt::now, \
              rt::random, \
              rt::id and tokio's Instant can be simulated"
         )),
         std::cmp::Ordering::Less => Some(format!(
-            "{shown} uses the machine's clock or random source only {calls} times; \
+            "{path} uses the machine's clock or random source only {calls} times; \
              lower its number in tidy/nondeterminism.rs"
         )),
     }

@@ -32,15 +32,15 @@ pub(super) fn problem(file: &File, code: &[&str]) -> Option<String> {
     let count = code.iter().filter(|line| reads(line.trim())).count();
     let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
-    let shown = file.path.display();
+    let path = file.path.display();
     match count.cmp(&allowed) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown} has {count} hand-written readers, {allowed} are allowed; use api_meta's Tree, ObjectMeta, \
+            "{path} has {count} hand-written readers, {allowed} are allowed; use api_meta's Tree, ObjectMeta, \
              ObjectKey, OwnerReference, null_default and Timestamp"
         )),
         Ordering::Less => Some(format!(
-            "{shown} has only {count} hand-written readers; lower its number in tidy/readers.rs"
+            "{path} has only {count} hand-written readers; lower its number in tidy/readers.rs"
         )),
     }
 }

@@ -58,15 +58,15 @@ pub(super) fn problem(file: &File) -> Option<String> {
     };
     let allowed =
         REMAINING.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
-    let shown = file.path.display();
+    let path = file.path.display();
     match sleep_count.cmp(&allowed) {
         Ordering::Equal => None,
         Ordering::Greater => Some(format!(
-            "{shown}'s tests sleep in {sleep_count} places, {allowed} are allowed; \
+            "{path}'s tests sleep in {sleep_count} places, {allowed} are allowed; \
              wait for a condition, or pause the time"
         )),
         Ordering::Less => Some(format!(
-            "{shown}'s tests sleep in only {sleep_count} places; lower its number in tidy/sleeps.rs"
+            "{path}'s tests sleep in only {sleep_count} places; lower its number in tidy/sleeps.rs"
         )),
     }
 }

@@ -65,9 +65,9 @@ const TOO_LONG: usize = 1000;
 
 /// Checks one file. `pure` names the crates that hold no clock, socket or task.
 pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report) {
-    let shown = file.path.display();
+    let path = file.path.display();
     if let Some(place) = machine_path(&file.text, root) {
-        report.problems.push(format!("{shown} names {place}, a path of this machine"));
+        report.problems.push(format!("{path} names {place}, a path of this machine"));
     }
     if file.path.extension().is_none_or(|e| e != "rs") || is_test(&file.path) {
         return;
@@ -76,18 +76,18 @@ pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report
     let code: Vec<&str> = production(&file.text).collect();
     if pure.contains(&name) {
         for word in IMPURE.iter().filter(|word| code.iter().any(|line| line.contains(*word))) {
-            report.problems.push(format!("{shown} uses {word}, and {name} is pure"));
+            report.problems.push(format!("{path} uses {word}, and {name} is pure"));
         }
     }
     if !UNSAFE.contains(&name) && code.iter().any(|line| holds_unsafe(line)) {
         report
             .problems
-            .push(format!("{shown} holds unsafe code, which belongs in {}", UNSAFE.join(" or ")));
+            .push(format!("{path} holds unsafe code, which belongs in {}", UNSAFE.join(" or ")));
     }
     if !indexing::OWN_TREES.contains(&name) && !TEST_CRATES.contains(&name) {
         for line in indexing::writes(before_tests(&file.text)) {
             report.problems.push(format!(
-                "{shown}:{line} writes to a tree by indexing it, which panics where the tree has another shape; \
+                "{path}:{line} writes to a tree by indexing it, which panics where the tree has another shape; \
                  write by api_meta::Tree"
             ));
         }
@@ -95,21 +95,21 @@ pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report
     let holds = |word: &str| code.iter().any(|line| line.contains(word));
     let in_crates = file.path.starts_with("crates");
     if in_crates && holds("tokio::spawn(") && !SPAWNS.iter().any(|at| file.path.starts_with(at)) {
-        report.problems.push(format!("{shown} starts a task that nobody owns; rt::Tasks does so"));
+        report.problems.push(format!("{path} starts a task that nobody owns; rt::Tasks does so"));
     }
     for word in UNBOUNDED.iter().filter(|word| in_crates && holds(word)) {
-        report.problems.push(format!("{shown} has a queue without a bound: {word}…)"));
+        report.problems.push(format!("{path} has a queue without a bound: {word}…)"));
     }
     for (word, places, one) in ONCE {
         if in_crates && holds(word) && !places.iter().any(|at| file.path.starts_with(at)) {
-            report.problems.push(format!("{shown} makes a second one of {one} ({word}…)"));
+            report.problems.push(format!("{path} makes a second one of {one} ({word}…)"));
         }
     }
     let of_server = file.path.starts_with("crates/server/apiserver");
     if of_server && !ASKS_FOR_KINDS.iter().any(|at| file.path.starts_with(at)) {
         for word in ASKING.iter().filter(|word| holds(word)) {
             report.problems.push(format!(
-                "{shown} asks which kind it has ({word}…); make what it wants to know a field of api_rules::Strategy"
+                "{path} asks which kind it has ({word}…); make what it wants to know a field of api_rules::Strategy"
             ));
         }
     }
@@ -121,9 +121,9 @@ pub(super) fn check(file: &File, root: &Path, pure: &[&str], report: &mut Report
     }
     match code.len() {
         lines if lines > TOO_LONG => {
-            report.problems.push(format!("{shown} has {lines} lines of code; split it"))
+            report.problems.push(format!("{path} has {lines} lines of code; split it"))
         }
-        lines if lines > LONG => report.notes.push(format!("{shown} has {lines} lines of code")),
+        lines if lines > LONG => report.notes.push(format!("{path} has {lines} lines of code")),
         _ => {}
     }
 }
@@ -134,7 +134,7 @@ fn machine_path(text: &str, root: &Path) -> Option<String> {
     let shared =
         ["/", "/home", "/root", "/tmp", "/var", "/opt", "/srv", "/usr/src", "/usr/local/src"];
     let parent =
-        root.parent().filter(|parent| !shared.iter().any(|known| Path::new(known) == *parent));
+        root.parent().filter(|parent| !shared.iter().any(|other| Path::new(other) == *parent));
     let places = [Some(root.as_path()), parent];
     let mut places = places.into_iter().flatten().map(|place| format!("{}/", place.display()));
     places.find(|place| text.contains(place.as_str()))

@@ -26,8 +26,8 @@ pub(super) fn problems(crates: &[Crate], files: &[File]) -> Vec<String> {
         own.extend(files.iter().filter(is_taken));
         let generates = own.iter().any(|file| file.text.contains("tonic_prost_build"));
         for used in member.uses.iter().filter(|u| !generates || !GENERATED.contains(&&*u.name)) {
-            let seen = |file: &&&File| used.in_tests || !is_beside(&file.path);
-            if !own.iter().filter(seen).any(|file| names(&file.text, &used.name)) {
+            let is_visible = |file: &&&File| used.in_tests || !is_beside(&file.path);
+            if !own.iter().filter(is_visible).any(|file| names(&file.text, &used.name)) {
                 let by = if used.in_tests { "" } else { ", or in its tests only" };
                 problems.push(format!("{} never uses {}{by}", member.name, used.name));
             }
@@ -45,12 +45,12 @@ fn is_beside(path: &Path) -> bool {
 /// Returns `true` if the text contains the name of a crate as a word, with hyphens or underscores.
 fn names(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let found = |name: &str| {
+    let is_named = |name: &str| {
         text.match_indices(name).any(|(at, _)| {
             !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word)
         })
     };
-    found(name) || found(&name.replace('-', "_"))
+    is_named(name) || is_named(&name.replace('-', "_"))
 }
 
 #[cfg(test)]

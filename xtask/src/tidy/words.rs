@@ -25,12 +25,12 @@ pub(super) fn problems(file: &File) -> Vec<String> {
     if file.path.extension().is_none_or(|end| end != "rs") {
         return Vec::new();
     }
-    let shown = file.path.display();
+    let path = file.path.display();
     let riddles = openings(&file.text).filter_map(|(number, opening)| {
         let word = opening.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         OPENINGS.contains(&word).then(|| {
             format!(
-                "{shown}:{number}: a doc comment begins with {word:?}; begin with a verb or a noun"
+                "{path}:{number}: a doc comment begins with {word:?}; begin with a verb or a noun"
             )
         })
     });
@@ -42,7 +42,7 @@ pub(super) fn problems(file: &File) -> Vec<String> {
         let is_held = is_comment || at < production && !is_unbreakable(line);
         let columns = line.chars().count();
         (is_held && columns > COLUMNS)
-            .then(|| format!("{shown}:{}: {columns} columns are more than {COLUMNS}", at + 1))
+            .then(|| format!("{path}:{}: {columns} columns are more than {COLUMNS}", at + 1))
     });
     riddles.chain(long).collect()
 }

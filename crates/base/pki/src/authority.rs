@@ -123,14 +123,8 @@ impl Authority {
     /// Signs a leaf certificate for the holder of `key`.
     pub fn issue(&self, spec: &LeafSpec, key: &Key, validity: Validity) -> Result<Cert, Error> {
         let key_usage = DIGITAL_SIGNATURE | KEY_ENCIPHERMENT;
-        self.sign_leaf(
-            &der::name(&spec.subject),
-            &key.public_der()?,
-            key_usage,
-            spec.usage,
-            &spec.alt_names,
-            validity,
-        )
+        let extensions = self.extensions(key_usage, spec.usage, &spec.alt_names);
+        self.sign_leaf(&der::name(&spec.subject), &key.public_der()?, extensions, validity)
     }
 
     /// Generates a key and signs a leaf certificate for it.
@@ -154,23 +148,33 @@ impl Authority {
     ) -> Result<Cert, Error> {
         let info = request.info()?;
         let key_usage = DIGITAL_SIGNATURE | if info.is_rsa { KEY_ENCIPHERMENT } else { 0 };
-        self.sign_leaf(
-            &der::name_with(&info.subject, &info.further),
-            &info.public_key,
+        let subject = der::name_with(&info.subject, &info.further);
+        let extensions = self.extensions(key_usage, usage, &info.alt_names);
+        self.sign_leaf(&subject, &info.public_key, extensions, validity)
+    }
+
+    fn extensions<'a>(
+        &'a self,
+        key_usage: u8,
+        usage: Usage,
+        alt_names: &'a [AltName],
+    ) -> Extensions<'a> {
+        Extensions {
             key_usage,
-            usage,
-            &info.alt_names,
-            validity,
-        )
+            server: usage.server(),
+            client: usage.client(),
+            is_ca: Some(false),
+            authority_key_id: Some(&self.key_id),
+            alt_names,
+            ..Extensions::default()
+        }
     }
 
     fn sign_leaf(
         &self,
         subject: &[u8],
         public_key: &[u8],
-        key_usage: u8,
-        usage: Usage,
-        alt_names: &[AltName],
+        extensions: Extensions<'_>,
         validity: Validity,
     ) -> Result<Cert, Error> {
         let der = der::certificate(
@@ -181,15 +185,7 @@ impl Authority {
                 not_before: date(validity.not_before)?,
                 not_after: date(validity.not_after)?,
                 public_key,
-                extensions: Extensions {
-                    key_usage,
-                    server: usage.server(),
-                    client: usage.client(),
-                    is_ca: Some(false),
-                    authority_key_id: Some(&self.key_id),
-                    alt_names,
-                    ..Extensions::default()
-                },
+                extensions,
             },
             &self.key,
         )?;

@@ -35,6 +35,15 @@ pub fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
     Ok(())
 }
 
+/// Replaces `path` atomically unless it has this content. Returns `true` if it was written.
+pub fn update_file(path: &Path, content: &[u8], mode: u32) -> Result<bool, Error> {
+    let is_new = !fs::read(path).is_ok_and(|current| current == content);
+    if is_new {
+        write_file(path, content, mode)?;
+    }
+    Ok(is_new)
+}
+
 /// Writes a world-readable certificate in PEM, atomically.
 pub fn write_cert(path: &Path, cert: &Cert) -> Result<(), Error> {
     write_file(path, cert.to_pem().as_bytes(), PUBLIC_MODE)

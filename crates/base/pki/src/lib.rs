@@ -43,8 +43,8 @@ pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
 pub use fault::Fault;
 pub use files::{
-    KEY_MODE, PUBLIC_MODE, read_cert, read_certs, read_key, write_cert, write_file, write_key,
-    write_public_key,
+    KEY_MODE, PUBLIC_MODE, read_cert, read_certs, read_key, update_file, write_cert, write_file,
+    write_key, write_public_key,
 };
 pub use identity::Identity;
 pub use key::{Key, KeyAlgorithm};

@@ -122,22 +122,23 @@ pub fn algorithm(cluster: &ClusterConfiguration) -> Result<KeyAlgorithm, Error> 
     }
 }
 
+fn client_leaf(
+    name: &'static str,
+    base: &'static str,
+    ca: Ca,
+    common_name: &str,
+    long_name: &'static str,
+) -> Leaf {
+    let subject = Subject::new(common_name);
+    let spec = LeafSpec { subject, alt_names: Vec::new(), usage: Usage::Client };
+    Leaf { name, base, ca, long_name, spec }
+}
+
 fn kubernetes_leaves(
     cluster: &ClusterConfiguration,
     advertise: IpAddr,
     node_name: &str,
 ) -> Result<Vec<Leaf>, Error> {
-    let client = |name, base, ca, common_name: &str, long_name| Leaf {
-        name,
-        base,
-        ca,
-        long_name,
-        spec: LeafSpec {
-            subject: Subject::new(common_name),
-            alt_names: Vec::new(),
-            usage: Usage::Client,
-        },
-    };
     Ok(vec![
         Leaf {
             name: "apiserver",
@@ -150,14 +151,14 @@ fn kubernetes_leaves(
                 usage: Usage::Server,
             },
         },
-        client(
+        client_leaf(
             "apiserver-kubelet-client",
             "apiserver-kubelet-client",
             Ca::Kubernetes,
             "kube-apiserver-kubelet-client",
             "certificate for the API server to connect to kubelet",
         ),
-        client(
+        client_leaf(
             "front-proxy-client",
             "front-proxy-client",
             Ca::FrontProxy,
@@ -188,16 +189,8 @@ fn etcd_leaves(
             },
         })
     };
-    let client = |name, base, common_name: &str, long_name| Leaf {
-        name,
-        base,
-        ca: Ca::Etcd,
-        long_name,
-        spec: LeafSpec {
-            subject: Subject::new(common_name),
-            alt_names: Vec::new(),
-            usage: Usage::Client,
-        },
+    let client = |name, base, common_name, long_name| {
+        client_leaf(name, base, Ca::Etcd, common_name, long_name)
     };
     Ok(vec![
         member("etcd-server", "etcd/server", server_names, "certificate for serving etcd")?,
@@ -230,7 +223,7 @@ fn api_server_names(
     let services = &cluster.networking.service_subnet;
     let service = net::nth_address(services, 1).ok_or_else(|| Error::ServiceSubnet {
         subnet: services.clone(),
-        wanted: "the API's service",
+        purpose: "the API's service",
     })?;
     let names = [
         node_name.to_owned(),

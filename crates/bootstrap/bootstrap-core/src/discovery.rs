@@ -51,11 +51,11 @@ pub(crate) fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error>
     if pins.is_empty() {
         return Ok(());
     }
-    let found: Vec<String> = certs.iter().map(Cert::pin).collect::<Result<_, _>>()?;
-    if found.iter().any(|pin| pins.iter().any(|wanted| wanted.eq_ignore_ascii_case(pin))) {
+    let present: Vec<String> = certs.iter().map(Cert::pin).collect::<Result<_, _>>()?;
+    if present.iter().any(|pin| pins.iter().any(|other| other.eq_ignore_ascii_case(pin))) {
         return Ok(());
     }
-    Err(DiscoveryError::Unpinned(found).into())
+    Err(DiscoveryError::Unpinned(present).into())
 }
 
 /// Returns the kubeconfig in cluster-info: a server and its CA without a user.

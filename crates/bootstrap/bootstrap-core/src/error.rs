@@ -10,9 +10,9 @@ pub enum Error {
     Address { field: &'static str, text: String },
 
     #[error(
-        "networking.serviceSubnet: {subnet:?} has no address for {wanted}; give a subnet such as 10.96.0.0/12"
+        "networking.serviceSubnet: {subnet:?} has no address for {purpose}; give a subnet such as 10.96.0.0/12"
     )]
-    ServiceSubnet { subnet: String, wanted: &'static str },
+    ServiceSubnet { subnet: String, purpose: &'static str },
 
     #[error("invalid configuration: every document needs an apiVersion and a kind")]
     NoKind,

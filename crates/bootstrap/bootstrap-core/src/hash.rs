@@ -10,8 +10,8 @@ use serde_json::Value;
 pub const ANNOTATION: &str = "kubeadm.kubernetes.io/component-config.hash";
 
 /// Adds the hash unless the user provided the content.
-pub fn mark(config_map: &mut Value, given: bool) {
-    if !given {
+pub fn mark(config_map: &mut Value, is_custom: bool) {
+    if !is_custom {
         config_map["metadata"]["annotations"][ANNOTATION] = of(config_map).into();
     }
 }

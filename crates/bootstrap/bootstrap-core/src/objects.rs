@@ -116,12 +116,15 @@ pub fn kubeadm_config(cluster: &ClusterConfiguration) -> Result<Vec<Value>, Erro
 }
 
 /// Returns the ConfigMap kubelet-config and the access to it.
-pub fn kubelet_config(kubelet: &KubeletConfiguration, given: bool) -> Result<Vec<Value>, Error> {
+pub fn kubelet_config(
+    kubelet: &KubeletConfiguration,
+    is_custom: bool,
+) -> Result<Vec<Value>, Error> {
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubelet-config", "namespace": "kube-system"},
         "data": {"kubelet": yaml::to_string(&kubelet.to_value()?)?},
     });
-    hash::mark(&mut map, given);
+    hash::mark(&mut map, is_custom);
     let readers = json!([group(NODES_GROUP), group(BOOTSTRAPPERS_GROUP)]);
     let [role, binding] =
         readable("kube-system", "kubeadm:kubelet-config", "configmaps", "kubelet-config", readers);

@@ -40,12 +40,12 @@ pub(crate) fn require_shared(
     plan: &Plan,
     etcd: Option<&ExternalEtcd>,
 ) -> Result<(), Error> {
-    let mut wanted: Vec<_> =
+    let mut files: Vec<_> =
         plan.authorities.iter().map(|ca| dir.join(format!("{}.crt", ca.base()))).collect();
-    wanted.extend(["sa.key", "sa.pub"].map(|name| dir.join(name)));
+    files.extend(["sa.key", "sa.pub"].map(|name| dir.join(name)));
     let etcd = etcd.map(|e| [&e.ca_file, &e.cert_file, &e.key_file]).into_iter().flatten();
-    wanted.extend(etcd.filter(|path| !path.is_empty()).map(PathBuf::from));
-    match wanted.into_iter().find(|path| !path.exists()) {
+    files.extend(etcd.filter(|path| !path.is_empty()).map(PathBuf::from));
+    match files.into_iter().find(|path| !path.exists()) {
         None => Ok(()),
         Some(missing) => Err(Error::NotShared(missing)),
     }

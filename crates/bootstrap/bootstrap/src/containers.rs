@@ -104,7 +104,7 @@ fn log_tail(path: &str) -> Option<String> {
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(16 << 10)..]).into_owned();
     let messages: Vec<&str> =
         text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line)).collect();
-    Some(relevant_lines(&messages)).filter(|said| !said.is_empty())
+    Some(relevant_lines(&messages)).filter(|lines| !lines.is_empty())
 }
 
 /// Returns the last lines of a log. If none of them names an error, the newest line that does comes first, because many

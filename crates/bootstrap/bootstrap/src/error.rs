@@ -68,8 +68,8 @@ pub enum Error {
     #[error("error execution phase {name}: {source}")]
     Phase { name: &'static str, source: Box<Error> },
 
-    #[error("invalid phase name: {name}; the phases are {known}")]
-    NoSuchPhase { name: String, known: String },
+    #[error("invalid phase name: {name}; the phases are {names}")]
+    NoSuchPhase { name: String, names: String },
 
     #[error("patch {file}: {reason}")]
     Patch { file: String, reason: String },

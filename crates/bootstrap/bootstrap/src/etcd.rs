@@ -99,22 +99,17 @@ impl Etcd {
             let call =
                 client.call(http::Method::POST, path, "application/json", body.to_string().into());
             // etcd never answers a membership change that was lost with its leader. The repeated call makes the change.
-            let Ok(answer) = timeout(ANSWER, call).await else {
-                last = no_answer(endpoint, operation);
-                continue;
+            last = match timeout(ANSWER, call).await {
+                Ok(Ok(response)) => {
+                    let url = format!("{endpoint}{path}");
+                    let tree = serde_json::from_slice(&response);
+                    return tree.map_err(|source| Error::EtcdResponse { url, source });
+                }
+                Ok(Err(source)) => {
+                    Error::Api { operation, subject: format!("of etcd at {endpoint}"), source }
+                }
+                Err(_) => no_answer(endpoint, operation),
             };
-            match answer {
-                Ok(answer) => {
-                    return serde_json::from_slice(&answer).map_err(|source| Error::EtcdResponse {
-                        url: format!("{endpoint}{path}"),
-                        source,
-                    });
-                }
-                Err(source) => {
-                    last =
-                        Error::Api { operation, subject: format!("of etcd at {endpoint}"), source }
-                }
-            }
         }
         Err(last)
     }
@@ -129,11 +124,10 @@ impl Etcd {
                 source,
             };
             let call = client.call(http::Method::GET, "/version", "", Default::default());
-            let response = timeout(ANSWER, call)
-                .await
-                .map_err(|_| no_answer(endpoint, "report its version"))?;
-            let response = response.map_err(failed)?;
-            let value: Value = serde_json::from_slice(&response).unwrap_or_default();
+            let response = timeout(ANSWER, call).await;
+            let response = response.map_err(|_| no_answer(endpoint, "report its version"))?;
+            let value: Value =
+                serde_json::from_slice(&response.map_err(failed)?).unwrap_or_default();
             versions.push(value.text("etcdserver").to_owned());
         }
         Ok(versions)

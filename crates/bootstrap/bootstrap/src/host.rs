@@ -60,11 +60,12 @@ impl Host {
     /// Returns the first global address of the loopback interface.
     fn loopback_address() -> Option<IpAddr> {
         let all = nix::ifaddrs::getifaddrs().ok()?;
-        let addresses = all.filter(|found| found.interface_name == "lo").filter_map(|found| {
-            let address = found.address?;
-            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
-        });
+        let addresses =
+            all.filter(|address| address.interface_name == "lo").filter_map(|address| {
+                let address = address.address?;
+                let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+                v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+            });
         addresses.into_iter().find(|ip| bootstrap_core::net::is_global_unicast(*ip))
     }
 
@@ -119,12 +120,12 @@ impl Host {
 
 /// Returns the proxy settings of an environment, sorted by name.
 pub fn proxy_env(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
-    let mut found: Vec<_> = vars
+    let mut variables: Vec<_> = vars
         .into_iter()
         .filter(|(name, value)| name.to_ascii_lowercase().ends_with("_proxy") && !value.is_empty())
         .collect();
-    found.sort();
-    found
+    variables.sort();
+    variables
 }
 
 /// Returns the socket path of a runtime endpoint such as `unix:///run/containerd/containerd.sock`.

@@ -39,7 +39,7 @@ const ETCD: &str = "etcd";
 
 /// Returns `true` if this name, without repository and tag, is an image that can be built.
 pub fn is_component(name: &str) -> bool {
-    name == ETCD || COMPONENTS.iter().any(|(known, _)| *known == name)
+    name == ETCD || COMPONENTS.iter().any(|(component, _)| *component == name)
 }
 
 /// Returns the component in an image's name.
@@ -78,13 +78,14 @@ impl Sources {
         if component == ETCD {
             return self.etcd(name);
         }
-        let Some((_, entrypoint)) = COMPONENTS.iter().find(|(known, _)| *known == component) else {
-            let known: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
+        let Some((_, entrypoint)) = COMPONENTS.iter().find(|(other, _)| *other == component) else {
+            let names: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
             return Err(image_error(
                 name,
-                format!("images can be built of {} and etcd", known.join(", ")),
+                format!("images can be built of {} and etcd", names.join(", ")),
             ));
         };
+        oci::require_static(&self.binary).map_err(|e| image_error(name, e.to_string()))?;
         // All images have the same files and share one layer, which is imported and unpacked once.
         let mut image = Image::of_binary(name, &self.binary, BINARY, &[entrypoint]);
         for (_, path) in COMPONENTS.iter().filter(|(_, path)| *path != BINARY) {
@@ -103,11 +104,11 @@ impl Sources {
         let cause = "etcd is not installed here; install it (Debian: apt-get install etcd-server), name it with \
                      `windlass images build etcd --binary PATH`, or bring its image here (windlass images import)";
         let etcd = self.etcd.as_ref().ok_or_else(|| image_error(name, cause.to_owned()))?;
-        let found = etcd_version(etcd)?;
+        let version = etcd_version(etcd)?;
         let tag = name.rsplit_once(':').map_or("", |(_, tag)| tag);
-        if EtcdRelease::of(tag).is_some() && EtcdRelease::of(tag) != EtcdRelease::of(&found) {
+        if EtcdRelease::of(tag).is_some() && EtcdRelease::of(tag) != EtcdRelease::of(&version) {
             let cause = format!(
-                "the cluster runs etcd {tag} and {} is {found}; install the same minor version, or bring the image \
+                "the cluster runs etcd {tag} and {} is {version}; install the same minor version, or bring the image \
                  here from another control plane (ctr -n k8s.io images export, windlass images import)",
                 etcd.display()
             );
@@ -219,8 +220,11 @@ pub fn names(
 /// Builds images and imports them into containerd. Blocks.
 pub fn build(sources: &Sources, names: &[String], endpoint: &str) -> Result<(), Error> {
     let parent = std::env::temp_dir();
-    let made = tempfile::Builder::new().prefix("windlass-images-").suffix(".tar").tempfile();
-    let archive = made.map_err(io("make a file in", &parent))?;
+    let archive = tempfile::Builder::new()
+        .prefix("windlass-images-")
+        .suffix(".tar")
+        .tempfile()
+        .map_err(io("make a file in", &parent))?;
     write(sources, names, archive.path())?;
     let socket = host::socket_path(endpoint);
     oci::import(socket, archive.path()).map_err(|e| Error::Runtime {
@@ -251,8 +255,20 @@ pub fn of_node(cluster: &ClusterConfiguration) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// A static program.
+    const BUSYBOX: &str = "/bin/busybox";
+
     fn sources() -> Sources {
-        Sources { binary: "/bin/true".into(), etcd: None, nft: None, iptables: None }
+        Sources { binary: BUSYBOX.into(), etcd: None, nft: None, iptables: None }
+    }
+
+    #[test]
+    fn rejects_dynamic_binary_as_program_of_image() {
+        let own = std::env::current_exe().unwrap();
+        let sources = Sources { binary: own.clone(), ..sources() };
+        let error = sources.image("windlass.local/pause:3.10.2").unwrap_err().to_string();
+        let cause = format!("{} is linked dynamically", own.display());
+        assert!(error.contains("pause") && error.contains(&cause), "{error}");
     }
 
     #[test]

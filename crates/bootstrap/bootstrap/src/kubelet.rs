@@ -1,33 +1,30 @@
 //! Writes the kubelet's files.
 
-use api_config::{
-    KubeletConfiguration,
-    kubeadm::{Arg, NodeRegistration},
-    yaml,
-};
-use bootstrap_core::{Layout, kubelet};
+use std::path::PathBuf;
 
-use crate::{Error, FileChange, patches::Patches};
+use api_config::{kubeadm::NodeRegistration, yaml};
+use bootstrap_core::kubelet;
 
-/// Writes config.yaml and instance-config.yaml. Only the machine's copy contains its runtime endpoint, never the
-/// cluster's.
-pub(crate) fn write_config(
-    layout: &Layout,
-    configuration: &KubeletConfiguration,
-    node: &NodeRegistration,
-    patches: &Patches,
+use crate::{Error, FileChange, node::Node};
+
+/// Writes kubeadm-flags.env, config.yaml and instance-config.yaml. Only the machine's copy contains its runtime
+/// endpoint, never the cluster's. With `taint`, the kubelet registers the taints itself.
+pub(crate) fn write(
+    node: &Node,
+    registration: &NodeRegistration,
+    taint: bool,
 ) -> Result<Vec<FileChange>, Error> {
-    let config = patches
-        .apply("kubeletconfiguration", yaml::parse(&kubelet::config(configuration, node)?)?)?;
-    let (path, instance) = (layout.kubelet_config(), layout.kubelet_instance_config());
-    pki::write_file(&instance, kubelet::instance_config(node)?.as_bytes(), pki::PUBLIC_MODE)?;
-    pki::write_file(&path, yaml::to_string(&config)?.as_bytes(), pki::PUBLIC_MODE)?;
-    Ok(vec![FileChange::written(instance), FileChange::written(path)])
-}
-
-/// Writes kubeadm-flags.env.
-pub(crate) fn write_flags(layout: &Layout, flags: &[Arg]) -> Result<FileChange, Error> {
-    let path = layout.kubelet_flags();
-    pki::write_file(&path, kubelet::flags_env(flags).as_bytes(), pki::PUBLIC_MODE)?;
-    Ok(FileChange::written(path))
+    let flags = kubelet::flags(registration, &rt::node_name(), taint);
+    let config = yaml::parse(&kubelet::config(&node.config.kubelet, registration)?)?;
+    let config = node.patches.apply("kubeletconfiguration", config)?;
+    let files = [
+        (node.layout.kubelet_flags(), kubelet::flags_env(&flags)),
+        (node.layout.kubelet_instance_config(), kubelet::instance_config(registration)?),
+        (node.layout.kubelet_config(), yaml::to_string(&config)?),
+    ];
+    let write = |(path, text): (PathBuf, String)| {
+        pki::write_file(&path, text.as_bytes(), pki::PUBLIC_MODE)?;
+        Ok(FileChange::written(path))
+    };
+    files.into_iter().map(write).collect()
 }

@@ -27,11 +27,8 @@ pub(crate) fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<FileChang
         .map_err(io("set the mode of", dir))?;
     let path = dir.join(file);
     let text = yaml::to_string(pod)?;
-    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
-        return Ok(FileChange::used(path));
-    }
-    pki::write_file(&path, text.as_bytes(), 0o600)?;
-    Ok(FileChange::written(path))
+    let written = pki::update_file(&path, text.as_bytes(), 0o600)?;
+    Ok(FileChange { path, written })
 }
 
 /// Creates etcd's data directory with mode 0700.

@@ -64,15 +64,15 @@ pub(crate) fn is_named<C>(phases: &[Phase<C>], selectors: &[String], name: &str)
 fn select<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
     let mut chosen = vec![false; phases.len()];
     for selector in selectors {
-        let mut found = false;
+        let mut exists = false;
         for (phase, chosen) in phases.iter().zip(&mut chosen) {
             if phase.is_in(selector) {
-                (found, *chosen) = (true, true);
+                (exists, *chosen) = (true, true);
             }
         }
-        if !found {
-            let known = phases.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-            return Err(Error::NoSuchPhase { name: selector.clone(), known });
+        if !exists {
+            let names = phases.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
+            return Err(Error::NoSuchPhase { name: selector.clone(), names });
         }
     }
     Ok(chosen)
@@ -88,8 +88,8 @@ pub async fn run<C>(
 ) -> Result<(), Error> {
     let only = if only.is_empty() { vec![true; phases.len()] } else { select(phases, only)? };
     let skip = select(phases, skip)?;
-    for ((phase, wanted), skipped) in phases.iter().zip(only).zip(skip) {
-        if wanted && !skipped {
+    for ((phase, selected), skipped) in phases.iter().zip(only).zip(skip) {
+        if selected && !skipped {
             run_one(phase, progress, context).await?;
         }
     }
@@ -97,31 +97,31 @@ pub async fn run<C>(
 }
 
 async fn run_one<C>(phase: &Phase<C>, progress: &Progress, context: &mut C) -> Result<(), Error> {
-    let mut shown = progress.begin(phase.name);
+    let mut step = progress.begin(phase.name);
     match (phase.run)(context).await {
         Ok(Outcome::Done(touched)) => {
             for file in touched {
                 if file.written {
-                    shown.record().written(file.path);
+                    step.record().written(file.path);
                 } else {
-                    shown.record().read(file.path);
+                    step.record().read(file.path);
                 }
             }
-            shown.end(Ok::<_, Error>(()))
+            step.end(Ok::<_, Error>(()))
         }
         Ok(Outcome::Waited(names)) => {
             for name in names {
-                shown.record().waited_for(name);
+                step.record().waited_for(name);
             }
-            shown.end(Ok::<_, Error>(()))
+            step.end(Ok::<_, Error>(()))
         }
         Ok(Outcome::Skipped(why)) => {
-            shown.skipped(&why);
+            step.skipped(&why);
             Ok(())
         }
         Err(source) => {
             let error = Error::Phase { name: phase.name, source: Box::new(source) };
-            if phase.name == PREFLIGHT { shown.checked(Err(error)) } else { shown.end(Err(error)) }
+            if phase.name == PREFLIGHT { step.checked(Err(error)) } else { step.end(Err(error)) }
         }
     }
 }

@@ -121,18 +121,18 @@ pub(crate) async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), 
 /// Checks the version of an external etcd.
 pub(crate) async fn check_external_etcd(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let Some(external) = &node.config.cluster.etcd.external else { return Ok(()) };
-    let wanted = constants::MIN_EXTERNAL_ETCD_VERSION;
+    let minimum = constants::MIN_EXTERNAL_ETCD_VERSION;
     let cure =
-        format!("run etcd {wanted} or newer, and check the endpoints and the client certificates");
+        format!("run etcd {minimum} or newer, and check the endpoints and the client certificates");
     let result = match Etcd::external(external) {
         Ok(etcd) => etcd.versions().await,
         Err(e) => Err(e),
     };
     let result = match result {
-        Ok(versions) => match versions.iter().find(|v| version_of(v) < version_of(wanted)) {
+        Ok(versions) => match versions.iter().find(|v| version_of(v) < version_of(minimum)) {
             Some(old) => Err(Problem::error(
                 format!(
-                    "this version of kubeadm only supports external etcd version >= {wanted}, not {old:?}"
+                    "this version of kubeadm only supports external etcd version >= {minimum}, not {old:?}"
                 ),
                 cure,
             )),

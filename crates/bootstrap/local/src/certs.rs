@@ -121,10 +121,7 @@ pub(crate) fn copy_shared_files(cluster: &Cluster, node: &Cluster) -> Result<(),
     for (name, mode) in files {
         let (from, to) = (ours.join(name), theirs.join(name));
         let text = std::fs::read(&from).map_err(Error::file("reading", &from))?;
-        if std::fs::read(&to).is_ok_and(|known| known == text) {
-            continue;
-        }
-        pki::write_file(&to, &text, mode)?;
+        pki::update_file(&to, &text, mode)?;
     }
     Ok(())
 }
@@ -166,11 +163,11 @@ fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<FileChange
 /// Renews due certificates every six hours, until the future is dropped.
 pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
     loop {
-        let (known, now) = (cluster.clone(), clock.now());
+        let (old, now) = (cluster.clone(), clock.now());
         // Generating keys takes a while, and must not block other tasks.
         let renewed = tokio::task::spawn_blocking(move || {
             // A later `up` may have chosen another kubeconfig.
-            let cluster = Cluster::load(&known.name, &known.root)?;
+            let cluster = Cluster::load(&old.name, &old.root)?;
             Ok::<_, Error>(renew_due(&cluster, &plan(&cluster)?, now))
         });
         let results = match renewed.await {

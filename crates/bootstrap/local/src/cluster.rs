@@ -208,6 +208,11 @@ impl Cluster {
         self.root.join("run")
     }
 
+    /// Returns the file that exists while the agent must not start, because the images of stored Pods are missing.
+    pub(crate) fn images_missing(&self) -> PathBuf {
+        self.run().join("images-missing")
+    }
+
     /// Returns the directory of the embedded store, which is used with one control plane.
     pub fn store(&self) -> PathBuf {
         self.root.join("var/lib/store")
@@ -247,4 +252,26 @@ impl Cluster {
     pub fn binary(&self) -> PathBuf {
         self.home().join("bin/windlass")
     }
+}
+
+/// Returns a cluster with one node for tests.
+#[cfg(test)]
+pub(crate) fn example(root: &Path) -> Cluster {
+    let settings = Settings {
+        node_name: "vm".to_owned(),
+        address: [192, 0, 2, 10].into(),
+        api_port: 6443,
+        kubelet_port: 10250,
+        pod_cidr: "10.244.0.0/16".to_owned(),
+        service_cidr: "10.96.0.0/12".to_owned(),
+        dns_domain: "cluster.local".to_owned(),
+        tunnel: false,
+        snapshots: None,
+        etcd: None,
+        control_plane: true,
+        link: None,
+        member_of: None,
+        kubeconfig: None,
+    };
+    Cluster { name: "test".to_owned(), root: root.to_owned(), settings }
 }

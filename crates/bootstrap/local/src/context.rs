@@ -15,9 +15,9 @@ pub(crate) fn name(cluster: &Cluster) -> String {
 }
 
 /// Returns the kubeconfig to change: the given file, or kubectl's own.
-pub(crate) fn path(given: Option<&Path>) -> PathBuf {
+pub(crate) fn path(path: Option<&Path>) -> PathBuf {
     let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
-    match given {
+    match path {
         Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
         None => kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home),
     }

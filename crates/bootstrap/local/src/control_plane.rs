@@ -32,9 +32,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let config = api_config(&cluster)?;
     let keys = [&config.tls_certificate, &config.tls_key, &config.service_account_signing_key];
     let client_certificate = config.kubelet_client.iter().map(|(certificate, _)| certificate);
-    let known =
+    let certificates =
         config.client_ca.iter().chain(client_certificate).chain(&config.service_account_keys);
-    keys.into_iter().chain(known).for_each(|file| {
+    keys.into_iter().chain(certificates).for_each(|file| {
         step.read(file);
     });
     let store: Arc<dyn store::Store> = Arc::new(store);

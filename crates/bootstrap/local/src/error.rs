@@ -71,8 +71,8 @@ pub enum Error {
     LinkRange(String),
     #[error("node {0} is this host itself; `windlass down` stops it with the cluster")]
     NodeIsHost(String),
-    #[error("there is no node {name}; further nodes of this cluster: {known}")]
-    NoNode { name: String, known: String },
+    #[error("there is no node {name}; further nodes of this cluster: {names}")]
+    NoNode { name: String, names: String },
     #[error("node {0} does not run; start it with `windlass node start {0}`")]
     NodeNotRunning(String),
     #[error("no command is given to run in the node")]

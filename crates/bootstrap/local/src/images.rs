@@ -47,6 +47,7 @@ pub(crate) async fn import(
     // A runtime without images runs nothing yet.
     let is_new = !marker(cluster).exists();
     import_into(cluster, &version, &archive, deadline).await?;
+    remove(&cluster.images_missing())?;
     if is_new {
         for node in members.iter().filter(|node| !node.containerd_root().exists()) {
             copy(cluster, node).await?;
@@ -58,12 +59,28 @@ pub(crate) async fn import(
     }
     notify_supervisor(cluster);
     try_join_all(running().map(|node| import_into(node, &version, &archive, deadline))).await?;
-    match fs::remove_file(&archive) {
+    remove(&archive)
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::file("removing", &archive)(error))
+            Err(Error::file("removing", path)(error))
         }
         _ => Ok(()),
     }
+}
+
+/// Delays the agent until the images are imported, if a kept store may contain Pods. The kubelet would start these Pods
+/// without their images: it would pull upstream's, or fail and retry with growing delays.
+pub(crate) fn delay_agent(cluster: &Cluster) -> Result<(), Error> {
+    let store = cluster.store();
+    let is_new = fs::read_dir(&store).map_err(Error::file("reading", &store))?.next().is_none();
+    if is_new || marker(cluster).exists() {
+        return remove(&cluster.images_missing());
+    }
+    let path = cluster.images_missing();
+    fs::write(&path, "").map_err(Error::file("writing", &path))
 }
 
 /// Imports the images into one runtime, unless it already has them.
@@ -92,7 +109,7 @@ fn marker(node: &Cluster) -> PathBuf {
 }
 
 fn has_images(node: &Cluster, version: &str) -> bool {
-    fs::read_to_string(marker(node)).is_ok_and(|known| known == version)
+    fs::read_to_string(marker(node)).is_ok_and(|imported| imported == version)
 }
 
 /// Returns the images that any node of the cluster may need. Images of this binary share one layer, which is imported
@@ -180,6 +197,30 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn delays_agent_while_images_of_stored_pods_are_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = crate::cluster::example(dir.path());
+        let layout = cluster.layout();
+        for directory in
+            [cluster.run(), cluster.store(), cluster.containerd_root(), layout.kubelet.clone()]
+        {
+            fs::create_dir_all(directory).unwrap();
+        }
+        fs::create_dir_all(&layout.kubernetes).unwrap();
+        fs::write(layout.kubelet_config(), "").unwrap();
+        fs::write(layout.kubeconfig("kubelet.conf"), "").unwrap();
+        let is_wanted = || {
+            delay_agent(&cluster).unwrap();
+            Role::Agent.is_wanted(&cluster)
+        };
+        assert!(is_wanted(), "a new store has no Pods");
+        fs::write(cluster.store().join("log"), "").unwrap();
+        assert!(!is_wanted() && Role::Containerd.is_wanted(&cluster));
+        fs::write(marker(&cluster), "an earlier build").unwrap();
+        assert!(is_wanted(), "an earlier build's images are there");
+    }
 
     #[test]
     fn links_layers_and_copies_other_files() {

@@ -193,16 +193,16 @@ fn follow_node(
     tasks: &rt::Tasks,
     recorder: Recorder,
 ) {
-    let (given, mut changed) = watch::channel(NodeNetwork::default());
+    let (networks, mut changed) = watch::channel(NodeNetwork::default());
     let options = ListOptions::fields(&format!("metadata.name={node}"));
     let informer =
         Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
             if let Some(node) = change.new {
                 let new = NodeNetwork::of(node);
-                given.send_if_modified(|given| {
-                    let differs = *given != new && !new.ranges.is_empty();
+                networks.send_if_modified(|current| {
+                    let differs = *current != new && !new.ranges.is_empty();
                     if differs {
-                        *given = new;
+                        *current = new;
                     }
                     differs
                 });
@@ -212,10 +212,11 @@ fn follow_node(
     tasks.spawn_until_shutdown("Pod range", async move {
         let _informer = informer;
         while changed.changed().await.is_ok() {
-            let given = changed.borrow_and_update().clone();
+            let node_network = changed.borrow_and_update().clone();
             let mut step = recorder.begin(format!("set up the Pod network of {node}"));
             step.waited_for("the node's Pod range").written(network.conf_dir.clone());
-            let installed = rt::catch_sync("Pod network", &node, || install(&network, given));
+            let installed =
+                rt::catch_sync("Pod network", &node, || install(&network, node_network));
             match installed.map_err(Error::from).flatten() {
                 Ok(()) => drop(step.done()),
                 Err(error) => {
@@ -227,18 +228,18 @@ fn follow_node(
     });
 }
 
-fn install(network: &Network, given: NodeNetwork) -> Result<(), Error> {
+fn install(network: &Network, node_network: NodeNetwork) -> Result<(), Error> {
     if network.guest
         && let Some(path) = cni::foreign_configuration(&network.conf_dir)
     {
         tracing::warn!(path = %path.display(), "another network is configured on this node and connects its Pods");
         return Ok(());
     }
-    let mtu = match given.address {
+    let mtu = match node_network.address {
         Some(address) => podnet::mtu(&netlink::Kernel::open()?, address, network.may_tunnel)?,
         None => 0,
     };
-    let plugin = cni::Network { subnets: given.ranges, mtu, ..network.plugin.clone() };
+    let plugin = cni::Network { subnets: node_network.ranges, mtu, ..network.plugin.clone() };
     let put = if network.guest { cni::install_copy } else { cni::install };
     put(&network.conf_dir, &network.bin_dir, &network.binary, &plugin)?;
     Ok(())

@@ -63,15 +63,15 @@ impl Cluster {
     /// Returns the further node with a name.
     pub fn member(&self, name: &str) -> Result<Self, Error> {
         let mut nodes = self.members()?;
-        if let Some(found) = nodes.iter().position(|node| node.settings.node_name == name) {
-            return Ok(nodes.swap_remove(found));
+        if let Some(index) = nodes.iter().position(|node| node.settings.node_name == name) {
+            return Ok(nodes.swap_remove(index));
         }
         if name == self.settings.node_name {
             return Err(Error::NodeIsHost(name.to_owned()));
         }
-        let known: Vec<_> = nodes.iter().map(|node| node.settings.node_name.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Err(Error::NoNode { name: name.to_owned(), known })
+        let names: Vec<_> = nodes.iter().map(|node| node.settings.node_name.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Error::NoNode { name: name.to_owned(), names })
     }
 
     pub(crate) fn link_subnet(&self) -> Result<Cidr, Error> {
@@ -94,11 +94,11 @@ impl Cluster {
     }
 }
 
-/// Creates nodes until the cluster has `wanted` nodes, and returns all but the first. `control_planes` of all nodes are
+/// Creates nodes until the cluster has `count` nodes, and returns all but the first. `control_planes` of all nodes are
 /// control planes. None of the new nodes' processes runs yet.
 pub(crate) fn ensure(
     cluster: &mut Cluster,
-    wanted: usize,
+    count: usize,
     control_planes: usize,
 ) -> Result<Vec<Cluster>, Error> {
     let mut nodes = cluster.members()?;
@@ -107,12 +107,12 @@ pub(crate) fn ensure(
         certs::copy_shared_files(cluster, node)?;
     }
     let more = control_planes.saturating_sub(1 + count_control_planes(&nodes));
-    let wanted = wanted.max(nodes.len() + 1 + more);
-    if wanted.saturating_sub(1) > nodes.len() {
+    let count = count.max(nodes.len() + 1 + more);
+    if count.saturating_sub(1) > nodes.len() {
         choose_link(cluster)?;
         cluster.save()?;
     }
-    while nodes.len() + 1 < wanted {
+    while nodes.len() + 1 < count {
         let is_control_plane = count_control_planes(&nodes) + 1 < control_planes;
         let node = make(cluster, &nodes, is_control_plane)?;
         nodes.push(node);
@@ -126,11 +126,11 @@ pub(crate) fn choose_link(cluster: &mut Cluster) -> Result<(), Error> {
         if cluster.settings.address.is_ipv6() {
             return Err(Error::NoIpv4);
         }
-        let mut taken = link::known_ranges()?;
+        let mut used = link::known_ranges()?;
         for text in [&cluster.settings.pod_cidr, &cluster.settings.service_cidr] {
-            taken.extend(ranges(text)?);
+            used.extend(ranges(text)?);
         }
-        cluster.settings.link = Some(link::choose_subnet(&taken)?.to_string());
+        cluster.settings.link = Some(link::choose_subnet(&used)?.to_string());
     }
     Ok(())
 }
@@ -140,18 +140,18 @@ fn count_control_planes(nodes: &[Cluster]) -> usize {
 }
 
 /// Returns a free name in kind's style: worker, worker2 and so on. The host is the first control plane.
-fn free_name(taken: &BTreeSet<&str>, is_control_plane: bool) -> String {
+fn free_name(used: &BTreeSet<&str>, is_control_plane: bool) -> String {
     let (first, kind) =
         if is_control_plane { (None, "control-plane") } else { (Some("worker"), "worker") };
     let names = first.map(str::to_owned).into_iter().chain((2..).map(|n| format!("{kind}{n}")));
-    let mut names = names.filter(|name| !taken.contains(name.as_str()));
+    let mut names = names.filter(|name| !used.contains(name.as_str()));
     names.next().unwrap_or_default()
 }
 
 fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result<Cluster, Error> {
     let all = || std::iter::once(cluster).chain(others);
-    let taken = all().map(|node| node.settings.node_name.as_str()).collect();
-    let name = free_name(&taken, is_control_plane);
+    let used = all().map(|node| node.settings.node_name.as_str()).collect();
+    let name = free_name(&used, is_control_plane);
     let addresses: BTreeSet<IpAddr> = all().map(|node| node.settings.address).collect();
     let settings = Settings {
         node_name: name.clone(),

@@ -23,6 +23,8 @@ const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// The facts about the host, so that [`Machine::problems`] is a pure function.
 pub(crate) struct Machine {
     root: bool,
+    /// The error if this binary cannot be the program of a container.
+    image: Option<oci::ProgramError>,
     /// The output of `containerd --version`, or the error of running it.
     containerd: io::Result<String>,
     missing_programs: Vec<&'static str>,
@@ -59,6 +61,7 @@ impl Machine {
         let forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
         Self {
             root: nix::unistd::geteuid().is_root(),
+            image: std::env::current_exe().ok().and_then(|own| oci::require_static(&own).err()),
             containerd: containerd_version(),
             missing_programs: PROGRAMS.into_iter().filter(|p| find_program(p).is_none()).collect(),
             ports_in_use: ports_in_use.collect(),
@@ -79,6 +82,13 @@ impl Machine {
             )];
         }
         let mut problems = Vec::new();
+        if let Some(error) = &self.image {
+            problems.push(problem(
+                "ImageProgram",
+                format!("cluster DNS runs from an image of this binary, and {error}"),
+                "`cargo xtask dist` builds one",
+            ));
+        }
         problems.extend(self.containerd_problem());
         for program in &self.missing_programs {
             problems.push(problem(
@@ -138,8 +148,8 @@ impl Machine {
         let version = output.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
         let mut numbers =
             version.split(['.', '~', '-', '+']).map(|n| n.parse::<u32>().unwrap_or(0));
-        let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        (found < (1, 6)).then(|| {
+        let release = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        (release < (1, 6)).then(|| {
             let cause = match version {
                 "" => format!("containerd does not report its version: {output:?}"),
                 _ => format!("containerd is {version}, which is too old"),

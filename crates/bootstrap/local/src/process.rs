@@ -87,7 +87,7 @@ impl Role {
         let prepared = match self {
             // A further node's containerd waits for its images.
             Self::Containerd => !cluster.is_member() || cluster.containerd_root().exists(),
-            Self::Agent => joined(),
+            Self::Agent => joined() && !cluster.images_missing().exists(),
             _ => true,
         };
         prepared && !cluster.stopped().exists()

@@ -150,14 +150,14 @@ pub(crate) fn name(object: &Value) -> String {
 pub(crate) fn unmet_cause(object: &Value, condition: &str) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array();
     let find = |kind: &str| conditions.into_iter().flatten().find(|c| c["type"] == kind);
-    let found = find(condition);
-    if found.is_some_and(|c| c["status"] == "True") {
+    let main = find(condition);
+    if main.is_some_and(|c| c["status"] == "True") {
         return None;
     }
     // A Pod without a node has only this condition, with the cause.
     let unscheduled = find("PodScheduled").filter(|c| c["status"] == "False");
     let reason =
-        unscheduled.or(found).map(|c| format!("{} {}", c.text("reason"), c.text("message")));
+        unscheduled.or(main).map(|c| format!("{} {}", c.text("reason"), c.text("message")));
     let reason = reason.unwrap_or_default();
     let cause = match reason.trim() {
         "" => match object["status"]["phase"].as_str() {

@@ -30,11 +30,11 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     Role::Supervisor.record(&cluster, own)?;
-    let (look, wanted) = watch::channel(());
-    keep_all(&cluster, &wanted, tasks);
+    let (look, changes) = watch::channel(());
+    keep_all(&cluster, &changes, tasks);
     let (further, nodes) = (cluster.clone(), tasks.clone());
     tasks.spawn_until_shutdown("nodes", async move {
-        follow_nodes(&further, look, wanted, &nodes).await;
+        follow_nodes(&further, look, changes, &nodes).await;
     });
     let renewed = cluster.clone();
     tasks.keep("certificates", move || {
@@ -57,12 +57,12 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     Ok(())
 }
 
-fn keep_all(node: &Cluster, wanted: &watch::Receiver<()>, tasks: &rt::Tasks) {
+fn keep_all(node: &Cluster, changes: &watch::Receiver<()>, tasks: &rt::Tasks) {
     for role in node.roles() {
-        let (node, wanted) = (node.clone(), wanted.clone());
+        let (node, changes) = (node.clone(), changes.clone());
         let name = format!("{} of {}", role.name(), node.settings.node_name);
         tasks.spawn_until_shutdown(&name, async move {
-            let keeping = || keep_running(*role, &node, wanted.clone());
+            let keeping = || keep_running(*role, &node, changes.clone());
             rt::until_it_ends("supervisor", role.name(), keeping).await;
         });
     }
@@ -73,7 +73,7 @@ fn keep_all(node: &Cluster, wanted: &watch::Receiver<()>, tasks: &rt::Tasks) {
 async fn follow_nodes(
     cluster: &Cluster,
     look: watch::Sender<()>,
-    wanted: watch::Receiver<()>,
+    changes: watch::Receiver<()>,
     tasks: &rt::Tasks,
 ) {
     let mut hangups = match signal(SignalKind::hangup()) {
@@ -88,7 +88,7 @@ async fn follow_nodes(
         match cluster.members() {
             Ok(nodes) => {
                 for node in nodes.iter().filter(|node| supervised.insert(node.root.clone())) {
-                    keep_all(node, &wanted, tasks);
+                    keep_all(node, &changes, tasks);
                 }
             }
             Err(error) => tracing::error!(%error, "cannot read the cluster's nodes"),
@@ -112,14 +112,14 @@ async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
     connected.map_err(|source| Error::Task { operation: "connecting the node", source })?
 }
 
-async fn keep_running(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
+async fn keep_running(role: Role, cluster: &Cluster, mut changes: watch::Receiver<()>) {
     let recorder = Recorder::new(cluster.home(), "supervisor");
     let node = &cluster.settings.node_name;
     let mut process = SupervisedProcess::new(role.name(), role.pid_file(cluster));
     loop {
-        wanted.borrow_and_update();
+        changes.borrow_and_update();
         if !role.is_wanted(cluster) && role.running(cluster).is_none() {
-            if wanted.changed().await.is_err() {
+            if changes.changed().await.is_err() {
                 return;
             }
             continue;

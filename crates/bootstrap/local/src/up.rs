@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_config::GoDuration;
-use api_meta::Tree as _;
+use api_meta::{Timestamp, Tree as _};
 use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, PatchTarget, Resource};
 use pki::Subject;
@@ -109,6 +109,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
         notify_supervisor(&cluster);
     }
     let members = cluster.members()?;
+    // A kept store still reports the Pods as they were before `down`.
+    let dns_since =
+        cluster.images_missing().exists().then(|| Timestamp::from(rt::now()).to_seconds());
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let client = cluster.admin_client()?;
     api_and_images(&cluster, &members, &client, &progress, deadline).await?;
@@ -122,7 +125,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let up = nodes_ready(&cluster, &members, &client, deadline);
     progress.wait(step, "the node's condition Ready", up).await?;
     label(&cluster, &client).await?;
-    let up = dns_ready(&cluster, &client, deadline);
+    let up = dns_ready(&cluster, &client, dns_since, deadline);
     progress.wait("wait for cluster DNS", "a Ready Pod of Deployment coredns", up).await?;
     let path = context::path(args.kubeconfig.as_deref());
     context::merge(&cluster, &path, true)?;
@@ -236,12 +239,12 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
 }
 
 fn add_nodes(cluster: &mut Cluster, args: &Args, progress: &Progress) -> Result<(), Error> {
-    let wanted = args.nodes.max(args.control_planes);
-    if wanted == 1 && cluster.settings.link.is_none() {
+    let count = args.nodes.max(args.control_planes);
+    if count == 1 && cluster.settings.link.is_none() {
         return Ok(());
     }
     let step = progress.begin("make the other nodes");
-    step.end(nodes::ensure(cluster, wanted.into(), args.control_planes.into()).map(drop))
+    step.end(nodes::ensure(cluster, count.into(), args.control_planes.into()).map(drop))
 }
 
 fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
@@ -264,6 +267,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
         fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
     }
     cluster.save()?;
+    images::delay_agent(cluster)?;
     let init = cluster.init();
     let (endpoint, node) = (&init.init.local_api_endpoint, &cluster.settings.node_name);
     let now = rt::now();
@@ -388,22 +392,38 @@ async fn nodes_ready(
     Ok(())
 }
 
-async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
-    let up = wait(deadline, async || {
-        let deployment =
-            client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
-        deployment.is_ok_and(|d| d.int("status.readyReplicas") > 0)
-    });
+async fn dns_ready(
+    cluster: &Cluster,
+    client: &Client,
+    since: Option<Timestamp>,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let options = ListOptions::labels("k8s-app=kube-dns");
+    let pods = async || {
+        let pods = client.list::<Value>(&Resource::PODS, "kube-system", &options).await;
+        pods.map(|pods| pods.items).unwrap_or_default()
+    };
+    let up = wait(deadline, async || pods().await.iter().any(|pod| is_ready(pod, since)));
     let result = check_up(cluster, up.await, "cluster DNS", Role::Agent);
     let Err(Error::NotUp { what, process, log, .. }) = result else { return result };
     // The Pod has a more specific cause.
-    let options = ListOptions::labels("k8s-app=kube-dns");
-    let pods = client.list::<Value>(&Resource::PODS, "kube-system", &options).await;
-    let causes = pods.map(|pods| pods.items).unwrap_or_default().into_iter().filter_map(|pod| {
+    let causes = pods().await.into_iter().filter_map(|pod| {
         let cause = status::unmet_cause(&pod, "Ready")?;
         Some(format!("\nPod {} is not Ready: {cause}", status::name(&pod)))
     });
     Err(Error::NotUp { what, pods: causes.collect(), process, log })
+}
+
+/// Returns `true` for a Pod that is Ready, is not being deleted, and whose containers have started since a time.
+fn is_ready(pod: &Value, since: Option<Timestamp>) -> bool {
+    let has_started = |container: &Value| {
+        let started = container["state"]["running"].text("startedAt").parse::<Timestamp>();
+        started.is_ok_and(|started| since.is_none_or(|since| started >= since))
+    };
+    let containers = pod["status"]["containerStatuses"].as_array();
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && status::unmet_cause(pod, "Ready").is_none()
+        && containers.is_some_and(|containers| containers.iter().all(has_started))
 }
 
 /// Applies cluster DNS and kubeadm's objects. A second `up` changes nothing.
@@ -440,4 +460,29 @@ async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {
         client.patch::<Value>(resource, at, apply, object).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_pod_of_kept_store_counts_once_it_has_restarted() {
+        let pod = |ready: &str, started: &str| {
+            json!({"status": {"conditions": [{"type": "Ready", "status": ready}],
+                "containerStatuses": [{"state": {"running": {"startedAt": started}}}]}})
+        };
+        let since = "2026-11-26T06:00:00Z".parse().ok();
+        let (before, after) = ("2026-11-26T05:59:59Z", "2026-11-26T06:00:00Z");
+        assert!(is_ready(&pod("True", before), None));
+        assert!(!is_ready(&pod("True", before), since));
+        assert!(is_ready(&pod("True", after), since));
+        assert!(!is_ready(&pod("False", after), since));
+        let mut deleted = pod("True", after);
+        deleted["metadata"]["deletionTimestamp"] = json!(after);
+        assert!(!is_ready(&deleted, since));
+        for hostile in [json!({}), json!(null), pod("True", "yesterday")] {
+            assert!(!is_ready(&hostile, since), "{hostile}");
+        }
+    }
 }

@@ -23,8 +23,8 @@ pub(crate) fn value<'l>(line: &'l str, name: &str) -> Option<&'l str> {
 }
 
 pub(crate) fn config_url(line: &str) -> Option<&str> {
-    let found = URLS.iter().find_map(|name| value(line, name));
-    found.filter(|url| !url.is_empty())
+    let url = URLS.iter().find_map(|name| value(line, name));
+    url.filter(|url| !url.is_empty())
 }
 
 /// The location of the root filesystem.

@@ -230,9 +230,9 @@ impl Root {
 
     /// Removes a file, or a directory with its contents.
     pub(crate) fn remove(&self, path: &str) -> Result<(), Error> {
-        let Some(found) = self.stat(path)? else { return Ok(()) };
+        let Some(metadata) = self.stat(path)? else { return Ok(()) };
         let (parent, name) = self.parent(path)?;
-        let outcome = match found.kind {
+        let outcome = match metadata.kind {
             // The parent is pinned, and `remove_dir_all` follows no links.
             FileType::Directory => {
                 let fd = std::os::fd::AsRawFd::as_raw_fd(&parent);

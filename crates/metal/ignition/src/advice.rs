@@ -71,8 +71,8 @@ fn check_link(path: &str, link: &Link, out: &mut Vec<Advice>) {
         return;
     }
     for (name, owner) in [("user", &link.user), ("group", &link.group)] {
-        for (field, given) in [("id", owner.id.is_some()), ("name", owner.name.is_some())] {
-            if given {
+        for (field, is_set) in [("id", owner.id.is_some()), ("name", owner.name.is_some())] {
+            if is_set {
                 let message = "user/group ignored for hard link";
                 out.push(Advice::new(format!("{path}.{name}.{field}"), message));
             }

@@ -106,8 +106,8 @@ pub(crate) fn translate_node(root: &Node, files: Option<Files<'_>>) -> Result<Tr
 /// Returns a scalar at the root of the config as a string.
 fn root_text(root: &Node, key: &str) -> String {
     let Value::Map(entries) = &root.value else { return String::new() };
-    let found = entries.iter().find(|(name, _)| name.name == key);
-    match found.map(|(_, node)| &node.value) {
+    let entry = entries.iter().find(|(name, _)| name.name == key);
+    match entry.map(|(_, node)| &node.value) {
         Some(Value::Text(text)) => text.clone(),
         Some(Value::Int(number)) => number.to_string(),
         Some(Value::Float(number)) => number.to_string(),
@@ -202,7 +202,7 @@ impl<'f> Translator<'f> {
         let mut place = path.as_str();
         let (line, column) = loop {
             match (self.positions.get(place), place.rsplit_once('.')) {
-                (Some(found), _) => break *found,
+                (Some(position), _) => break *position,
                 (None, Some((parent, _))) => place = parent,
                 (None, None) => break (root.line, root.column),
             }
@@ -308,11 +308,11 @@ impl<'f> Translator<'f> {
         let mut out = Map::new();
         for (key, value) in entries {
             let place = format!("{}.{}", schema::snake(path), key.name);
-            let known = |name: &str| {
+            let is_known = |name: &str| {
                 let place = place.strip_prefix("$.").unwrap_or(&place);
                 name == key.name && self.spec.is_none_or(|spec| spec.knows(place))
             };
-            let Some((_, shape)) = fields.iter().find(|(name, _)| known(name)) else {
+            let Some((_, shape)) = fields.iter().find(|(name, _)| is_known(name)) else {
                 self.unused(place, key);
                 continue;
             };
@@ -352,8 +352,9 @@ impl<'f> Translator<'f> {
         mut resource: Map<String, Json>,
         path: &str,
     ) -> Outcome<Json> {
-        let given = ["local", "inline", "source"].into_iter().filter(|f| resource.contains_key(*f));
-        if let [_, .., last] = given.collect::<Vec<_>>()[..] {
+        let sources =
+            ["local", "inline", "source"].into_iter().filter(|f| resource.contains_key(*f));
+        if let [_, .., last] = sources.collect::<Vec<_>>()[..] {
             // The first version reports `inline`.
             let first = self.spec.is_some_and(|spec| !spec.knows("storage.trees"));
             let field = if first { "inline" } else { last };

@@ -81,11 +81,11 @@ fn strip_special_modes(config: &mut Value) {
 fn remove_duplicates(config: &mut Value) {
     for user in config.items_mut("passwd.users") {
         for list in ["groups", "sshAuthorizedKeys"] {
-            let mut seen = Vec::new();
+            let mut distinct = Vec::new();
             if let Some(items) = user.get_mut(list).and_then(Value::as_array_mut) {
                 items.retain(|item| {
-                    !seen.contains(item) && {
-                        seen.push(item.clone());
+                    !distinct.contains(item) && {
+                        distinct.push(item.clone());
                         true
                     }
                 });
@@ -108,7 +108,7 @@ fn strip_nulls(value: &mut Value) {
 
 /// Checks what every stage relies on: names and absolute paths without duplicates.
 pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut distinct = std::collections::BTreeSet::new();
     let invalid =
         |path, reason: &str| Err(ConfigError::Invalid { path, reason: reason.to_owned() });
     for list in ["directories", "files", "links"] {
@@ -121,7 +121,7 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
             if let Err(reason) = paths::check(path) {
                 return invalid(at(), reason);
             }
-            if !seen.insert(path) {
+            if !distinct.insert(path) {
                 return invalid(format!("storage.{list}.{i}"), validate::DUPLICATE);
             }
         }

@@ -145,24 +145,24 @@ impl Table {
 
     /// Returns the partition with this number, counted from 1.
     pub fn get(&self, number: u32) -> Option<&Entry> {
-        self.entries.iter().find(|(known, _)| *known == number).map(|(_, entry)| entry)
+        self.entries.iter().find(|(other, _)| *other == number).map(|(_, entry)| entry)
     }
 
     /// Sets an entry; `None` removes it.
     pub fn set(&mut self, number: u32, entry: Option<Entry>) {
-        self.entries.retain(|(known, _)| *known != number);
+        self.entries.retain(|(other, _)| *other != number);
         self.entries.extend(entry.map(|entry| (number, entry)));
         self.entries.sort_by_key(|(number, _)| *number);
     }
 
     /// Returns the free ranges, in order.
     pub fn free(&self) -> Vec<RangeInclusive<u64>> {
-        let mut taken: Vec<(u64, u64)> =
+        let mut used: Vec<(u64, u64)> =
             self.entries.iter().map(|(_, e)| (e.first, e.last)).collect();
-        taken.sort_unstable();
+        used.sort_unstable();
         let (mut next, end) = self.geometry.usable().into_inner();
         let mut out = Vec::new();
-        for (first, last) in taken {
+        for (first, last) in used {
             if first > next {
                 out.push(next..=(first - 1).min(end));
             }
@@ -179,13 +179,13 @@ impl Table {
         geometry: Geometry,
         mut read: impl FnMut(u64, usize) -> Result<Vec<u8>, E>,
     ) -> Result<Result<Option<Self>, GptError>, E> {
-        let mut shown = false;
+        let mut has_signature = false;
         for place in [1, geometry.sectors.saturating_sub(1)] {
             let header = read(place * geometry.sector, geometry.sector.min(4096) as usize)?;
             if !header.starts_with(b"EFI PART") {
                 continue;
             }
-            shown = true;
+            has_signature = true;
             let Some(header) = Header::parse(&header, place) else { continue };
             if header.entries == 0
                 || header.entries > 1024
@@ -208,7 +208,7 @@ impl Table {
             }
             return Ok(Ok(Some(Self { geometry, guid: header.guid, entries })));
         }
-        Ok(if shown { Err(GptError::Damaged) } else { Ok(None) })
+        Ok(if has_signature { Err(GptError::Damaged) } else { Ok(None) })
     }
 
     /// Returns all writes that put this table on the disk. The MBR's boot code is kept.

@@ -181,7 +181,7 @@ fn resolve_entry(
 
 fn decide(
     partition: &Partition,
-    wanted: &Entry,
+    planned: &Entry,
     existing: Option<&Entry>,
 ) -> Result<Decision, PlanError> {
     let Some(existing) = existing else { return Ok(Decision::Make) };
@@ -193,21 +193,21 @@ fn decide(
         }
     };
     let text = |number: u64| number.to_string();
-    compare("start", wanted.first != existing.first, text(wanted.first), text(existing.first));
-    let guid = is_set(&partition.guid) && wanted.guid != existing.guid;
-    compare("GUID", guid, wanted.guid.to_string(), existing.guid.to_string());
-    let kind = is_set(&partition.type_guid) && wanted.kind != existing.kind;
-    compare("type GUID", kind, wanted.kind.to_string(), existing.kind.to_string());
-    let label = partition.label.is_some() && wanted.label != existing.label;
-    compare("label", label, format!("{:?}", wanted.label), format!("{:?}", existing.label));
-    if differences.is_empty() && (wanted.last == existing.last || partition.resize == Some(true)) {
-        return Ok(Decision::Keep(Entry { last: wanted.last, ..existing.clone() }));
+    compare("start", planned.first != existing.first, text(planned.first), text(existing.first));
+    let guid = is_set(&partition.guid) && planned.guid != existing.guid;
+    compare("GUID", guid, planned.guid.to_string(), existing.guid.to_string());
+    let kind = is_set(&partition.type_guid) && planned.kind != existing.kind;
+    compare("type GUID", kind, planned.kind.to_string(), existing.kind.to_string());
+    let label = partition.label.is_some() && planned.label != existing.label;
+    compare("label", label, format!("{:?}", planned.label), format!("{:?}", existing.label));
+    if differences.is_empty() && (planned.last == existing.last || partition.resize == Some(true)) {
+        return Ok(Decision::Keep(Entry { last: planned.last, ..existing.clone() }));
     }
     if partition.wipe_partition_entry == Some(true) {
         return Ok(Decision::Make);
     }
-    if wanted.last != existing.last {
-        let sizes = [existing, wanted].map(|entry| (entry.last + 1).saturating_sub(entry.first));
+    if planned.last != existing.last {
+        let sizes = [existing, planned].map(|entry| (entry.last + 1).saturating_sub(entry.first));
         differences.push(format!("size is {} sectors, wanted {}", sizes[0], sizes[1]));
     }
     Err(PlanError::Differs { number: partition.number, why: differences.join(", ") })

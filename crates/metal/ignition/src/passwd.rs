@@ -1,7 +1,7 @@
 //! Edits `/etc/passwd` and its related files as strings. Editing them directly, instead of running useradd, needs no
 //! program of the system that is being installed, and is deterministic. Read [`Databases`] first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use crate::spec::{Group, User};
 
@@ -21,10 +21,10 @@ pub struct Databases {
 /// The settings of `/etc/login.defs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginDefs {
-    uids: (u32, u32),
-    system_uids: (u32, u32),
-    gids: (u32, u32),
-    system_gids: (u32, u32),
+    uids: RangeInclusive<u32>,
+    system_uids: RangeInclusive<u32>,
+    gids: RangeInclusive<u32>,
+    system_gids: RangeInclusive<u32>,
     ages: [String; 3],
     /// The mode of new home directories.
     pub home_mode: u32,
@@ -66,10 +66,10 @@ impl LoginDefs {
         let octal = |name| u32::from_str_radix(value(name)?.trim_start_matches('0'), 8).ok();
         let age = |name, default: &str| value(name).unwrap_or_else(|| default.to_owned());
         Self {
-            uids: (number("UID_MIN", 1000), number("UID_MAX", 60_000)),
-            system_uids: (number("SYS_UID_MIN", 101), number("SYS_UID_MAX", 999)),
-            gids: (number("GID_MIN", 1000), number("GID_MAX", 60_000)),
-            system_gids: (number("SYS_GID_MIN", 101), number("SYS_GID_MAX", 999)),
+            uids: number("UID_MIN", 1000)..=number("UID_MAX", 60_000),
+            system_uids: number("SYS_UID_MIN", 101)..=number("SYS_UID_MAX", 999),
+            gids: number("GID_MIN", 1000)..=number("GID_MAX", 60_000),
+            system_gids: number("SYS_GID_MIN", 101)..=number("SYS_GID_MAX", 999),
             ages: [
                 age("PASS_MIN_DAYS", "0"),
                 age("PASS_MAX_DAYS", "99999"),
@@ -172,7 +172,7 @@ impl Databases {
         let system = user.system == Some(true);
         let uid = match user.uid {
             Some(uid) => uid,
-            None => free(&self.passwd, system, if system { defs.system_uids } else { defs.uids })
+            None => free(&self.passwd, system, if system { &defs.system_uids } else { &defs.uids })
                 .ok_or(PasswdError::NoneFree("user ID"))?,
         };
         self.refuse_taken(name, uid)?;
@@ -183,12 +183,12 @@ impl Databases {
                 Some(gid) => gid,
                 None => {
                     // Prefer the user's number.
-                    let taken = |id: u32| {
+                    let is_used = |id: u32| {
                         self.group
                             .lines()
                             .any(|line| line.split(':').nth(2) == Some(&id.to_string()))
                     };
-                    let gid = if user.uid.is_none() && !taken(uid) {
+                    let gid = if user.uid.is_none() && !is_used(uid) {
                         uid
                     } else {
                         self.free_gid(system, defs)?
@@ -206,8 +206,8 @@ impl Databases {
         let [min, max, warn] =
             if system { ["", "", ""].map(str::to_owned) } else { defs.ages.clone() };
         append(&mut self.shadow, &format!("{name}:{hash}:{today}:{min}:{max}:{warn}:::"));
-        let wanted = user.no_create_home != Some(true) && !system;
-        Ok(wanted.then_some(Home { path, uid, gid }))
+        let needs_home = user.no_create_home != Some(true) && !system;
+        Ok(needs_home.then_some(Home { path, uid, gid }))
     }
 
     fn change_user(&mut self, user: &User) -> Result<(), PasswdError> {
@@ -275,7 +275,7 @@ impl Databases {
     }
 
     fn free_gid(&self, system: bool, defs: &LoginDefs) -> Result<u32, PasswdError> {
-        let range = if system { defs.system_gids } else { defs.gids };
+        let range = if system { &defs.system_gids } else { &defs.gids };
         free(&self.group, system, range).ok_or(PasswdError::NoneFree("group ID"))
     }
 
@@ -286,16 +286,16 @@ impl Databases {
 }
 
 /// Returns a free id: one above the highest used, or else the lowest gap. System ids are assigned from the top.
-fn free(database: &str, system: bool, (min, max): (u32, u32)) -> Option<u32> {
+fn free(database: &str, system: bool, range: &RangeInclusive<u32>) -> Option<u32> {
     let ids = database.lines().filter_map(|line| line.split(':').nth(2)?.parse().ok());
-    let used: BTreeSet<u32> = ids.filter(|id| (min..=max).contains(id)).collect();
+    let used: BTreeSet<u32> = ids.filter(|id| range.contains(id)).collect();
     if system {
-        return (min..=max).rev().find(|id| !used.contains(id));
+        return range.clone().rev().find(|id| !used.contains(id));
     }
     match used.last() {
-        None => Some(min),
-        Some(last) if *last < max => Some(last + 1),
-        Some(_) => (min..=max).find(|id| !used.contains(id)),
+        None => Some(*range.start()),
+        Some(last) if last < range.end() => Some(last + 1),
+        Some(_) => range.clone().find(|id| !used.contains(id)),
     }
 }
 
@@ -332,8 +332,8 @@ fn append(database: &mut String, line: &str) {
 }
 
 fn remove(database: &mut String, name: &str) {
-    let kept = database.lines().filter(|line| line.split(':').next() != Some(name));
-    *database = kept.flat_map(|line| [line, "\n"]).collect();
+    let others = database.lines().filter(|line| line.split(':').next() != Some(name));
+    *database = others.flat_map(|line| [line, "\n"]).collect();
 }
 
 /// Rejects characters that would end a field or a line.

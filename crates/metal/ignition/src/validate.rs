@@ -26,29 +26,28 @@ fn fail(path: impl Into<String>, reason: impl Into<String>) -> Outcome {
     Err(ConfigError::invalid(path, reason))
 }
 
+/// Fails unless a requirement is met.
+fn ensure(is_met: bool, path: impl Into<String>, reason: &str) -> Outcome {
+    if is_met { Ok(()) } else { fail(path, reason) }
+}
+
 pub(crate) fn validate(config: &Config) -> Outcome {
     let references = &config.ignition.config;
-    for (i, reference) in references.merge.iter().enumerate() {
-        validate_resource(&format!("ignition.config.merge.{i}"), reference, true)?;
-    }
+    let required = |path: &str, resource: &Resource| validate_resource(path, resource, true);
+    each("ignition.config.merge", &references.merge, required)?;
     validate_resource("ignition.config.replace", &references.replace, false)?;
-    for (i, authority) in config.ignition.security.tls.certificate_authorities.iter().enumerate() {
-        validate_resource(
-            &format!("ignition.security.tls.certificateAuthorities.{i}"),
-            authority,
-            true,
-        )?;
-    }
+    let authorities = &config.ignition.security.tls.certificate_authorities;
+    each("ignition.security.tls.certificateAuthorities", authorities, required)?;
     validate_lists(config)?;
     versions::check(config)?;
     let proxy = &config.ignition.proxy;
     for (name, url) in [("httpProxy", &proxy.http_proxy), ("httpsProxy", &proxy.https_proxy)] {
-        let scheme = url.as_deref().map(|url| url.split_once(':').map_or("", |(scheme, _)| scheme));
-        if scheme
-            .is_some_and(|s| !s.eq_ignore_ascii_case("http") && !s.eq_ignore_ascii_case("https"))
-        {
-            return fail(format!("ignition.proxy.{name}"), "proxies must be http(s)");
-        }
+        let is_http = |url: &str| {
+            let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+            ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+        };
+        let is_valid = url.as_deref().is_none_or(is_http);
+        ensure(is_valid, format!("ignition.proxy.{name}"), "proxies must be http(s)")?;
     }
     let storage = &config.storage;
     each("storage.disks", &storage.disks, validate_disk)?;
@@ -68,8 +67,8 @@ fn validate_distinct<'k>(
     path: impl Into<String>,
     keys: impl IntoIterator<Item = &'k str>,
 ) -> Outcome {
-    let (path, mut seen) = (path.into(), BTreeSet::new());
-    match keys.into_iter().enumerate().find(|(_, key)| !seen.insert(*key)) {
+    let (path, mut distinct) = (path.into(), BTreeSet::new());
+    match keys.into_iter().enumerate().find(|(_, key)| !distinct.insert(*key)) {
         Some((i, _)) => fail(format!("{path}.{i}"), DUPLICATE),
         None => Ok(()),
     }
@@ -123,87 +122,70 @@ fn validate_resource(path: &str, resource: &Resource, required: bool) -> Outcome
         }
         _ => Ok(()),
     })?;
-    if resource.source.is_none() && resource.verification.hash.is_some() {
-        return fail(
-            format!("{path}.verification.hash"),
-            "source must be specified if verification is specified",
-        );
-    }
+    ensure(
+        resource.source.is_some() || resource.verification.hash.is_none(),
+        format!("{path}.verification.hash"),
+        "source must be specified if verification is specified",
+    )?;
+    let has_headers = !resource.http_headers.is_empty();
     let Some(source) = resource.url() else {
-        if !resource.http_headers.is_empty() {
-            return fail(format!("{path}.httpHeaders"), "unable to parse url");
-        }
-        return if required { fail(path, "source is required") } else { Ok(()) };
+        ensure(!has_headers, format!("{path}.httpHeaders"), "unable to parse url")?;
+        return ensure(!required, path, "source is required");
     };
     let scheme = source.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let http = matches!(scheme.as_deref(), Some("http" | "https"));
     match scheme.as_deref() {
         Some("http" | "https" | "tftp" | "gs") => {}
         Some("data") => {
-            let data = decode_url(source).map_err(|error| error.to_string());
-            data.or_else(|error| fail(format!("{path}.source"), error).map(|()| Vec::new()))?;
+            if let Err(error) = decode_url(source) {
+                return fail(format!("{path}.source"), error.to_string());
+            }
         }
         Some("s3" | "arn") => validate_bucket(&format!("{path}.source"), source)?,
         _ => return fail(format!("{path}.source"), "invalid url scheme"),
     }
-    if !http && !resource.http_headers.is_empty() {
-        return fail(
-            format!("{path}.httpHeaders"),
-            "cannot use HTTP headers with this source scheme",
-        );
-    }
-    match resource.compression.as_deref() {
-        None | Some("" | "gzip") => {}
-        Some(_) => return fail(format!("{path}.compression"), "invalid compression method"),
-    }
+    let reason = "cannot use HTTP headers with this source scheme";
+    ensure(http || !has_headers, format!("{path}.httpHeaders"), reason)?;
+    let is_supported = matches!(resource.compression.as_deref(), None | Some("" | "gzip"));
+    ensure(is_supported, format!("{path}.compression"), "invalid compression method")?;
     let Some(hash) = resource.verification.hash.as_deref() else { return Ok(()) };
     let place = format!("{path}.verification.hash");
-    let length = match hash.split_once('-') {
+    let (length, sum) = match hash.split_once('-') {
         None => return fail(place, "malformed hash specifier"),
-        Some(("sha512", _)) => 128,
-        Some(("sha256", _)) => 64,
+        Some(("sha512", sum)) => (128, sum),
+        Some(("sha256", sum)) => (64, sum),
         Some(_) => return fail(place, "unrecognized hash function"),
     };
-    let sum = hash.split_once('-').map_or("", |(_, sum)| sum);
-    if sum.len() != length || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return fail(place, "incorrect size for hash sum");
-    }
-    Ok(())
+    let is_sum = sum.len() == length && sum.bytes().all(|b| b.is_ascii_hexdigit());
+    ensure(is_sum, place, "incorrect size for hash sum")
 }
 
 /// Validates an object in S3, given by URL or ARN.
 fn validate_bucket(path: &str, source: &str) -> Outcome {
     let (place, query) = source.split_once('?').unwrap_or((source, ""));
-    if query.split('&').any(|part| ["versionId", "versionId="].contains(&part)) {
-        return fail(path, "invalid S3 object VersionId");
-    }
+    let has_empty_version =
+        query.split('&').any(|part| ["versionId", "versionId="].contains(&part));
+    ensure(!has_empty_version, path, "invalid S3 object VersionId")?;
     let Some(rest) = place.strip_prefix("arn:") else { return Ok(()) };
     let parts: Vec<_> = rest.splitn(5, ':').collect();
     let [_, "s3", _, _, resource] = parts[..] else { return fail(path, "invalid S3 ARN format") };
     let least = if resource.starts_with("accesspoint/") { 2 } else { 1 };
-    if resource.matches('/').count() < least {
-        return fail(path, "invalid S3 ARN format");
-    }
-    Ok(())
+    ensure(resource.matches('/').count() >= least, path, "invalid S3 ARN format")
 }
 
 fn validate_disk(path: &str, disk: &Disk) -> Outcome {
-    if disk.device.is_empty() {
-        return fail(format!("{path}.device"), "disk device is required");
-    }
+    ensure(!disk.device.is_empty(), format!("{path}.device"), "disk device is required")?;
     validate_absolute(&format!("{path}.device"), &disk.device)?;
     let mut numbers = BTreeSet::new();
     let mut labels = BTreeSet::new();
     for (i, partition) in disk.partitions.iter().enumerate() {
         let path = format!("{path}.partitions.{i}");
         validate_partition(&path, partition)?;
-        if partition.number != 0 && !numbers.insert(partition.number) {
-            return fail(path, "partition numbers collide");
-        }
+        let is_new = partition.number == 0 || numbers.insert(partition.number);
+        ensure(is_new, path.as_str(), "partition numbers collide")?;
         let label = partition.label.as_deref().filter(|label| !label.is_empty());
-        if label.is_some_and(|label| !labels.insert(label)) {
-            return fail(path, "cannot use the same partition label twice");
-        }
+        let is_new = label.is_none_or(|label| labels.insert(label));
+        ensure(is_new, path, "cannot use the same partition label twice")?;
     }
     // Only explicit positions can be compared; the plan checks the others.
     let place = |(i, p): (usize, &Partition)| {
@@ -220,37 +202,26 @@ fn validate_disk(path: &str, disk: &Disk) -> Outcome {
 
 fn validate_partition(path: &str, partition: &Partition) -> Outcome {
     let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-    if partition.number == 0 && !set(&partition.label) {
-        return fail(path, "a partition number >= 1 or a label must be specified");
-    }
-    if partition.should_exist == Some(false) {
-        let described = set(&partition.label)
-            || set(&partition.type_guid)
-            || set(&partition.guid)
+    let is_identified = partition.number != 0 || set(&partition.label);
+    ensure(is_identified, path, "a partition number >= 1 or a label must be specified")?;
+    let is_described =
+        [&partition.label, &partition.type_guid, &partition.guid].into_iter().any(set)
             || partition.start_mib.is_some()
             || partition.size_mib.is_some();
-        if described {
-            return fail(path, "shouldExist specified false with other options also specified");
-        }
-    }
+    let reason = "shouldExist specified false with other options also specified";
+    ensure(partition.should_exist != Some(false) || !is_described, path, reason)?;
     if let Some(label) = &partition.label {
         let path = format!("{path}.label");
-        if label.encode_utf16().count() > 36 {
-            return fail(path, "partition labels may not exceed 36 characters");
-        }
+        let is_short = label.encode_utf16().count() <= 36;
+        ensure(is_short, path.as_str(), "partition labels may not exceed 36 characters")?;
         // sgdisk cannot write a colon, so such labels are rejected, as upstream does.
-        if label.contains(':') {
-            return fail(path, "partition label will be truncated to text before the colon");
-        }
+        let reason = "partition label will be truncated to text before the colon";
+        ensure(!label.contains(':'), path, reason)?;
     }
     for (name, text) in [("guid", &partition.guid), ("typeGuid", &partition.type_guid)] {
-        let is_invalid = |text: &str| !text.is_empty() && Guid::parse(text).is_none();
-        if text.as_deref().is_some_and(is_invalid) {
-            return fail(
-                format!("{path}.{name}"),
-                "doesn't match the form \"01234567-89AB-CDEF-EDCB-A98765432101\"",
-            );
-        }
+        let is_valid = |text: &str| text.is_empty() || Guid::parse(text).is_some();
+        let reason = "doesn't match the form \"01234567-89AB-CDEF-EDCB-A98765432101\"";
+        ensure(text.as_deref().is_none_or(is_valid), format!("{path}.{name}"), reason)?;
     }
     Ok(())
 }
@@ -265,45 +236,38 @@ fn validate_raid(path: &str, raid: &Raid) -> Outcome {
         None | Some("") => return fail(format!("{path}.level"), "raid level is required"),
         Some(_) => return fail(format!("{path}.level"), "unrecognized raid level"),
     };
-    if !spares && raid.spares.is_some_and(|spares| spares > 0) {
-        return fail(format!("{path}.level"), "spares unsupported for linear and raid0 arrays");
-    }
-    if raid.devices.is_empty() {
-        return fail(format!("{path}.devices"), "raid devices required");
-    }
+    let reason = "spares unsupported for linear and raid0 arrays";
+    ensure(
+        spares || raid.spares.is_none_or(|spares| spares == 0),
+        format!("{path}.level"),
+        reason,
+    )?;
+    ensure(!raid.devices.is_empty(), format!("{path}.devices"), "raid devices required")?;
     each(&format!("{path}.devices"), &raid.devices, |path, device| validate_absolute(path, device))
 }
 
 fn validate_luks(path: &str, luks: &Luks) -> Outcome {
-    if luks.name.contains('/') {
-        return fail(format!("{path}.name"), "device names cannot contain slashes");
-    }
+    let reason = "device names cannot contain slashes";
+    ensure(!luks.name.contains('/'), format!("{path}.name"), reason)?;
     match luks.device.as_deref() {
         None | Some("") => return fail(format!("{path}.device"), "disk device is required"),
         Some(device) => validate_absolute(&format!("{path}.device"), device)?,
     }
-    if luks.label.as_deref().is_some_and(|label| label.len() > 47) {
-        return fail(
-            format!("{path}.label"),
-            "luks device labels cannot be longer than 47 characters",
-        );
-    }
+    let is_short = luks.label.as_deref().is_none_or(|label| label.len() <= 47);
+    let reason = "luks device labels cannot be longer than 47 characters";
+    ensure(is_short, format!("{path}.label"), reason)?;
     validate_resource(&format!("{path}.keyFile"), &luks.key_file, false)?;
     if luks.cex.enabled == Some(true) {
-        if luks.clevis != Clevis::default() {
-            return fail(format!("{path}.cex"), "cannot use cex with clevis");
-        }
-        if luks.key_file.url().is_some() {
-            return fail(format!("{path}.cex"), "cannot use key file with cex");
-        }
+        let path = format!("{path}.cex");
+        let has_clevis = luks.clevis != Clevis::default();
+        ensure(!has_clevis, path.as_str(), "cannot use cex with clevis")?;
+        ensure(luks.key_file.url().is_none(), path, "cannot use key file with cex")?;
     }
     clevis::validate(&format!("{path}.clevis"), &luks.clevis)
 }
 
 fn validate_filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
-    if filesystem.device.is_empty() {
-        return fail(format!("{path}.device"), "path not specified");
-    }
+    ensure(!filesystem.device.is_empty(), format!("{path}.device"), "path not specified")?;
     validate_absolute(&format!("{path}.device"), &filesystem.device)?;
     let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
         let used =
@@ -311,14 +275,9 @@ fn validate_filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
                 || filesystem.wipe_filesystem == Some(true)
                 || !filesystem.options.is_empty()
                 || !filesystem.mount_options.is_empty();
-        return if used {
-            fail(
-                format!("{path}.format"),
-                "format cannot be empty when path, label, uuid, wipeFilesystem, options, or mountOptions is specified",
-            )
-        } else {
-            Ok(())
-        };
+        let reason = "format cannot be empty when path, label, uuid, wipeFilesystem, options, or mountOptions is \
+                      specified";
+        return ensure(!used, format!("{path}.format"), reason);
     };
     let longest = match format {
         "ext4" => 16,
@@ -327,18 +286,12 @@ fn validate_filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
         "vfat" => 11,
         "swap" => 15,
         "none" => 0,
-        _ => {
-            return fail(format!("{path}.format"), "invalid filesystem format");
-        }
+        _ => return fail(format!("{path}.format"), "invalid filesystem format"),
     };
-    if filesystem.label.as_deref().is_some_and(|label| label.len() > longest) {
-        return fail(
-            format!("{path}.label"),
-            format!(
-                "filesystem labels cannot be longer than {longest} characters when using {format}"
-            ),
-        );
-    }
+    let is_short = filesystem.label.as_deref().is_none_or(|label| label.len() <= longest);
+    let reason =
+        format!("filesystem labels cannot be longer than {longest} characters when using {format}");
+    ensure(is_short, format!("{path}.label"), &reason)?;
     match filesystem.path.as_deref() {
         None | Some("") => Ok(()),
         Some(mount) => validate_absolute(&format!("{path}.path"), mount),
@@ -349,25 +302,22 @@ fn validate_nodes(config: &Config) -> Outcome {
     let storage = &config.storage;
     let owners = |path: &str, user: &Owner, group: &Owner| {
         for (name, owner) in [("user", user), ("group", group)] {
-            if owner.id.is_some() && owner.name.as_deref().is_some_and(|name| !name.is_empty()) {
-                return fail(format!("{path}.{name}"), "cannot set both id and name");
-            }
+            let is_named = owner.name.as_deref().is_some_and(|name| !name.is_empty());
+            let is_ambiguous = owner.id.is_some() && is_named;
+            ensure(!is_ambiguous, format!("{path}.{name}"), "cannot set both id and name")?;
         }
         Ok(())
     };
-    let mode = |path: &str, mode: Option<u32>| match mode {
-        Some(mode) if mode > 0o7777 => fail(format!("{path}.mode"), "illegal file mode"),
-        _ => Ok(()),
+    let mode = |path: &str, mode: Option<u32>| {
+        let is_legal = mode.is_none_or(|mode| mode <= 0o7777);
+        ensure(is_legal, format!("{path}.mode"), "illegal file mode")
     };
     each("storage.files", &storage.files, |path, file| {
         owners(path, &file.user, &file.group)?;
         mode(path, file.mode)?;
-        if file.overwrite == Some(true) && file.contents.source.is_none() {
-            return fail(
-                format!("{path}.overwrite"),
-                "overwrite must be false if source is unspecified",
-            );
-        }
+        let is_valid = file.overwrite != Some(true) || file.contents.source.is_some();
+        let reason = "overwrite must be false if source is unspecified";
+        ensure(is_valid, format!("{path}.overwrite"), reason)?;
         validate_resource(&format!("{path}.contents"), &file.contents, false)?;
         each(&format!("{path}.append"), &file.append, |path, part| {
             validate_resource(path, part, true)
@@ -381,14 +331,11 @@ fn validate_nodes(config: &Config) -> Outcome {
         owners(path, &link.user, &link.group)?;
         match link.target.as_deref() {
             None | Some("") => fail(format!("{path}.target"), "link target is required"),
-            Some(target) if link.hard == Some(true) => {
-                if storage.directories.iter().any(|directory| directory.path == target) {
-                    fail(path, "hard link target is a directory")
-                } else {
-                    Ok(())
-                }
+            Some(target) => {
+                let is_directory = storage.directories.iter().any(|d| d.path == target);
+                let is_valid = link.hard != Some(true) || !is_directory;
+                ensure(is_valid, path, "hard link target is a directory")
             }
-            Some(_) => Ok(()),
         }
     })?;
     validate_mount_units(config)?;
@@ -441,47 +388,29 @@ fn validate_mount_units(config: &Config) -> Outcome {
     }
     let Storage { files, directories, links, .. } = &config.storage;
     let free = |path: &str, place: &str| {
-        if written.contains(place) {
-            fail(format!("{path}.path"), "path conflicts with systemd unit or dropin")
-        } else {
-            Ok(())
-        }
+        let reason = "path conflicts with systemd unit or dropin";
+        ensure(!written.contains(place), format!("{path}.path"), reason)
     };
     each("storage.files", files, |path, file| free(path, &file.path))?;
     each("storage.directories", directories, |path, directory| free(path, &directory.path))?;
     each("storage.links", links, |path, link| free(path, &link.path))
 }
 
+const UNIT_KINDS: &str =
+    "service socket device mount automount swap target path timer snapshot slice scope";
+
 fn validate_unit(path: &str, unit: &Unit) -> Outcome {
-    let kinds = [
-        "service",
-        "socket",
-        "device",
-        "mount",
-        "automount",
-        "swap",
-        "target",
-        "path",
-        "timer",
-        "snapshot",
-        "slice",
-        "scope",
-    ];
     let kind = unit.name.rsplit_once('.').map_or("", |(_, kind)| kind);
-    if !kinds.contains(&kind) || unit.name.contains('/') {
-        return fail(format!("{path}.name"), "invalid systemd unit extension");
-    }
+    let is_valid = UNIT_KINDS.split(' ').any(|known| known == kind) && !unit.name.contains('/');
+    ensure(is_valid, format!("{path}.name"), "invalid systemd unit extension")?;
     if let Some(contents) = &unit.contents {
         validate_sections(&format!("{path}.contents"), contents)?;
     }
     each(&format!("{path}.dropins"), &unit.dropins, |path, dropin| {
-        if !dropin.name.ends_with(".conf") || dropin.name.contains('/') {
-            return fail(format!("{path}.name"), "invalid systemd drop-in extension");
-        }
-        validate_sections(
-            &format!("{path}.contents"),
-            dropin.contents.as_deref().unwrap_or_default(),
-        )
+        let is_valid = dropin.name.ends_with(".conf") && !dropin.name.contains('/');
+        ensure(is_valid, format!("{path}.name"), "invalid systemd drop-in extension")?;
+        let contents = dropin.contents.as_deref().unwrap_or_default();
+        validate_sections(&format!("{path}.contents"), contents)
     })
 }
 

@@ -123,7 +123,7 @@ impl Cluster {
 }
 
 fn watch(client: Client, store: Arc<Store>, inventory: Arc<Inventory>, tasks: &Tasks) {
-    let (names, seen) = (store.clone(), inventory.clone());
+    let (names, machines) = (store.clone(), inventory.clone());
     let nodes = Informer::<Node>::start(
         &client,
         Resource::NODES,
@@ -136,10 +136,10 @@ fn watch(client: Client, store: Arc<Store>, inventory: Arc<Inventory>, tasks: &T
                 return;
             }
             if let Some(machine) = names.machine_of(change.key) {
-                let known = seen.machine(&machine);
+                let record = machines.machine(&machine);
                 let relevant =
-                    events.into_iter().filter(|event| is_relevant(known.as_ref(), event));
-                relevant.for_each(|event| seen.record(&machine, event));
+                    events.into_iter().filter(|event| is_relevant(record.as_ref(), event));
+                relevant.for_each(|event| machines.record(&machine, event));
             }
         },
     );
@@ -201,8 +201,8 @@ impl Approver {
         };
         // The groups are read from files.
         let (store, name) = (self.store.clone(), node.clone());
-        let known = tokio::task::spawn_blocking(move || store.machine_of(&name)).await;
-        let Ok(Some(machine)) = known else {
+        let owner = tokio::task::spawn_blocking(move || store.machine_of(&name)).await;
+        let Ok(Some(machine)) = owner else {
             tracing::warn!(
                 request = key,
                 node,

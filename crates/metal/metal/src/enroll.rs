@@ -190,7 +190,7 @@ async fn target(args: &Args, client: &Client) -> Result<Target, Error> {
 
 /// Returns the cluster's kubelet configuration, or kubeadm's defaults with this cluster's DNS.
 async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
-    let found = async |resource: Resource, name: &str| match client
+    let get = async |resource: Resource, name: &str| match client
         .get::<Value>(&resource, "kube-system", name)
         .await
     {
@@ -198,14 +198,14 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(source) => Err(Error::Api { subject: format!("{} {name}", resource.kind), source }),
     };
-    let mut kubelet = match found(Resource::CONFIG_MAPS, "kubelet-config").await? {
+    let mut kubelet = match get(Resource::CONFIG_MAPS, "kubelet-config").await? {
         Some(map) => {
             let text = map.text("data.kubelet");
             let decoded = yaml::parse(text).and_then(KubeletConfiguration::from_value);
             decoded.map_err(|error| Error::KubeletConfig(error.to_string()))?.value
         }
         None => {
-            let dns = found(Resource::SERVICES, "kube-dns").await?;
+            let dns = get(Resource::SERVICES, "kube-dns").await?;
             let address = dns.and_then(|s| s["spec"]["clusterIP"].as_str().map(str::to_owned));
             KubeletConfiguration {
                 cluster_dns: address.into_iter().collect(),
@@ -239,8 +239,8 @@ fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
 /// Creates an object unless it exists. Role bindings never change.
 async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let resource = &Resource::CLUSTER_ROLE_BINDINGS;
-    let made: Result<Value, _> = client.create(resource, "", object).await;
-    match made {
+    let created: Result<Value, _> = client.create(resource, "", object).await;
+    match created {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => Ok(()),
         Err(source) => {

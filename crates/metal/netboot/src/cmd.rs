@@ -50,8 +50,8 @@ pub async fn run(command: Command, tasks: Tasks) -> Result<(), Error> {
             let text = match args.machine {
                 None => status::table(path, now()).map_err(failed)?,
                 Some(id) => {
-                    let found = status::timeline(path, &id, now()).map_err(failed)?;
-                    found.ok_or(Error::NoMachine(id))?
+                    let timeline = status::timeline(path, &id, now()).map_err(failed)?;
+                    timeline.ok_or(Error::NoMachine(id))?
                 }
             };
             print!("{text}");

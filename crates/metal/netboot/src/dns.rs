@@ -61,19 +61,19 @@ impl Names {
     /// Adds a host by its bare name. If there is a domain and the name has no dot, the full name is added too.
     pub fn add(&mut self, host: &str, address: IpAddr) -> Result<(), NameError> {
         let bare = name(host)?;
-        let mut known = vec![bare.clone()];
+        let mut names = vec![bare.clone()];
         if let Some(domain) = &self.domain
             && bare.num_labels() == 1
         {
             let full = bare
                 .append_domain(domain)
                 .map_err(|error| NameError { name: host.to_owned(), reason: error.to_string() })?;
-            known.insert(0, full);
+            names.insert(0, full);
         }
-        if let Some(first) = known.first() {
+        if let Some(first) = names.first() {
             self.names.entry(address).or_insert_with(|| first.clone());
         }
-        for name in known {
+        for name in names {
             self.addresses.entry(name).or_default().insert(address);
         }
         Ok(())
@@ -128,10 +128,10 @@ impl Names {
         }
         if query.query_type() == RecordType::PTR
             && let Ok(network) = name.parse_arpa_name()
-            && let Some(known) = self.names.get(&network.addr())
+            && let Some(host) = self.names.get(&network.addr())
             && network.prefix_len() == network.max_prefix_len()
         {
-            return (ResponseCode::NoError, vec![record(RData::PTR(PTR(known.clone())))]);
+            return (ResponseCode::NoError, vec![record(RData::PTR(PTR(host.clone())))]);
         }
         match &self.domain {
             Some(domain) if *domain == name => (ResponseCode::NoError, Vec::new()),

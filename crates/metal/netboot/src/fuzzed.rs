@@ -155,7 +155,7 @@ fn requests() {
             query: query.to_owned(),
             ..HttpRequest::default()
         };
-        if let Some(Ok(content)) = matchbox.answer(&request) {
+        if let Some(Ok(content)) = matchbox.serve(&request) {
             assert!(!content.body.windows(11).any(|window| window == b"not for you"), "{text}");
         }
     });

@@ -50,16 +50,16 @@ impl Journal {
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
 
-    /// Appends a line that ends with a line feed. `kept` is the number of live entries; `whole` has the lines of all of
+    /// Appends a line that ends with a line feed. `live` is the number of live entries; `whole` has the lines of all of
     /// them.
     pub(crate) fn add(
         &self,
         line: &str,
-        kept: usize,
+        live: usize,
         whole: impl Iterator<Item = String>,
     ) -> io::Result<()> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = open.as_mut().filter(|open| open.lines <= kept + SLACK) {
+        if let Some(open) = open.as_mut().filter(|open| open.lines <= live + SLACK) {
             open.lines += 1;
             return open.file.write_all(line.as_bytes());
         }

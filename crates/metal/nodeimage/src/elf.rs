@@ -28,14 +28,14 @@ fn dynamic(bytes: &[u8]) -> Option<Vec<String>> {
     let segments: Vec<Segment> =
         (0..count).filter_map(|i| segment(bytes, start.checked_add(i * size)?)).collect();
     let mut out = Vec::new();
-    if let Some(found) = segments.iter().find(|segment| segment.kind == INTERPRETER) {
-        let name = bytes.get(found.offset..found.offset.checked_add(found.size)?)?;
+    if let Some(loader) = segments.iter().find(|segment| segment.kind == INTERPRETER) {
+        let name = bytes.get(loader.offset..loader.offset.checked_add(loader.size)?)?;
         out.push(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
     }
-    let Some(found) = segments.iter().find(|segment| segment.kind == DYNAMIC) else {
+    let Some(dynamic) = segments.iter().find(|segment| segment.kind == DYNAMIC) else {
         return Some(out);
     };
-    let table = bytes.get(found.offset..found.offset.checked_add(found.size)?)?;
+    let table = bytes.get(dynamic.offset..dynamic.offset.checked_add(dynamic.size)?)?;
     let tags: Vec<(u64, u64)> =
         table.chunks_exact(16).filter_map(|tag| Some((number(tag, 0)?, number(tag, 8)?))).collect();
     let (_, strings) = tags.iter().find(|(tag, _)| *tag == STRING_TABLE)?;

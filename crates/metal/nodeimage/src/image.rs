@@ -101,9 +101,9 @@ pub fn build(args: &Args) -> Result<(), Error> {
 /// Returns the newest kernel version for which the tree has modules.
 fn kernel_version(root: &Path) -> Result<String, Error> {
     let directory = root.join("usr/lib/modules");
-    let found = fs::read_dir(&directory).map_err(Error::file("listing", &directory))?;
+    let entries = fs::read_dir(&directory).map_err(Error::file("listing", &directory))?;
     let mut names: Vec<String> =
-        found.flatten().map(|f| f.file_name().to_string_lossy().into_owned()).collect();
+        entries.flatten().map(|f| f.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names.pop().ok_or_else(|| Error::Missing("kernel".into()))
 }

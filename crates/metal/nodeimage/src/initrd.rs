@@ -165,12 +165,12 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
     let mut pending: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
     for program in PROGRAMS {
         let places = ["usr/bin", "usr/sbin"].map(|directory| format!("{directory}/{program}"));
-        let found = places.into_iter().find(|path| tree::resolve(root, path).is_some());
-        pending.push(found.ok_or_else(|| Error::Missing((*program).to_owned()))?);
+        let place = places.into_iter().find(|path| tree::resolve(root, path).is_some());
+        pending.push(place.ok_or_else(|| Error::Missing((*program).to_owned()))?);
     }
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     while let Some(path) = pending.pop() {
-        if seen.insert(path.clone()) {
+        if visited.insert(path.clone()) {
             pick(root, &path, &mut out, &mut pending)?;
         }
     }
@@ -202,13 +202,13 @@ fn pick(
     pending: &mut Vec<String>,
 ) -> Result<(), Error> {
     let place = root.join(path);
-    let found = tree::entry(&place).map_err(Error::file("reading", &place))?;
-    let Some(entry) = found else { return Ok(()) };
+    let entry = tree::entry(&place).map_err(Error::file("reading", &place))?;
+    let Some(entry) = entry else { return Ok(()) };
     match &entry.content {
         Content::Directory => {
-            for found in fs::read_dir(&place).map_err(Error::file("listing", &place))? {
-                let found = found.map_err(Error::file("listing", &place))?;
-                pending.push(format!("{path}/{}", found.file_name().to_string_lossy()));
+            for file in fs::read_dir(&place).map_err(Error::file("listing", &place))? {
+                let file = file.map_err(Error::file("listing", &place))?;
+                pending.push(format!("{path}/{}", file.file_name().to_string_lossy()));
             }
         }
         Content::Link(_) => pending.extend(resolved(root, path)),
@@ -221,8 +221,8 @@ fn pick(
                         LIBRARIES.iter().map(|directory| format!("{directory}/{library}")).collect()
                     }
                 };
-                let found = places.into_iter().find(|place| tree::resolve(root, place).is_some());
-                pending.push(under_usr(&found.ok_or(Error::Missing(library))?));
+                let place = places.into_iter().find(|place| tree::resolve(root, place).is_some());
+                pending.push(under_usr(&place.ok_or(Error::Missing(library))?));
             }
         }
         Content::Bytes(_) | Content::CharacterDevice(..) => {}
@@ -245,8 +245,8 @@ fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
     let base = format!("usr/lib/modules/{version}");
     let directory = root.join(&base);
     let mut pending_modules = Vec::new();
-    for found in fs::read_dir(&directory).map_err(Error::file("listing", &directory))? {
-        let name = found
+    for file in fs::read_dir(&directory).map_err(Error::file("listing", &directory))? {
+        let name = file
             .map_err(Error::file("listing", &directory))?
             .file_name()
             .to_string_lossy()

@@ -123,10 +123,10 @@ pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
     while let Some(directory) = pending.pop() {
         let path = tree.join(&directory);
         let listed = fs::read_dir(&path).map_err(Error::file("listing", &path))?;
-        for found in listed {
-            let found = found.map_err(Error::file("listing", &path))?.path();
-            let name = found.strip_prefix(tree).unwrap_or(&found).to_string_lossy().into_owned();
-            let Some(entry) = entry(&found).map_err(Error::file("reading", &found))? else {
+        for file in listed {
+            let file = file.map_err(Error::file("listing", &path))?.path();
+            let name = file.strip_prefix(tree).unwrap_or(&file).to_string_lossy().into_owned();
+            let Some(entry) = entry(&file).map_err(Error::file("reading", &file))? else {
                 continue;
             };
             let directory = entry.content == Content::Directory;

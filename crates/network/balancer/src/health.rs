@@ -20,7 +20,7 @@ pub(crate) async fn watch(servers: Arc<Servers>, args: Args, tasks: rt::Tasks) {
     let round = async {
         loop {
             let addresses = servers.pool().addresses();
-            clients.retain(|known, _| addresses.contains(known));
+            clients.retain(|address, _| addresses.contains(address));
             for address in &addresses {
                 if !clients.contains_key(address)
                     && let Some(client) = client_of(address, &args)

@@ -37,20 +37,18 @@ pub(crate) fn add(
         route_loopback(config)?;
         (lease, bridge)
     };
-    let host_name = host_name(attachment);
-    let mac = lease.addresses.first().map(|address| mac_of(*address));
-    let host = make_pair(net, config, attachment, &namespace, &host_name, mac, bridge.index)?;
+    let host = make_pair(net, config, attachment, &namespace, &lease)?;
+    connect(net, &host, &bridge)?;
     let inside = configure(config, attachment, &namespace, &lease)?;
     wait_until_operational(&inside, &attachment.interface)?;
-    wait_until_operational(net, &host_name)?;
+    wait_until_operational(net, &host.name)?;
     wait_until_operational(net, &config.bridge)?;
     forget_flows(net, &lease)?;
-    Ok(result(config, attachment, &bridge, &host, &lease, mac))
+    Ok(result(config, attachment, &bridge, &host, &lease))
 }
 
 fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
-    let found = net.link(&config.bridge).map_err(Failure::network)?;
-    let bridge = match found {
+    let bridge = match net.link(&config.bridge).map_err(Failure::network)? {
         Some(bridge) if bridge.kind == "bridge" => bridge,
         Some(other) => {
             let message = format!(
@@ -64,8 +62,8 @@ fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
             let mac = config.subnets.first().and_then(|subnet| ipam::gateway(*subnet)).map(mac_of);
             let new = NewLink { name: &config.bridge, mtu: config.mtu, mac, kind: NewKind::Bridge };
             net.add_link(&new).map_err(Failure::network)?;
-            let made = net.link(&config.bridge).map_err(Failure::network)?;
-            made.ok_or_else(|| Failure::new(100, format!("bridge {} vanished", config.bridge)))?
+            let link = net.link(&config.bridge).map_err(Failure::network)?;
+            link.ok_or_else(|| Failure::new(100, format!("bridge {} vanished", config.bridge)))?
         }
     };
     refuse_routes(&config.bridge).map_err(Failure::network)?;
@@ -73,7 +71,7 @@ fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
     for subnet in &config.subnets {
         let gateway = gateway(*subnet)?;
         let cidr = Cidr { address: gateway, prefix: subnet.prefix };
-        if !addresses.iter().any(|known| known.index == bridge.index && known.cidr == cidr) {
+        if !addresses.iter().any(|address| address.index == bridge.index && address.cidr == cidr) {
             set_up_forwarding(&config.bridge, subnet.family())?;
             net.add_address(bridge.index, cidr).map_err(Failure::network)?;
         }
@@ -147,37 +145,42 @@ fn make_pair(
     config: &Config,
     attachment: &Attachment,
     namespace: &Namespace,
-    host_name: &str,
-    peer_mac: Option<[u8; 6]>,
-    bridge: u32,
+    lease: &Lease,
 ) -> Result<Link, Failure> {
+    let name = &host_name(attachment);
     let kind = NewKind::Veth {
         peer: &attachment.interface,
-        peer_mac,
+        peer_mac: peer_mac(lease),
         netns: Some(namespace.file().as_fd()),
     };
-    let new = NewLink { name: host_name, mtu: config.mtu, mac: None, kind };
+    let new = NewLink { name, mtu: config.mtu, mac: None, kind };
     match net.add_link(&new) {
         Err(error) if error.is_exists() => {
-            remove_link(net, host_name)?;
+            remove_link(net, name)?;
             net.add_link(&new).map_err(Failure::network)?;
         }
         other => other.map_err(Failure::network)?,
     }
-    let host = net.link(host_name).map_err(Failure::network)?;
-    let host = host.ok_or_else(|| Failure::new(100, format!("interface {host_name} vanished")))?;
-    refuse_routes(host_name).map_err(Failure::network)?;
-    // Configure the port before the Pod's end comes up and announces itself.
+    let host = net.link(name).map_err(Failure::network)?;
+    host.ok_or_else(|| Failure::new(100, format!("interface {name} vanished")))
+}
+
+fn peer_mac(lease: &Lease) -> Option<[u8; 6]> {
+    lease.addresses.first().map(|address| mac_of(*address))
+}
+
+/// Makes the host's end a port of the bridge, before the Pod's end comes up and announces itself.
+fn connect(net: &dyn Net, host: &Link, bridge: &Link) -> Result<(), Failure> {
+    refuse_routes(&host.name).map_err(Failure::network)?;
     let change = LinkChange {
         up: Some(true),
-        master: Some(bridge),
+        master: Some(bridge.index),
         hairpin: Some(true),
         // Pods reach each other through the gateway. A Pod's multicast must not reach other Pods.
         multicast: Some(false),
         ..LinkChange::default()
     };
-    net.change_link(host.index, &change).map_err(Failure::network)?;
-    Ok(host)
+    net.change_link(host.index, &change).map_err(Failure::network)
 }
 
 /// Configures the Pod's side: loopback, the addresses, and default routes through the gateway.
@@ -264,7 +267,6 @@ fn result(
     bridge: &Link,
     host: &Link,
     lease: &Lease,
-    mac: Option<[u8; 6]>,
 ) -> Value {
     let gateways = config.subnets.iter().map(|subnet| ipam::gateway(*subnet));
     let ips = lease.addresses.iter().zip(gateways);
@@ -279,7 +281,7 @@ fn result(
         "interfaces": [
             {"name": bridge.name, "mac": mac_text(&bridge.mac)},
             {"name": host.name, "mac": mac_text(&host.mac)},
-            {"name": attachment.interface, "mac": mac_text(&mac.unwrap_or_default()), "sandbox": attachment.netns},
+            {"name": attachment.interface, "mac": mac_text(&peer_mac(lease).unwrap_or_default()), "sandbox": attachment.netns},
         ],
         "ips": ips,
         "routes": routes,
@@ -341,9 +343,9 @@ pub(crate) fn check(
     let interface = inside.link(&attachment.interface).map_err(Failure::network)?;
     let addresses = inside.addresses().map_err(Failure::network)?;
     for address in &lease.addresses {
-        let present = addresses.iter().any(|known| {
-            known.cidr.address == *address
-                && Some(known.index) == interface.as_ref().map(|link| link.index)
+        let present = addresses.iter().any(|entry| {
+            entry.cidr.address == *address
+                && Some(entry.index) == interface.as_ref().map(|link| link.index)
         });
         if !present {
             return Err(Failure::differs(format!(
@@ -380,7 +382,7 @@ pub(crate) fn collect(net: &dyn Net, config: &Config) -> Result<(), Failure> {
         let valid = config
             .valid
             .iter()
-            .any(|known| known.container == lease.container && known.interface == lease.interface);
+            .any(|other| other.container == lease.container && other.interface == lease.interface);
         if !valid {
             let attachment = Attachment {
                 container: lease.container,
@@ -398,9 +400,9 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
     let leases = Leases::lock(&config.data_dir, &config.name)
         .map_err(|failure| Failure::unavailable(failure.message))?;
     let all = leases.all().map_err(|failure| Failure::unavailable(failure.message))?;
-    let taken = all.iter().flat_map(|lease| lease.addresses.iter().copied()).collect();
+    let leased = all.iter().flat_map(|lease| lease.addresses.iter().copied()).collect();
     for subnet in &config.subnets {
-        if ipam::allocate(*subnet, &taken, None).is_none() {
+        if ipam::allocate(*subnet, &leased, None).is_none() {
             return Err(Failure::unavailable(Failure::exhausted(*subnet).message));
         }
     }

@@ -48,9 +48,7 @@ pub fn install(
     binary: &Path,
     network: &Network,
 ) -> Result<bool, InstallError> {
-    for directory in [conf_dir, bin_dir] {
-        fs::create_dir_all(directory).map_err(install_error("creating", directory))?;
-    }
+    create(bin_dir)?;
     for name in [PLUGIN, "loopback"] {
         link(bin_dir, name, binary)?;
     }
@@ -64,9 +62,7 @@ pub fn install_copy(
     binary: &Path,
     network: &Network,
 ) -> Result<bool, InstallError> {
-    for directory in [conf_dir, bin_dir] {
-        fs::create_dir_all(directory).map_err(install_error("creating", directory))?;
-    }
+    create(bin_dir)?;
     let plugin = bin_dir.join(PLUGIN);
     let read = |path: &Path| fs::read(path).map_err(install_error("reading", path));
     if !plugin.exists() || read(&plugin)? != read(binary)? {
@@ -84,7 +80,7 @@ pub fn foreign_configuration(conf_dir: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(conf_dir).ok()?.flatten().map(|entry| entry.path());
     let is_read = |path: &PathBuf| {
         let extension = path.extension().unwrap_or_default();
-        ["conf", "conflist", "json"].iter().any(|known| extension == *known)
+        ["conf", "conflist", "json"].iter().any(|ending| extension == *ending)
             && path.file_name().is_some_and(|name| name != FILE)
     };
     entries.filter(is_read).min()
@@ -96,6 +92,10 @@ fn install_error(
 ) -> impl FnOnce(io::Error) -> InstallError + use<> {
     let path = path.to_owned();
     move |source| InstallError { action, path, source }
+}
+
+fn create(directory: &Path) -> Result<(), InstallError> {
+    fs::create_dir_all(directory).map_err(install_error("creating", directory))
 }
 
 fn link(bin_dir: &Path, name: &str, binary: &Path) -> Result<(), InstallError> {
@@ -112,6 +112,7 @@ fn link(bin_dir: &Path, name: &str, binary: &Path) -> Result<(), InstallError> {
 }
 
 fn configure(conf_dir: &Path, network: &Network) -> Result<bool, InstallError> {
+    create(conf_dir)?;
     let path = conf_dir.join(FILE);
     let text = conflist(network);
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {

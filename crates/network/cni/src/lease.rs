@@ -77,9 +77,9 @@ impl Leases {
         ports: &[PortMapping],
     ) -> Result<Lease, Failure> {
         let all = self.all()?;
-        let known = all.iter().find(|lease| lease.is_of(attachment));
-        let addresses = match known {
-            Some(known) if fits(&known.addresses, subnets) => known.addresses.clone(),
+        let lease = all.iter().find(|lease| lease.is_of(attachment));
+        let addresses = match lease {
+            Some(lease) if fits(&lease.addresses, subnets) => lease.addresses.clone(),
             _ => self.allocate(subnets, &all)?,
         };
         let lease = Lease {
@@ -94,7 +94,7 @@ impl Leases {
     }
 
     fn allocate(&self, subnets: &[Cidr], all: &[Lease]) -> Result<Vec<IpAddr>, Failure> {
-        let taken: BTreeSet<IpAddr> =
+        let leased: BTreeSet<IpAddr> =
             all.iter().flat_map(|lease| lease.addresses.iter().copied()).collect();
         let last_file = self.directory.join(".last");
         let last: Vec<IpAddr> = fs::read_to_string(&last_file)
@@ -106,7 +106,8 @@ impl Leases {
         for subnet in subnets {
             let last = last.iter().copied().find(|last| subnet.contains(*last));
             addresses.push(
-                ipam::allocate(*subnet, &taken, last).ok_or_else(|| Failure::exhausted(*subnet))?,
+                ipam::allocate(*subnet, &leased, last)
+                    .ok_or_else(|| Failure::exhausted(*subnet))?,
             );
         }
         let lines: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();

@@ -46,13 +46,13 @@ pub fn main() -> ExitCode {
     let environment = Environment::of_process();
     let result = read.map_err(|error| Failure::io("reading the configuration from stdin", &error));
     let result = result.and_then(|_| handle(&environment, &input));
-    let (answer, code) = match result {
-        Ok(answer) => (answer, ExitCode::SUCCESS),
+    let (output, code) = match result {
+        Ok(output) => (output, ExitCode::SUCCESS),
         Err(failure) => (Some(failure.to_json(&spec::version_of(&input))), ExitCode::FAILURE),
     };
-    if let Some(answer) = answer {
+    if let Some(output) = output {
         // If stdout is closed, the runtime no longer waits for the answer.
-        let _ = std::io::stdout().write_all(answer.to_string().as_bytes());
+        let _ = std::io::stdout().write_all(output.to_string().as_bytes());
     }
     code
 }

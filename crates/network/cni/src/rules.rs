@@ -94,16 +94,16 @@ fn masquerade(table: &mut Table, config: &Config, subnet: Cidr) {
     let bridge = &config.bridge;
     let multicast = if table.family == Family::V4 { "224.0.0.0/4" } else { "ff00::/8" };
     let family = table.family;
-    let mut kept: Vec<_> = config
+    let mut direct: Vec<_> = config
         .cluster_cidrs
         .iter()
         .filter(|cidr| cidr.family() == family)
         .map(|cidr| cidr.network().to_string())
         .collect();
-    if kept.is_empty() {
-        kept.push(subnet.network().to_string());
+    if direct.is_empty() {
+        direct.push(subnet.network().to_string());
     }
-    kept.push(multicast.to_owned());
+    direct.push(multicast.to_owned());
     let mut rules = Vec::new();
     if family == Family::V4 {
         rules.push(format!("ip saddr 127.0.0.0/8 oifname \"{bridge}\" masquerade"));
@@ -112,7 +112,7 @@ fn masquerade(table: &mut Table, config: &Config, subnet: Cidr) {
     rules.push(format!(
         "meta mark & {MARK} == {MARK} ct status dnat oifname \"{bridge}\" masquerade"
     ));
-    let inside: Vec<_> = kept
+    let inside: Vec<_> = direct
         .iter()
         .map(|cidr| format!("{ip} saddr {} {ip} daddr {cidr} return", subnet.network()))
         .collect();

@@ -24,8 +24,8 @@ impl Failure {
     }
 
     pub(crate) fn version(version: &str) -> Self {
-        let known = VERSIONS.join(", ");
-        Self::new(1, format!("CNI version {version:?} is not supported; use one of {known}"))
+        let supported = VERSIONS.join(", ");
+        Self::new(1, format!("CNI version {version:?} is not supported; use one of {supported}"))
     }
 
     pub(crate) fn environment(message: impl Into<String>) -> Self {

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use net_core::api::{EndpointSlice, Service, SliceEndpoint};
+use net_core::{
+    api::{EndpointSlice, Service, SliceEndpoint},
+    policy::api::PodStatus,
+};
 use serde::Deserialize;
 
 /// The fields of a Pod, which are needed only for verified Pod records.
@@ -25,25 +28,6 @@ pub struct Pod {
 pub struct PodMeta {
     /// The namespace.
     pub namespace: Box<str>,
-}
-
-/// The status of a Pod.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default, rename_all = "camelCase")]
-pub struct PodStatus {
-    /// The phase.
-    pub phase: Box<str>,
-    /// The addresses.
-    #[serde(rename = "podIPs")]
-    pub pod_ips: Vec<PodIp>,
-}
-
-/// An address of a Pod.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(default)]
-pub struct PodIp {
-    /// The address, as text.
-    pub ip: Box<str>,
 }
 
 impl Pod {

@@ -85,9 +85,9 @@ struct Page<F>(&'static str, F);
 
 impl<F: Fn() -> (u16, String) + Send + Sync + 'static> Handler for Page<F> {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        let found = request.uri().path() == self.0;
+        let is_page = request.uri().path() == self.0;
         let (code, text) =
-            if found { (self.1)() } else { (404, "404 page not found\n".to_owned()) };
+            if is_page { (self.1)() } else { (404, "404 page not found\n".to_owned()) };
         let status = StatusCode::from_u16(code).unwrap_or_default();
         std::future::ready(serve::answer(status, metrics::CONTENT_TYPE, text)).boxed()
     }

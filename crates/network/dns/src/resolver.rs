@@ -157,9 +157,9 @@ impl Resolver {
         let dnssec = query.edns.as_ref().map(|edns| edns.flags().dnssec_ok);
         let key = block.cache.as_ref().and_then(|_| Key::of(packet, dnssec));
         if let (Some(cache), Some(key)) = (&block.cache, &key) {
-            let found = cache.get(key, packet, Instant::now());
-            self.metrics.cache(found.is_some(), cache.len());
-            if let Some(bytes) = found {
+            let cached = cache.get(key, packet, Instant::now());
+            self.metrics.cache(cached.is_some(), cache.len());
+            if let Some(bytes) = cached {
                 return Decision::Cached(fit(bytes, limit(&query, via)));
             }
         }
@@ -235,9 +235,15 @@ impl Resolver {
         Box::pin(async move {
             let PendingQuery { query, block, answer } = *pending;
             match answer {
-                PendingAnswer::Forward(forward, key) => {
-                    self.forward(packet, via, query, block, forward, key).await
-                }
+                PendingAnswer::Forward(forward, key) => match forward.send(packet, via.tcp).await {
+                    Ok(response) => {
+                        if let (Some(cache), Some(key)) = (&block.cache, key) {
+                            cache.put(key, &response, Instant::now());
+                        }
+                        fit(response, limit(&query, via))
+                    }
+                    Err(error) => self.fail_forward(query, block, &error).encode(via),
+                },
                 PendingAnswer::Alias(alias) => {
                     let Alias { record, target } = *alias;
                     let mut reply = Reply::new(query, ResponseCode::NoError);
@@ -251,33 +257,15 @@ impl Resolver {
         })
     }
 
-    async fn forward(
-        &self,
-        packet: &[u8],
-        via: Via,
-        query: Message,
-        block: &ServerBlock,
-        forward: &Forward,
-        key: Option<Key>,
-    ) -> Vec<u8> {
-        match forward.send(packet, via.tcp).await {
-            Ok(response) => {
-                if let (Some(cache), Some(key)) = (&block.cache, key) {
-                    cache.put(key, &response, Instant::now());
-                }
-                fit(response, limit(&query, via))
-            }
-            Err(error) => {
-                self.metrics.forward_failed();
-                if block.options.errors {
-                    let name = query.queries.first().map(|question| question.name().to_string());
-                    tracing::warn!(name, %error, "forwarding");
-                }
-                let busy = matches!(error, ForwardError::Busy);
-                let code = if busy { ResponseCode::Refused } else { ResponseCode::ServFail };
-                Reply::new(query, code).encode(via)
-            }
+    /// Counts and logs a failure to forward, and returns the reply to the client.
+    fn fail_forward(&self, query: Message, block: &ServerBlock, error: &ForwardError) -> Reply {
+        self.metrics.forward_failed();
+        if block.options.errors {
+            let name = query.queries.first().map(|question| question.name().to_string());
+            tracing::warn!(name, %error, "forwarding");
         }
+        let busy = matches!(error, ForwardError::Busy);
+        Reply::new(query, if busy { ResponseCode::Refused } else { ResponseCode::ServFail })
     }
 
     /// Returns the records behind an alias; empty if they cannot be found.

@@ -82,10 +82,8 @@ pub async fn run(
         own.keep("loop probe", move || probe(current.clone()));
     }
     if let Some(interval) = blocks.iter().filter_map(|block| block.reload).min() {
-        own.keep("reload", move || {
-            let (options, text, current) = (options.clone(), text.clone(), current.clone());
-            reload(options, text, interval, current, cluster.clone(), metrics.clone())
-        });
+        let reload = Reload { options, text, interval, current, cluster, metrics };
+        own.keep("reload", move || reload.clone().run());
     }
     tokio::select! {
         () = tasks.shutdown().stopping() => {}
@@ -304,36 +302,45 @@ async fn probe(current: CurrentResolver) {
     }
 }
 
-/// Applies a changed Corefile if it is valid. The bound sockets stay.
-async fn reload(
+/// The periodic read of the Corefile.
+#[derive(Clone)]
+struct Reload {
     options: Options,
-    mut text: String,
+    /// The text in use.
+    text: String,
     interval: Duration,
     current: CurrentResolver,
     cluster: Cluster,
     metrics: Arc<Metrics>,
-) {
-    loop {
-        tokio::time::sleep(interval).await;
-        let (new, blocks) = match load(&options) {
-            Ok((new, _)) if new == text => continue,
-            Ok(loaded) => loaded,
-            Err(error) => {
-                tracing::error!(%error, "the changed Corefile is invalid and is not used");
-                continue;
+}
+
+impl Reload {
+    /// Applies a changed Corefile if it is valid. The bound sockets stay.
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(self.interval).await;
+            let (new, blocks) = match load(&self.options) {
+                Ok((new, _)) if new == self.text => continue,
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    tracing::error!(%error, "the changed Corefile is invalid and is not used");
+                    continue;
+                }
+            };
+            self.text = new;
+            let before: Vec<Block> = self.current.get().blocks().cloned().collect();
+            if addresses(&before) != addresses(&blocks) {
+                tracing::warn!(
+                    "the Corefile's ports or addresses changed: restart to listen there"
+                );
             }
-        };
-        text = new;
-        let before: Vec<Block> = current.get().blocks().cloned().collect();
-        if addresses(&before) != addresses(&blocks) {
-            tracing::warn!("the Corefile's ports or addresses changed: restart to listen there");
-        }
-        match cluster.resolver(blocks, &metrics) {
-            Ok(resolver) => {
-                current.set(resolver);
-                tracing::info!("the changed Corefile is in use");
+            match self.cluster.resolver(blocks, &self.metrics) {
+                Ok(resolver) => {
+                    self.current.set(resolver);
+                    tracing::info!("the changed Corefile is in use");
+                }
+                Err(error) => tracing::error!(%error, "the changed Corefile is not used"),
             }
-            Err(error) => tracing::error!(%error, "the changed Corefile is not used"),
         }
     }
 }

@@ -63,6 +63,20 @@ struct Port<'a> {
     number: u16,
 }
 
+/// A name of a Service, of one of its endpoints or of one of its ports.
+struct ServiceQuery<'q> {
+    namespace: &'q str,
+    name: &'q str,
+    endpoint: Option<&'q str>,
+    port: Option<PortQuery<'q>>,
+}
+
+impl<'q> ServiceQuery<'q> {
+    fn whole(namespace: &'q str, name: &'q str) -> Self {
+        Self { namespace, name, endpoint: None, port: None }
+    }
+}
+
 /// The query for a port: `_name._protocol` before a Service's name.
 struct PortQuery<'q> {
     name: &'q str,
@@ -99,11 +113,12 @@ impl<'a> Zone<'a> {
                 self.namespace(namespace)
             }
             [ip, namespace, "pod"] => self.pod(owner, ip, namespace, kind),
-            [service, namespace, "svc"] => {
-                self.service(owner, namespace, service, None, None, kind)
+            [name, namespace, "svc"] => {
+                self.service(owner, ServiceQuery::whole(namespace, name), kind)
             }
-            [endpoint, service, namespace, "svc"] => {
-                self.service(owner, namespace, service, Some(endpoint), None, kind)
+            [endpoint, name, namespace, "svc"] => {
+                let whole = ServiceQuery::whole(namespace, name);
+                self.service(owner, ServiceQuery { endpoint: Some(endpoint), ..whole }, kind)
             }
             [port, protocol, service, namespace, "svc"] => {
                 let (Some(name), Some(protocol)) =
@@ -111,14 +126,9 @@ impl<'a> Zone<'a> {
                 else {
                     return Answer::NoSuchName;
                 };
-                self.service(
-                    owner,
-                    namespace,
-                    service,
-                    None,
-                    Some(PortQuery { name, protocol }),
-                    kind,
-                )
+                let port = Some(PortQuery { name, protocol });
+                let whole = ServiceQuery::whole(namespace, service);
+                self.service(owner, ServiceQuery { port, ..whole }, kind)
             }
             _ => Answer::NoSuchName,
         }
@@ -152,9 +162,9 @@ impl<'a> Zone<'a> {
 
     /// The zone's name server is the Service `kube-dns`, which clients use.
     fn server(&self, owner: &Name, kind: RecordType) -> Answer {
-        match self.service(owner, "kube-system", "kube-dns", None, None, kind) {
+        match self.service(owner, ServiceQuery::whole("kube-system", "kube-dns"), kind) {
             Answer::NoSuchName => Answer::nothing(),
-            known => known,
+            answer => answer,
         }
     }
 
@@ -165,26 +175,19 @@ impl<'a> Zone<'a> {
     /// Answers a query for `10-1-0-2.namespace.pod`.
     fn pod(&self, owner: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
         let Some(ip) = parse_dashed(dashed) else { return Answer::NoSuchName };
-        let known = match self.options.pods {
+        let exists = match self.options.pods {
             PodMode::Disabled => false,
             PodMode::Insecure => self.index.has_namespace(namespace),
             PodMode::Verified => self.index.has_pod(namespace, ip),
         };
-        if !known {
+        if !exists {
             return Answer::NoSuchName;
         }
         self.records(self.address(owner, ip, kind).into_iter().collect())
     }
 
-    fn service(
-        &self,
-        owner: &Name,
-        namespace: &str,
-        name: &str,
-        endpoint: Option<&str>,
-        port: Option<PortQuery<'_>>,
-        kind: RecordType,
-    ) -> Answer {
+    fn service(&self, owner: &Name, query: ServiceQuery<'_>, kind: RecordType) -> Answer {
+        let ServiceQuery { namespace, name, endpoint, port } = query;
         let Some(service) = self.index.service(namespace, name) else { return Answer::NoSuchName };
         if service.spec.kind == ServiceType::ExternalName {
             return self.alias(owner, service, endpoint.is_none() && port.is_none());
@@ -197,7 +200,7 @@ impl<'a> Zone<'a> {
             targets.retain(|target| target.host.as_deref() == Some(endpoint));
         }
         if let Some(port) = &port {
-            targets.iter_mut().for_each(|target| target.ports.retain(|known| port.matches(known)));
+            targets.iter_mut().for_each(|target| target.ports.retain(|other| port.matches(other)));
             targets.retain(|target| !target.ports.is_empty());
         }
         if targets.is_empty() {
@@ -231,7 +234,7 @@ impl<'a> Zone<'a> {
                     Some(Port { name, protocol: port.protocol, number: port.port? })
                 });
                 // An endpoint can be in two slices while it moves between them.
-                if !targets.iter().any(|known| known.ip == ip && known.host == host) {
+                if !targets.iter().any(|target| target.ip == ip && target.host == host) {
                     targets.push(Target { ip, host, ports: ports.collect() });
                 }
             }
@@ -299,8 +302,9 @@ impl<'a> Zone<'a> {
         let mut names = Vec::new();
         for (namespace, service) in self.index.by_endpoint_ip(ip) {
             let slices = self.index.slices(namespace, service);
-            let endpoints =
-                slices.flat_map(|slice| ready_addresses(slice)).filter(|(_, known)| *known == ip);
+            let endpoints = slices
+                .flat_map(|slice| ready_addresses(slice))
+                .filter(|(_, address)| *address == ip);
             let hosts = endpoints.map(|(endpoint, ip)| self.host(endpoint, ip));
             names.extend(
                 hosts.filter_map(|host| self.below(&format!("{host}.{service}.{namespace}.svc"))),
@@ -327,8 +331,8 @@ impl<'a> Zone<'a> {
     }
 
     fn address(&self, owner: &Name, ip: IpAddr, kind: RecordType) -> Option<Record> {
-        let wanted = if ip.is_ipv4() { RecordType::A } else { RecordType::AAAA };
-        (kind == wanted).then(|| self.record(owner, address_data(ip)))
+        let address_kind = if ip.is_ipv4() { RecordType::A } else { RecordType::AAAA };
+        (kind == address_kind).then(|| self.record(owner, address_data(ip)))
     }
 }
 

@@ -412,8 +412,8 @@ impl Node {
         let of = |kind: &'static str| {
             self.status.addresses.iter().filter(move |address| address.kind == kind)
         };
-        let known = of("InternalIP").chain(of("ExternalIP"));
-        known.filter_map(|address| address.address.parse().ok()).collect()
+        let addresses = of("InternalIP").chain(of("ExternalIP"));
+        addresses.filter_map(|address| address.address.parse().ok()).collect()
     }
 }
 

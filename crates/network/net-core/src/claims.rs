@@ -43,6 +43,12 @@ pub struct Host {
     pub listeners: Listeners,
 }
 
+impl Host {
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.node.contains(&ip) || self.interfaces.contains(&ip)
+    }
+}
+
 /// The ports on which programs of the host listen, with the local addresses. An unspecified address means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listeners(BTreeMap<(Protocol, u16), BTreeSet<IpAddr>>);
@@ -277,7 +283,7 @@ impl Judge<'_> {
         // A load balancer controller may put its address on an interface of the chosen node. Programs that listen on
         // all addresses do not intend to serve it.
         let own = match origin {
-            Origin::Author => host.node.contains(&ip) || host.interfaces.contains(&ip),
+            Origin::Author => host.is_own(ip),
             Origin::Balancer => host.node.contains(&ip),
         };
         let listened = host.listeners.has(protocol, ip, port)
@@ -285,17 +291,14 @@ impl Judge<'_> {
         if listened {
             return Some(Reason::Host);
         }
-        let is_other_node = host.cluster.contains(&ip)
-            && !host.node.contains(&ip)
-            && !host.interfaces.contains(&ip);
+        let is_other_node = host.cluster.contains(&ip) && !host.is_own(ip);
         is_other_node.then_some(Reason::OtherNode)
     }
 
     /// A node port applies to all addresses, including loopback, so a listener on any of them keeps the port.
     fn node_port_conflict(&self, protocol: Protocol, port: u16) -> Option<Reason> {
         let mut servers = self.api_servers.iter().filter(|server| server.port() == port);
-        let own = |ip: IpAddr| self.host.node.contains(&ip) || self.host.interfaces.contains(&ip);
-        if protocol == Protocol::Tcp && servers.any(|server| own(server.ip())) {
+        if protocol == Protocol::Tcp && servers.any(|server| self.host.is_own(server.ip())) {
             return Some(Reason::ApiServer);
         }
         self.host.listeners.has_port(protocol, port).then_some(Reason::Host)

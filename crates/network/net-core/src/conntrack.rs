@@ -51,7 +51,7 @@ impl UdpServices {
         node_addresses: impl IntoIterator<Item = IpAddr>,
         claims: &Claims,
     ) -> Self {
-        let mut known =
+        let mut this =
             Self { node_addresses: node_addresses.into_iter().collect(), ..Self::default() };
         let mut services: Vec<_> =
             services.into_iter().filter(|service| is_proxied(service)).collect();
@@ -62,7 +62,7 @@ impl UdpServices {
                 for family in Family::ALL {
                     let targets = targets(slices, service, port, family);
                     let own = cluster_ips(service).filter(|ip| Family::of(*ip) == family);
-                    known.claim(own.map(|ip| SocketAddr::new(ip, port.port)), &targets);
+                    this.claim(own.map(|ip| SocketAddr::new(ip, port.port)), &targets);
                     external.push((service, port, family, targets));
                 }
             }
@@ -73,15 +73,15 @@ impl UdpServices {
         for (service, port, family, targets) in external {
             for ip in external_addresses(service).filter(|ip| Family::of(*ip) == family) {
                 let targets = if claims.allow(ip, udp, port.port) { &targets } else { &none };
-                known.claim([SocketAddr::new(ip, port.port)], targets);
+                this.claim([SocketAddr::new(ip, port.port)], targets);
             }
             if port.node_port != 0 {
                 let allowed = claims.allow_node_port(family, udp, port.node_port);
                 let targets = if allowed { targets } else { none.clone() };
-                known.node_ports.entry((family, port.node_port)).or_insert(targets);
+                this.node_ports.entry((family, port.node_port)).or_insert(targets);
             }
         }
-        known
+        this
     }
 
     /// Adds sockets that no earlier Service has claimed.

@@ -82,12 +82,12 @@ impl<'a> Slices<'a> {
         family: Family,
         node: &str,
     ) -> Vec<Endpoint<'a>> {
-        let wanted = match family {
+        let address_type = match family {
             Family::V4 => AddressType::IPv4,
             Family::V6 => AddressType::IPv6,
         };
-        let mut found: BTreeMap<(IpAddr, u16), Endpoint<'a>> = BTreeMap::new();
-        for slice in self.of(service).iter().filter(|slice| slice.address_type == wanted) {
+        let mut endpoints: BTreeMap<(IpAddr, u16), Endpoint<'a>> = BTreeMap::new();
+        for slice in self.of(service).iter().filter(|slice| slice.address_type == address_type) {
             for slice_port in &slice.ports {
                 let same = slice_port.name.as_deref().unwrap_or_default() == &*port.name
                     && slice_port.protocol == port.protocol;
@@ -100,14 +100,14 @@ impl<'a> Slices<'a> {
                     };
                     let local = source.node_name.as_deref() == Some(node);
                     let endpoint = Endpoint { ip, port: number, local, source };
-                    let known = found.entry((ip, number)).or_insert_with(|| endpoint.clone());
-                    if !known.ready() && endpoint.ready() {
-                        *known = endpoint;
+                    let entry = endpoints.entry((ip, number)).or_insert_with(|| endpoint.clone());
+                    if !entry.ready() && endpoint.ready() {
+                        *entry = endpoint;
                     }
                 }
             }
         }
-        found.into_values().collect()
+        endpoints.into_values().collect()
     }
 }
 
@@ -169,14 +169,14 @@ fn hinted<'a>(ready: &[Endpoint<'a>], node: &str, zone: Option<&str>) -> Vec<End
         });
         hints.map(Vec::as_slice).unwrap_or_default()
     };
-    for (of, wanted) in [(HintKind::Node, Some(node)), (HintKind::Zone, zone)] {
-        let Some(wanted) = wanted else { continue };
+    for (of, name) in [(HintKind::Node, Some(node)), (HintKind::Zone, zone)] {
+        let Some(name) = name else { continue };
         if ready.iter().any(|endpoint| names(endpoint, of).is_empty()) {
             continue;
         }
         let here = ready
             .iter()
-            .filter(|endpoint| names(endpoint, of).iter().any(|hint| hint.name == wanted));
+            .filter(|endpoint| names(endpoint, of).iter().any(|hint| hint.name == name));
         let here: Vec<_> = here.cloned().collect();
         if !here.is_empty() {
             return here;

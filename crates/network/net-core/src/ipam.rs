@@ -15,7 +15,11 @@ pub fn gateway(subnet: Cidr) -> Option<IpAddr> {
 }
 
 /// Returns the next free address after `last`; `None` if the subnet is full.
-pub fn allocate(subnet: Cidr, taken: &BTreeSet<IpAddr>, last: Option<IpAddr>) -> Option<IpAddr> {
+pub fn allocate(
+    subnet: Cidr,
+    allocated: &BTreeSet<IpAddr>,
+    last: Option<IpAddr>,
+) -> Option<IpAddr> {
     let first = number(subnet.nth(2)?);
     // The last IPv4 address is the broadcast address.
     let end = number(subnet.last()) - u128::from(subnet.family() == Family::V4);
@@ -26,7 +30,7 @@ pub fn allocate(subnet: Cidr, taken: &BTreeSet<IpAddr>, last: Option<IpAddr>) ->
         last.filter(|last| subnet.contains(*last)).map(|last| number(last).saturating_add(1));
     let start = after_last.filter(|next| (first..=end).contains(next)).unwrap_or(first);
     let candidates = (start..=end).chain(first..start).map(|n| address(subnet.family(), n));
-    candidates.into_iter().find(|candidate| !taken.contains(candidate))
+    candidates.into_iter().find(|candidate| !allocated.contains(candidate))
 }
 
 #[cfg(test)]

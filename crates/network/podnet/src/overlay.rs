@@ -18,11 +18,11 @@ pub(crate) const PROTOCOL: u8 = 87;
 /// default, if there is no such link.
 pub fn mtu(net: &dyn Net, node: IpAddr, tunnelled: bool) -> Result<u32, netlink::Error> {
     let addresses = net.addresses()?;
-    let Some(found) = addresses.iter().find(|known| known.cidr.address == node) else {
+    let Some(address) = addresses.iter().find(|entry| entry.cidr.address == node) else {
         return Ok(0);
     };
     let links = net.links()?;
-    let link = links.iter().find(|link| link.index == found.index);
+    let link = links.iter().find(|link| link.index == address.index);
     // The headers of Ethernet, VXLAN, UDP and IP. The IP header depends on the family of the nodes' addresses.
     let overhead = 14 + 8 + 8 + if node.is_ipv4() { 20 } else { 40 };
     let overhead = if tunnelled { overhead } else { 0 };
@@ -75,17 +75,17 @@ impl Overlay {
         tunnel: &Tunnel,
         changes: &mut usize,
     ) -> Result<Link, OverlayError> {
-        let mut found = net.link(&self.device)?;
-        if let Some(link) = &found {
+        let mut existing = net.link(&self.device)?;
+        if let Some(link) = &existing {
             if link.kind != "vxlan" {
                 return Err(OverlayError::Foreign(self.device.clone()));
             }
             if link.mac != tunnel.mac {
                 net.delete_link(link.index)?;
-                found = None;
+                existing = None;
             }
         }
-        let link = match found {
+        let link = match existing {
             Some(link) => link,
             None => {
                 let kind = NewKind::Vxlan {
@@ -102,7 +102,7 @@ impl Overlay {
         };
         let addresses = net.addresses()?;
         for address in tunnel.addresses.iter().map(|address| Cidr::host(*address)) {
-            if !addresses.iter().any(|known| known.index == link.index && known.cidr == address) {
+            if !addresses.iter().any(|entry| entry.index == link.index && entry.cidr == address) {
                 net.add_address(link.index, address)?;
                 *changes += 1;
             }
@@ -119,7 +119,7 @@ impl Overlay {
 
 /// Writes the MAC addresses and the node addresses of the tunnel's peers.
 fn entries(net: &dyn Net, index: u32, plan: &Plan) -> Result<usize, OverlayError> {
-    let wanted: Vec<Neighbour> = plan
+    let planned: Vec<Neighbour> = plan
         .peers
         .values()
         .flat_map(|peer| match peer {
@@ -130,15 +130,15 @@ fn entries(net: &dyn Net, index: u32, plan: &Plan) -> Result<usize, OverlayError
             ],
         })
         .collect();
-    let known: Vec<_> =
+    let installed: Vec<_> =
         net.neighbours()?.into_iter().filter(|entry| entry.index == index).collect();
     let mut changes = 0;
     // A node with a changed address keeps its inner one, so stale entries are deleted first.
-    for stale in known.iter().filter(|entry| !wanted.contains(entry)) {
+    for stale in installed.iter().filter(|entry| !planned.contains(entry)) {
         net.delete_neighbour(stale)?;
         changes += 1;
     }
-    for missing in wanted.iter().filter(|entry| !known.contains(entry)) {
+    for missing in planned.iter().filter(|entry| !installed.contains(entry)) {
         net.put_neighbour(missing)?;
         changes += 1;
     }
@@ -146,7 +146,7 @@ fn entries(net: &dyn Net, index: u32, plan: &Plan) -> Result<usize, OverlayError
 }
 
 fn routes(net: &dyn Net, device: Option<&Link>, plan: &Plan) -> Result<usize, OverlayError> {
-    let wanted = plan.peers.iter().filter_map(|(range, peer)| {
+    let planned = plan.peers.iter().filter_map(|(range, peer)| {
         let route = Route { protocol: PROTOCOL, ..Route::new(range.network()) };
         match peer {
             Peer::Neighbour { gateway } => Some(Route { gateway: Some(*gateway), ..route }),
@@ -156,21 +156,21 @@ fn routes(net: &dyn Net, device: Option<&Link>, plan: &Plan) -> Result<usize, Ov
             }
         }
     });
-    let wanted: Vec<Route> = wanted.collect();
-    let known: Vec<_> =
+    let planned: Vec<Route> = planned.collect();
+    let installed: Vec<_> =
         net.routes()?.into_iter().filter(|route| route.protocol == PROTOCOL).collect();
     let same = |one: &Route, other: &Route| {
         let device_fits = one.device.is_none() || one.device == other.device;
         one.destination == other.destination && one.gateway == other.gateway && device_fits
     };
     let mut changes = 0;
-    for route in wanted.iter().filter(|route| !known.iter().any(|known| same(route, known))) {
+    for route in planned.iter().filter(|route| !installed.iter().any(|other| same(route, other))) {
         net.put_route(route)?;
         changes += 1;
     }
-    for stale in known
+    for stale in installed
         .iter()
-        .filter(|known| !wanted.iter().any(|route| route.destination == known.destination))
+        .filter(|old| !planned.iter().any(|route| route.destination == old.destination))
     {
         net.delete_route(stale)?;
         changes += 1;

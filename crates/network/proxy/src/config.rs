@@ -165,8 +165,8 @@ impl Settings {
     }
 }
 
-fn value(field: &'static str, value: &str, wanted: &'static str) -> ConfigError {
-    ConfigError::Value { field, value: value.to_owned(), wanted }
+fn value(field: &'static str, value: &str, expected: &'static str) -> ConfigError {
+    ConfigError::Value { field, value: value.to_owned(), expected }
 }
 
 fn period(configured: GoDuration, default: Duration) -> Duration {
@@ -185,8 +185,8 @@ fn cidrs(
 
 impl LocalDetection {
     fn new(config: &KubeProxyConfiguration) -> Result<Self, ConfigError> {
-        let text = |field, text: &str, wanted| match text {
-            "" => Err(value(field, text, wanted)),
+        let text = |field, text: &str, expected| match text {
+            "" => Err(value(field, text, expected)),
             text => Ok(text.to_owned()),
         };
         let detect = &config.detect_local;
@@ -207,8 +207,8 @@ impl LocalDetection {
                 "the beginning of interfaces' names",
             )?),
             other => {
-                let wanted = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
-                return Err(value("detectLocalMode", other, wanted));
+                let expected = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+                return Err(value("detectLocalMode", other, expected));
             }
         })
     }
@@ -245,7 +245,7 @@ impl NodePortSource {
     }
 
     fn resolve(&self, node: Option<&Node>, addresses: &[Address]) -> NodePorts {
-        let mut found: Vec<IpAddr> = match self {
+        let mut ips: Vec<IpAddr> = match self {
             Self::All => return NodePorts::All,
             Self::Primary => node.map(Node::addresses).unwrap_or_default(),
             Self::Within(ranges) => {
@@ -254,9 +254,9 @@ impl NodePortSource {
                     .collect()
             }
         };
-        found.sort();
-        found.dedup();
-        NodePorts::Addresses(found)
+        ips.sort();
+        ips.dedup();
+        NodePorts::Addresses(ips)
     }
 }
 

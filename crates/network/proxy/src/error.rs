@@ -7,6 +7,6 @@ use std::path::PathBuf;
 pub enum ConfigError {
     #[error("reading the configuration {}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
-    #[error("{field}: {value:?} is not valid; it has to be {wanted}")]
-    Value { field: &'static str, value: String, wanted: &'static str },
+    #[error("{field}: {value:?} is not valid; it has to be {expected}")]
+    Value { field: &'static str, value: String, expected: &'static str },
 }

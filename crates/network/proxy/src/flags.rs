@@ -201,7 +201,7 @@ pub(crate) fn listen_address(text: &str, default: SocketAddr) -> Result<SocketAd
     whole.or_else(bare).ok_or_else(|| ConfigError::Value {
         field: "bind address",
         value: text.to_owned(),
-        wanted: "IP:PORT",
+        expected: "IP:PORT",
     })
 }
 

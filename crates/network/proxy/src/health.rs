@@ -255,16 +255,16 @@ impl NodePortChecks {
         Self { health, tasks, open: HashMap::new() }
     }
 
-    /// Opens and closes listeners to match `wanted`.
-    pub(crate) async fn set(&mut self, wanted: BTreeMap<u16, Check>) {
+    /// Opens and closes listeners to match `checks`.
+    pub(crate) async fn set(&mut self, checks: BTreeMap<u16, Check>) {
         self.open.retain(|port, open| {
-            let stays = wanted.contains_key(port);
+            let stays = checks.contains_key(port);
             if !stays {
                 open.tasks.shutdown().stop();
             }
             stays
         });
-        for (port, check) in wanted {
+        for (port, check) in checks {
             if let Some(open) = self.open.get(&port) {
                 *open.state.lock().unwrap_or_else(PoisonError::into_inner) = check;
                 continue;

@@ -46,7 +46,7 @@ impl Sockets {
             || self.looked.is_none_or(|looked| now.duration_since(looked) >= OBSERVE_INTERVAL)
         {
             self.last_seen.extend(net.listeners()?.into_iter().map(|socket| (socket, now)));
-            self.last_seen.retain(|_, seen| now.duration_since(*seen) < GRACE);
+            self.last_seen.retain(|_, time| now.duration_since(*time) < GRACE);
             self.looked = Some(now);
         }
         if !claimed {
@@ -95,7 +95,7 @@ impl ApiServers {
         }
         let lookup = tokio::net::lookup_host((host.as_str(), *port));
         match tokio::time::timeout(RESOLVE, lookup).await {
-            Ok(Ok(found)) => self.addresses = found.collect(),
+            Ok(Ok(addresses)) => self.addresses = addresses.collect(),
             Ok(Err(error)) => {
                 tracing::warn!(%error, host, "resolving the API server's name; Services may take its address");
             }
@@ -148,14 +148,15 @@ impl Reporter {
         let services = Resource::SERVICES;
         let list =
             self.client.list::<api_meta::PartialObject>(&services, &refusal.namespace, &named);
-        let found = tokio::time::timeout(RESOLVE, list).await;
-        let found = found.ok().and_then(Result::ok).and_then(|list| list.items.into_iter().next());
+        let service = tokio::time::timeout(RESOLVE, list).await;
+        let service =
+            service.ok().and_then(Result::ok).and_then(|list| list.items.into_iter().next());
         ObjectRef {
             api_version: "v1".to_owned(),
             kind: "Service".to_owned(),
             namespace: refusal.namespace.to_string(),
             name: refusal.service.to_string(),
-            uid: found.map(|service| service.metadata.uid).unwrap_or_default(),
+            uid: service.map(|service| service.metadata.uid).unwrap_or_default(),
             ..ObjectRef::default()
         }
     }

@@ -319,8 +319,8 @@ impl Worker {
                     if settings.needs_addresses() { net.addresses()? } else { Vec::new() };
                 let mut config = settings.plan(node.as_deref(), &addresses, cidrs);
                 let now = Instant::now();
-                let seen = sockets.observe(&*net, &services, node.as_deref(), now)?;
-                config.host = Host { api_servers, cluster, ..seen };
+                let host = sockets.observe(&*net, &services, node.as_deref(), now)?;
+                config.host = Host { api_servers, cluster, ..host };
                 syncer.check()?;
                 let report = syncer.sync(&config, &services, &slices)?;
                 if let Some(route) = route_loopback.filter(|_| syncer.guards_loopback()) {

@@ -24,8 +24,8 @@ pub(crate) fn announce(interface: &str, address: Ipv4Addr) -> io::Result<()> {
 
 /// Returns the kernel's description of the interface, which is also the address to send to.
 fn link_of(interface: &str) -> io::Result<LinkAddr> {
-    let all = getifaddrs()?.filter(|found| found.interface_name == interface);
-    let mut links = all.filter_map(|found| found.address?.as_link_addr().copied());
+    let all = getifaddrs()?.filter(|address| address.interface_name == interface);
+    let mut links = all.filter_map(|address| address.address?.as_link_addr().copied());
     links
         .next()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such interface"))

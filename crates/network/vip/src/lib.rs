@@ -100,8 +100,8 @@ impl AddressInterface {
                 let has = |a: &&netlink::Address| a.cidr.address == beside;
                 let index = net.addresses()?.iter().find(has).map(|a| a.index);
                 let all = net.links()?;
-                let found = all.into_iter().find(|l| Some(l.index) == index);
-                found.ok_or(Error::Nowhere(beside))?
+                let link = all.into_iter().find(|l| Some(l.index) == index);
+                link.ok_or(Error::Nowhere(beside))?
             }
             (None, None) => return Err(Error::NoPlace),
         };

@@ -11,4 +11,4 @@ mod tar;
 
 pub use image::{Entry, Error, Image, write_archive};
 pub use import::{ImportError, import};
-pub use program::{ProgramError, plugins, program};
+pub use program::{ProgramError, plugins, program, require_static};

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -16,6 +18,12 @@ pub enum ProgramError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is not a 64-bit little-endian ELF program", .0.display())]
     NotElf(PathBuf),
+    #[error(
+        "{} is linked dynamically: it needs the loader {loader}, which an image of this program alone does not have; use \
+         a static build",
+        path.display()
+    )]
+    Dynamic { path: PathBuf, loader: String },
     #[error("list the libraries of {}: {cause}", path.display())]
     Libraries { path: PathBuf, cause: String },
 }
@@ -37,9 +45,7 @@ pub fn program(path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Program
 /// paths. Objects with missing libraries are left out, because the program cannot load them here either.
 pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entry>, ProgramError> {
     let unread = |path: &Path, source| ProgramError::Read { path: path.to_owned(), source };
-    let bytes = fs::read(program).map_err(|source| unread(program, source))?;
-    let loader = loader(&bytes).ok_or_else(|| ProgramError::NotElf(program.to_owned()))?;
-    let Some(loader) = loader else { return Ok(BTreeMap::new()) };
+    let Some(loader) = loader(program)? else { return Ok(BTreeMap::new()) };
     let mut entries = BTreeMap::new();
     for file in fs::read_dir(directory).map_err(|source| unread(directory, source))? {
         let path = file.map_err(|source| unread(directory, source))?.path();
@@ -58,12 +64,15 @@ pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entr
 
 /// Returns the loader and shared libraries of a program; none for a static program.
 fn libraries(path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
-    let bytes =
-        fs::read(path).map_err(|source| ProgramError::Read { path: path.to_owned(), source })?;
-    let Some(loader) = loader(&bytes).ok_or_else(|| ProgramError::NotElf(path.to_owned()))? else {
-        return Ok(Vec::new());
-    };
-    list_libraries(&loader, path)
+    loader(path)?.map_or_else(|| Ok(Vec::new()), |loader| list_libraries(&loader, path))
+}
+
+/// Returns an error unless a program can run as the only file of an image: the kernel then finds no loader for it.
+pub fn require_static(path: &Path) -> Result<(), ProgramError> {
+    match loader(path)? {
+        Some(loader) => Err(ProgramError::Dynamic { path: path.to_owned(), loader }),
+        None => Ok(()),
+    }
 }
 
 /// Returns the files that the loader loads for a program or shared object, including the loader.
@@ -97,30 +106,43 @@ fn library_in(line: &str) -> Option<PathBuf> {
     path.starts_with('/').then(|| path.into())
 }
 
-/// Returns the loader in a program's PT_INTERP header; the inner `None` for a static program, and the outer `None` if
-/// this is not a 64-bit little-endian ELF file.
-fn loader(elf: &[u8]) -> Option<Option<String>> {
-    const PT_INTERP: u64 = 3;
-    let number = |at: usize, bytes: usize| {
-        let field = elf.get(at..at.checked_add(bytes)?)?;
-        Some(field.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte)))
-    };
-    let size = |at, bytes| usize::try_from(number(at, bytes)?).ok();
-    if elf.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let (table, entry, count) = (size(0x20, 8)?, size(0x36, 2)?, size(0x38, 2)?);
-    for i in 0..count {
-        let header = table.checked_add(i.checked_mul(entry)?)?;
-        if number(header, 4)? != PT_INTERP {
-            continue;
+/// Returns the loader that a program's PT_INTERP header names; `None` for a static program.
+fn loader(path: &Path) -> Result<Option<String>, ProgramError> {
+    let unread = |source: io::Error| match source.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            ProgramError::NotElf(path.to_owned())
         }
-        let (start, length) = (size(header.checked_add(8)?, 8)?, size(header.checked_add(32)?, 8)?);
-        let name = elf.get(start..start.checked_add(length)?)?;
-        let name = std::str::from_utf8(name).ok()?.trim_end_matches('\0');
-        return Some(Some(name.to_owned()));
+        _ => ProgramError::Read { path: path.to_owned(), source },
+    };
+    File::open(path).and_then(|file| interpreter(&file)).map_err(unread)
+}
+
+/// Reads PT_INTERP. Linux's limits (64 KiB of program headers, `PATH_MAX`) bound the memory for a hostile file.
+fn interpreter(elf: &File) -> io::Result<Option<String>> {
+    const PT_INTERP: u64 = 3;
+    const HEADER: usize = 56;
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let read = |at: u64, length: usize| {
+        at.checked_add(length as u64).ok_or_else(invalid)?;
+        let mut bytes = vec![0; length];
+        elf.read_exact_at(&mut bytes, at).map(|()| bytes)
+    };
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+    let head = read(0, 64)?;
+    let (table, size, count) =
+        (number(&head[0x20..0x28]), number(&head[0x36..0x38]), number(&head[0x38..0x3a]));
+    if !head.starts_with(b"\x7fELF\x02\x01") || size != HEADER as u64 || count * size > 0x1_0000 {
+        return Err(invalid());
     }
-    Some(None)
+    let headers = read(table, count as usize * HEADER)?;
+    let header = headers.chunks_exact(HEADER).find(|header| number(&header[..4]) == PT_INTERP);
+    let Some(header) = header else { return Ok(None) };
+    let (start, length) = (number(&header[8..16]), number(&header[32..40]));
+    if length > 4096 {
+        return Err(invalid());
+    }
+    let name = String::from_utf8(read(start, length as usize)?).map_err(|_| invalid())?;
+    Ok(Some(name.trim_end_matches('\0').to_owned()))
 }
 
 #[cfg(test)]
@@ -148,24 +170,65 @@ mod tests {
     #[test]
     fn program_includes_its_loader() {
         let shell = Path::new("/bin/sh");
-        let bytes = fs::read(shell).unwrap();
         let entries = program(shell, "/bin/app").unwrap();
         assert!(entries.contains_key("/bin/app"));
-        if let Some(Some(loader)) = loader(&bytes) {
+        if let Some(loader) = loader(shell).unwrap() {
             assert!(entries.contains_key(&loader), "{entries:?}");
         }
     }
 
     #[test]
+    fn names_loader_of_dynamic_program() {
+        // Tests are linked dynamically.
+        let own = std::env::current_exe().unwrap();
+        let error = require_static(&own).unwrap_err().to_string();
+        assert!(
+            error.contains("needs the loader /lib") && error.contains("static build"),
+            "{error}"
+        );
+    }
+
+    /// Returns an ELF file with one program header of this type, position and length.
+    fn elf(kind: u32, start: u64, length: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[0x20] = 64;
+        bytes[0x36] = 56;
+        bytes[0x38] = 1;
+        bytes[64..68].copy_from_slice(&kind.to_le_bytes());
+        bytes[72..80].copy_from_slice(&start.to_le_bytes());
+        bytes[96..104].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    #[test]
     fn rejects_files_that_are_not_programs() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("script");
-        fs::write(&path, "#!/bin/sh\n").unwrap();
-        let error = program(&path, "/x").unwrap_err().to_string();
-        assert!(error.contains("script") && error.contains("ELF"), "{error}");
-        let mut torn = b"\x7fELF\x02\x01".to_vec();
-        assert_eq!(loader(&torn), None);
-        torn.resize(0x40, 0xff);
-        assert_eq!(loader(&torn), None);
+        let path = dir.path().join("program");
+        fs::write(&path, elf(1, 0, 0)).unwrap();
+        require_static(&path).unwrap();
+        let (mut huge, mut far) = (elf(1, 0, 0), elf(1, 0, 0));
+        huge[0x38..0x3a].fill(0xff);
+        far[0x20..0x28].fill(0xff);
+        for hostile in [
+            b"#!/bin/sh\n".to_vec(),
+            b"\x7fELF\x02\x01".to_vec(),
+            elf(3, 64, 56)[..100].to_vec(),
+            elf(3, 120, 8),
+            elf(3, 0, u64::MAX),
+            elf(3, u64::MAX, 8),
+            huge,
+            far,
+        ] {
+            fs::write(&path, &hostile).unwrap();
+            let error = require_static(&path).unwrap_err();
+            assert!(matches!(error, ProgramError::NotElf(_)), "{hostile:?}: {error}");
+        }
+        // The length of the file does not matter.
+        let file = File::create(&path).unwrap();
+        file.write_all_at(&elf(3, 1 << 40, 8), 0).unwrap();
+        file.set_len(1 << 41).unwrap();
+        assert_eq!(loader(&path).unwrap(), Some(String::new()));
+        assert!(matches!(require_static(&dir.path().join("none")), Err(ProgramError::Read { .. })));
     }
 }

@@ -74,6 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A parsed request URL.
+#[derive(Clone)]
 struct Target {
     served: ServedResource,
     namespace: String,
@@ -209,7 +210,7 @@ impl FakeApi {
         })
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn respond(&self, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
@@ -293,13 +294,12 @@ impl FakeApi {
         let from: u64 = target.query("resourceVersion").parse().unwrap_or(0);
         let (api, revision) = (self.clone(), self.revision.subscribe());
         let events = stream::unfold((from, revision), move |(from, mut revision)| {
-            let (api, target) = (api.clone(), target_of(&target));
+            let (api, target) = (api.clone(), target.clone());
             async move {
                 loop {
-                    let frames = api.frames_since(from, &target);
-                    let now = frames.0;
-                    if !frames.1.is_empty() {
-                        return Some((stream::iter(frames.1), (now, revision)));
+                    let (now, frames) = api.frames_since(from, &target);
+                    if !frames.is_empty() {
+                        return Some((stream::iter(frames), (now, revision)));
                     }
                     revision.changed().await.ok()?;
                 }
@@ -307,9 +307,8 @@ impl FakeApi {
         });
         let frames = events.flatten().map(|bytes| Ok(http_body::Frame::data(bytes)));
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-        response
-            .headers_mut()
-            .insert("content-type", http::HeaderValue::from_static("application/json"));
+        let json = http::HeaderValue::from_static("application/json");
+        response.headers_mut().insert(http::header::CONTENT_TYPE, json);
         response
     }
 
@@ -369,16 +368,6 @@ fn aggregated(served: &[ServedResource]) -> Value {
     json!({"kind": "APIGroupDiscoveryList", "items": items.collect::<Vec<_>>()})
 }
 
-fn target_of(target: &Target) -> Target {
-    Target {
-        served: target.served.clone(),
-        namespace: target.namespace.clone(),
-        name: target.name.clone(),
-        subresource: target.subresource.clone(),
-        query: target.query.clone(),
-    }
-}
-
 impl Transport for FakeApi {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
         async move {
@@ -389,7 +378,7 @@ impl Transport for FakeApi {
                     source: "connection refused".into(),
                 })
             } else {
-                Ok(self.answer(request).await)
+                Ok(self.respond(request).await)
             }
         }
         .boxed()

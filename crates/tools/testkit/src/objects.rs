@@ -175,9 +175,10 @@ impl Objects {
     /// respected.
     pub fn delete(&mut self, key: &Key, options: &Value) -> ApiResult<Value> {
         let mut object = self.get(key)?;
-        let wanted = &options["preconditions"];
+        let preconditions = &options["preconditions"];
         for field in ["uid", "resourceVersion"] {
-            if !wanted[field].is_null() && wanted[field] != object["metadata"][field] {
+            if !preconditions[field].is_null() && preconditions[field] != object["metadata"][field]
+            {
                 return Err(api_error(
                     409,
                     "Conflict",

@@ -43,8 +43,8 @@ pub(crate) fn release(host: &Host) -> Option<String> {
     let manifest = host.path(&format!("/etc/kubernetes/manifests/{VIRTUAL_ADDRESS}.yaml"));
     let text = std::fs::read_to_string(manifest).ok()?;
     let flag = |name: &str| {
-        let found = text.lines().find_map(|line| line.trim().strip_prefix(name));
-        found.map(str::to_owned)
+        let address = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        address.map(str::to_owned)
     };
     let address = flag("- --address=")?.parse().ok()?;
     let server = flag("- --server=").unwrap_or_default();

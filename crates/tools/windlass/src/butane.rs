@@ -102,8 +102,8 @@ impl Directory for LocalDirectory {
 
     fn below(&self, name: &str) -> Result<Vec<(String, TreeEntry)>, DirectoryError> {
         let root = self.path(name)?;
-        let found = fs::metadata(&root).map_err(|e| about("looking at", &root, &e))?;
-        if !found.is_dir() {
+        let metadata = fs::metadata(&root).map_err(|e| about("looking at", &root, &e))?;
+        if !metadata.is_dir() {
             return Err("root of tree must be a directory".into());
         }
         let mut out = Vec::new();
@@ -117,7 +117,7 @@ fn walk(root: &Path, below: String, out: &mut Vec<(String, TreeEntry)>) -> io::R
     use std::os::unix::fs::PermissionsExt;
     let path = root.join(&below);
     let metadata = if below.is_empty() { path.metadata()? } else { path.symlink_metadata()? };
-    let found = match metadata.file_type() {
+    let entry = match metadata.file_type() {
         kind if kind.is_dir() => {
             let mut names = Vec::new();
             for entry in path.read_dir()? {
@@ -138,7 +138,7 @@ fn walk(root: &Path, below: String, out: &mut Vec<(String, TreeEntry)>) -> io::R
         }
         _ => TreeEntry::Other,
     };
-    out.push((below, found));
+    out.push((below, entry));
     Ok(())
 }
 

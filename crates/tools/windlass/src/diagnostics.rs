@@ -177,7 +177,7 @@ impl Handler for DiagnosticsHandler {
         // The body is not needed, so drop it before calling the API server.
         let (parts, _) = request.into_parts();
         Box::pin(async move {
-            let (status, content) = self.answer(&parts).await;
+            let (status, content) = self.respond(&parts).await;
             let kind = match parts.uri.path() {
                 "/metrics" => metrics::CONTENT_TYPE,
                 _ => "text/plain; charset=utf-8",
@@ -188,7 +188,7 @@ impl Handler for DiagnosticsHandler {
 }
 
 impl DiagnosticsHandler {
-    async fn answer(&self, request: &http::request::Parts) -> (StatusCode, String) {
+    async fn respond(&self, request: &http::request::Parts) -> (StatusCode, String) {
         let path = request.uri.path();
         if ["/healthz", "/livez", "/readyz"].contains(&path) {
             let verbose = request.uri.query().is_some_and(|query| has_parameter(query, "verbose"));
@@ -281,7 +281,7 @@ fn health(tasks: &rt::Tasks, check: &str, verbose: bool) -> (StatusCode, String)
 /// Creates a review and returns its status.
 async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Option<Value> {
     match client.create::<_, Value>(resource, "", review).await {
-        Ok(mut answer) => Some(answer["status"].take()),
+        Ok(mut review) => Some(review["status"].take()),
         Err(error) => {
             tracing::warn!(%error, kind = %resource.kind, "a review by the API server failed");
             None

@@ -127,11 +127,15 @@ fn component_endpoints(target: &Target) -> Result<Vec<String>, Failure> {
 fn make(build: &Build, name: &str) -> Result<(), Failure> {
     let binary = match &build.binary {
         Some(path) => path.clone(),
-        None => std::env::current_exe()?,
+        None => {
+            let own = std::env::current_exe()?;
+            oci::require_static(&own)?;
+            own
+        }
     };
     let entrypoint: Vec<&str> = match build.entrypoint.as_slice() {
         [] => vec![&build.path],
-        given => given.iter().map(String::as_str).collect(),
+        words => words.iter().map(String::as_str).collect(),
     };
     let mut image = oci::Image::of_binary(name, &binary, &build.path, &entrypoint);
     // A bare name is relative to the binary's directory; an absolute path stays.

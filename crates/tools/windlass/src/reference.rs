@@ -53,8 +53,8 @@ fn page_of(command: &str) -> &'static str {
 /// Writes the help text of a command and of all commands below it.
 fn write_help(page: &mut String, command: &Command, path: &str) {
     let path = format!("{path} {}", command.get_name());
-    let mut shown = command.clone().bin_name(&path).disable_version_flag(true);
-    let help = shown.render_help().to_string();
+    let mut copy = command.clone().bin_name(&path).disable_version_flag(true);
+    let help = copy.render_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
     let _ = write!(page, "\n## `{path}`\n\n```text\n{}\n```\n", help.join("\n").trim_end());
     for below in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
@@ -90,16 +90,16 @@ fn pages_of_commands_are_up_to_date() {
 
 /// Returns the documents of the repository that contain examples.
 fn documents(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() && !path.ends_with("reference") {
-            found.extend(documents(&path));
+            paths.extend(documents(&path));
         } else if path.extension().is_some_and(|end| end == "md") {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found
+    paths
 }
 
 /// Returns the calls of `windlass` in a document: in `console` blocks, and in code font.

@@ -139,6 +139,6 @@ async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Fa
     Ok(())
 }
 
-fn print_summary(place: &Path, found: store::Snapshot) {
-    println!("{}: {} keys at revision {}", place.display(), found.keys, found.revision);
+fn print_summary(place: &Path, snapshot: store::Snapshot) {
+    println!("{}: {} keys at revision {}", place.display(), snapshot.keys, snapshot.revision);
 }

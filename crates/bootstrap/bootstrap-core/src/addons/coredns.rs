@@ -40,7 +40,7 @@ pub fn corefile(domain: &str) -> String {
 pub fn objects(cluster: &ClusterConfiguration, replicas: u32) -> Result<Vec<Value>, Error> {
     let subnet = &cluster.networking.service_subnet;
     let ip = net::nth_address(subnet, 10)
-        .ok_or_else(|| Error::ServiceSubnet { subnet: subnet.clone(), wanted: "cluster DNS" })?;
+        .ok_or_else(|| Error::ServiceSubnet { subnet: subnet.clone(), purpose: "cluster DNS" })?;
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "coredns", "namespace": "kube-system"},
         "data": {"Corefile": corefile(&cluster.networking.dns_domain)},

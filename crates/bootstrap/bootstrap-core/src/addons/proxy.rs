@@ -14,7 +14,7 @@ use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
 pub fn objects(
     cluster: &ClusterConfiguration,
     proxy: &KubeProxyConfiguration,
-    given: bool,
+    is_custom: bool,
     api: Cluster,
     proxy_env: &[(String, String)],
 ) -> Result<Vec<Value>, Error> {
@@ -24,7 +24,7 @@ pub fn objects(
         "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": {"app": "kube-proxy"}},
         "data": {"kubeconfig.conf": kubeconfig(api).to_yaml()?, "config.conf": config},
     });
-    hash::mark(&mut config_map, given);
+    hash::mark(&mut config_map, is_custom);
     let mut objects = access();
     objects.push(config_map);
     objects.push(daemon_set(&images::kubernetes(cluster, "kube-proxy"), proxy_env));

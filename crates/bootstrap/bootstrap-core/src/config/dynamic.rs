@@ -32,8 +32,8 @@ pub(super) fn resolve_node(node: &mut NodeRegistration, facts: &Facts) {
 /// Resolves the address that the API server advertises. An empty or unspecified one becomes that of the default route,
 /// a loopback address becomes the global address of the loopback interface (RFC 5549).
 pub(super) fn resolve_endpoint(endpoint: &mut ApiEndpoint, facts: &Facts) {
-    let given: Option<IpAddr> = endpoint.advertise_address.parse().ok();
-    let resolved = match given {
+    let address: Option<IpAddr> = endpoint.advertise_address.parse().ok();
+    let resolved = match address {
         Some(ip) if ip.is_loopback() => facts.loopback_address,
         Some(ip) if ip.is_unspecified() => facts.address,
         None if endpoint.advertise_address.is_empty() => facts.address,

@@ -74,8 +74,8 @@ pub fn validate_reset(reset: &ResetConfiguration) -> Result<(), Error> {
     for (i, flag) in reset.unmount_flags.iter().enumerate() {
         if !flags.contains(&flag.as_str()) {
             let why = format!("unknown unmount flag {flag}");
-            let (path, given) = (Path::new("unmountFlags"), format!("index {i}"));
-            errors.push(FieldError::invalid(&path, given, why));
+            let (path, position) = (Path::new("unmountFlags"), format!("index {i}"));
+            errors.push(FieldError::invalid(&path, position, why));
         }
     }
     finish(errors)
@@ -274,10 +274,10 @@ fn validate_bootstrap_token(entry: &BootstrapToken, path: &Path, errors: &mut Er
 fn validate_token(text: &str, path: &Path, errors: &mut ErrorList) {
     if text.parse::<Token>().is_err() {
         let id = text.split('.').next().unwrap_or_default();
-        let shown = if id.is_empty() { String::new() } else { format!("{id}.<secret>") };
+        let redacted = if id.is_empty() { String::new() } else { format!("{id}.<secret>") };
         errors.push(FieldError::invalid(
             path,
-            shown,
+            redacted,
             "the bootstrap token is invalid: it must be of the form \"[a-z0-9]{6}.[a-z0-9]{16}\"",
         ));
     }

@@ -93,10 +93,10 @@ fn timed(probe: &Probe<'_>, path: &str, failures: u32, period: u32, delay: u32) 
 /// Returns the machine's proxy settings (except for etcd, which only contacts its peers) and the user's variables,
 /// which take precedence.
 fn environment(machine: &Machine<'_>, parts: &PodParts<'_>) -> Vec<Value> {
-    let given = |name: &str| parts.extra_envs.iter().any(|env| env["name"] == name);
+    let is_set = |name: &str| parts.extra_envs.iter().any(|env| env["name"] == name);
     let proxies = machine.proxy_env.iter().filter(|_| parts.component != Component::Etcd);
     let mut env: Vec<Value> = proxies
-        .filter(|(name, _)| !given(name))
+        .filter(|(name, _)| !is_set(name))
         .map(|(name, value)| json!({"name": name, "value": value}))
         .collect();
     env.extend(parts.extra_envs.iter().cloned());

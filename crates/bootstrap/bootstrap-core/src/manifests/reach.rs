@@ -1,10 +1,13 @@
 //! The static Pods for access to the API: the node's load balancer, and the holder of the virtual IP address.
 
+use std::path::Path;
+
 use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration, NodeBalancer, VirtualAddress};
 use serde_json::{Value, json};
 
 use crate::{Layout, endpoint, images};
 
+const BINARY: &str = "/usr/local/bin/windlass";
 /// The name of the load balancer's Pod and file.
 pub const BALANCER: &str = "windlass-balancer";
 /// The file with the API servers that a node knows.
@@ -13,25 +16,25 @@ pub const BALANCER_SERVERS: &str = "/var/lib/windlass/balancer/servers";
 /// Returns the static Pod of a node's load balancer. It uses the kubelet's credentials, which are created later, so the
 /// directories of the files are mounted and not the files.
 pub fn balancer(cluster: &ClusterConfiguration, of: &NodeBalancer, layout: &Layout) -> Value {
-    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
-    let (kubernetes, certificates) = (text(&layout.kubernetes), text(&layout.certificates));
-    let directory = BALANCER_SERVERS.rsplit_once('/').map_or("/", |(directory, _)| directory);
+    let servers = Path::new(BALANCER_SERVERS);
+    let kubelet_pki = layout.kubelet.join("pki");
     let mut places = vec![
-        ("kubernetes", kubernetes.clone(), true),
-        ("kubelet-pki", text(&layout.kubelet.join("pki")), true),
-        ("servers", directory.to_owned(), false),
+        Place::new("kubernetes", &layout.kubernetes),
+        Place::new("kubelet-pki", &kubelet_pki),
+        Place { read_only: false, ..Place::new("servers", servers.parent().unwrap_or(servers)) },
     ];
     if !layout.certificates.starts_with(&layout.kubernetes) {
-        places.push(("certificates", certificates.clone(), true));
+        places.push(Place::new("certificates", &layout.certificates));
     }
     let command = vec![
+        BINARY.to_owned(),
         "balancer".to_owned(),
-        format!("--certificate-authority={certificates}/ca.crt"),
-        format!("--kubeconfig={kubernetes}/kubelet.conf"),
+        format!("--certificate-authority={}/ca.crt", layout.certificates.display()),
+        format!("--kubeconfig={}/kubelet.conf", layout.kubernetes.display()),
         format!("--listen=127.0.0.1:{}", of.port),
         format!("--servers={BALANCER_SERVERS}"),
     ];
-    pod(cluster, BALANCER, "node", command, &[], &places)
+    pod(cluster, &Program { name: BALANCER, tier: "node", command, capabilities: &[], places })
 }
 
 /// The name of the Pod that holds the cluster's virtual IP address, and of its file.
@@ -47,6 +50,7 @@ pub fn virtual_address(
 ) -> Value {
     let admin = layout.kubeconfig("admin.conf").to_string_lossy().into_owned();
     let mut command = vec![
+        BINARY.to_owned(),
         "virtual-address".to_owned(),
         format!("--address={}", of.address),
         format!("--identity={node_name}"),
@@ -57,23 +61,39 @@ pub fn virtual_address(
         command.push(format!("--interface={}", of.interface));
     }
     // A renewal replaces the file, which a mount of the file itself would not follow.
-    let places = [("kubernetes", layout.kubernetes.to_string_lossy().into_owned(), true)];
-    pod(cluster, VIRTUAL_ADDRESS, "control-plane", command, &["NET_ADMIN", "NET_RAW"], &places)
+    let places = vec![Place::new("kubernetes", &layout.kubernetes)];
+    let capabilities = &["NET_ADMIN", "NET_RAW"];
+    let tier = "control-plane";
+    pod(cluster, &Program { name: VIRTUAL_ADDRESS, tier, command, capabilities, places })
+}
+
+/// A command of this binary that a static Pod runs.
+struct Program<'a> {
+    name: &'a str,
+    tier: &'a str,
+    command: Vec<String>,
+    capabilities: &'a [&'a str],
+    places: Vec<Place<'a>>,
+}
+
+/// A directory of the host, mounted at its own path.
+struct Place<'a> {
+    name: &'a str,
+    path: &'a Path,
+    read_only: bool,
+}
+
+impl<'a> Place<'a> {
+    fn new(name: &'a str, path: &'a Path) -> Self {
+        Self { name, path, read_only: true }
+    }
 }
 
 /// Returns a Pod that runs this binary in the host network.
-fn pod(
-    cluster: &ClusterConfiguration,
-    name: &str,
-    tier: &str,
-    arguments: Vec<String>,
-    capabilities: &[&str],
-    places: &[(&str, String, bool)],
-) -> Value {
-    let volume = |(name, path, _): &(&str, String, bool)| json!({"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
-    let mount = |(name, path, read_only): &(&str, String, bool)| json!({"name": name, "mountPath": path, "readOnly": read_only});
-    let mut command = vec!["/usr/local/bin/windlass".to_owned()];
-    command.extend(arguments);
+fn pod(cluster: &ClusterConfiguration, program: &Program<'_>) -> Value {
+    let Program { name, tier, command, capabilities, places } = program;
+    let volume = |place: &Place<'_>| json!({"name": place.name, "hostPath": {"path": place.path, "type": "DirectoryOrCreate"}});
+    let mount = |place: &Place<'_>| json!({"name": place.name, "mountPath": place.path, "readOnly": place.read_only});
     let mut container = json!({
         "name": name,
         "image": images::windlass(cluster),
@@ -105,8 +125,6 @@ fn pod(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]

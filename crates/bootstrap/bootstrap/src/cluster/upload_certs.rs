@@ -84,13 +84,13 @@ fn decrypt(key: &LessSafeKey, sealed: &[u8]) -> Result<Vec<u8>, Error> {
 fn shared(dir: &Path, etcd: &Etcd) -> Vec<(String, PathBuf)> {
     let mut files: Vec<_> = FILES.map(|file| (file.replace('/', "-"), dir.join(file))).into();
     if let Some(external) = &etcd.external {
-        let given = [
+        let files_of_etcd = [
             ("external-etcd-ca.crt", &external.ca_file),
             ("external-etcd.crt", &external.cert_file),
             ("external-etcd.key", &external.key_file),
         ];
         files.retain(|(name, _)| !name.starts_with("etcd-"));
-        let named = given.into_iter().filter(|(_, path)| !path.is_empty());
+        let named = files_of_etcd.into_iter().filter(|(_, path)| !path.is_empty());
         files.extend(named.map(|(name, path)| (name.to_owned(), PathBuf::from(path))));
     }
     files

@@ -101,15 +101,17 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             let flags = global.add_to(*flags);
             let (documents, _) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
             let node = machine(&flags, documents, program)?;
-            let (found, now) = (expirations(&node.layout, &node.pki()?)?, rt::now());
-            let printed = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
-            print!("{}", printed.unwrap_or_else(|| tables(&found, now)));
+            let (certificates, now) = (expirations(&node.layout, &node.pki()?)?, rt::now());
+            let printed =
+                output.of("CertificateExpirationInfo", vec![object(&certificates, now)])?;
+            print!("{}", printed.unwrap_or_else(|| tables(&certificates, now)));
             Ok(())
         }
         Command::Renew { name, reach, flags } => {
             let flags = global.add_to(*flags);
-            let (documents, given) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
-            renew(&machine(&flags, documents, program)?, &name, given)
+            let (documents, is_configured) =
+                configured(&flags, &global.path(&reach.kubeconfig)).await?;
+            renew(&machine(&flags, documents, program)?, &name, is_configured)
         }
         Command::RotateCa { step, certificate_key, force, flags } => {
             let options = rotate::Options { certificate_key, force };
@@ -145,11 +147,11 @@ async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<(Document
     let request = cluster::get(&client, &maps, "kube-system", "kubeadm-config");
     let cause = match timeout(PATIENCE, request).await {
         Ok(Ok(Some(map))) => {
-            let mut found = objects::read_kubeadm_config(&map)?;
+            let mut cluster = objects::read_kubeadm_config(&map)?;
             if let Some(directory) = &flags.cert_dir {
-                found.certificates_dir.clone_from(directory);
+                cluster.certificates_dir.clone_from(directory);
             }
-            documents.cluster = Some(found);
+            documents.cluster = Some(cluster);
             return Ok((documents, true));
         }
         Ok(Ok(None)) => "it has no ConfigMap kubeadm-config".to_owned(),
@@ -297,9 +299,9 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     };
     let plans = node.kubeconfigs(true);
     let (dir, all) = (&node.layout.certificates, name == "all");
-    let mut found = false;
+    let mut exists = false;
     let mut tell = |long_name: &str, path: &Path, ca: Ca, work: &dyn Fn() -> Result<(), Error>| {
-        found = true;
+        exists = true;
         if all && !path.exists() {
             println!("MISSING! {long_name}");
         } else if is_external(&node.layout, ca) {
@@ -320,10 +322,10 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
         let work = || renew_kubeconfig(dir, &path, renewal).map(drop);
         tell(plan.long_name, &path, Ca::Kubernetes, &work)?;
     }
-    if !found {
+    if !exists {
         let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(KUBECONFIGS).collect();
         return Err(
-            FlagError::Certificate { name: name.to_owned(), known: names.join(", ") }.into()
+            FlagError::Certificate { name: name.to_owned(), names: names.join(", ") }.into()
         );
     }
     if all {

@@ -23,7 +23,7 @@ pub(super) fn paths() -> impl Iterator<Item = &'static str> {
 
 /// Returns the flags of a command; `None` if there is no such command.
 pub(super) fn of(path: &str) -> Option<Vec<&'static str>> {
-    let (_, flags) = rows().find(|(known, _)| *known == path)?;
+    let (_, flags) = rows().find(|(other, _)| *other == path)?;
     Some(flags.split_whitespace().chain(GLOBAL).collect())
 }
 
@@ -39,12 +39,12 @@ pub fn shape(command: clap::Command) -> clap::Command {
 
 /// Applies [`shape`] to one command and its subcommands.
 pub(super) fn shape_below(command: clap::Command, path: &str) -> clap::Command {
-    let taken = of(path);
+    let accepted = of(path);
     let command = command.mut_args(|argument| {
         let is_switch = matches!(argument.get_action(), clap::ArgAction::SetTrue);
-        let is_hidden = argument
-            .get_long()
-            .is_some_and(|long| taken.as_ref().is_some_and(|taken| !taken.contains(&long)));
+        let is_hidden = argument.get_long().is_some_and(|long| {
+            accepted.as_ref().is_some_and(|accepted| !accepted.contains(&long))
+        });
         let argument = if is_hidden { argument.hide(true) } else { argument };
         if !is_switch {
             return argument;
@@ -82,8 +82,8 @@ pub fn check(command: &clap::Command, matches: &ArgMatches) -> Result<(), Error>
         path.push(name);
         (command, at) = (sub, below);
     }
-    let Some(taken) = of(&path.join(" ")) else { return Ok(()) };
-    match present.iter().find(|flag| !taken.contains(*flag)) {
+    let Some(accepted) = of(&path.join(" ")) else { return Ok(()) };
+    match present.iter().find(|flag| !accepted.contains(*flag)) {
         Some(flag) => {
             Err(FlagError::Unknown { flag: (*flag).to_owned(), command: path.join(" ") }.into())
         }

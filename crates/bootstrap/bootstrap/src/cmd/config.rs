@@ -146,15 +146,15 @@ fn image_names(flags: &ClusterFlags, program: Program) -> Result<Vec<String>, Er
 fn print(what: Print, program: Program) -> Result<(), Error> {
     let documents = match what {
         Print::Init { component_configs } => {
-            let known = ["KubeletConfiguration", "KubeProxyConfiguration"];
-            if let Some(unknown) = component_configs.iter().find(|c| !known.contains(&c.as_str())) {
-                return Err(FlagError::ComponentConfig { known, unknown: unknown.clone() }.into());
+            let kinds = ["KubeletConfiguration", "KubeProxyConfiguration"];
+            if let Some(unknown) = component_configs.iter().find(|c| !kinds.contains(&c.as_str())) {
+                return Err(FlagError::ComponentConfig { kinds, unknown: unknown.clone() }.into());
             }
             let all = config::init_defaults(Kinds::WithComponents, program.image_repository())?;
             all.into_iter()
                 .filter(|d| {
                     let kind = api_config::gvk(d).1;
-                    !known.contains(&kind) || component_configs.iter().any(|c| c == kind)
+                    !kinds.contains(&kind) || component_configs.iter().any(|c| c == kind)
                 })
                 .collect()
         }

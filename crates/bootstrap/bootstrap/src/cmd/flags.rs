@@ -93,7 +93,7 @@ pub(super) struct ClusterFlags {
 impl ClusterFlags {
     /// Returns the given flags that conflict with `--config`.
     fn mixed(&self) -> Vec<&'static str> {
-        let given: [(&str, bool); 12] = [
+        let flags: [(&str, bool); 12] = [
             ("apiserver-advertise-address", self.apiserver_advertise_address.is_some()),
             ("apiserver-bind-port", self.apiserver_bind_port.is_some()),
             ("apiserver-cert-extra-sans", !self.apiserver_cert_extra_sans.is_empty()),
@@ -107,7 +107,7 @@ impl ClusterFlags {
             ("service-dns-domain", self.service_dns_domain.is_some()),
             ("patches", self.patches.is_some()),
         ];
-        given.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
+        flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
     }
 
     /// Returns the documents of the file, changed by the flags.

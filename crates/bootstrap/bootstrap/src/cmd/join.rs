@@ -126,8 +126,8 @@ impl Flags {
             join.discovery.file.get_or_insert_default().kube_config_path.clone_from(file);
         } else if !from_file || endpoint.is_some() || self.token.is_some() {
             let token = join.discovery.bootstrap_token.get_or_insert_default();
-            if let Some(given) = self.discovery_token.as_ref().or(self.token.as_ref()) {
-                token.token.clone_from(given);
+            if let Some(text) = self.discovery_token.as_ref().or(self.token.as_ref()) {
+                token.token.clone_from(text);
             }
             if let Some(endpoint) = endpoint {
                 endpoint.clone_into(&mut token.api_server_endpoint);

@@ -160,8 +160,8 @@ async fn secrets(client: &Client) -> Result<Vec<Value>, Error> {
 }
 
 async fn list(client: &Client, output: Output) -> Result<(), Error> {
-    let found = secrets(client).await?;
-    let tokens = found.iter().filter_map(|secret| match tokens::listed(secret) {
+    let secrets = secrets(client).await?;
+    let tokens = secrets.iter().filter_map(|secret| match tokens::listed(secret) {
         Ok(token) => Some(token),
         Err(e) => {
             tracing::warn!("{e}");
@@ -175,15 +175,14 @@ async fn list(client: &Client, output: Output) -> Result<(), Error> {
     }
     println!("{:<25}{:<24}{:<26}{:<56}EXTRA GROUPS", "TOKEN", "EXPIRES", "USAGES", "DESCRIPTION");
     for token in tokens {
-        let shown =
-            |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
+        let cell = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
         println!(
             "{:<25}{:<24}{:<26}{:<56}{}",
             token.token,
             token.expiration.as_deref().unwrap_or("<never>"),
-            shown(&token.usages.join(",")),
-            shown(&token.description),
-            shown(&token.groups.join(","))
+            cell(&token.usages.join(",")),
+            cell(&token.description),
+            cell(&token.groups.join(","))
         );
     }
     Ok(())
@@ -206,11 +205,11 @@ fn object(token: &TokenInfo) -> Value {
     object
 }
 
-async fn delete(client: &Client, given: &[String], dry_run: bool) -> Result<(), Error> {
-    if given.is_empty() {
+async fn delete(client: &Client, tokens: &[String], dry_run: bool) -> Result<(), Error> {
+    if tokens.is_empty() {
         return Err(FlagError::NoToken.into());
     }
-    for text in given {
+    for text in tokens {
         let id = if is_token_id(text) { text.clone() } else { text.parse::<Token>()?.id };
         if dry_run {
             println!("[dryrun] Would delete bootstrap token {id:?}");

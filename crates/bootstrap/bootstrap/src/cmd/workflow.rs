@@ -77,13 +77,13 @@ impl<F: Phased> Subcommand for Sub<F> {
 fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
     let phases = F::phases();
     let start = format!("{} phase {}", F::COMMAND, prefix.replace('/', " "));
-    let mut seen: Vec<&str> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for path in command_flags::paths().filter_map(|path| path.strip_prefix(start.as_str())) {
         let (name, is_group) = path.split_once(' ').map_or((path, false), |(name, _)| (name, true));
-        if seen.contains(&name) {
+        if names.contains(&name) {
             continue;
         }
-        seen.push(name);
+        names.push(name);
         let whole = format!("{prefix}{name}");
         let about = match phases.iter().find(|(phase, _)| *phase == whole) {
             Some((_, about)) => (*about).to_owned(),

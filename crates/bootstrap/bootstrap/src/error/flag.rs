@@ -9,8 +9,8 @@ pub enum FlagError {
     Mixed(String),
     #[error("feature-gates: {0:?} is not of the form name=true or name=false")]
     FeatureGate(String),
-    #[error("--component-configs needs to contain some of {known:?}, not {unknown:?}")]
-    ComponentConfig { known: [&'static str; 2], unknown: String },
+    #[error("--component-configs needs to contain some of {kinds:?}, not {unknown:?}")]
+    ComponentConfig { kinds: [&'static str; 2], unknown: String },
     #[error("ignore-preflight-errors: don't specify individual checks if 'all' is used")]
     IgnoredChecks,
     #[error("--certificate-key and --apiserver-advertise-address need --control-plane")]
@@ -19,8 +19,8 @@ pub enum FlagError {
         "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share"
     )]
     UploadOfExternalCa,
-    #[error("{name:?} is not a renewable certificate; use all or one of {known}")]
-    Certificate { name: String, known: String },
+    #[error("{name:?} is not a renewable certificate; use all or one of {names}")]
+    Certificate { name: String, names: String },
     #[error(
         "missing argument; 'token delete' is missing token of form \"[a-z0-9]{{6}}.[a-z0-9]{{16}}\" or its id"
     )]

@@ -27,14 +27,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             }
             let registration = &node.config.init.node_registration;
             // A control plane is tainted through the API, so that the taint can be removed again.
-            let flags = bootstrap_core::kubelet::flags(registration, &rt::node_name(), false);
-            let mut touched = vec![kubelet::write_flags(&node.layout, &flags)?];
-            touched.extend(kubelet::write_config(
-                &node.layout,
-                &node.config.kubelet,
-                registration,
-                &node.patches,
-            )?);
+            let mut touched = kubelet::write(node, registration, false)?;
             let own = endpoint::local_host_port(&node.config.init.local_api_endpoint);
             touched.extend(node.write_balancer(&own)?);
             touched.extend(node.write_virtual_address()?);

@@ -26,9 +26,9 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                         "no certificate key is given; the files must be here already",
                     ));
                 }
-                let found = ctx.discover().await?;
+                let cluster = ctx.discover().await?;
                 let (dir, etcd) = (&ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
-                Ok(Outcome::Done(download_certs(&found.client, dir, etcd, &key).await?))
+                Ok(Outcome::Done(download_certs(&cluster.client, dir, etcd, &key).await?))
             })
         },
     },

@@ -63,16 +63,16 @@ pub(super) async fn discover(
                 if !current.user.has_credentials() {
                     return Err(JoinError::NoCredentials.into());
                 }
-                return found(current.cluster.clone(), current.user.clone());
+                return discovered_cluster(current.cluster.clone(), current.user.clone());
             }
             current.cluster.clone()
         }
         (None, None) => return Err(JoinError::NoDiscovery.into()),
     };
-    found(cluster, User::with_token(join.discovery.tls_bootstrap_token.as_str()))
+    discovered_cluster(cluster, User::with_token(join.discovery.tls_bootstrap_token.as_str()))
 }
 
-fn found(cluster: Cluster, user: User) -> Result<DiscoveredCluster, Error> {
+fn discovered_cluster(cluster: Cluster, user: User) -> Result<DiscoveredCluster, Error> {
     let ca_pem = cluster.ca_pem()?.ok_or(JoinError::NoAuthority)?;
     let server = cluster.server.clone();
     let kubeconfig = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user);
@@ -122,7 +122,7 @@ async fn by_token(
     let untrusted = loop {
         let (error, patience) = match cluster_info(&nobody).await {
             Ok(map) => match discovery::verify(&map, &token, &config.ca_cert_hashes) {
-                Ok(found) => break found,
+                Ok(cluster) => break cluster,
                 Err(e @ bootstrap_core::Error::Discovery(DiscoveryError::NoSignature(_))) => {
                     (e.into(), patience.min(UNSIGNED))
                 }

@@ -75,9 +75,9 @@ async fn cluster_etcd(ctx: &mut Ctx) -> Result<Etcd, Error> {
     let until = Instant::now() + patience;
     // A new control plane serves the API shortly before its kubelet reports etcd's Pod.
     let endpoints = loop {
-        let found = etcd::endpoints(&client).await?;
-        if !found.is_empty() {
-            break found;
+        let endpoints = etcd::endpoints(&client).await?;
+        if !endpoints.is_empty() {
+            break endpoints;
         }
         if Instant::now() >= until {
             return Err(Error::NotUp {

@@ -27,11 +27,11 @@ pub(super) const START: Phase<Ctx> = Phase {
     about: "Write the kubelet's settings and its credentials for asking for a certificate, and (re)start it",
     run: |ctx| {
         Box::pin(async {
-            let found = ctx.discover().await?;
+            let cluster = ctx.discover().await?;
             let name = ctx.join.node_registration.name.clone();
-            reject_taken_name(&found.client, &name).await?;
+            reject_taken_name(&cluster.client, &name).await?;
             let node = &ctx.node;
-            let mut kubeconfig = found.kubeconfig;
+            let mut kubeconfig = cluster.kubeconfig;
             let local = &node.config.init.local_api_endpoint;
             let mut first = endpoint::local_host_port(local);
             for named in &mut kubeconfig.clusters {
@@ -52,7 +52,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             }
             let ca = node.layout.pki("ca", "crt");
             if !ca.exists() {
-                pki::write_file(&ca, found.ca_pem.as_bytes(), pki::PUBLIC_MODE)?;
+                pki::write_file(&ca, cluster.ca_pem.as_bytes(), pki::PUBLIC_MODE)?;
                 touched.push(FileChange { path: ca, written: true });
             }
             if !node.dry_run {
@@ -64,18 +64,7 @@ pub(super) const START: Phase<Ctx> = Phase {
                 touched.push(FileChange { path, written: true });
             }
             let registration = &ctx.join.node_registration;
-            let flags = bootstrap_core::kubelet::flags(
-                registration,
-                &rt::node_name(),
-                !ctx.is_control_plane(),
-            );
-            touched.push(kubelet::write_flags(&node.layout, &flags)?);
-            touched.extend(kubelet::write_config(
-                &node.layout,
-                &node.config.kubelet,
-                registration,
-                &node.patches,
-            )?);
+            touched.extend(kubelet::write(node, registration, !ctx.is_control_plane())?);
             if !node.dry_run {
                 touched.extend(node.service.install(ctx.is_control_plane()).await?);
                 node.service.start().await?;

@@ -15,8 +15,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             let as_control_plane = ctx.is_control_plane();
             preflight::check(preflight::for_join(&ctx.node, as_control_plane), &ctx.ignored)?;
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
-            let found = ctx.discover().await?;
-            reject_taken_name(&found.client, &ctx.join.node_registration.name).await?;
+            let cluster = ctx.discover().await?;
+            reject_taken_name(&cluster.client, &ctx.join.node_registration.name).await?;
             let balancer = preflight::for_balancer(&ctx.node).into_iter().collect();
             preflight::check(balancer, &ctx.ignored)?;
             if !as_control_plane {

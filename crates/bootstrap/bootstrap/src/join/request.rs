@@ -13,8 +13,8 @@ pub(super) async fn pending_reason(client: &Client, node: &str) -> Option<String
     };
     let requests = Resource::CERTIFICATE_SIGNING_REQUESTS;
     let all = client.list::<Value>(&requests, "", &options).await.ok()?.items;
-    let wanted = format!("system:node:{node}");
-    let mut own: Vec<Value> = all.into_iter().filter(|csr| is_for(csr, &wanted)).collect();
+    let common_name = format!("system:node:{node}");
+    let mut own: Vec<Value> = all.into_iter().filter(|csr| is_for(csr, &common_name)).collect();
     own.sort_by_key(|csr| csr["metadata"]["creationTimestamp"].to_string());
     own.last().map(describe)
 }

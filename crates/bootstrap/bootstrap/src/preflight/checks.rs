@@ -13,23 +13,23 @@ use super::check::{Check, Problem, label};
 use crate::{host::Host, node::Node, service};
 
 /// Checks the requested version. This release sets up clusters of its own minor version and the previous one.
-pub(super) fn version(wanted: &str) -> Check {
+pub(super) fn version(requested: &str) -> Check {
     let minor = |version: &str| {
         let mut parts =
             version.trim_start_matches('v').split(['.', '-', '+']).map(str::parse::<u32>);
         Some((parts.next()?.ok()?, parts.next()?.ok()?))
     };
     let own = minor(KUBERNETES_VERSION).unwrap_or_default();
-    let result = match minor(wanted) {
+    let result = match minor(requested) {
         None => Err(Problem::error(
-            format!("{wanted:?} is not a version of Kubernetes"),
+            format!("{requested:?} is not a version of Kubernetes"),
             format!("write it like {KUBERNETES_VERSION}, or leave it out"),
         )),
         Some((major, number)) if major != own.0 || number > own.1 || number + 1 < own.1 => {
             Err(Problem::error(
                 format!(
                     "this is {KUBERNETES_VERSION}, which does not make clusters of {}",
-                    version_tag(wanted)
+                    version_tag(requested)
                 ),
                 "use a release of the same minor version as the cluster's, or leave kubernetesVersion out",
             ))
@@ -118,7 +118,8 @@ pub(super) fn forwarding(host: &Host, networking: &Networking) -> Check {
 
 pub(super) fn hostname(node: &Node) -> Check {
     let name = node.name();
-    let resolves = (name, 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
+    let resolves =
+        (name, 0).to_socket_addrs().is_ok_and(|mut addresses| addresses.next().is_some());
     let result = if resolves {
         Ok(())
     } else {
@@ -161,11 +162,11 @@ pub(super) fn proxies(node: &Node) -> Vec<Check> {
         })
     };
     let networking = &node.config.cluster.networking;
-    let subject = |name: &str, ip: Option<IpAddr>, shown: &str| {
+    let subject = |name: &str, ip: Option<IpAddr>, address: &str| {
         let result = match ip {
             Some(ip) if !covered(ip) => Err(Problem::warning(
-                format!("connection to {shown:?} uses proxy {proxy:?}"),
-                format!("if that is not intended, add {shown} to NO_PROXY"),
+                format!("connection to {address:?} uses proxy {proxy:?}"),
+                format!("if that is not intended, add {address} to NO_PROXY"),
             )),
             _ => Ok(()),
         };

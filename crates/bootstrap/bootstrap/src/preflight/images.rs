@@ -12,19 +12,19 @@ pub async fn ensure_images(node: &Node, ignored: &Ignored) -> Result<(), Error> 
 
 /// Brings our own images of a worker, which no registry has. Its kubelet pulls the others.
 pub async fn ensure_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
-    let mut wanted = images::of_node(&node.config.cluster);
-    wanted.retain(|image| names::is_own(image));
-    ensure(node, wanted, ignored).await
+    let mut images = images::of_node(&node.config.cluster);
+    images.retain(|image| names::is_own(image));
+    ensure(node, images, ignored).await
 }
 
-async fn ensure(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<(), Error> {
+async fn ensure(node: &Node, images: Vec<String>, ignored: &Ignored) -> Result<(), Error> {
     let policy = node.config.init.node_registration.image_pull_policy.as_str();
     if node.dry_run || policy == "Never" {
         return Ok(());
     }
     let mut own = Vec::new();
     let mut failures = Vec::new();
-    for image in wanted {
+    for image in images {
         let ours = names::is_own(&image);
         // Our own images are built from this binary, so an existing one is used.
         let present = (ours || policy == "IfNotPresent")

@@ -116,7 +116,7 @@ fn cgroups(host: &Host) -> Result<(), Problem> {
     };
     let missing: Vec<&str> = ["cpu", "cpuset", "memory", "pids"]
         .into_iter()
-        .filter(|wanted| !controllers.split_whitespace().any(|have| have == *wanted))
+        .filter(|controller| !controllers.split_whitespace().any(|have| have == *controller))
         .collect();
     if missing.is_empty() {
         return Ok(());

@@ -83,7 +83,7 @@ fn remove_cgroups(ctx: &Ctx) -> Option<String> {
 
 /// Prints the changes of a dry run.
 fn print_dry_run(ctx: &Ctx) {
-    let shown = |paths: Vec<PathBuf>| {
+    let existing = |paths: Vec<PathBuf>| {
         let there = paths.into_iter().filter(|path| path.exists());
         there.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
     };
@@ -92,8 +92,8 @@ fn print_dry_run(ctx: &Ctx) {
     println!("[dryrun] Would remove Kubernetes-managed containers");
     let named = configured_directories(ctx).into_iter().map(|(directory, _)| directory);
     let emptied = directories(ctx).into_iter().chain(named).collect();
-    println!("[dryrun] Would delete contents of directories: [{}]", shown(emptied));
-    println!("[dryrun] Would delete files: [{}]", shown(files(ctx)));
+    println!("[dryrun] Would delete contents of directories: [{}]", existing(emptied));
+    println!("[dryrun] Would delete files: [{}]", existing(files(ctx)));
 }
 
 /// Returns `true` for a directory entry that belongs to a cluster.
@@ -173,9 +173,9 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
         .collect();
     left.extend(directories(ctx).iter().flat_map(|d| empty(d, |_| true)));
     let timeline = timeline(&node.host);
-    let made =
+    let own_directories =
         [&node.layout.manifests(), &node.layout.certificates, &balancer(&node.host), &timeline];
-    for own in made.into_iter().map(PathBuf::as_path).chain(timeline.parent()) {
+    for own in own_directories.into_iter().map(PathBuf::as_path).chain(timeline.parent()) {
         // Directories with other entries stay.
         let _ = fs::remove_dir(own);
     }

@@ -137,8 +137,8 @@ pub(super) fn signer(dir: &Path) -> Result<Cert, Error> {
 
 fn signer_in(path: &Path, key: &Path) -> Result<Cert, Error> {
     let key = pki::read_key(key)?;
-    let found = pki::read_certs(path)?.into_iter().find(|cert| cert.check_key(&key).is_ok());
-    found.ok_or_else(|| Error::Unusable {
+    let authority = pki::read_certs(path)?.into_iter().find(|cert| cert.check_key(&key).is_ok());
+    authority.ok_or_else(|| Error::Unusable {
         path: path.into(),
         source: pki::Error::KeyMismatch { subject: path.display().to_string() },
         cure: "put the certificate of its key there",

@@ -144,7 +144,7 @@ pub(super) async fn published(layout: &Layout) -> Result<Vec<Cert>, Error> {
 /// Waits until the ConfigMap of every namespace contains this authority. The files in Pods follow within about a
 /// minute.
 pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Result<(), Error> {
-    let (until, wanted) = (Instant::now() + PATIENCE, authority.to_pem());
+    let (until, pem) = (Instant::now() + PATIENCE, authority.to_pem());
     let options = ListOptions {
         field_selector: format!("metadata.name={ROOT_CA}"),
         ..ListOptions::default()
@@ -154,9 +154,8 @@ pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Resul
             client.list(&Resource::CONFIG_MAPS, "", &options).await.map_err(|source| {
                 Error::Api { operation: "list", subject: format!("ConfigMaps {ROOT_CA}"), source }
             })?;
-        let lacks = |map: &&Value| {
-            !map["data"]["ca.crt"].as_str().unwrap_or_default().contains(wanted.trim())
-        };
+        let lacks =
+            |map: &&Value| !map["data"]["ca.crt"].as_str().unwrap_or_default().contains(pem.trim());
         let Some(lacking) = maps.items.iter().find(lacks) else { return Ok(()) };
         if Instant::now() >= until {
             return Err(Error::NotUp {
@@ -176,14 +175,14 @@ pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Resul
 
 /// Returns the most recent authority.
 pub(super) fn youngest(bundle: &[Cert]) -> Result<Option<&Cert>, Error> {
-    let mut found: Option<(SystemTime, &Cert)> = None;
+    let mut latest: Option<(SystemTime, &Cert)> = None;
     for cert in bundle {
         let since = cert.info()?.not_before;
-        if found.is_none_or(|(youngest, _)| since > youngest) {
-            found = Some((since, cert));
+        if latest.is_none_or(|(youngest, _)| since > youngest) {
+            latest = Some((since, cert));
         }
     }
-    Ok(found.map(|(_, cert)| cert))
+    Ok(latest.map(|(_, cert)| cert))
 }
 
 /// Waits until this machine's static Pods run with the marked authorities.

@@ -39,8 +39,8 @@ pub(super) fn trust_authorities(
         }
         let mut config = Kubeconfig::load(&path)?;
         for named in &mut config.clusters {
-            let known = named.cluster.ca_pem()?.unwrap_or_default();
-            if Cert::all_from_pem(&known)?.iter().any(|cert| bundle.contains(cert)) {
+            let authorities = named.cluster.ca_pem()?.unwrap_or_default();
+            if Cert::all_from_pem(&authorities)?.iter().any(|cert| bundle.contains(cert)) {
                 let new = Cluster::with_ca("", &pem);
                 named.cluster.certificate_authority_data = new.certificate_authority_data;
                 named.cluster.certificate_authority.clear();

@@ -24,17 +24,17 @@ pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<File
         source,
     })?;
     let program = program.to_string_lossy();
-    let mut wanted: Vec<Unit> = Vec::new();
+    let mut files: Vec<Unit> = Vec::new();
     let mut enable = vec!["enable"];
     if !UNIT_DIRECTORIES.iter().any(|dir| host.path(dir).join("kubelet.service").exists()) {
-        wanted.extend(units::kubelet(&program));
+        files.extend(units::kubelet(&program));
         enable.push("kubelet.service");
     }
     if control_plane {
-        wanted.extend(units::renewal(&program));
+        files.extend(units::renewal(&program));
         enable.extend(["--now", "windlass-certs.timer"]);
     }
-    let touched = write(host, &wanted)?;
+    let touched = write(host, &files)?;
     if !touched.is_empty() {
         systemctl("install", &["daemon-reload"]).await?;
         systemctl("install", &enable).await?;
@@ -42,9 +42,9 @@ pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<File
     Ok(touched)
 }
 
-fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<FileChange>, Error> {
+fn write(host: &Host, files: &[Unit]) -> Result<Vec<FileChange>, Error> {
     let mut touched = Vec::new();
-    for unit in wanted {
+    for unit in files {
         let path = host.path(unit.path);
         pki::write_file(&path, unit.text.as_bytes(), pki::PUBLIC_MODE)?;
         touched.push(FileChange { path, written: true });

@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use rt::ManualClock;
 
 use super::*;
-use crate::cluster::Settings;
+use crate::cluster;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -15,23 +15,8 @@ fn start() -> SystemTime {
 
 /// Creates a cluster with all its certificates, and the user's kubeconfig with another context in it.
 fn made(dir: &Path) -> (Cluster, Plan) {
-    let settings = Settings {
-        node_name: "vm".to_owned(),
-        address: "192.0.2.10".parse().unwrap(),
-        api_port: 6443,
-        kubelet_port: 10250,
-        pod_cidr: "10.244.0.0/16".to_owned(),
-        service_cidr: "10.96.0.0/12".to_owned(),
-        dns_domain: "cluster.local".to_owned(),
-        tunnel: false,
-        snapshots: None,
-        etcd: None,
-        control_plane: true,
-        link: None,
-        member_of: None,
-        kubeconfig: Some(dir.join("user.yaml")),
-    };
-    let cluster = Cluster { name: "test".to_owned(), root: dir.to_owned(), settings };
+    let mut cluster = cluster::example(dir);
+    cluster.settings.kubeconfig = Some(dir.join("user.yaml"));
     cluster.save().unwrap();
     let (layout, plan, now) = (cluster.layout(), plan(&cluster).unwrap(), start());
     bootstrap::certs::ensure(&layout.certificates, &plan, now).unwrap();

@@ -89,8 +89,8 @@ async fn list(cluster: &Cluster) -> Result<(), Error> {
     let mut rows = vec![["NAME", "ADDRESS", "STATE", "READY"].map(str::to_owned)];
     for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
         let name = &node.settings.node_name;
-        let known = async { client.get::<Value>(&Resource::NODES, "", name).await };
-        let ready = match tokio::time::timeout(ANSWER, known).await {
+        let request = async { client.get::<Value>(&Resource::NODES, "", name).await };
+        let ready = match tokio::time::timeout(ANSWER, request).await {
             Ok(Ok(object)) => condition(&object),
             _ => "unknown".to_owned(),
         };

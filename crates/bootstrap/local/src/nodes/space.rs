@@ -123,6 +123,6 @@ fn enter_namespaces(node: &Cluster) -> Result<(), Error> {
 
 /// Returns the processes in a node's namespaces.
 pub(crate) fn inhabitants(node: &Cluster) -> Vec<i32> {
-    let known = node.roles().iter().find_map(|role| role.running(node));
-    known.map(space::inhabitants).unwrap_or_default()
+    let pid = node.roles().iter().find_map(|role| role.running(node));
+    pid.map(space::inhabitants).unwrap_or_default()
 }

@@ -8,6 +8,7 @@ use super::*;
 fn good() -> Machine {
     Machine {
         root: true,
+        image: None,
         containerd: Ok(
             "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1\n".to_owned()
         ),
@@ -58,6 +59,18 @@ fn reports_each_problem_with_cause_and_cure() {
             "ContainerRuntimeVersion",
             "does not report its version",
             "1.6 or newer",
+        ),
+        (
+            Machine {
+                image: Some(oci::ProgramError::Dynamic {
+                    path: "/bin/windlass".into(),
+                    loader: "/lib/ld.so".to_owned(),
+                }),
+                ..good()
+            },
+            "ImageProgram",
+            "/bin/windlass is linked dynamically: it needs the loader /lib/ld.so",
+            "cargo xtask dist",
         ),
         (
             Machine { missing_programs: vec!["nft"], ..good() },
@@ -112,6 +125,17 @@ fn reports_each_problem_with_cause_and_cure() {
         assert!(told.starts_with(&format!("[{check}] ")), "{told}");
         assert!(told.contains(cause) && told.contains(cure), "{told}");
     }
+}
+
+#[test]
+fn finds_that_a_dynamic_program_is_no_image() {
+    // Tests are linked dynamically.
+    let machine = Machine::inspect(&crate::cluster::example(Path::new("/nowhere")));
+    assert!(
+        matches!(machine.image, Some(oci::ProgramError::Dynamic { .. })),
+        "{:?}",
+        machine.image
+    );
 }
 
 #[test]

@@ -46,11 +46,11 @@ pub(super) fn probe(context: &Context, device: &str, preferred: &str) -> Result<
 /// Returns the signature of the preferred type, or else the first one.
 fn probe_signatures(context: &Context, device: &str, preferred: &str) -> Result<Contents, Error> {
     let output = context.programs.must(&["wipefs", "--json", device])?;
-    let found: Value = serde_json::from_str(&output).map_err(|error| Error::Refused {
+    let report: Value = serde_json::from_str(&output).map_err(|error| Error::Refused {
         what: device.to_owned(),
         reason: format!("the output of wipefs is not JSON: {error}"),
     })?;
-    let signatures = found["signatures"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let signatures = report["signatures"].as_array().map(Vec::as_slice).unwrap_or_default();
     let chosen = signatures.iter().find(|one| one["type"] == preferred).or(signatures.first());
     let field =
         |name: &str| chosen.and_then(|one| one[name].as_str()).unwrap_or_default().to_owned();

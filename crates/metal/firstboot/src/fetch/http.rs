@@ -132,8 +132,8 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
         if let Some(signer) = signer
             && let Some(challenge) = signer.challenge(&at, response.headers())
         {
-            let answer = authorization(&at, signer, &challenge).map_err(Failure::Final)?;
-            headers.insert(header::AUTHORIZATION, answer);
+            let signature = authorization(&at, signer, &challenge).map_err(Failure::Final)?;
+            headers.insert(header::AUTHORIZATION, signature);
             signed = true;
             continue;
         }
@@ -154,8 +154,8 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
 fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderValue, FetchError> {
     tracing::info!(%url, "the machine's TPM signs");
     let invalid = |source: Error| FetchError::Tpm { url: url.to_string(), source: source.into() };
-    let answer = signer.authorize(challenge).map_err(invalid)?;
-    HeaderValue::try_from(answer).map_err(|error| {
+    let signature = signer.authorize(challenge).map_err(invalid)?;
+    HeaderValue::try_from(signature).map_err(|error| {
         let (what, reason) = ("the challenge".to_owned(), error.to_string());
         invalid(Error::Refused { what, reason })
     })
@@ -168,8 +168,8 @@ async fn status_error(url: &str, status: StatusCode, response: Response<Body>) -
             .await;
     let body = body.ok().and_then(Result::ok);
     let text = body.and_then(|bytes| String::from_utf8(bytes.into()).ok()).unwrap_or_default();
-    let shown = text.trim().chars().filter(|c| *c == '\n' || !c.is_control()).collect();
-    FetchError::Status { url: url.to_owned(), status: status.as_u16(), text: shown }
+    let printable = text.trim().chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    FetchError::Status { url: url.to_owned(), status: status.as_u16(), text: printable }
 }
 
 fn resolve_location(base: &Uri, to: &str) -> Result<Uri, FetchError> {

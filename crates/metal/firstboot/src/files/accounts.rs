@@ -48,9 +48,9 @@ pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<
     ];
     for ((path, mode), (before, after)) in FILES.into_iter().zip(texts) {
         if before != after {
-            let known = root.stat(path)?;
-            let (mode, uid, gid) =
-                known.map_or((mode, 0, 0), |existing| (existing.mode, existing.uid, existing.gid));
+            let existing = root.stat(path)?;
+            let (mode, uid, gid) = existing
+                .map_or((mode, 0, 0), |existing| (existing.mode, existing.uid, existing.gid));
             root.write(path, after.as_bytes(), mode, uid, gid)?;
         }
     }

@@ -37,11 +37,11 @@ pub(super) fn lay_out(disk: &str, config: &Path) -> Result<(), Error> {
 
 /// Returns device and format of the root.
 pub(super) fn root(config: &Config) -> Result<(String, String), Error> {
-    let found = layout::root(config).ok_or_else(|| Error::Refused {
+    let filesystem = layout::root(config).ok_or_else(|| Error::Refused {
         what: "installing".into(),
         reason: "no filesystem of the config has the path /".into(),
     })?;
-    Ok((found.device.clone(), found.format.clone().unwrap_or_else(|| "ext4".into())))
+    Ok((filesystem.device.clone(), filesystem.format.clone().unwrap_or_else(|| "ext4".into())))
 }
 
 /// Returns the arguments of the installed kernel: its root, the current consoles and log level, and the config's
@@ -50,8 +50,8 @@ fn arguments(root: Vec<String>, line: &str, config: &Config) -> String {
     let is_kept = |word: &&str| {
         word.starts_with("console=") || word.starts_with("loglevel=") || *word == "quiet"
     };
-    let kept = line.split_whitespace().filter(is_kept);
-    let words: Vec<String> = root.into_iter().chain(kept.map(str::to_owned)).collect();
+    let words = line.split_whitespace().filter(is_kept).map(str::to_owned);
+    let words: Vec<String> = root.into_iter().chain(words).collect();
     let line = words.join(" ");
     ignition::kargs::apply(&line, &config.kernel_arguments).unwrap_or(line)
 }

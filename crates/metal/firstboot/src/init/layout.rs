@@ -67,10 +67,10 @@ pub(super) struct Backing<'c> {
 pub(super) fn backing<'c>(config: &'c Config, device: &str) -> Backing<'c> {
     let mut backing = Backing { volumes: Vec::new(), devices: Vec::new() };
     let mut left = vec![device.to_owned()];
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     while let Some(device) = left.pop() {
         // A config may contain a cycle.
-        if !seen.insert(device.clone()) {
+        if !visited.insert(device.clone()) {
             continue;
         }
         let name = |prefix: &str| device.strip_prefix(prefix).map(str::to_owned);
@@ -126,13 +126,13 @@ pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
     if !bootable(&config).is_empty() {
         return Ok(value);
     }
-    let known = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
-    let known: Vec<&str> = known.filter_map(|partition| partition.label.as_deref()).collect();
+    let labels = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
+    let labels: Vec<&str> = labels.filter_map(|partition| partition.label.as_deref()).collect();
     // A partition that the config uses but does not create belongs to the default layout, under the config's label.
     let label = match backing.devices.as_slice() {
         [device] => device
             .strip_prefix(BY_LABEL)
-            .filter(|label| !known.contains(label) || [ROOT_LABEL, "root"].contains(label)),
+            .filter(|label| !labels.contains(label) || [ROOT_LABEL, "root"].contains(label)),
         _ => None,
     };
     let Some(label) = label else {

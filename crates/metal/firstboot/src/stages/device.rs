@@ -27,9 +27,9 @@ pub(super) fn config(context: &Context, line: &str) -> Result<Option<ConfigText>
     fs::create_dir_all(MOUNT_POINT).map_err(Error::file("making", MOUNT_POINT))?;
     context.programs.must(&["mount", "-o", "ro", "-t", "auto", &device, MOUNT_POINT])?;
     let path = format!("/{}", path.trim_start_matches('/'));
-    let found = Root::open(MOUNT_POINT.as_ref()).and_then(|root| root.read(&path));
+    let contents = Root::open(MOUNT_POINT.as_ref()).and_then(|root| root.read(&path));
     context.programs.must(&["umount", MOUNT_POINT])?;
-    match found? {
+    match contents? {
         Some(bytes) => Ok(Some(ConfigText::new(&format!("{path} of {device}"), &bytes))),
         None => refused(format!("{device} has no {path}")),
     }

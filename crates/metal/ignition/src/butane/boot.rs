@@ -25,10 +25,10 @@ fn layout(name: &str) -> Layout {
 
 /// Returns the device of the encrypted root filesystem.
 fn luks_device(name: &str, boot: &Json, mirrored: bool) -> String {
-    let given = boot["luks"].text("device");
+    let device = boot["luks"].text("device");
     match name {
-        "s390x-eckd" => format!("{given}2"),
-        "s390x-zfcp" => format!("{given}4"),
+        "s390x-eckd" => format!("{device}2"),
+        "s390x-zfcp" => format!("{device}4"),
         _ if mirrored => "/dev/md/md-root".to_owned(),
         _ => "/dev/disk/by-partlabel/root".to_owned(),
     }

@@ -22,8 +22,8 @@ pub(super) fn add(config: &mut Map<String, Value>) {
     for filesystem in filesystems {
         let device = filesystem.get("device").and_then(Value::as_str).unwrap_or_default();
         let (name, contents) = unit(&filesystem, networked.iter().any(|name| name == device));
-        let known = units.iter_mut().find(|unit| unit["name"] == name.as_str());
-        match known.and_then(Value::as_object_mut) {
+        let existing = units.iter_mut().find(|unit| unit["name"] == name.as_str());
+        match existing.and_then(Value::as_object_mut) {
             Some(unit) => {
                 unit.entry("contents").or_insert_with(|| contents.into());
                 unit.entry("enabled").or_insert(true.into());

@@ -73,9 +73,9 @@ const SINCE: [(&str, u32); 28] = [
 
 fn matches(path: &str, end: &str) -> bool {
     let mut parts = path.rsplit('.');
-    end.rsplit('.').all(|wanted| match parts.next() {
-        Some(part) if wanted == "*" => part.bytes().all(|b| b.is_ascii_digit()),
-        part => part == Some(wanted),
+    end.rsplit('.').all(|expected| match parts.next() {
+        Some(part) if expected == "*" => part.bytes().all(|b| b.is_ascii_digit()),
+        part => part == Some(expected),
     })
 }
 

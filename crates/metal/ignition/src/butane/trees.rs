@@ -75,9 +75,9 @@ impl<'c> Nodes<'c> {
         let base = tree.opt_text("path").unwrap_or("/");
         // Ignition creates parent directories, so directories are added only if the config sets their owner or mode.
         let directories = ["user", "group", "dirMode"].iter().any(|key| !tree[*key].is_null());
-        for (name, found) in files.below(local)? {
+        for (name, kind) in files.below(local)? {
             let path = paths::simplified(&join(base, &name));
-            match found {
+            match kind {
                 TreeEntry::Directory if directories => {
                     let mode = tree["dirMode"].as_u64().unwrap_or(0o755);
                     if let (entry, true) = self.entry("directories", &path, tree)? {
@@ -110,13 +110,13 @@ impl<'c> Nodes<'c> {
         path: &str,
         tree: &Json,
     ) -> Result<(&mut Map<String, Json>, bool), TreeError> {
-        let known = self.positions.get(path).copied();
-        if known.is_some_and(|(kind, _)| kind != section) {
+        let position = self.positions.get(path).copied();
+        if position.is_some_and(|(kind, _)| kind != section) {
             return Err(TreeError::Conflict);
         }
         let entries = self.storage.entry(section).or_insert_with(|| json!([]));
         let entries = entries.as_array_mut().ok_or(TreeError::Conflict)?;
-        if known.is_none() {
+        if position.is_none() {
             let mut entry = json!({ "path": path });
             for owner in OWNERS.iter().filter(|owner| !tree[**owner].is_null()) {
                 entry[*owner] = tree[*owner].clone();
@@ -124,9 +124,9 @@ impl<'c> Nodes<'c> {
             entries.push(entry);
             self.positions.insert(path.to_owned(), (section, entries.len() - 1));
         }
-        let at = known.map_or(entries.len() - 1, |(_, at)| at);
+        let at = position.map_or(entries.len() - 1, |(_, at)| at);
         let entry = entries.get_mut(at).and_then(Json::as_object_mut).ok_or(TreeError::Conflict)?;
-        Ok((entry, known.is_none()))
+        Ok((entry, position.is_none()))
     }
 }
 

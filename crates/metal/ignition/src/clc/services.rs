@@ -63,7 +63,7 @@ fn option(option: &Json) -> (&str, &str) {
 }
 
 fn find<'c>(options: &'c [Json], name: &str) -> Option<&'c str> {
-    options.iter().map(option).find(|(known, _)| *known == name).map(|(_, value)| value)
+    options.iter().map(option).find(|(other, _)| *other == name).map(|(_, value)| value)
 }
 
 /// Returns `true` for values such as `{PRIVATE_IPV4}`.

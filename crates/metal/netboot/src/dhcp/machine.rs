@@ -103,8 +103,8 @@ impl Machine {
     }
 
     /// Records the result of a probe. A taken address is withheld for ten minutes.
-    pub fn probed(&mut self, address: Ipv4Addr, taken: bool, now: u64) {
-        if taken {
+    pub fn probed(&mut self, address: Ipv4Addr, in_use: bool, now: u64) {
+        if in_use {
             tracing::warn!(%address, "another host uses the address; withholding it for ten minutes");
             self.conflict(address, now);
         } else {
@@ -228,10 +228,10 @@ impl Machine {
         {
             return Some(reservation.address);
         }
-        let wanted = address(request, OptionCode::RequestedIpAddress);
+        let requested = address(request, OptionCode::RequestedIpAddress);
         let current = self.leases.of(client).map(|(address, _)| address);
         let fits = |address: &Ipv4Addr| self.may_have(subnet, client, *address, arrival, now);
-        if let Some(address) = current.into_iter().chain(wanted).find(fits) {
+        if let Some(address) = current.into_iter().chain(requested).find(fits) {
             return Some(address);
         }
         let (first, last) = subnet.range?;

@@ -96,8 +96,8 @@ impl ExtraOption {
     pub(super) fn apply(&self, options: &mut DhcpOptions, server: Ipv4Addr) {
         let code = OptionCode::from(self.code);
         // `dhcproto` stores unknown options under a separate key.
-        for known in [code, OptionCode::Unknown(self.code)] {
-            options.remove(known);
+        for key in [code, OptionCode::Unknown(self.code)] {
+            options.remove(key);
         }
         let bytes = match &self.value {
             Value::Nothing => return,
@@ -135,13 +135,13 @@ fn parse(text: &str) -> Result<ExtraOption, OptionError> {
 fn parse_name(name: &str) -> Result<(u8, Kind), OptionError> {
     let (code, kind) = match name.strip_prefix("option:") {
         Some(name) => {
-            let entry = NAMED.iter().find(|(_, known, _)| *known == name);
+            let entry = NAMED.iter().find(|(_, other, _)| *other == name);
             let (code, _, kind) = entry.ok_or_else(|| OptionError::Name(name.to_owned()))?;
             (*code, *kind)
         }
         None => {
             let code: u8 = name.parse().map_err(|_| OptionError::Syntax)?;
-            let entry = NAMED.iter().find(|(known, _, _)| *known == code);
+            let entry = NAMED.iter().find(|(other, _, _)| *other == code);
             (code, entry.map_or(Kind::Any, |(_, _, kind)| *kind))
         }
     };

@@ -123,12 +123,12 @@ impl Server {
                 }
             };
             // A client that gets no reply sends its request again.
-            let answer = self.answer(&buffer[..length], source, &port, &tasks);
-            let _ = rt::catch("dhcp packet", source, answer).await;
+            let respond = self.respond(&buffer[..length], source, &port, &tasks);
+            let _ = rt::catch("dhcp packet", source, respond).await;
         }
     }
 
-    async fn answer(
+    async fn respond(
         self: &Arc<Self>,
         packet: &[u8],
         source: SocketAddrV4,

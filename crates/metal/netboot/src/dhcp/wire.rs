@@ -43,7 +43,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
     // The server name and file fields have no meaning in a request.
     clean[44..OPTIONS].fill(0);
     let mut rest = options;
-    let mut seen = [false; 256];
+    let mut present = [false; 256];
     while let [code, after @ ..] = rest {
         match *code {
             PAD => rest = after,
@@ -52,7 +52,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
                 let (length, after) = after.split_first()?;
                 let (value, after) = after.split_at_checked(usize::from(*length))?;
                 rest = after;
-                if !std::mem::replace(&mut seen[usize::from(code)], true) {
+                if !std::mem::replace(&mut present[usize::from(code)], true) {
                     keep(&mut clean, code, value);
                 }
             }

@@ -148,8 +148,8 @@ impl Inventory {
         }
         let registry = self.registry();
         if let Some(uuid) = label("uuid") {
-            let known = registry.with_uuid(uuid).map(|machine| machine.id.clone());
-            return Some(known.unwrap_or_else(|| format!("uuid:{uuid}")));
+            let machine = registry.with_uuid(uuid).map(|machine| machine.id.clone());
+            return Some(machine.unwrap_or_else(|| format!("uuid:{uuid}")));
         }
         registry.at(peer?).map(|machine| machine.id.clone())
     }
@@ -166,8 +166,8 @@ impl Inventory {
         let Some(firmware) = firmware else {
             // The installed system renews a lease. Record the new address of a machine that booted from here.
             let mut registry = self.registry();
-            let known = registry.get(mac).map(|machine| machine.address);
-            if let (Some(old), Some(address)) = (known, facts.address)
+            let recorded = registry.get(mac).map(|machine| machine.address);
+            if let (Some(old), Some(address)) = (recorded, facts.address)
                 && old != Some(address)
             {
                 let machine = registry.entry(mac);
@@ -225,9 +225,10 @@ impl Inventory {
         let nonce = labels.get("nonce").filter(|nonce| !nonce.is_empty());
         let nonce = nonce.ok_or(AccessError::NoNonce)?;
         let registry = self.registry();
-        let known = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
-        let same = known.is_some_and(|known| {
-            constant_time::verify_slices_are_equal(known.as_bytes(), hash(nonce).as_bytes()).is_ok()
+        let expected = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
+        let same = expected.is_some_and(|expected| {
+            constant_time::verify_slices_are_equal(expected.as_bytes(), hash(nonce).as_bytes())
+                .is_ok()
         });
         if same { Ok(()) } else { Err(AccessError::WrongNonce) }
     }

@@ -75,7 +75,7 @@ const ROWS: usize = 1000;
 pub fn all(machines: &[Machine], now: u64) -> String {
     let mut machines: Vec<&Machine> = machines.iter().collect();
     sort(&mut machines);
-    let count = |wanted: &str| machines.iter().filter(|m| class(m) == wanted).count();
+    let count = |kind: &str| machines.iter().filter(|m| class(m) == kind).count();
     let mut body = format!(
         "<h1>Machines</h1><p>{} known · <span class=\"good\">{} there</span> · \
          <span class=\"busy\">{} on the way</span> · <span class=\"bad\">{} failed</span></p>",

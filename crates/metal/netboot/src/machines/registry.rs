@@ -191,8 +191,8 @@ fn sanitize(text: &str) -> String {
         if out.len() + character.len_utf8() > MAX_TEXT {
             break;
         }
-        let shown = !character.is_control() || character == '\n';
-        out.push(if shown { character } else { ' ' });
+        let is_printable = !character.is_control() || character == '\n';
+        out.push(if is_printable { character } else { ' ' });
     }
     out
 }
@@ -326,10 +326,10 @@ fn update_facts(machine: &mut Machine, facts: &Facts) -> bool {
         (&mut machine.group, &facts.group),
         (&mut machine.profile, &facts.profile),
     ];
-    for (known, reported) in pairs {
+    for (recorded, reported) in pairs {
         let reported = reported.as_deref().map(sanitize).filter(|text| !text.is_empty());
-        if reported.is_some() && *known != reported {
-            *known = reported;
+        if reported.is_some() && *recorded != reported {
+            *recorded = reported;
             new = true;
         }
     }

@@ -96,7 +96,7 @@ impl Drop for Transfer {
     }
 }
 
-pub(crate) async fn answer(
+pub(crate) async fn respond(
     root: &Path,
     name: &str,
     method: &Method,
@@ -165,8 +165,8 @@ fn listing(path: &Path) -> Option<String> {
     let mut out = String::from("<pre>\n");
     for name in names {
         let link = percent_encode(&name, b"-_.~/");
-        let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        out.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
+        let text = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        out.push_str(&format!("<a href=\"{link}\">{text}</a>\n"));
     }
     Some(out + "</pre>\n")
 }

@@ -126,7 +126,7 @@ impl Matchbox {
     }
 
     /// Answers a request for anything but assets; `None` for paths that are not endpoints.
-    pub fn answer(&self, request: &HttpRequest) -> Option<Result<HttpContent, Failure>> {
+    pub fn serve(&self, request: &HttpRequest) -> Option<Result<HttpContent, Failure>> {
         let text = |text: String| Some(Ok(HttpContent::text(text)));
         match request.path.as_str() {
             "/" => return text("matchbox\n".into()),
@@ -144,23 +144,24 @@ impl Matchbox {
         let labels = labels::from_query(&request.query);
         let machine = self.settings.inventory.id(&labels, request.peer);
         let call = Call { request, labels, machine };
-        let answer = self.endpoint(endpoint, &call);
+        let result = self.endpoint(endpoint, &call);
         let requests = &self.settings.inventory.metrics.requests;
-        match &answer {
-            Ok(_) => requests.with_label_values(&[endpoint, "answered"]).inc(),
+        match &result {
+            Ok(_) => {
+                requests.with_label_values(&[endpoint, "answered"]).inc();
+                tracing::info!(endpoint, labels = ?call.logged_labels(), "answered");
+            }
             // The machine repeats the request, which is counted then.
-            Err(Failure::Challenge { .. }) => {}
-            Err(_) => requests.with_label_values(&[endpoint, "failed"]).inc(),
-        }
-        match &answer {
             Err(Failure::Challenge { .. }) => {
                 tracing::info!(endpoint, labels = ?call.logged_labels(), "challenged")
             }
-            Ok(_) => tracing::info!(endpoint, labels = ?call.logged_labels(), "answered"),
-            Err(error) => tracing::warn!(endpoint, %error, "no answer"),
+            Err(error) => {
+                requests.with_label_values(&[endpoint, "failed"]).inc();
+                tracing::warn!(endpoint, %error, "no answer");
+            }
         }
-        self.record(endpoint, &call, answer.as_ref().err());
-        Some(answer)
+        self.record(endpoint, &call, result.as_ref().err());
+        Some(result)
     }
 
     /// Records the answer in the inventory. Boot scripts have been recorded by [`Self::script`].
@@ -212,8 +213,8 @@ impl Matchbox {
         let root = self.store.root().to_owned();
         let maker = self.settings.token_maker.as_ref();
         let secrets = Secrets::new(root, &group, &self.settings.inventory, &secret_request, maker);
-        let answer = self.render(kind, &group, &profile, &data, &secrets);
-        let Err(error) = answer else { return answer };
+        let rendered = self.render(kind, &group, &profile, &data, &secrets);
+        let Err(error) = rendered else { return rendered };
         secrets.release_claims();
         Err(match secrets.challenge() {
             Some(challenge) => {
@@ -288,33 +289,29 @@ impl Matchbox {
         secrets: &Arc<Secrets>,
     ) -> Result<HttpContent, Failure> {
         let (what, name) = (kind.directory(), kind.name(profile));
-        let (group, profile) = (group.id.clone(), profile.id.clone());
+        let ids = || (group.id.clone(), profile.id.clone());
         if name.is_empty() {
+            let (group, profile) = ids();
             return Err(Failure::NoTemplate { group, profile, what });
         }
-        let text = match self.store.template(kind, name) {
-            Ok(text) => text,
-            Err(error) => {
-                return Err(Failure::Template { group, profile, source: error.into() });
-            }
+        let mut text = self.store.template(kind, name).map_err(|error| {
+            let (group, profile) = ids();
+            Failure::Template { group, profile, source: error.into() }
+        })?;
+        let failed = |reason| {
+            let (group, profile) = ids();
+            Failure::Render { group, profile, what, name: name.to_owned(), reason }
         };
-        let failed =
-            |reason| Failure::Render { group, profile, what, name: name.to_owned(), reason };
         let plain =
             kind == Kind::Ignition && (name.ends_with(".ign") || name.ends_with(".ignition"));
-        let text = if plain {
-            text
-        } else {
-            match render::template(name, &text, data, secrets) {
-                Ok(text) => text,
-                Err(error) => return Err(failed(error.to_string())),
-            }
-        };
+        if !plain {
+            text = render::template(name, &text, data, secrets)
+                .map_err(|error| failed(error.to_string()))?;
+        }
         match kind {
-            Kind::Ignition => match ignition(&text, plain) {
-                Ok(json) => Ok(HttpContent::new("application/json", json)),
-                Err(error) => Err(failed(error.to_string())),
-            },
+            Kind::Ignition => ignition(&text, plain)
+                .map(|json| HttpContent::new("application/json", json))
+                .map_err(|error| failed(error.to_string())),
             Kind::Cloud if !text.starts_with("#cloud-config") && !text.starts_with("#!") => {
                 Err(failed("begins neither with #cloud-config nor with #!".into()))
             }

@@ -55,7 +55,7 @@ impl World {
     fn get(&self, path: &str, query: &str, tls: bool) -> Result<String, String> {
         let request =
             HttpRequest { path: path.into(), query: query.into(), tls, ..HttpRequest::default() };
-        match self.matchbox.answer(&request).unwrap() {
+        match self.matchbox.serve(&request).unwrap() {
             Ok(content) => Ok(String::from_utf8(content.body).unwrap()),
             Err(error) => Err(error.to_string()),
         }
@@ -224,7 +224,7 @@ impl World {
         let (path, query) = ("/generic".into(), query.into());
         let request =
             HttpRequest { path, query, tls: true, authorization, ..HttpRequest::default() };
-        let body = self.matchbox.answer(&request).unwrap()?.body;
+        let body = self.matchbox.serve(&request).unwrap()?.body;
         Ok(String::from_utf8(body).unwrap())
     }
 
@@ -412,7 +412,7 @@ fn page_shows_failure_of_machine() {
     let read = |path: &str, peer: &str| {
         let peer = Some(peer.parse().unwrap());
         let request = HttpRequest { path: path.into(), peer, ..HttpRequest::default() };
-        let answer = world.matchbox.answer(&request).unwrap();
+        let answer = world.matchbox.serve(&request).unwrap();
         answer
             .map(|content| String::from_utf8(content.body).unwrap())
             .map_err(|error| error.to_string())

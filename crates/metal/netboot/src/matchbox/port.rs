@@ -186,16 +186,16 @@ impl Port {
     ) -> io::Result<()> {
         let matchbox = &self.handler.matchbox;
         let Request { method, path, headers, keep_alive } = request;
-        let answer = Box::pin(matchbox.asset(method, path, headers, Some(peer.ip()))).await;
-        let answer = answer.ok_or(io::ErrorKind::NotFound)?;
-        let text = if let Content::Text(text) = answer.body() { text.as_ref() } else { &[] };
-        let mut head = begin(&answer, text.len(), *keep_alive);
+        let response = Box::pin(matchbox.asset(method, path, headers, Some(peer.ip()))).await;
+        let response = response.ok_or(io::ErrorKind::NotFound)?;
+        let text = if let Content::Text(text) = response.body() { text.as_ref() } else { &[] };
+        let mut head = begin(&response, text.len(), *keep_alive);
         if *method != Method::HEAD {
             head.extend(text);
         }
         timeout(STALLED, stream.write_all(&head)).await??;
         drop(head);
-        if let Content::File(file, from, to) = answer.into_body() {
+        if let Content::File(file, from, to) = response.into_body() {
             let _transfer = matchbox.transfers.begin();
             sendfile::send(stream, Arc::new(file), from..to, STALLED).await?;
         }
@@ -231,7 +231,7 @@ async fn next(stream: &mut TcpStream, read: &mut BytesMut) -> io::Result<Head> {
         if !read.is_empty() {
             match head(read) {
                 Head::Unfinished => {}
-                known => return Ok(known),
+                complete => return Ok(complete),
             }
         }
         stream.readable().await?;

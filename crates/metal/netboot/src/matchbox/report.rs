@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use serve::Body;
 
-use super::handler::HttpRequest;
+use super::handler::{HttpRequest, TEXT};
 use crate::{
     labels,
     machines::{AccessError, Event, Facts, Inventory, Outcome, Stage},
@@ -41,10 +41,8 @@ impl ReportError {
     }
 }
 
-fn answer(status: StatusCode, text: &str) -> Response<Body> {
-    let mut response = Response::new(serve::full(format!("{text}\n")));
-    *response.status_mut() = status;
-    response
+fn respond(status: StatusCode, text: &str) -> Response<Body> {
+    serve::answer(status, TEXT, format!("{text}\n"))
 }
 
 pub(super) async fn take(
@@ -54,16 +52,16 @@ pub(super) async fn take(
     body: Body,
 ) -> Response<Body> {
     if method != Method::POST {
-        return answer(StatusCode::METHOD_NOT_ALLOWED, "report by POST");
+        return respond(StatusCode::METHOD_NOT_ALLOWED, "report by POST");
     }
     let Some(text) = read(body).await else {
-        return answer(StatusCode::PAYLOAD_TOO_LARGE, "a report has at most 16 KiB");
+        return respond(StatusCode::PAYLOAD_TOO_LARGE, "a report has at most 16 KiB");
     };
     match record(inventory, request, &text) {
-        Ok(()) => answer(StatusCode::OK, "noted"),
+        Ok(()) => respond(StatusCode::OK, "noted"),
         Err(error) => {
             tracing::warn!(peer = ?request.peer, %error, "rejecting a report");
-            answer(error.status(), &error.to_string())
+            respond(error.status(), &error.to_string())
         }
     }
 }

@@ -306,8 +306,8 @@ templates!(Generic, Kind::Generic,
 
 /// Selects the group for these labels.
 async fn select(store: Arc<Store>, labels: Labels) -> Result<Arc<Group>, Status> {
-    let found = super::blocking::run(move || store.select(&labels)).await.map_err(failed)?;
-    found.map_err(|_| Status::not_found("matchbox: No matching Group"))
+    let group = super::blocking::run(move || store.select(&labels)).await.map_err(failed)?;
+    group.map_err(|_| Status::not_found("matchbox: No matching Group"))
 }
 
 #[tonic::async_trait]

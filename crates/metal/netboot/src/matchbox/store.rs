@@ -271,38 +271,38 @@ impl Store {
 
     /// Returns all valid groups, and the errors of the others.
     pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
-        let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh =
-            known.read.is_some_and(|(when, took)| when.elapsed() < took.saturating_mul(REST));
-        if !is_fresh || known.files.len() + known.errors.len() <= FEW {
+            cache.read.is_some_and(|(when, took)| when.elapsed() < took.saturating_mul(REST));
+        if !is_fresh || cache.files.len() + cache.errors.len() <= FEW {
             let start = Instant::now();
-            self.scan(&mut known);
-            known.read = Some((Instant::now(), start.elapsed()));
+            self.scan(&mut cache);
+            cache.read = Some((Instant::now(), start.elapsed()));
         }
-        (known.groups.clone(), known.errors.clone())
+        (cache.groups.clone(), cache.errors.clone())
     }
 
-    fn scan(&self, known: &mut GroupCache) {
+    fn scan(&self, cache: &mut GroupCache) {
         let mut groups = Vec::new();
-        let mut seen = HashMap::new();
-        known.errors.clear();
+        let mut files = HashMap::new();
+        cache.errors.clear();
         for path in self.entries("groups") {
-            match self.group(&path, known.files.remove(&path)) {
+            match self.group(&path, cache.files.remove(&path)) {
                 Ok(entry) => {
                     groups.push(entry.1.clone());
-                    seen.insert(path, entry);
+                    files.insert(path, entry);
                 }
-                Err(error) => known.errors.push(error.to_string()),
+                Err(error) => cache.errors.push(error.to_string()),
             }
         }
-        known.files = seen;
-        known.groups = groups.into();
+        cache.files = files;
+        cache.groups = groups.into();
     }
 
     fn group(
         &self,
         path: &Path,
-        known: Option<(Stamp, Arc<Group>)>,
+        cached: Option<(Stamp, Arc<Group>)>,
     ) -> Result<(Stamp, Arc<Group>), StoreError> {
         let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let failed = |source| StoreError::Read {
@@ -313,7 +313,7 @@ impl Store {
         };
         let metadata = fs::metadata(path).map_err(failed)?;
         let stamp = (metadata.modified().map_err(failed)?, metadata.len());
-        if let Some(entry) = known.filter(|(old, _)| *old == stamp) {
+        if let Some(entry) = cached.filter(|(old, _)| *old == stamp) {
             return Ok(entry);
         }
         let text = read(path).map_err(failed)?;

@@ -40,7 +40,7 @@ fn store() -> (tempfile::TempDir, Matchbox) {
 #[track_caller]
 fn get(matchbox: &Matchbox, path: &str, query: &str) -> Result<(&'static str, String), String> {
     let request = HttpRequest { path: path.into(), query: query.into(), ..HttpRequest::default() };
-    match matchbox.answer(&request).unwrap() {
+    match matchbox.serve(&request).unwrap() {
         Ok(content) => Ok((content.content_type, String::from_utf8(content.body).unwrap())),
         Err(error) => Err(error.to_string()),
     }
@@ -130,7 +130,7 @@ fn scripts() {
     }
     assert_eq!(get(&matchbox, "/", "").unwrap().1, "matchbox\n");
     let other = HttpRequest { path: "/other".into(), ..HttpRequest::default() };
-    assert!(matchbox.answer(&other).is_none());
+    assert!(matchbox.serve(&other).is_none());
 }
 
 #[test]

@@ -80,8 +80,8 @@ impl Challenges {
         now: u64,
     ) -> Result<(), ProofError> {
         let proof = authorization.and_then(|text| text.strip_prefix(SCHEME)?.split_once('.'));
-        let known = proof.filter(|(challenge, _)| self.knows(challenge, machine, now));
-        let Some((challenge, signature)) = known else {
+        let valid = proof.filter(|(challenge, _)| self.knows(challenge, machine, now));
+        let Some((challenge, signature)) = valid else {
             let challenge = self.make(machine, now);
             return Err(challenge.map_or(ProofError::Random, ProofError::Challenge));
         };

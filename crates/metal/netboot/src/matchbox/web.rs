@@ -65,7 +65,7 @@ impl Matchbox {
                 }
             }
         }
-        let (status, content) = match self.answer(&request) {
+        let (status, content) = match self.serve(&request) {
             Some(Ok(content)) => (StatusCode::OK, content),
             Some(Err(Failure::Challenge { challenge, reason })) => {
                 return challenge_response(&challenge, reason);
@@ -98,15 +98,15 @@ impl Matchbox {
         peer: Option<IpAddr>,
     ) -> Option<Response<Content>> {
         let name = path.strip_prefix(ASSETS)?;
-        let answer = assets::answer(self.settings.assets.as_ref()?, name, method, headers).await;
+        let response = assets::respond(self.settings.assets.as_ref()?, name, method, headers).await;
         let listing = name.is_empty() || name.ends_with('/');
-        let sent = answer.status() == StatusCode::OK && !listing;
+        let sent = response.status() == StatusCode::OK && !listing;
         if let Some(peer) = peer.filter(|_| sent) {
             // UEFI firmware can fetch its boot loader by HTTP.
             let stage = if name.ends_with(".efi") { Stage::Firmware } else { Stage::Kernel };
             self.settings.inventory.record_fetch(peer, stage, name);
         }
-        Some(answer)
+        Some(response)
     }
 }
 
@@ -119,8 +119,9 @@ impl serve::Handler for WebHandler {
         async move {
             let path = parts.uri.path().to_owned();
             let settings = &matchbox.settings;
-            if let Some(answer) = matchbox.asset(&parts.method, &path, &parts.headers, peer).await {
-                return assets::body(answer, &matchbox.transfers);
+            if let Some(response) = matchbox.asset(&parts.method, &path, &parts.headers, peer).await
+            {
+                return assets::body(response, &matchbox.transfers);
             }
             let query = parts.uri.query().unwrap_or_default().to_owned();
             let authorization = parts.headers.get(AUTHORIZATION);

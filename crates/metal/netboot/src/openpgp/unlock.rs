@@ -71,14 +71,14 @@ fn decrypt(mut reader: Reader<'_>, passphrase: &str) -> Option<Result<Vec<u8>, &
 /// Verifies the 16-bit sum at the end and returns the bytes before it.
 fn sum(bytes: &[u8]) -> Option<&[u8]> {
     let (parts, sum) = bytes.split_last_chunk::<2>()?;
-    let found = parts.iter().fold(0u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
-    (found == u16::from_be_bytes(*sum)).then_some(parts)
+    let computed = parts.iter().fold(0u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
+    (computed == u16::from_be_bytes(*sum)).then_some(parts)
 }
 
 fn sha1_sum(bytes: &[u8]) -> Option<&[u8]> {
     let (parts, sum) = bytes.split_last_chunk::<20>()?;
-    let found = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, parts);
-    (found.as_ref() == sum).then_some(parts)
+    let computed = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, parts);
+    (computed.as_ref() == sum).then_some(parts)
 }
 
 /// Derives the cipher key from the passphrase; `Some(None)` for an unknown hash or method.

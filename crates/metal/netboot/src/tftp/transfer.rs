@@ -106,7 +106,7 @@ impl Transfer {
                 ("tsize", Ok(_)) => transfer.source.len(),
                 _ => continue,
             };
-            if !accepted.iter().any(|(known, _)| *known == key) {
+            if !accepted.iter().any(|(other, _)| *other == key) {
                 accepted.push((key, agreed));
             }
         }

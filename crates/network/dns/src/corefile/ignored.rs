@@ -67,8 +67,8 @@ pub(super) fn check(directive: &Directive) -> Result<(), CorefileError> {
     {
         return fail(directive, format!("the argument {policy:?} is not supported"));
     }
-    let known = SHAPES.iter().find(|(name, _)| *name == plugin).map(|(_, most)| *most);
-    let unread = known.and_then(|most| directive.arguments().get(most));
+    let most = SHAPES.iter().find(|(name, _)| *name == plugin).map(|(_, most)| *most);
+    let unread = most.and_then(|most| directive.arguments().get(most));
     if let Some(argument) = unread.filter(|_| reason(plugin, "()").is_none()) {
         return fail(directive, format!("the argument {argument:?} is not supported"));
     }

@@ -74,8 +74,8 @@ fn step(
             {
                 return Err(format!("no such chain {target}"));
             }
-            let known = elements(table, set)?.entry(key.into()).or_insert_with(|| value.into());
-            if known != value { Err("exists with another value".into()) } else { Ok(()) }
+            let entry = elements(table, set)?.entry(key.into()).or_insert_with(|| value.into());
+            if entry != value { Err("exists with another value".into()) } else { Ok(()) }
         }
         Op::DeleteElement { set, key } => {
             elements(table, set)?.remove(key).map(drop).ok_or("no such element".into())

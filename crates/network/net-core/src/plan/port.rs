@@ -27,7 +27,13 @@ pub(super) fn all<'a>(
         .into_iter()
         .flat_map(|service| service.spec.ports.iter().map(move |p| (service, p)));
     ports.filter_map(move |(service, port)| {
-        Port::new(family, config, service, port, slices, claims.clone())
+        // Objects older than dual stack only have the singular field.
+        let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+        // A Service may have no cluster IP of this family.
+        let cluster_ip = addresses(ips, family).next()?;
+        let endpoints = slices.endpoints(service, port, family, &config.node);
+        let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
+        Some(Port { config, service, port, family, cluster_ip, choice, claims: claims.clone() })
     })
 }
 
@@ -42,23 +48,6 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Returns `None` if the Service has no cluster IP of this family.
-    fn new(
-        family: Family,
-        config: &'a Config,
-        service: &'a Service,
-        port: &'a ServicePort,
-        slices: &Slices<'a>,
-        claims: Rc<Claims>,
-    ) -> Option<Self> {
-        // Objects older than dual stack only have the singular field.
-        let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
-        let cluster_ip = addresses(ips, family).next()?;
-        let endpoints = slices.endpoints(service, port, family, &config.node);
-        let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
-        Some(Self { config, service, port, family, cluster_ip, choice, claims })
-    }
-
     pub(super) fn is_external(&self) -> bool {
         self.service.spec.kind == ServiceType::LoadBalancer
             || self.port.node_port != 0

@@ -79,8 +79,8 @@ impl Rules<'_> {
         }
         let port = self.service_port.node_port();
         let key = port.map(|port| format!("{} . {port}", self.service_port.port.protocol.lower()));
-        let taken = |key: &String| is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], key);
-        if let Some(key) = key.filter(|key| !taken(key)) {
+        let is_taken = |key: &String| is_claimed(table, [NODE_PORTS, DEAD_NODE_PORTS], key);
+        if let Some(key) = key.filter(|key| !is_taken(key)) {
             if reachable {
                 table.element(NODE_PORTS, key.clone(), format!("goto {chain}"));
             }

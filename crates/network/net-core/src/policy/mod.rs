@@ -161,19 +161,14 @@ impl Plan<'_> {
         };
         let mut rules = Vec::new();
         for (number, rule) in list.iter().enumerate() {
-            self.add_rule(
-                table,
-                &format!("{name}/{number}"),
-                &meta.namespace,
-                rule,
-                selected,
-                &mut rules,
-            );
+            let name = format!("{name}/{number}");
+            rules.extend(self.add_rule(table, &name, &meta.namespace, rule, selected));
         }
         table.chain(&name, rules);
         name
     }
 
+    /// Adds the sets of a rule and returns its lines.
     fn add_rule(
         &self,
         table: &mut Table,
@@ -181,8 +176,7 @@ impl Plan<'_> {
         namespace: &str,
         rule: &Rule,
         selected: &[(&Pod, IpAddr)],
-        rules: &mut Vec<String>,
-    ) {
+    ) -> Vec<String> {
         let pods = self.peers(namespace, rule);
         let mut from = Vec::new();
         if rule.peers.is_empty() {
@@ -199,9 +193,9 @@ impl Plan<'_> {
         // The receiving Pod defines the meaning of a port's name.
         let receivers = if self.direction.of == PolicyType::Ingress { selected } else { &pods };
         let ports = self.ports(table, name, &rule.ports, receivers);
-        for from in &from {
-            rules.extend(ports.iter().map(|port| format!("{from}{port}accept")));
-        }
+        let lines =
+            |from: &String| ports.iter().map(|port| format!("{from}{port}accept")).collect();
+        from.iter().flat_map::<Vec<String>, _>(lines).collect()
     }
 
     /// Returns the Pods of the cluster that a rule's peers select; all Pods if the rule has no peers.

@@ -108,10 +108,10 @@ impl Chains {
     pub fn is_installed(&self, installed: &BTreeMap<&'static str, InstalledTable>) -> bool {
         self.tables.iter().all(|(table, chains)| {
             let rules = chains.get(STATE_CHAIN).into_iter().flatten();
-            let mut wanted = rules.map(|rule| format!("-A {STATE_CHAIN} {rule}"));
-            installed.get(table).is_some_and(|found| {
-                wanted.all(|rule| found.rules.contains(&rule))
-                    && self.missing(table, found).is_empty()
+            let mut lines = rules.map(|rule| format!("-A {STATE_CHAIN} {rule}"));
+            installed.get(table).is_some_and(|current| {
+                lines.all(|rule| current.rules.contains(&rule))
+                    && self.missing(table, current).is_empty()
             })
         })
     }
@@ -131,15 +131,15 @@ impl Chains {
 impl InstalledTable {
     /// Parses the output of `iptables-save -t TABLE`.
     pub fn parse(text: &str) -> Self {
-        let mut found = Self::default();
+        let mut table = Self::default();
         for line in text.lines() {
             if let Some(chain) = line.strip_prefix(':') {
-                found.chains.extend(chain.split_whitespace().next().map(str::to_owned));
+                table.chains.extend(chain.split_whitespace().next().map(str::to_owned));
             } else if line.starts_with("-A ") {
-                found.rules.insert(line.trim_end().to_owned());
+                table.rules.insert(line.trim_end().to_owned());
             }
         }
-        found
+        table
     }
 }
 
@@ -200,15 +200,15 @@ pub fn resync(installed: &BTreeMap<&'static str, InstalledTable>, new: &Chains) 
     let (mut text, mut operations) = (String::new(), 0);
     let none = InstalledTable::default();
     for (table, chains) in &new.tables {
-        let found = installed.get(table).unwrap_or(&none);
+        let current = installed.get(table).unwrap_or(&none);
         let mut part = Part::default();
         chains.iter().for_each(|(name, rules)| part.put(name, rules));
-        for jump in new.missing(table, found) {
+        for jump in new.missing(table, current) {
             let _ = writeln!(part.rules, "-I {} {}", jump.from, jump.rule);
             part.operations += 1;
         }
         let ours = |name: &&String| new.is_dynamic(name) && !chains.contains_key(*name);
-        found.chains.iter().filter(ours).for_each(|name| part.remove(name));
+        current.chains.iter().filter(ours).for_each(|name| part.remove(name));
         part.add_to(table, &mut text, &mut operations);
     }
     (text, operations)
@@ -240,5 +240,5 @@ pub fn removal(
 
 /// Reports whether an earlier run of this program left chains.
 pub fn is_there(installed: &BTreeMap<&'static str, InstalledTable>) -> bool {
-    installed.values().any(|found| found.chains.contains(STATE_CHAIN))
+    installed.values().any(|table| table.chains.contains(STATE_CHAIN))
 }

@@ -96,4 +96,8 @@ fn up_uses_the_store_kept_by_down_keep_data() {
     cluster.down(&["--keep-data"]).ok();
     cluster.up().ok();
     assert_eq!(s.field("configmap kept", "{.data.a}"), "1");
+    // The stored Pods start after the import of their images.
+    let warnings = "get events -A --field-selector=type=Warning -o jsonpath={.items[*].message}";
+    let warnings = s.kubectl(warnings).ok();
+    assert!(!warnings.contains("pull"), "{warnings}");
 }

@@ -55,11 +55,11 @@ pub(super) fn cluster_errors(cluster: &ClusterConfiguration) -> ErrorList {
     }
     if cluster.encryption_algorithm.parse::<KeyAlgorithm>().is_err() {
         let algorithm = cluster.encryption_algorithm.as_str();
-        let mut known = KeyAlgorithm::ALL.map(KeyAlgorithm::as_str);
-        known.sort_unstable();
+        let mut algorithms = KeyAlgorithm::ALL.map(KeyAlgorithm::as_str);
+        algorithms.sort_unstable();
         let why = format!(
             "Invalid encryption algorithm {algorithm:?}. Must be one of [{}]",
-            known.join(" ")
+            algorithms.join(" ")
         );
         errors.push(FieldError::invalid(&Path::new("encryptionAlgorithm"), algorithm, why));
     }

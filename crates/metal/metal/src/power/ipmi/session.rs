@@ -76,7 +76,7 @@ impl Session {
         let console_id: [u8; 4] = rt::random::<u32>().max(1).to_le_bytes();
         let [authentication, integrity, secrecy] = suite.numbers();
         let algorithm = |kind: u8, number: u8| [kind, 0, 0, 8, number, 0, 0, 0];
-        let wanted = [
+        let payload = [
             &[0, ADMINISTRATOR, 0, 0],
             &console_id[..],
             &algorithm(0, authentication),
@@ -86,7 +86,7 @@ impl Session {
         .concat();
         let what = "a session request";
         let response =
-            request(&socket, what, wire::OPEN_REQUEST, &wanted, wire::OPEN_RESPONSE).await?;
+            request(&socket, what, wire::OPEN_REQUEST, &payload, wire::OPEN_RESPONSE).await?;
         let controller_id = response.get(8..12).and_then(|id| id.try_into().ok());
         let mut exchange = Exchange {
             suite,
@@ -160,11 +160,11 @@ impl Session {
 
 async fn connect(address: &str) -> std::io::Result<UdpSocket> {
     // The address may contain a port.
-    let mut found: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
-        Ok(found) => found.collect(),
+    let mut addresses: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
+        Ok(addresses) => addresses.collect(),
         Err(_) => tokio::net::lookup_host((address, PORT)).await?.collect(),
     };
-    let target = found.pop().ok_or(std::io::ErrorKind::NotFound)?;
+    let target = addresses.pop().ok_or(std::io::ErrorKind::NotFound)?;
     let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(target).await?;
@@ -177,7 +177,7 @@ async fn request(
     what: &'static str,
     kind: u8,
     payload: &[u8],
-    wanted: u8,
+    response_kind: u8,
 ) -> Result<Vec<u8>, Error> {
     let mut buffer = [0; 1024];
     for _ in 0..TRIES {
@@ -186,7 +186,7 @@ async fn request(
             loop {
                 let length = socket.recv(&mut buffer).await.map_err(Error::Socket)?;
                 if let Some((kind, payload)) = wire::read_open(&buffer[..length])
-                    && kind == wanted
+                    && kind == response_kind
                 {
                     return Ok(payload.to_vec());
                 }
