@@ -1,6 +1,6 @@
 //! The state of the claims of one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -125,12 +125,11 @@ impl Allocations {
         Ok(names)
     }
 
-    /// Returns the claims of a container, without duplicates.
+    /// Returns the claims of a container by name, without duplicates.
     pub fn of_container(&self, pod: &Pod, container: &Container) -> Vec<&Claim> {
         let listed = of_container(pod, container).unwrap_or_default().into_iter();
-        let mut names: Vec<String> = listed.map(|(_, name, _)| name).collect();
+        let mut names: BTreeSet<String> = listed.map(|(_, name, _)| name).collect();
         names.extend(of_extended(pod, container).into_iter().map(|(name, _)| name));
-        names.dedup();
         names.iter().filter_map(|name| self.held_claim(pod, name).ok()).collect()
     }
 
