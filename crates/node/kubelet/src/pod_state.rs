@@ -11,7 +11,7 @@ use std::{
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_objects::VolumeUser;
 use pod_core::{Ending, Observed, resize::Pending};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The desired state of a Pod.
 #[derive(Clone, Debug)]
@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     pub(crate) status: Mutex<Option<PodStatus>>,
     pub(crate) observed: Mutex<Observed>,
+    /// `true` if the Pod has ended, and its volumes, its cgroup and its allocations are released.
+    pub(crate) torn_down: watch::Sender<bool>,
     stale: AtomicBool,
 }
 

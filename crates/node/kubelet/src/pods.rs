@@ -248,12 +248,18 @@ impl Pods {
         }
     }
 
-    /// Evicts a Pod.
-    pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
-        if let Some(handle) = self.lock().workers.get(uid) {
-            self.ctx.placement.mark_ending(uid);
-            handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
-        }
+    /// Evicts a Pod. Returns a receiver of `true` once the Pod is torn down, or `None` if the Pod has no worker.
+    pub(crate) fn evict(
+        &self,
+        uid: &str,
+        ending: Ending,
+        grace: Duration,
+    ) -> Option<watch::Receiver<bool>> {
+        let state = self.lock();
+        let handle = state.workers.get(uid)?;
+        self.ctx.placement.mark_ending(uid);
+        handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
+        Some(handle.shared.torn_down.subscribe())
     }
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct Worker {
     admitted: bool,
     /// The deadline for the end of the last container.
     stop_by: Option<Instant>,
-    torn_down: bool,
     tear_down_failures: u32,
     restored: bool,
     last_steps: Vec<Step>,
@@ -107,7 +106,6 @@ impl Worker {
             refused: refusal.is_some() || never_begun,
             admitted: false,
             stop_by: None,
-            torn_down: false,
             tear_down_failures: 0,
             restored: false,
             last_steps: Vec::new(),

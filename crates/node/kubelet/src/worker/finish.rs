@@ -65,7 +65,7 @@ impl Worker {
 
     /// Removes the Pod's volumes and cgroup and releases its allocations. Keeps logs and termination messages.
     async fn tear_down(&mut self, pod: &Pod) -> bool {
-        if self.torn_down {
+        if *self.shared.torn_down.borrow() {
             return true;
         }
         self.ctx.objects.follow(&self.uid, self.shared.clone(), None);
@@ -74,15 +74,16 @@ impl Worker {
         match volumes.and(group) {
             Ok(()) => {
                 self.ctx.placement.release(&self.uid).await;
-                self.torn_down = true;
+                self.shared.torn_down.send_replace(true);
+                true
             }
             Err(message) => {
                 self.tear_down_failures += 1;
                 tracing::warn!(pod = %namespaced_name(pod), message, "clean up after a Pod; trying again");
                 self.ctx.events.warn(pod, "FailedUnMount", message);
+                false
             }
         }
-        self.torn_down
     }
 
     /// Removes containers, sandboxes and logs, then confirms the deletion at the API server.
