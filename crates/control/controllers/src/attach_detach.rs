@@ -294,8 +294,8 @@ impl Attacher {
         let Some(volume) = self.volumes.get(name) else { return Ok(()) };
         let Some(csi) = &volume.spec.csi else { return Ok(()) };
         let desired = self.desired(&volume, csi);
-        let known = self.of_volume.get(name);
-        let own = known.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
+        let items = self.of_volume.get(name);
+        let own = items.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
         let attachments: Vec<Attachment> = own
             .map(|of| Attachment {
                 name: of.metadata.name.clone(),

@@ -38,7 +38,7 @@ struct Reconciler {
     autoscalers: Watched<Autoscaler>,
     queue: WorkQueue<String>,
     /// The state of each autoscaler, by its key.
-    known: Mutex<HashMap<String, AutoscalerState>>,
+    states: Mutex<HashMap<String, AutoscalerState>>,
 }
 
 #[derive(Default)]
@@ -64,7 +64,7 @@ pub(crate) fn start(context: Context) {
         context: context.clone(),
         autoscalers,
         queue: queue.clone(),
-        known: Mutex::default(),
+        states: Mutex::default(),
     });
     context.run(&queue, workers, waits, move |key| {
         let own = own.clone();
@@ -179,7 +179,7 @@ impl Evaluation<'_> {
 impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
-            self.known().remove(key);
+            self.states().remove(key);
             return Ok(());
         };
         // Metrics change without an event, so requeue the key whatever the result.
@@ -196,8 +196,8 @@ impl Reconciler {
         self.write_status(&evaluation, sizes).await
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Scales the target and returns the result; `None` if the target's scale cannot be read.
@@ -211,7 +211,7 @@ impl Reconciler {
             "the HPA controller was able to get the target's current scale",
         );
         let current = scale.count("spec");
-        self.known()
+        self.states()
             .entry(key.to_owned())
             .or_default()
             .history
@@ -246,9 +246,9 @@ impl Reconciler {
                 let message = format!("New size: {desired}; reason: {reason}");
                 self.context.events.normal(evaluation.owner.object(), "SuccessfulRescale", message);
                 let behavior = spec.behavior.as_ref();
-                let mut known = self.known();
-                let known = known.entry(key.to_owned()).or_default();
-                known.history.record_step(desired - current, behavior, evaluation.now);
+                let mut states = self.states();
+                let state = states.entry(key.to_owned()).or_default();
+                state.history.record_step(desired - current, behavior, evaluation.now);
                 Some(Sizing { current, desired, scaled: true })
             }
             Err(error) => {
@@ -307,8 +307,8 @@ impl Reconciler {
         let sizes = Sizes { min: spec.min(), max: spec.max_replicas, current };
         let window = self.context.config.autoscaling.downscale_stabilization;
         let limited_size = {
-            let mut known = self.known();
-            let history = &mut known.entry(key.to_owned()).or_default().history;
+            let mut states = self.states();
+            let history = &mut states.entry(key.to_owned()).or_default().history;
             history.limit(sizes, proposed, spec.behavior.as_ref(), window, evaluation.now)
         };
         evaluation.condition("AbleToScale", true, limited_size.able.0, limited_size.able.1);
@@ -413,16 +413,16 @@ impl Reconciler {
         selector: Selector,
         pods: &[ScaledPod],
     ) -> Vec<String> {
-        let mut known = self.known();
-        known.entry(key.to_owned()).or_default().selector = Some(selector);
+        let mut states = self.states();
+        states.entry(key.to_owned()).or_default().selector = Some(selector);
         let prefix = format!("{namespace}/");
-        let others = known.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
-        let claims = |known: &AutoscalerState| {
-            let selector = known.selector.as_ref();
+        let others = states.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
+        let claims = |state: &AutoscalerState| {
+            let selector = state.selector.as_ref();
             selector.is_some_and(|s| pods.iter().any(|pod| s.matches(pod.labels())))
         };
         let mut rivals: Vec<String> =
-            others.filter(|(_, known)| claims(known)).map(|(other, _)| other.clone()).collect();
+            others.filter(|(_, state)| claims(state)).map(|(other, _)| other.clone()).collect();
         rivals.sort();
         rivals
     }

@@ -148,16 +148,16 @@ const NOT_IMPLEMENTED: &[&str] = &[
     "ttl-controller",
 ];
 
-fn full_name(given: &str) -> &str {
-    FORMER.iter().find(|(former, _)| *former == given).map_or(given, |(_, name)| name)
+fn full_name(name: &str) -> &str {
+    FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name)
 }
 
 impl Config {
     pub(crate) fn enables(&self, name: &str) -> bool {
-        let given = || self.controllers.iter().map(String::as_str);
-        let off = given().any(|c| c.strip_prefix('-').is_some_and(|c| full_name(c) == name));
-        let on = given().any(|c| full_name(c) == name);
-        on || (!off && given().any(|c| c == "*") && !OFF_BY_DEFAULT.contains(&name))
+        let controllers = || self.controllers.iter().map(String::as_str);
+        let off = controllers().any(|c| c.strip_prefix('-').is_some_and(|c| full_name(c) == name));
+        let on = controllers().any(|c| full_name(c) == name);
+        on || (!off && controllers().any(|c| c == "*") && !OFF_BY_DEFAULT.contains(&name))
     }
 
     /// Fills in the host and the identity where the caller left them empty.

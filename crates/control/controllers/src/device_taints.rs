@@ -55,7 +55,7 @@ fn taints(slices: &[Arc<ResourceSliceView>], device: &str) -> Vec<DeviceTaintVie
     let latest = slices.iter().map(|slice| slice.spec.pool.generation).max();
     let counting = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == latest);
     let devices = counting.flat_map(|slice| &slice.spec.devices);
-    devices.filter(|known| *known.name == *device).flat_map(|d| d.taints.clone()).collect()
+    devices.filter(|candidate| *candidate.name == *device).flat_map(|d| d.taints.clone()).collect()
 }
 
 pub(crate) fn start(context: Context) {

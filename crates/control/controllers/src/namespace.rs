@@ -230,10 +230,10 @@ async fn empty_of(
 }
 
 async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
-    let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
-    let Some(found) = found else { return Ok(()) };
+    let namespace = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
+    let Some(namespace) = namespace else { return Ok(()) };
     let now = context.now().to_seconds();
-    let old = found.items("status.conditions").to_vec();
+    let old = namespace.items("status.conditions").to_vec();
     let mut new = old.clone();
     for DeletionCondition { kind, status, reason, message } in conditions(findings) {
         let status = if status { "True" } else { "False" };
@@ -247,8 +247,8 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
             None => new.push(condition),
         }
     }
-    let desired = merged(&found, &json!({"status": {"conditions": new}}));
-    if desired == found {
+    let desired = merged(&namespace, &json!({"status": {"conditions": new}}));
+    if desired == namespace {
         return Ok(());
     }
     let resource = &Resource::NAMESPACES;
@@ -258,8 +258,8 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
 
 /// Removes the controller's finalizer, which lets the API server delete the namespace.
 async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
-    let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
-    let Some(mut namespace) = found else { return Ok(()) };
+    let namespace = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
+    let Some(mut namespace) = namespace else { return Ok(()) };
     if namespace["metadata"]["uid"] != meta.uid.as_str() {
         return Ok(());
     }

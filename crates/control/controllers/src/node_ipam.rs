@@ -118,9 +118,9 @@ fn occupied(
     nodes: &Watched<Node>,
     ranges: &Arc<Mutex<Ranges>>,
 ) -> futures_util::future::BoxFuture<'static, ()> {
-    let (nodes, ranges, known) = (nodes.clone(), ranges.clone(), synced(nodes));
+    let (nodes, ranges, listed) = (nodes.clone(), ranges.clone(), synced(nodes));
     Box::pin(async move {
-        known.await;
+        listed.await;
         for node in nodes.list() {
             if !node.spec.pod_cidrs.is_empty() {
                 lock(&ranges).plan(&node);

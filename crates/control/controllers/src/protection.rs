@@ -94,8 +94,8 @@ pub(crate) fn start_volumes(context: Context) {
         async move {
             let Some(volume): Option<Arc<Volume>> = volumes.get(&key) else { return Ok(()) };
             let bound = volume.status.phase == "Bound";
-            let wanted = plan(&volume.metadata, VOLUME, bound);
-            write(&context, &Resource::PERSISTENT_VOLUMES, &volume.metadata, wanted).await
+            let finalizer_change = plan(&volume.metadata, VOLUME, bound);
+            write(&context, &Resource::PERSISTENT_VOLUMES, &volume.metadata, finalizer_change).await
         }
     });
 }

@@ -101,11 +101,11 @@ pub(crate) fn start(context: Context) {
         }
     });
     let suspected = Arc::new(PendingDecreases::default());
-    let (add, known) = (queue.clone(), quotas.clone());
+    let (add, all_quotas) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.is_finished());
         if let Some(pod) = change.old.filter(|_| ended) {
-            let quotas_of_pod = known.in_namespace(&pod.metadata.namespace);
+            let quotas_of_pod = all_quotas.in_namespace(&pod.metadata.namespace);
             quotas_of_pod.iter().for_each(|quota| add.add_after(quota.metadata.key(), SETTLE));
         }
     });
@@ -166,8 +166,8 @@ async fn reconcile(
         if let Some(resource) = counted(limit)
             && let Entry::Vacant(open) = objects.entry(resource)
         {
-            let found = list(context, &quota.metadata.namespace, open.key()).await?;
-            open.insert(found);
+            let counted_objects = list(context, &quota.metadata.namespace, open.key()).await?;
+            open.insert(counted_objects);
         }
     }
     let status = plan(&quota, &objects);
@@ -203,7 +203,7 @@ async fn list(
     namespace: &str,
     requested: &GroupResource,
 ) -> Result<Vec<Value>, Error> {
-    let known = [
+    let common = [
         Resource::PODS,
         Resource::SERVICES,
         Resource::CONFIG_MAPS,
@@ -220,7 +220,7 @@ async fn list(
     let is = |resource: &Resource| {
         resource.plural == requested.resource && resource.group == requested.group
     };
-    let resource = match known.into_iter().find(is) {
+    let resource = match common.into_iter().find(is) {
         Some(resource) => Some(resource),
         None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
     };

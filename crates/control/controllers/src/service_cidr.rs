@@ -88,11 +88,11 @@ pub(crate) fn start(context: Context) {
     let ranges = context.watch::<ServiceCidr>(SERVICE_CIDRS);
     let services = context.watch::<ServiceAddresses>(Resource::SERVICES);
     ranges.on_key(&queue);
-    let (add, known) = (queue.clone(), ranges.clone());
+    let (add, all) = (queue.clone(), ranges.clone());
     services.on(move |change| {
         // A terminating range may have waited for this Service.
         if change.new.is_none() {
-            let waiting = known.list().into_iter().filter(|range| range.metadata.terminating());
+            let waiting = all.list().into_iter().filter(|range| range.metadata.terminating());
             waiting.for_each(|range| add.add(range.metadata.key()));
         }
     });

@@ -57,8 +57,8 @@ impl Shared {
     ) -> Watched<P> {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (resource.clone(), TypeId::of::<P>());
-        if let Some(known) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
-            return known.clone();
+        if let Some(shared) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
+            return shared.clone();
         }
         let options = ListOptions::default();
         let informer = Informer::start(&self.client, resource, options, &self.tasks, |_| {});

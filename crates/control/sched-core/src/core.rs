@@ -143,8 +143,8 @@ impl Core {
         let mut new = Self::new(self.config.clone());
         new.suspects = self.suspects.clone();
         if let Some(pod) = &self.current {
-            let known = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
-            known.1 += 1;
+            let (_, crashes) = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
+            *crashes += 1;
         }
         for (uid, pod) in self.assumed.iter().filter(|(uid, _)| !new.suspects.contains_key(*uid)) {
             let Some((node, _)) = self.cluster.placement(uid) else { continue };
@@ -231,9 +231,9 @@ impl Core {
 
     /// Adds or updates a node and retries the Pods that it may help. `now` is in milliseconds, as in all methods.
     pub fn set_node(&mut self, node: Node, now: u64) {
-        let known = self.cluster.find_node(&node.name).is_some();
+        let exists = self.cluster.find_node(&node.name).is_some();
         let (ix, old) = self.cluster.set_node(node);
-        let change = match (&old, known) {
+        let change = match (&old, exists) {
             (None, true) => return,
             (None, false) => NodeChange { added: true, ..NodeChange::default() },
             (Some(old), _) => {
@@ -490,15 +490,15 @@ impl Core {
         };
         let budgets: Vec<_> = self.budgets.values().cloned().collect();
         let profile = self.cluster.profiles.of(&pod.scheduler_name).clone();
-        let found = profile.preempts.then(|| {
+        let preemption = profile.preempts.then(|| {
             preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn)
         });
-        let nominated = match found {
+        let nominated = match preemption {
             None | Some(Preemption::Failed(_)) => {
                 self.clear_nomination(&pod.id.uid);
                 let devices =
                     profile.filters_by("DynamicResources").then(|| diagnosis.devices(&pod));
-                let reason = match &found {
+                let reason = match &preemption {
                     Some(Preemption::Failed(reason)) => Some(format!("preemption: {reason}")),
                     _ => None,
                 };

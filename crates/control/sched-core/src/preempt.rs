@@ -131,7 +131,7 @@ fn victims(
         .collect();
     rivals.iter().for_each(|rival| cluster.place_pod(rival.clone(), node));
     lower.iter().for_each(|p| cluster.unplace_pod(p, node));
-    let found = check_node(cluster, pod, node, Some(reasons)).then(|| {
+    let candidate = check_node(cluster, pod, node, Some(reasons)).then(|| {
         // Reprieve the most important Pods first, and before them those that a budget protects.
         lower.sort_by(|a, b| importance(a).cmp(&importance(b)));
         let (protected, others) = split_by_budget(&lower, budgets);
@@ -152,10 +152,10 @@ fn victims(
         victims.sort_by(|a, b| importance(a).cmp(&importance(b)));
         Candidate { node, victims, violations }
     });
-    let gone = found.as_ref().map_or(&lower, |candidate| &candidate.victims);
+    let gone = candidate.as_ref().map_or(&lower, |candidate| &candidate.victims);
     gone.iter().for_each(|p| cluster.place_pod(p.clone(), node));
     rivals.iter().for_each(|rival| cluster.unplace_pod(rival, node));
-    found
+    candidate
 }
 
 /// The sort key of importance: priority first, then the earlier start.

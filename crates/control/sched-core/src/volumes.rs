@@ -391,7 +391,7 @@ impl Volumes {
         if pod.claims.is_empty() {
             return Ok(Vec::new());
         }
-        let mut taken: HashSet<&str> =
+        let mut reserved: HashSet<&str> =
             self.reserved.values().flatten().map(|volume| &**volume).collect();
         let mut out = Vec::new();
         for name in &pod.claims {
@@ -401,7 +401,7 @@ impl Volumes {
                 continue;
             }
             let fits = self.volumes.iter().filter(|(name, volume)| {
-                !taken.contains(&***name) && volume.fits(&key, claim) && volume.reaches(node)
+                !reserved.contains(&***name) && volume.fits(&key, claim) && volume.reaches(node)
             });
             // Prefer a volume that is reserved for the claim.
             let best = fits.min_by_key(|(name, v)| (v.claim.is_none(), v.size, (*name).clone()));
@@ -409,7 +409,7 @@ impl Volumes {
             if volume.is_none() {
                 self.can_provision(claim, node)?;
             }
-            taken.extend(volume.map(|volume| &**volume));
+            reserved.extend(volume.map(|volume| &**volume));
             let (claim, uid) = (name.clone(), claim.uid.clone());
             out.push(ClaimBinding { claim, uid, volume: volume.cloned() });
         }

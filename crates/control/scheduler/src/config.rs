@@ -83,10 +83,10 @@ pub enum ConfigError {
     )]
     Invalid { path: PathBuf, errors: ErrorList },
     #[error(
-        "the configuration {path} is a {found}, not a kubescheduler.config.k8s.io/v1 \
+        "the configuration {path} is a {kind}, not a kubescheduler.config.k8s.io/v1 \
          KubeSchedulerConfiguration; write one, or leave --config out"
     )]
-    Kind { path: PathBuf, found: String },
+    Kind { path: PathBuf, kind: String },
 }
 
 /// The flags of kube-scheduler that have an effect.
@@ -150,7 +150,7 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     let mut value = api_config::yaml::parse(&text).map_err(|error| undecodable(error.into()))?;
     let (version, kind) = gvk(&value);
     if (version, kind) != (SCHEDULER_VERSION, "KubeSchedulerConfiguration") {
-        return Err(ConfigError::Kind { path: path.clone(), found: format!("{version} {kind}") });
+        return Err(ConfigError::Kind { path: path.clone(), kind: format!("{version} {kind}") });
     }
     for warning in without_effect(&mut value) {
         tracing::warn!("{warning}");

@@ -93,8 +93,8 @@ pub(crate) struct Storage(Mutex<StorageCache>);
 impl Storage {
     /// Measures the disk usage, or returns values that are at most a minute old.
     pub(crate) async fn measure(&self, sources: &StatsSources, pods: &dyn PodRegistry) -> Arc<All> {
-        let mut known = self.0.lock().await;
-        let StorageCache { last, claims } = &mut *known;
+        let mut cache = self.0.lock().await;
+        let StorageCache { last, claims } = &mut *cache;
         if let Some((at, all)) = &*last
             && at.elapsed() < MAX_AGE
         {
@@ -118,8 +118,8 @@ impl Storage {
         });
         let looked: Vec<_> = stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await;
         let before = last.take().map(|(_, all)| all).unwrap_or_default();
-        let all = looked.into_iter().filter_map(|(uid, seen)| {
-            let pod = seen.or_else(|| before.get(&uid).cloned())?;
+        let all = looked.into_iter().filter_map(|(uid, pod)| {
+            let pod = pod.or_else(|| before.get(&uid).cloned())?;
             Some((uid, pod))
         });
         let mut all = all.collect();
@@ -150,7 +150,7 @@ async fn query_drivers(
     for ((uid, _, volume), response) in queried.into_iter().zip(responses) {
         let VolumeInfo { name, claim, ephemeral } = volume;
         let Some(pod) = all.get_mut(&uid) else { continue };
-        let known = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
+        let earlier_volume = |pod: &StoredPod| pod.volumes.iter().find(|v| v.name == name).cloned();
         let volume = match response {
             StatsResponse::Figures(stats) => Some(StoredVolume {
                 name: name.clone(),
@@ -160,8 +160,8 @@ async fn query_drivers(
             }),
             StatsResponse::Nothing => None,
             // If measuring the Pod failed, its last values include this volume.
-            StatsResponse::NotAnswered if known(pod).is_some() => None,
-            StatsResponse::NotAnswered => before.get(&uid).and_then(known),
+            StatsResponse::NotAnswered if earlier_volume(pod).is_some() => None,
+            StatsResponse::NotAnswered => before.get(&uid).and_then(earlier_volume),
         };
         if let Some(volume) = volume {
             pod.volumes.retain(|other| other.name != name);
@@ -283,13 +283,13 @@ fn claim(pod: &Pod, volume: &Volume) -> Option<String> {
 
 async fn volume_of(
     sources: &StatsSources,
-    known: &mut HashMap<(String, String), String>,
+    volume_names: &mut HashMap<(String, String), String>,
     uid: &str,
     namespace: &str,
     claim: &str,
 ) -> Option<String> {
     let key = (uid.to_owned(), claim.to_owned());
-    if let Some(volume) = known.get(&key) {
+    if let Some(volume) = volume_names.get(&key) {
         return Some(volume.clone());
     }
     let client = sources.volumes.objects.client()?;
@@ -299,7 +299,7 @@ async fn volume_of(
     if volume.is_empty() {
         return None;
     }
-    known.insert(key, volume.clone());
+    volume_names.insert(key, volume.clone());
     Some(volume)
 }
 

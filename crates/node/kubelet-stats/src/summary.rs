@@ -29,8 +29,8 @@ fn time(at: Timestamp) -> String {
 
 /// Returns an object of the fields that are known.
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let known = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(known.collect())
+    let present = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(present.collect())
 }
 
 fn pressure_json(stall: &Stall) -> Value {

@@ -66,15 +66,15 @@ impl Pods {
             return;
         }
         if let Some(handle) = state.workers.get(&uid) {
-            let known = handle.desired.borrow().clone();
-            if known.stop == Some(Stop::Gone) {
+            let current = handle.desired.borrow().clone();
+            if current.stop == Some(Stop::Gone) {
                 // The file of a static Pod came back while the Pod was ending.
                 drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
                 return;
             }
             let requested = desired.pod.clone();
-            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &known.pod);
-            desired.end = known.end;
+            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &current.pod);
+            desired.end = current.end;
             if deleted {
                 self.ctx.placement.mark_ending(&uid);
             }
@@ -106,23 +106,23 @@ impl Pods {
     }
 
     /// Stops and removes the containers of a Pod that no source has.
-    pub(crate) fn remove_orphan(&self, uid: &str, known: &RuntimePod) {
+    pub(crate) fn remove_orphan(&self, uid: &str, leftover: &RuntimePod) {
         let mut state = self.lock();
         if state.workers.contains_key(uid) {
             return;
         }
         tracing::info!(
-            namespace = known.namespace,
-            name = known.name,
+            namespace = leftover.namespace,
+            name = leftover.name,
             uid,
             "end a Pod that no source has"
         );
         let container = |name: &String| Container { name: name.clone(), ..Container::default() };
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
-        pod.metadata.name = Some(known.name.clone());
-        pod.metadata.namespace = Some(known.namespace.clone());
-        let containers = known.containers.iter().map(container).collect();
+        pod.metadata.name = Some(leftover.name.clone());
+        pod.metadata.namespace = Some(leftover.namespace.clone());
+        let containers = leftover.containers.iter().map(container).collect();
         pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
         // Such a Pod has no object in the API, so its status is not reported.
         pod.metadata.annotations =
@@ -214,12 +214,12 @@ impl Pods {
     pub(crate) fn retry_resizes(&self) {
         let state = self.lock();
         for handle in state.workers.values() {
-            let known = handle.desired.borrow().clone();
-            if known.pending.is_none() {
+            let current = handle.desired.borrow().clone();
+            if current.pending.is_none() {
                 continue;
             }
-            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &known.pod);
-            if known.pending != pending {
+            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &current.pod);
+            if current.pending != pending {
                 handle
                     .desired
                     .send_modify(|desired| (desired.pod, desired.pending) = (pod, pending));

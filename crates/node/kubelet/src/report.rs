@@ -151,10 +151,10 @@ pub(crate) fn record_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now
     };
     let old = all(before);
     for container in all(now) {
-        let known = old.iter().find(|o| o.name == container.name);
-        let same_run = known.is_some_and(|o| o.container_id == container.container_id);
+        let earlier = old.iter().find(|o| o.name == container.name);
+        let same_run = earlier.is_some_and(|o| o.container_id == container.container_id);
         let waits = reason(&container);
-        if waits.is_none() || (same_run && known.and_then(reason) == waits) {
+        if waits.is_none() || (same_run && earlier.and_then(reason) == waits) {
             continue;
         }
         let name = &container.name;

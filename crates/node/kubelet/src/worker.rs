@@ -226,10 +226,10 @@ impl Worker {
             self.restored = true;
         }
         // The API server may not have the kubelet's last status yet.
-        let known = self.with_status(pod);
+        let pod_with_status = self.with_status(pod);
         let verdicts = self.prober.verdicts();
         let inputs = Inputs {
-            pod: &known,
+            pod: &pod_with_status,
             observed: &self.observed,
             memory: &self.memory,
             verdicts: &verdicts,
@@ -269,7 +269,7 @@ impl Worker {
         self.last_steps.clone_from(&plan.steps);
         let mut stop = self.desired.clone();
         tokio::select! {
-            () = self.execute(&known, plan.steps) => {}
+            () = self.execute(&pod_with_status, plan.steps) => {}
             _ = stop.wait_for(Desired::must_end) => return Next::Now,
         }
         if repeated {
@@ -549,6 +549,6 @@ fn before(status: &PodStatus) -> Option<Ending> {
     })
 }
 
-fn earliest(known: Option<Timestamp>, at: Timestamp) -> Timestamp {
-    known.map_or(at, |known| known.min(at))
+fn earliest(earlier: Option<Timestamp>, at: Timestamp) -> Timestamp {
+    earlier.map_or(at, |earlier| earlier.min(at))
 }

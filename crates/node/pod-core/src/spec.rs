@@ -111,8 +111,8 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
 /// over the other's containers without a restart.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let seen = serde_json::json!({"image": image, "name": container.name}).to_string();
-    let bytes: Vec<String> = seen.bytes().map(|byte| byte.to_string()).collect();
+    let hashed = serde_json::json!({"image": image, "name": container.name}).to_string();
+    let bytes: Vec<String> = hashed.bytes().map(|byte| byte.to_string()).collect();
     let printed = format!("([]uint8)[{}]", bytes.join(" "));
     format!("{:x}", fnv1a(printed.as_bytes()))
 }

@@ -41,13 +41,13 @@ fn desired(endpoints: &Endpoints) -> Vec<DesiredSlice> {
                     .filter_map(|address| endpoint(address, family, ready))
                     .collect()
             };
-            let mut found = of("addresses", true);
-            found.extend(of("notReadyAddresses", false));
-            found.truncate(MAX_ADDRESSES);
+            let mut endpoints = of("addresses", true);
+            endpoints.extend(of("notReadyAddresses", false));
+            endpoints.truncate(MAX_ADDRESSES);
             match out.iter_mut().find(|w| w.family == family && w.ports == ports) {
-                _ if found.is_empty() => {}
-                Some(same) => same.endpoints.extend(found),
-                None => out.push(DesiredSlice { family, ports: ports.clone(), endpoints: found }),
+                _ if endpoints.is_empty() => {}
+                Some(same) => same.endpoints.extend(endpoints),
+                None => out.push(DesiredSlice { family, ports: ports.clone(), endpoints }),
             }
         }
     }

@@ -39,11 +39,11 @@ pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let pods = context.watch::<Pod>(Resource::PODS);
     let nodes = context.watch::<Node>(Resource::NODES);
-    let (add, known) = (queue.clone(), nodes.clone());
+    let (add, all_nodes) = (queue.clone(), nodes.clone());
     pods.on(move |change| {
         let Some(pod) = change.new else { return };
         let evicts = |node: &Node| node.spec.taints.iter().any(|t| t.effect == "NoExecute");
-        if known.get(pod.node()).is_some_and(|node| evicts(&node)) {
+        if all_nodes.get(pod.node()).is_some_and(|node| evicts(&node)) {
             add.add(change.key.to_owned());
         }
     });

@@ -332,8 +332,8 @@ async fn mounts(
             recursive_read_only: recursive,
         });
     }
-    let taken = |path: &str| mounts.iter().any(|m| m.container_path == path);
-    let hosts = (!taken("/etc/hosts")).then(|| hosts_file(ctx, request)).transpose()?;
+    let is_mounted = |path: &str| mounts.iter().any(|m| m.container_path == path);
+    let hosts = (!is_mounted("/etc/hosts")).then(|| hosts_file(ctx, request)).transpose()?;
     let message = message_file(ctx, pod, container, request.attempt)?;
     let plain = |inside: String, host: PathBuf| v1::Mount {
         container_path: inside,

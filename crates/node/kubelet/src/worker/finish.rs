@@ -17,14 +17,14 @@ impl Worker {
         let grace = desired.grace();
         if self.observed.running().next().is_some() {
             self.report_status(pod, true).await;
-            let known = self.with_status(pod);
+            let current = self.with_status(pod);
             let by = Instant::now() + grace.min(rt::FAR);
             let by = self.stop_by.map_or(by, |earlier| earlier.min(by));
             self.stop_by = Some(by);
             let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();
             tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooks_run) => {}
+                () = steps::stop_all(&self.ctx, &current, &self.observed, left, &self.hooks_run) => {}
                 // The grace period was shortened: start again with the containers that are still running.
                 _ = change.wait_for(|now| now.grace() < grace) => {}
             }
