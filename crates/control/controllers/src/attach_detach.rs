@@ -141,13 +141,10 @@ pub(crate) fn start(context: Context) {
         synced(&pods),
     ];
     // One worker: changes of a volume's attachments and of a Node's status must not overtake each other.
-    context.run(&queue, 1, waits, move |key| {
-        let attacher = attacher.clone();
-        async move {
-            match key.strip_prefix(NODE) {
-                Some(node) => attacher.write_node_status(node).await,
-                None => attacher.reconcile(&key).await,
-            }
+    context.run(&queue, 1, waits, attacher, |attacher, key| async move {
+        match key.strip_prefix(NODE) {
+            Some(node) => attacher.write_node_status(node).await,
+            None => attacher.reconcile(&key).await,
         }
     });
 }
@@ -172,11 +169,8 @@ fn concerns(change: &Change<'_, Node>) -> bool {
 
 impl Attacher {
     fn follow(self: &Arc<Self>, pods: &Watched<Pod>, attachments: &Watched<VolumeAttachment>) {
-        let add = self.queue.clone();
-        self.volumes.on(move |change| {
-            if change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some()) {
-                add.add(change.key.to_owned());
-            }
+        self.volumes.on_key_if(&self.queue, |change| {
+            change.old.or(change.new).is_some_and(|volume| volume.spec.csi.is_some())
         });
         let add = self.queue.clone();
         self.claims.on(move |change| {
@@ -292,8 +286,8 @@ impl Attacher {
         let Some(volume) = self.volumes.get(name) else { return Ok(()) };
         let Some(csi) = &volume.spec.csi else { return Ok(()) };
         let desired = self.desired(&volume, csi);
-        let known = self.of_volume.get(name);
-        let own = known.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
+        let items = self.of_volume.get(name);
+        let own = items.iter().filter(|of| of.metadata.name == csi.attachment(&of.spec.node_name));
         let attachments: Vec<Attachment> = own
             .map(|of| Attachment {
                 name: of.metadata.name.clone(),
@@ -306,7 +300,7 @@ impl Attacher {
         self.memory().since.retain(|(of, node), _| {
             of != name || attachments.iter().any(|a| a.node == *node) && !desired.contains_key(node)
         });
-        let state = |node: &str| self.state(node, csi, (name, now));
+        let state = |node: &str| self.state(node, csi, name, now);
         let many = many_nodes(&volume.spec.access_modes);
         let force = !self.context.config.disable_force_detach;
         for step in plan(many, &desired, &attachments, state, force) {
@@ -325,7 +319,7 @@ impl Attacher {
         Ok(())
     }
 
-    fn state(&self, node: &str, csi: &CsiVolume, (volume, now): (&str, Instant)) -> NodeState {
+    fn state(&self, node: &str, csi: &CsiVolume, volume: &str, now: Instant) -> NodeState {
         let mut memory = self.memory();
         let since = *memory.since.entry((volume.to_owned(), node.to_owned())).or_insert(now);
         // A deleted node uses nothing.

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{Selector, SelectorError, Timestamp};
+use api_meta::{Selector, SelectorError, Timestamp, Tree as _};
 use client::{Client, Error, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ struct Reconciler {
     autoscalers: Watched<Autoscaler>,
     queue: WorkQueue<String>,
     /// The state of each autoscaler, by its key.
-    known: Mutex<HashMap<String, AutoscalerState>>,
+    states: Mutex<HashMap<String, AutoscalerState>>,
 }
 
 #[derive(Default)]
@@ -50,13 +50,9 @@ struct AutoscalerState {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let autoscalers = context.watch::<Autoscaler>(AUTOSCALERS);
-    let add = queue.clone();
-    autoscalers.on(move |change| {
-        // Ignore changes of the status: this controller writes it.
-        let spec = |one: Option<&Arc<Autoscaler>>| one.map(|one| one.spec.clone());
-        if spec(change.old) != spec(change.new) {
-            add.add(change.key.to_owned());
-        }
+    // Ignore changes of the status: this controller writes it.
+    autoscalers.on_key_if(&queue, |change| {
+        change.old.map(|old| &old.spec) != change.new.map(|new| &new.spec)
     });
     let waits = vec![synced(&autoscalers)];
     let workers = context.config.autoscaling.workers;
@@ -64,12 +60,9 @@ pub(crate) fn start(context: Context) {
         context: context.clone(),
         autoscalers,
         queue: queue.clone(),
-        known: Mutex::default(),
+        states: Mutex::default(),
     });
-    context.run(&queue, workers, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, workers, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 /// A target's scale subresource, as read from the API.
@@ -92,9 +85,7 @@ impl Scale {
     /// Writes the replica count. Retries after a conflict, because a scale has no other field to overwrite.
     async fn write(mut self, client: &Client, replicas: i32) -> Result<(), Error> {
         for attempt in 1.. {
-            if let Some(spec) = self.object.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.insert("replicas".into(), json!(replicas));
-            }
+            self.object.put("spec.replicas", replicas);
             let body = self.object.to_string().into();
             match client.call(http::Method::PUT, &self.path, "application/json", body).await {
                 Err(error) if error.is_conflict() && attempt < WRITES => {
@@ -179,7 +170,7 @@ impl Evaluation<'_> {
 impl Reconciler {
     async fn reconcile(&self, key: &str) -> Result<(), Error> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
-            self.known().remove(key);
+            self.states().remove(key);
             return Ok(());
         };
         // Metrics change without an event, so requeue the key whatever the result.
@@ -196,8 +187,8 @@ impl Reconciler {
         self.write_status(&evaluation, sizes).await
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> std::sync::MutexGuard<'_, HashMap<String, AutoscalerState>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Scales the target and returns the result; `None` if the target's scale cannot be read.
@@ -211,7 +202,7 @@ impl Reconciler {
             "the HPA controller was able to get the target's current scale",
         );
         let current = scale.count("spec");
-        self.known()
+        self.states()
             .entry(key.to_owned())
             .or_default()
             .history
@@ -246,9 +237,9 @@ impl Reconciler {
                 let message = format!("New size: {desired}; reason: {reason}");
                 self.context.events.normal(evaluation.owner.object(), "SuccessfulRescale", message);
                 let behavior = spec.behavior.as_ref();
-                let mut known = self.known();
-                let known = known.entry(key.to_owned()).or_default();
-                known.history.record_step(desired - current, behavior, evaluation.now);
+                let mut states = self.states();
+                let state = states.entry(key.to_owned()).or_default();
+                state.history.record_step(desired - current, behavior, evaluation.now);
                 Some(Sizing { current, desired, scaled: true })
             }
             Err(error) => {
@@ -307,8 +298,8 @@ impl Reconciler {
         let sizes = Sizes { min: spec.min(), max: spec.max_replicas, current };
         let window = self.context.config.autoscaling.downscale_stabilization;
         let limited_size = {
-            let mut known = self.known();
-            let history = &mut known.entry(key.to_owned()).or_default().history;
+            let mut states = self.states();
+            let history = &mut states.entry(key.to_owned()).or_default().history;
             history.limit(sizes, proposed, spec.behavior.as_ref(), window, evaluation.now)
         };
         evaluation.condition("AbleToScale", true, limited_size.able.0, limited_size.able.1);
@@ -413,16 +404,16 @@ impl Reconciler {
         selector: Selector,
         pods: &[ScaledPod],
     ) -> Vec<String> {
-        let mut known = self.known();
-        known.entry(key.to_owned()).or_default().selector = Some(selector);
+        let mut states = self.states();
+        states.entry(key.to_owned()).or_default().selector = Some(selector);
         let prefix = format!("{namespace}/");
-        let others = known.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
-        let claims = |known: &AutoscalerState| {
-            let selector = known.selector.as_ref();
+        let others = states.iter().filter(|(other, _)| *other != key && other.starts_with(&prefix));
+        let claims = |state: &AutoscalerState| {
+            let selector = state.selector.as_ref();
             selector.is_some_and(|s| pods.iter().any(|pod| s.matches(pod.labels())))
         };
         let mut rivals: Vec<String> =
-            others.filter(|(_, known)| claims(known)).map(|(other, _)| other.clone()).collect();
+            others.filter(|(_, state)| claims(state)).map(|(other, _)| other.clone()).collect();
         rivals.sort();
         rivals
     }
@@ -438,30 +429,23 @@ impl Reconciler {
         if object["metadata"]["uid"] != meta.uid.as_str() {
             return Ok(());
         }
-        let old = object["status"].clone();
-        let mut status = old.as_object().cloned().unwrap_or_default();
-        status.insert("conditions".into(), json!(evaluation.conditions));
+        let old = object.clone();
+        object.put("status.conditions", json!(evaluation.conditions));
         if let Some(sized) = sized {
-            status.insert("currentReplicas".into(), json!(sized.current));
-            status.insert("desiredReplicas".into(), json!(sized.desired));
-            status.insert("currentMetrics".into(), json!(evaluation.metrics));
-            if evaluation.metrics.is_empty() {
-                status.insert("currentMetrics".into(), Value::Null);
-            }
+            let metrics = (!evaluation.metrics.is_empty()).then_some(&evaluation.metrics);
+            object.put("status.currentReplicas", sized.current);
+            object.put("status.desiredReplicas", sized.desired);
+            object.put("status.currentMetrics", json!(metrics));
             if sized.scaled {
-                status.insert("lastScaleTime".into(), json!(evaluation.now.to_seconds()));
+                object.put("status.lastScaleTime", json!(evaluation.now.to_seconds()));
             }
         }
-        let status = Value::Object(status);
-        if status == old {
+        if object == old {
             return Ok(());
         }
-        if let Some(object) = object.as_object_mut() {
-            object.insert("status".into(), status);
-        }
-        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
-        let written =
-            client.update_status::<_, Value>(&AUTOSCALERS, namespace, name, &object).await;
+        let written = client
+            .update_status::<_, Value>(&AUTOSCALERS, &meta.namespace, &meta.name, &object)
+            .await;
         if let Err(error) = &written {
             evaluation.warn("FailedUpdateStatus", &server_message(error));
         }

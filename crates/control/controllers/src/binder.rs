@@ -68,10 +68,13 @@ pub(crate) fn start(context: Context) {
         synced(&pods),
     ];
     // One worker: two claims that are handled at the same time could choose the same volume.
-    context.run(&queue, 1, waits, move |key| {
-        let binder = binder.clone();
-        async move { binder.reconcile(&key).await }
-    });
+    context.run(
+        &queue,
+        1,
+        waits,
+        binder,
+        |binder, key| async move { binder.reconcile(&key).await },
+    );
 }
 
 /// The index keys whose changes requeue a claim: its volume's name or, for an unbound claim, its class and any class.
@@ -151,9 +154,9 @@ impl Binder {
     /// may be new, and releasing its volume would lose data.
     async fn claim_of(&self, volume: &PersistentVolume) -> Result<Option<Arc<VolumeClaim>>, Error> {
         let Some(reference) = &volume.spec.claim_ref else { return Ok(None) };
-        let known = self.claims.get(&reference.key());
-        if known.as_ref().is_some_and(|claim| reference.names(&claim.metadata)) {
-            return Ok(known);
+        let claim = self.claims.get(&reference.key());
+        if claim.as_ref().is_some_and(|claim| reference.names(&claim.metadata)) {
+            return Ok(claim);
         }
         let (namespace, name) = (&reference.namespace, &reference.name);
         self.context.client.get(&CLAIMS, namespace, name).await.or_none().map(|c| c.map(Arc::new))
@@ -205,10 +208,10 @@ impl Binder {
         if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
             // Read the API before the volume counts as lost: the informer of volumes may lag behind that of claims.
             let named_volume = match self.volumes.get(named) {
-                Some(known) => Some(known),
+                Some(volume) => Some(volume),
                 None => {
-                    let found = self.context.client.get(&VOLUMES, "", named).await;
-                    found.or_none()?.map(Arc::new)
+                    let response = self.context.client.get(&VOLUMES, "", named).await;
+                    response.or_none()?.map(Arc::new)
                 }
             };
             volumes.extend(named_volume);

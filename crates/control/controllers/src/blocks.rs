@@ -9,7 +9,7 @@ use api_meta::{Cidr, cidr};
 pub(crate) struct Blocks {
     range: Cidr,
     prefix: u8,
-    taken: BTreeSet<u128>,
+    allocated: BTreeSet<u128>,
     /// The block to try next, so that a released block is not reused at once.
     next: u128,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn new(range: Cidr, prefix: u8) -> Option<Self> {
         let fits = prefix >= range.prefix && prefix <= range.family().bits();
-        fits.then(|| Self { range: range.network(), prefix, taken: BTreeSet::new(), next: 0 })
+        fits.then(|| Self { range: range.network(), prefix, allocated: BTreeSet::new(), next: 0 })
     }
 
     fn count(&self) -> u128 {
@@ -41,28 +41,28 @@ impl Blocks {
 
     pub(crate) fn occupy(&mut self, range: Cidr) {
         if let Some((first, last)) = self.covered(range) {
-            self.taken.extend(first..=last);
+            self.allocated.extend(first..=last);
         }
     }
 
     pub(crate) fn release(&mut self, range: Cidr) {
         if let Some((first, last)) = self.covered(range) {
             for block in first..=last {
-                self.taken.remove(&block);
+                self.allocated.remove(&block);
             }
         }
     }
 
     pub(crate) fn allocate(&mut self) -> Option<Cidr> {
         let count = self.count();
-        if self.taken.len() as u128 >= count {
+        if self.allocated.len() as u128 >= count {
             return None;
         }
         let mut block = self.next % count;
-        while self.taken.contains(&block) {
+        while self.allocated.contains(&block) {
             block = (block + 1) % count;
         }
-        self.taken.insert(block);
+        self.allocated.insert(block);
         self.next = block + 1;
         let base = self.range.nth(block.checked_shl(self.shift()).unwrap_or(0))?;
         Cidr::new(base, self.prefix)

@@ -88,8 +88,8 @@ struct AsAccount {
 
 impl AsAccount {
     async fn bearer(&self) -> Result<HeaderValue, Error> {
-        let mut known = self.token.lock().await;
-        if let Some((bearer, renew)) = &*known
+        let mut cache = self.token.lock().await;
+        if let Some((bearer, renew)) = &*cache
             && Instant::now() < *renew
         {
             return Ok(bearer.clone());
@@ -103,7 +103,7 @@ impl AsAccount {
             }
         })?;
         bearer.set_sensitive(true);
-        *known = Some((bearer.clone(), Instant::now() + LIFETIME / 2));
+        *cache = Some((bearer.clone(), Instant::now() + LIFETIME / 2));
         Ok(bearer)
     }
 }

@@ -55,7 +55,7 @@ fn taints(slices: &[Arc<ResourceSliceView>], device: &str) -> Vec<DeviceTaintVie
     let latest = slices.iter().map(|slice| slice.spec.pool.generation).max();
     let counting = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == latest);
     let devices = counting.flat_map(|slice| &slice.spec.devices);
-    devices.filter(|known| *known.name == *device).flat_map(|d| d.taints.clone()).collect()
+    devices.filter(|candidate| *candidate.name == *device).flat_map(|d| d.taints.clone()).collect()
 }
 
 pub(crate) fn start(context: Context) {
@@ -83,10 +83,9 @@ pub(crate) fn start(context: Context) {
         }
     });
     let waits = vec![synced(&claims), synced(&slices), synced(&pods)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 8, waits, move |key| {
-        let (context, devices, retries) = (run.clone(), devices.clone(), retries.clone());
-        async move { devices.reconcile(&context, &retries, &key).await }
+    let state = (context.clone(), devices, queue.clone());
+    context.run(&queue, 8, waits, state, |(context, devices, queue), key| async move {
+        devices.reconcile(&context, &queue, &key).await
     });
 }
 

@@ -87,20 +87,20 @@ struct ResponseKind {
 
 /// Returns the namespaced resources that support list and delete.
 pub(crate) async fn namespaced(client: &Client) -> Discovery {
-    let mut found = all(client, &["list", "delete"]).await;
-    found.resources.retain(|resource| resource.namespaced);
-    found
+    let mut discovery = all(client, &["list", "delete"]).await;
+    discovery.resources.retain(|resource| resource.namespaced);
+    discovery
 }
 
 /// Returns every resource with these verbs, in its group's preferred version or else in the first that serves it.
 pub(crate) async fn all(client: &Client, verbs: &[&str]) -> Discovery {
-    let mut found = Discovery::default();
-    add(client, "", "v1", "/api/v1", verbs, &mut found).await;
+    let mut discovery = Discovery::default();
+    add(client, "", "v1", "/api/v1", verbs, &mut discovery).await;
     match client.get_raw_as::<GroupList>("/apis", AGGREGATED).await {
-        Ok(groups) => found.take(groups, verbs),
-        Err(error) => found.failures.push(error.to_string()),
+        Ok(groups) => discovery.take(groups, verbs),
+        Err(error) => discovery.failures.push(error.to_string()),
     }
-    found
+    discovery
 }
 
 impl Discovery {
@@ -153,21 +153,21 @@ pub(crate) async fn of_kind(
     kind: &str,
 ) -> Result<Resource, NoSuchKind> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let mut found = Discovery::default();
+    let mut discovery = Discovery::default();
     let path = if group.is_empty() { "/api/v1".into() } else { format!("/apis/{api_version}") };
-    add(client, group, version, &path, &[], &mut found).await;
-    let known = |found: &Discovery| found.resources.iter().find(|r| r.kind == kind).cloned();
-    if let Some(resource) = known(&found) {
+    add(client, group, version, &path, &[], &mut discovery).await;
+    let find = |all: &Discovery| all.resources.iter().find(|r| r.kind == kind).cloned();
+    if let Some(resource) = find(&discovery) {
         return Ok(resource);
     }
     if let Ok(group) = client.get_raw::<Group>(&format!("/apis/{group}")).await {
         for served in group.versions.into_iter().map(|v| v.group_version) {
             if let Some((name, number)) = served.split_once('/') {
-                add(client, name, number, &format!("/apis/{served}"), &[], &mut found).await;
+                add(client, name, number, &format!("/apis/{served}"), &[], &mut discovery).await;
             }
         }
     }
-    known(&found).ok_or_else(|| NoSuchKind { kind: kind.to_owned(), group: group.to_owned() })
+    find(&discovery).ok_or_else(|| NoSuchKind { kind: kind.to_owned(), group: group.to_owned() })
 }
 
 async fn add(
@@ -176,12 +176,12 @@ async fn add(
     version: &str,
     path: &str,
     verbs: &[&str],
-    found: &mut Discovery,
+    discovery: &mut Discovery,
 ) {
     let served: Resources = match client.get_raw(path).await {
         Ok(served) => served,
         Err(error) => {
-            found
+            discovery
                 .failures
                 .push(format!("{group}/{version}: {}", crate::api_error::server_message(&error)));
             return;
@@ -196,7 +196,7 @@ async fn add(
             kind: served.kind.into(),
             namespaced: served.namespaced,
         };
-        found.add(resource, &served.verbs, verbs);
+        discovery.add(resource, &served.verbs, verbs);
     }
 }
 

@@ -183,10 +183,7 @@ pub(crate) fn start(context: Context) {
         synced(&own.deployments),
     ];
     let own = Arc::new(own);
-    context.run(&queue, 2, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 2, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {
@@ -265,11 +262,11 @@ impl Reconciler {
         owner: &OwnerReference,
     ) -> Result<Option<(String, i64)>, Error> {
         let client = &self.context.client;
-        let found = crate::discovery::of_kind(client, &owner.api_version, &owner.kind).await;
-        let Ok(resource) = found else { return Ok(None) };
+        let resource = crate::discovery::of_kind(client, &owner.api_version, &owner.kind).await;
+        let Ok(resource) = resource else { return Ok(None) };
         let path = resource.object(namespace, &owner.name, "scale");
-        let found = client.call(http::Method::GET, &path, "", Default::default()).await;
-        Ok(found.or_none()?.and_then(|bytes| {
+        let response = client.call(http::Method::GET, &path, "", Default::default()).await;
+        Ok(response.or_none()?.and_then(|bytes| {
             let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas))
         }))

@@ -61,17 +61,16 @@ pub(crate) fn start(context: Context) {
     let definitions = context.watch::<PartialObject>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
     let refresher = collector.clone();
     definitions.on(move |_| refresher.refresh.notify_one());
-    let (known, refreshing) = (definitions.clone(), collector.clone());
+    let (listed_definitions, refreshing) = (definitions.clone(), collector.clone());
     context.tasks.keep("garbage collector's resources", move || {
-        refreshing.clone().follow_resources(known.clone())
+        refreshing.clone().follow_resources(listed_definitions.clone())
     });
     let graph_is_complete = collector.graph_is_complete.clone();
     // Until every kind is listed, an owner missing in the graph is probably just not listed yet.
     let all = Box::pin(async move { graph_is_complete.reached(true).await });
     let working = collector.clone();
-    context.run(&collector.queue, 20, vec![all], move |uid| {
-        let working = working.clone();
-        async move { working.collect(&uid).await }
+    context.run(&collector.queue, 20, vec![all], working, |working, uid| async move {
+        working.collect(&uid).await
     });
 }
 
@@ -98,12 +97,12 @@ impl Collector {
 
     /// Starts watches for the served resources and ends others, except in groups whose discovery failed.
     async fn discover(self: &Arc<Self>) {
-        let found = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;
+        let discovery = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;
         // Events own nothing and are numerous.
-        let resources = found.resources.into_iter().filter(|resource| resource.plural != "events");
+        let resources = discovery.resources.into_iter().filter(|r| r.plural != "events");
         let resources: Vec<Resource> = resources.collect();
         let mut watched = lock(&self.watched);
-        if found.failures.is_empty() {
+        if discovery.failures.is_empty() {
             watched.retain(|resource, watching| {
                 let served = resources.contains(resource);
                 if !served {
@@ -115,7 +114,7 @@ impl Collector {
                 served
             });
         } else {
-            tracing::warn!(failures = ?found.failures, "discovery failed for some API groups; their watches stay");
+            tracing::warn!(failures = ?discovery.failures, "discovery failed for some API groups; their watches stay");
         }
         for resource in resources {
             watched.entry(resource.clone()).or_insert_with(|| self.watch(resource));
@@ -196,9 +195,9 @@ impl Collector {
         object: &TrackedObject,
         owner: &OwnerReference,
     ) -> Result<Standing, Error> {
-        let known = lock(&self.graph).standing(object, owner);
-        if known != Standing::Unknown {
-            return Ok(known);
+        let standing = lock(&self.graph).standing(object, owner);
+        if standing != Standing::Unknown {
+            return Ok(standing);
         }
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let resource = {

@@ -141,15 +141,15 @@ impl<T: HasMeta + serde::de::DeserializeOwned> LabelIndex<T> {
         }
         let count =
             |values: &Vec<String>| values.iter().map(|v| self.index.count(v)).sum::<usize>();
-        let mut found: Vec<_> =
+        let mut objects: Vec<_> =
             match required_labels(namespace, selector).iter().min_by_key(|v| count(v)) {
                 Some(rarest) => rarest.iter().flat_map(|value| self.index.get(value)).collect(),
                 None => self.watched.in_namespace(namespace),
             };
-        found.retain(|object| selector.matches(&object.meta().labels));
+        objects.retain(|object| selector.matches(&object.meta().labels));
         // Objects of several values were appended one value after the other.
-        found.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
-        found
+        objects.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
+        objects
     }
 }
 
@@ -184,8 +184,8 @@ impl<T: HasSelector + serde::de::DeserializeOwned> Selectors<T> {
     pub(crate) fn selecting(&self, namespace: &str, labels: &Labels) -> Vec<Arc<T>> {
         let own = labels.iter().map(|(key, value)| label(namespace, key, value));
         let values = own.chain([any_label_key(namespace)]);
-        let found = values.flat_map(|value| self.0.get(&value));
-        found.filter(|object| object.selector().matches(labels)).collect()
+        let objects = values.flat_map(|value| self.0.get(&value));
+        objects.filter(|object| object.selector().matches(labels)).collect()
     }
 
     /// Returns the keys of the objects in a namespace that select these labels.

@@ -125,17 +125,11 @@ fn conditions(findings: &Findings) -> Vec<DeletionCondition> {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::new(Duration::from_millis(100), Duration::from_secs(60));
     let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
-    let add = queue.clone();
-    namespaces.on(move |change| {
-        if change.new.is_some_and(|ns| ns.metadata.terminating()) {
-            add.add(change.key.to_owned());
-        }
-    });
+    namespaces.on_key_if(&queue, |change| change.new.is_some_and(|ns| ns.metadata.terminating()));
     let waits = vec![synced(&namespaces)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 10, waits, move |key| {
-        let (context, namespaces, retries) = (run.clone(), namespaces.clone(), retries.clone());
-        async move { reconcile(&context, &namespaces, &retries, &key).await }
+    let state = (context.clone(), namespaces, queue.clone());
+    context.run(&queue, 10, waits, state, |(context, namespaces, queue), key| async move {
+        reconcile(&context, &namespaces, &queue, &key).await
     });
 }
 
@@ -230,10 +224,10 @@ async fn empty_of(
 }
 
 async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
-    let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
-    let Some(found) = found else { return Ok(()) };
+    let namespace = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
+    let Some(namespace) = namespace else { return Ok(()) };
     let now = context.now().to_seconds();
-    let old = found.items("status.conditions").to_vec();
+    let old = namespace.items("status.conditions").to_vec();
     let mut new = old.clone();
     for DeletionCondition { kind, status, reason, message } in conditions(findings) {
         let status = if status { "True" } else { "False" };
@@ -247,8 +241,8 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
             None => new.push(condition),
         }
     }
-    let desired = merged(&found, &json!({"status": {"conditions": new}}));
-    if desired == found {
+    let desired = merged(&namespace, &json!({"status": {"conditions": new}}));
+    if desired == namespace {
         return Ok(());
     }
     let resource = &Resource::NAMESPACES;
@@ -258,8 +252,8 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
 
 /// Removes the controller's finalizer, which lets the API server delete the namespace.
 async fn finalize(client: &Client, name: &str, meta: &ObjectMeta) -> Result<(), Error> {
-    let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
-    let Some(mut namespace) = found else { return Ok(()) };
+    let namespace = client.get::<Value>(&Resource::NAMESPACES, "", name).await.or_none()?;
+    let Some(mut namespace) = namespace else { return Ok(()) };
     if namespace["metadata"]["uid"] != meta.uid.as_str() {
         return Ok(());
     }

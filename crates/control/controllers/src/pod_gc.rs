@@ -127,8 +127,8 @@ async fn sweep(
 }
 
 async fn is_gone(context: &Context, node: &str) -> bool {
-    let found = context.client.get::<PartialObject>(&Resource::NODES, "", node).await;
-    found.is_err_and(|error| error.is_not_found())
+    let response = context.client.get::<PartialObject>(&Resource::NODES, "", node).await;
+    response.is_err_and(|error| error.is_not_found())
 }
 
 async fn remove(context: &Context, pod: &Pod, why: Reason) -> Result<(), Error> {

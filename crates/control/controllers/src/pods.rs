@@ -199,8 +199,8 @@ impl Context {
 
     async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
         let (namespace, name) = (&owner.meta.namespace, &owner.meta.name);
-        let found = self.client.get::<PartialObject>(&owner.resource, namespace, name).await;
-        Ok(found.or_none()?.is_some_and(|fresh| {
+        let response = self.client.get::<PartialObject>(&owner.resource, namespace, name).await;
+        Ok(response.or_none()?.is_some_and(|fresh| {
             fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()
         }))
     }

@@ -36,17 +36,11 @@ struct Status {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let policies = context.watch::<Policy>(Resource::VALIDATING_ADMISSION_POLICIES);
-    let add = queue.clone();
-    policies.on(move |change| {
-        if change.new.is_some() {
-            add.add(change.key.to_owned());
-        }
-    });
+    policies.on_key(&queue);
     let waits = vec![synced(&policies)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, policies) = (run.clone(), policies.clone());
-        async move { reconcile(&context, &policies, &key).await }
+    let state = (context.clone(), policies);
+    context.run(&queue, 1, waits, state, |(context, policies), key| async move {
+        reconcile(&context, &policies, &key).await
     });
 }
 
@@ -56,8 +50,8 @@ async fn reconcile(context: &Context, policies: &Watched<Policy>, name: &str) ->
     if generation <= policy.status.observed_generation {
         return Ok(());
     }
-    let known = DeclaredTypes::of(&context.client, &policy.spec).await?;
-    let warnings = warnings(&policy.spec, &known);
+    let types = DeclaredTypes::of(&context.client, &policy.spec).await?;
+    let warnings = warnings(&policy.spec, &types);
     let resource = Resource::VALIDATING_ADMISSION_POLICIES;
     let checked =
         if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
@@ -83,20 +77,20 @@ struct DeclaredTypes {
 impl DeclaredTypes {
     async fn of(client: &Client, spec: &Value) -> Result<Self, Error> {
         let mut api = Api { client, documents: BTreeMap::new() };
-        let mut known = Self::default();
+        let mut types = Self::default();
         for kind in api.kinds(spec).await? {
             if let Some(decl) = api.declared(&kind).await? {
                 let GroupVersionKind { group, version, kind } = kind;
-                known.objects.insert((group.into(), version.into(), kind.into()), decl);
+                types.objects.insert((group.into(), version.into(), kind.into()), decl);
             }
         }
         if let Some(version) = spec["paramKind"]["apiVersion"].as_str() {
             let (group, version) = version.split_once('/').unwrap_or(("", version));
             let kind = spec["paramKind"]["kind"].as_str().unwrap_or_default();
             let kind = GroupVersionKind::new(group.to_owned(), version.to_owned(), kind.to_owned());
-            known.params = api.declared(&kind).await?;
+            types.params = api.declared(&kind).await?;
         }
-        Ok(known)
+        Ok(types)
     }
 }
 
@@ -118,7 +112,7 @@ impl Api<'_> {
 
     /// Returns the kinds that a policy's rules match. Rules with a `*` are skipped.
     async fn kinds(&mut self, spec: &Value) -> Result<Vec<GroupVersionKind>, Error> {
-        let mut found = Vec::new();
+        let mut kinds = Vec::new();
         for rule in spec.items("matchConstraints.resourceRules") {
             let (groups, versions) = (sorted(rule, "apiGroups"), sorted(rule, "apiVersions"));
             if groups.iter().chain(&versions).any(|text| text.contains('*')) {
@@ -138,9 +132,9 @@ impl Api<'_> {
                 }));
             }
             of_rule.truncate(MOST_KINDS);
-            found.extend(of_rule);
+            kinds.extend(of_rule);
         }
-        Ok(found)
+        Ok(kinds)
     }
 
     /// Returns the declared type of a kind.
@@ -188,9 +182,9 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
         if !within.insert(name) {
             return json!({"type": "object"});
         }
-        let found = resolved(&all[name], all, within);
+        let referenced = resolved(&all[name], all, within);
         within.remove(name);
-        return found;
+        return referenced;
     }
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut declaration = serde_json::Map::new();
@@ -214,11 +208,11 @@ fn resolved<'s>(schema: &'s Value, all: &'s Value, within: &mut BTreeSet<&'s str
 }
 
 /// Returns a warning for each expression that does not compile, with the issues by the kinds that the policy matches.
-fn warnings(spec: &Value, known: &DeclaredTypes) -> Vec<Value> {
-    let checks: Vec<_> = known
+fn warnings(spec: &Value, types: &DeclaredTypes) -> Vec<Value> {
+    let checks: Vec<_> = types
         .objects
         .iter()
-        .map(|(kind, object)| (kind, Check::new(spec, object, known)))
+        .map(|(kind, object)| (kind, Check::new(spec, object, types)))
         .collect();
     let mut warnings = Vec::new();
     for (i, validation) in spec.items("validations").iter().enumerate() {
@@ -226,16 +220,16 @@ fn warnings(spec: &Value, known: &DeclaredTypes) -> Vec<Value> {
             let Some(text) = validation[field].as_str().filter(|text| !text.is_empty()) else {
                 continue;
             };
-            let found: Vec<String> = checks
+            let problems: Vec<String> = checks
                 .iter()
                 .filter_map(|((group, version, kind), check)| {
                     let issues = check.compile(text).err()?;
                     Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
                 })
                 .collect();
-            if !found.is_empty() {
+            if !problems.is_empty() {
                 let place = format!("spec.validations[{i}].{field}");
-                warnings.push(json!({"fieldRef": place, "warning": found.join("\n")}));
+                warnings.push(json!({"fieldRef": place, "warning": problems.join("\n")}));
             }
         }
     }
@@ -251,8 +245,8 @@ struct Check<'k> {
 }
 
 impl<'k> Check<'k> {
-    fn new(spec: &Value, object: &'k Decl, known: &'k DeclaredTypes) -> Self {
-        let (has_params, params) = (spec["paramKind"].is_object(), known.params.as_ref());
+    fn new(spec: &Value, object: &'k Decl, types: &'k DeclaredTypes) -> Self {
+        let (has_params, params) = (spec["paramKind"].is_object(), types.params.as_ref());
         let mut check = Self { has_params, object, params, variables: Composition::default() };
         for variable in spec.items("variables") {
             let program = check.compile(variable.text("expression"));

@@ -92,29 +92,22 @@ fn plan(quota: &Quota, objects: &BTreeMap<GroupResource, Vec<Value>>) -> Value {
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
-    let add = queue.clone();
-    quotas.on(move |change| {
-        // Admission charges the status before the objects can be counted: such a change needs no count.
-        let same = |old: &Arc<Quota>, new: &Arc<Quota>| old.spec.hard == new.spec.hard;
-        if !change.old.zip(change.new).is_some_and(|(old, new)| same(old, new)) {
-            add.add(change.key.to_owned());
-        }
+    // Admission charges the status before the objects can be counted: such a change needs no count.
+    quotas.on_key_if(&queue, |change| {
+        !change.old.zip(change.new).is_some_and(|(old, new)| old.spec.hard == new.spec.hard)
     });
-    let suspected = Arc::new(PendingDecreases::default());
-    let (add, known) = (queue.clone(), quotas.clone());
+    let (add, all_quotas) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.is_finished());
         if let Some(pod) = change.old.filter(|_| ended) {
-            let quotas_of_pod = known.in_namespace(&pod.metadata.namespace);
+            let quotas_of_pod = all_quotas.in_namespace(&pod.metadata.namespace);
             quotas_of_pod.iter().for_each(|quota| add.add_after(quota.metadata.key(), SETTLE));
         }
     });
     let waits = vec![synced(&quotas)];
-    let (run, retries) = (context.clone(), queue.clone());
-    context.run(&queue, 2, waits, move |key| {
-        let (context, quotas, retries) = (run.clone(), quotas.clone(), retries.clone());
-        let suspected = suspected.clone();
-        async move { reconcile(&context, &quotas, &suspected, &retries, &key).await }
+    let state = (context.clone(), quotas, Arc::new(PendingDecreases::default()), queue.clone());
+    context.run(&queue, 2, waits, state, |(context, quotas, suspected, queue), key| async move {
+        reconcile(&context, &quotas, &suspected, &queue, &key).await
     });
 }
 
@@ -166,8 +159,8 @@ async fn reconcile(
         if let Some(resource) = counted(limit)
             && let Entry::Vacant(open) = objects.entry(resource)
         {
-            let found = list(context, &quota.metadata.namespace, open.key()).await?;
-            open.insert(found);
+            let counted_objects = list(context, &quota.metadata.namespace, open.key()).await?;
+            open.insert(counted_objects);
         }
     }
     let status = plan(&quota, &objects);
@@ -203,7 +196,7 @@ async fn list(
     namespace: &str,
     requested: &GroupResource,
 ) -> Result<Vec<Value>, Error> {
-    let known = [
+    let common = [
         Resource::PODS,
         Resource::SERVICES,
         Resource::CONFIG_MAPS,
@@ -220,7 +213,7 @@ async fn list(
     let is = |resource: &Resource| {
         resource.plural == requested.resource && resource.group == requested.group
     };
-    let resource = match known.into_iter().find(is) {
+    let resource = match common.into_iter().find(is) {
         Some(resource) => Some(resource),
         None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
     };

@@ -36,11 +36,11 @@ pub(crate) fn plan(
         return Plan::default();
     }
     let mut active: Vec<_> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
-    let wanted = usize::try_from(set.replicas()).unwrap_or(0);
-    if active.len() <= wanted {
-        return Plan { create: (wanted - active.len()).min(BURST), delete: vec![] };
+    let replicas = usize::try_from(set.replicas()).unwrap_or(0);
+    if active.len() <= replicas {
+        return Plan { create: (replicas - active.len()).min(BURST), delete: vec![] };
     }
-    let surplus = (active.len() - wanted).min(BURST);
+    let surplus = (active.len() - replicas).min(BURST);
     removal_order(&mut active, |pod| crowd.get(pod.node()).copied().unwrap_or(0), now);
     active.truncate(surplus);
     Plan { create: 0, delete: active }
@@ -128,10 +128,7 @@ fn run(context: Context, resource: Resource, kind: &'static str) {
         queue: queue.clone(),
         expectations,
     });
-    context.run(&queue, 5, waits, move |key| {
-        let own = own.clone();
-        async move { own.reconcile(&key).await }
-    });
+    context.run(&queue, 5, waits, own, |own, key| async move { own.reconcile(&key).await });
 }
 
 impl Reconciler {
@@ -151,8 +148,8 @@ impl Reconciler {
             if plan.create > 0 {
                 self.expectations.expect(key, plan.create, []);
                 let pod = from_template(&owner, &set.spec.template);
-                let wanted = vec![pod; plan.create];
-                result = self.context.create_pods(&owner, &wanted, &self.expectations).await;
+                let copies = vec![pod; plan.create];
+                result = self.context.create_pods(&owner, &copies, &self.expectations).await;
                 failure =
                     result.as_ref().err().map(|error| ("FailedCreate", server_message(error)));
             } else if !plan.delete.is_empty() {

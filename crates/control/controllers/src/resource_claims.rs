@@ -63,7 +63,7 @@ pub(crate) fn start(context: Context) {
     let templates = context.watch::<Template>(Resource::RESOURCE_CLAIM_TEMPLATES);
     watch(&queue, &pods, &claims, &templates);
     let waits = vec![synced(&pods), synced(&claims), synced(&templates)];
-    let run = Arc::new(Claims {
+    let own = Arc::new(Claims {
         of_pod: OwnerIndex::of(&claims),
         context: context.clone(),
         pods,
@@ -71,14 +71,11 @@ pub(crate) fn start(context: Context) {
         templates,
         created: Mutex::default(),
     });
-    context.run(&queue, WORKERS, waits, move |key| {
-        let run = run.clone();
-        async move {
-            match key.split_once(':') {
-                Some(("pod", key)) => run.pod(key).await,
-                Some((_, key)) => run.claim(key).await,
-                None => Ok(()),
-            }
+    context.run(&queue, WORKERS, waits, own, |own, key| async move {
+        match key.split_once(':') {
+            Some(("pod", key)) => own.pod(key).await,
+            Some((_, key)) => own.claim(key).await,
+            None => Ok(()),
         }
     });
 }
@@ -213,9 +210,9 @@ impl Claims {
     async fn ensure(&self, pod: &Pod, claim: &PodClaim) -> Result<Option<String>, Error> {
         let namespace = &pod.metadata.namespace;
         let Some(template) = &claim.resource_claim_template_name else { return Ok(None) };
-        let known = pod.status.resource_claim_statuses.iter().find(|s| s.name == claim.name);
+        let status = pod.status.resource_claim_statuses.iter().find(|s| s.name == claim.name);
         let key = (pod.metadata.key(), claim.name.clone());
-        match known.map(|status| &status.resource_claim_name) {
+        match status.map(|status| &status.resource_claim_name) {
             // The status says that no claim is needed.
             Some(None) => return Ok(None),
             Some(Some(name)) => {
@@ -237,9 +234,9 @@ impl Claims {
         if let Some(own) = self.of_pod.by(&pod.metadata.uid).iter().find(is_it) {
             return Ok(Some(own.metadata.name.clone()));
         }
-        let of_this = |made: &&CreatedClaim| made.uid == pod.metadata.uid;
-        let made = self.created().get(&key).filter(of_this).map(|made| made.name.clone());
-        if let Some(name) = made {
+        let of_this = |created: &&CreatedClaim| created.uid == pod.metadata.uid;
+        let created = self.created().get(&key).filter(of_this).map(|claim| claim.name.clone());
+        if let Some(name) = created {
             // Check that the claim still exists.
             match self.context.client.get::<Value>(&CLAIMS, namespace, &name).await {
                 Err(error) if error.is_not_found() => drop(self.created().remove(&key)),
@@ -255,8 +252,8 @@ impl Claims {
             return Ok(None);
         };
         let claim = claim_for(pod, &claim.name, &template);
-        let made: Value = self.context.client.create(&CLAIMS, namespace, &claim).await?;
-        let name = made.name().to_owned();
+        let created: Value = self.context.client.create(&CLAIMS, namespace, &claim).await?;
+        let name = created.name().to_owned();
         self.created()
             .insert(key, CreatedClaim { uid: pod.metadata.uid.clone(), name: name.clone() });
         Ok(Some(name))

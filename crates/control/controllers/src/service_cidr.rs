@@ -88,19 +88,18 @@ pub(crate) fn start(context: Context) {
     let ranges = context.watch::<ServiceCidr>(SERVICE_CIDRS);
     let services = context.watch::<ServiceAddresses>(Resource::SERVICES);
     ranges.on_key(&queue);
-    let (add, known) = (queue.clone(), ranges.clone());
+    let (add, all) = (queue.clone(), ranges.clone());
     services.on(move |change| {
         // A terminating range may have waited for this Service.
         if change.new.is_none() {
-            let waiting = known.list().into_iter().filter(|range| range.metadata.terminating());
+            let waiting = all.list().into_iter().filter(|range| range.metadata.terminating());
             waiting.for_each(|range| add.add(range.metadata.key()));
         }
     });
     let waits = vec![synced(&ranges), synced(&services)];
-    let run = context.clone();
-    context.run(&queue, 1, waits, move |key| {
-        let (context, ranges, services) = (run.clone(), ranges.clone(), services.clone());
-        async move { reconcile(&context, &ranges, &services, &key).await }
+    let state = (context.clone(), ranges, services);
+    context.run(&queue, 1, waits, state, |(context, ranges, services), key| async move {
+        reconcile(&context, &ranges, &services, &key).await
     });
 }
 

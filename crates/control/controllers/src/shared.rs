@@ -34,8 +34,21 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
 
     /// Adds the key of every changed object to the queue.
     pub(crate) fn on_key(&self, queue: &client::WorkQueue<String>) {
+        self.on_key_if(queue, |_| true);
+    }
+
+    /// Adds the keys of the changes that `selects` accepts to the queue.
+    pub(crate) fn on_key_if(
+        &self,
+        queue: &client::WorkQueue<String>,
+        selects: impl Fn(&Change<'_, P>) -> bool + Send + Sync + 'static,
+    ) {
         let queue = queue.clone();
-        self.on(move |change| queue.add(change.key.to_owned()));
+        self.on(move |change| {
+            if selects(change) {
+                queue.add(change.key.to_owned());
+            }
+        });
     }
 }
 
@@ -57,8 +70,8 @@ impl Shared {
     ) -> Watched<P> {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (resource.clone(), TypeId::of::<P>());
-        if let Some(known) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
-            return known.clone();
+        if let Some(shared) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
+            return shared.clone();
         }
         let options = ListOptions::default();
         let informer = Informer::start(&self.client, resource, options, &self.tasks, |_| {});

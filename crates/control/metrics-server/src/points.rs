@@ -76,8 +76,8 @@ pub(crate) fn read(text: &str, now: i64) -> KubeletMetrics {
         if let Some(metric) = name.strip_prefix("node_") {
             node.take(metric, value, at);
         } else if let Some(metric) = name.strip_prefix("container_") {
-            let of = |wanted: &str| {
-                labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.clone())
+            let of = |key: &str| {
+                labels.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone())
             };
             let (Some(namespace), Some(pod), Some(container)) =
                 (of("namespace"), of("pod"), of("container"))

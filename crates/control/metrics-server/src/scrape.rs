@@ -122,9 +122,9 @@ impl Scraper {
     #[cfg(test)]
     pub(crate) fn with_results(client: Client, tls: ClientTls, nodes: Nodes) -> Self {
         let scraper = Self::new(client, tls);
-        let known =
+        let state =
             State { nodes: Arc::new(nodes), complete: Some(Instant::now()), requested: None };
-        *scraper.state() = known;
+        *scraper.state() = state;
         scraper
     }
 
@@ -134,18 +134,18 @@ impl Scraper {
 
     /// Returns the results, after two scrapes if there are no recent ones.
     pub(crate) async fn nodes(&self) -> Arc<Nodes> {
-        let known = || {
+        let current = || {
             let mut state = self.state();
             state.requested = Some(Instant::now());
             state.complete.filter(|at| at.elapsed() < STALE).map(|_| state.nodes.clone())
         };
-        if let Some(nodes) = known() {
+        if let Some(nodes) = current() {
             self.interest.notify_one();
             return nodes;
         }
         let turn = self.turn.lock().await;
         // Another request may have scraped in the meantime.
-        if let Some(nodes) = known() {
+        if let Some(nodes) = current() {
             return nodes;
         }
         self.state().nodes = Arc::default();
@@ -196,12 +196,12 @@ impl Scraper {
             .collect()
             .await;
         let mut state = self.state();
-        let mut known = (*state.nodes).clone();
-        known.retain(|name, _| scraped.iter().any(|(node, _)| node == name));
+        let mut nodes = (*state.nodes).clone();
+        nodes.retain(|name, _| scraped.iter().any(|(node, _)| node == name));
         for (name, metrics) in scraped {
-            known.entry(name).or_default().store(metrics);
+            nodes.entry(name).or_default().store(metrics);
         }
-        state.nodes = Arc::new(known);
+        state.nodes = Arc::new(nodes);
     }
 
     async fn scrape_kubelet(&self, node: &View) -> Result<KubeletMetrics, ScrapeError> {

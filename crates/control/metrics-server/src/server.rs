@@ -199,7 +199,7 @@ impl Server {
             now,
         };
         match self.authentication.authenticate(&presented, &NoObjects) {
-            Ok(AuthenticationResult::Authenticated(found)) => Ok(found.user),
+            Ok(AuthenticationResult::Authenticated(identity)) => Ok(identity.user),
             Ok(AuthenticationResult::UnknownToken(_)) | Err(_) => Err(Status::unauthorized()),
         }
     }
@@ -247,8 +247,8 @@ impl Server {
             i64::try_from(now).unwrap_or(i64::MAX)
         };
         if !request.name.is_empty() {
-            let found = self.client.get::<View>(resource, request.namespace, request.name).await;
-            let view = found.map_err(|error| {
+            let response = self.client.get::<View>(resource, request.namespace, request.name).await;
+            let view = response.map_err(|error| {
                 if error.is_not_found() {
                     Status::not_found(&GroupResource::new("", request.resource), request.name)
                 } else {
@@ -261,9 +261,9 @@ impl Server {
             } else {
                 request.name.to_owned()
             };
-            let found =
+            let usage =
                 metrics.ok_or_else(|| Status::not_found(&request.group_resource(), &full))?;
-            return Ok(if table { documents::table(&[found], now()) } else { found.object(now()) });
+            return Ok(if table { documents::table(&[usage], now()) } else { usage.object(now()) });
         }
         let of = |name: &str| query.get(name).cloned().unwrap_or_default();
         let options = ListOptions {
@@ -274,13 +274,13 @@ impl Server {
         let listed = self.client.list::<View>(resource, request.namespace, &options).await;
         let listed = listed.map_err(|error| to_status(&error))?;
         let nodes = self.scraper.nodes().await;
-        let found: Vec<Metrics> =
+        let metrics: Vec<Metrics> =
             listed.items.into_iter().filter_map(|view| view.metrics(&nodes, is_pod)).collect();
         let kind = if is_pod { "PodMetricsList" } else { "NodeMetricsList" };
         Ok(if table {
-            documents::table(&found, now())
+            documents::table(&metrics, now())
         } else {
-            documents::list(kind, &found, now())
+            documents::list(kind, &metrics, now())
         })
     }
 }
@@ -290,8 +290,8 @@ impl Server {
 fn validated_fields(text: &str) -> Result<String, Status> {
     let selector: FieldSelector =
         text.parse().map_err(|error: FieldSelectorError| Status::bad_request(error.to_string()))?;
-    let shown = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
-    match selector.terms.iter().find(|term| !shown(&term.field)) {
+    let is_selectable = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+    match selector.terms.iter().find(|term| !is_selectable(&term.field)) {
         None => Ok(text.to_owned()),
         Some(term) => Err(Status::bad_request(format!(
             "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",

@@ -33,6 +33,7 @@ use self::{
     view::{Allocation, DeviceClassView, ResourceClaimView, ResourceSliceView},
 };
 use crate::{
+    maps::set,
     node::Node,
     nodeaffinity::NodeSelector,
     pod::{Pod, PodClaim},
@@ -95,19 +96,16 @@ impl Devices {
         view: Option<&ResourceClaimView>,
     ) -> ClaimChange {
         let key = (namespace.clone(), name.into());
-        let old = match view {
-            Some(view) => self.claims.insert(key, view.clone()),
-            None => self.claims.remove(&key),
-        };
-        let known = old.as_ref().or(view).map(|claim| claim.metadata.uid.clone());
-        let shown = |flying: &InFlight| {
-            let same = view.filter(|view| known.as_ref() == Some(&view.metadata.uid));
+        let old = set(&mut self.claims, key, view.cloned());
+        let uid = old.as_ref().or(view).map(|claim| claim.metadata.uid.clone());
+        let is_visible = |flying: &InFlight| {
+            let same = view.filter(|view| uid.as_ref() == Some(&view.metadata.uid));
             same.is_none_or(|view| {
                 view.status.allocation.is_some()
                     || flying.written.is_some_and(|written| version(view) >= written)
             })
         };
-        let landed = known.as_ref().filter(|uid| self.in_flight.get(*uid).is_some_and(shown));
+        let landed = uid.as_ref().filter(|uid| self.in_flight.get(*uid).is_some_and(is_visible));
         let landed = landed.and_then(|uid| self.in_flight.remove(uid)).is_some();
         let had = landed || old.is_some_and(|old| old.status.allocation.is_some());
         let has = view.is_some_and(|view| view.status.allocation.is_some());
@@ -115,10 +113,7 @@ impl Devices {
     }
 
     pub(crate) fn set_class(&mut self, name: &str, view: Option<&DeviceClassView>) {
-        match view {
-            Some(view) => drop(self.classes.insert(name.into(), view.clone())),
-            None => drop(self.classes.remove(name)),
-        }
+        set(&mut self.classes, name.into(), view.cloned());
     }
 
     pub(crate) fn set_slice(&mut self, name: &str, view: Option<&ResourceSliceView>) {
@@ -127,7 +122,7 @@ impl Devices {
 
     /// Returns the Pod's claims without duplicates, or the reason why it must wait for one.
     pub(crate) fn of_pod(&self, pod: &Pod) -> Result<Vec<&ResourceClaimView>, ClaimError> {
-        let mut found: Vec<&ResourceClaimView> = Vec::new();
+        let mut claims: Vec<&ResourceClaimView> = Vec::new();
         for entry in &pod.device_claims {
             let (name, generated) = match entry {
                 PodClaim::Named(name) => (name, false),
@@ -147,11 +142,11 @@ impl Devices {
             if generated && !claim.metadata.controlled_by(&pod.id.uid) {
                 return Err(ClaimError::NotOwned { claim: full_name(), pod: pod.id.clone() });
             }
-            if !found.iter().any(|known| known.metadata.uid == claim.metadata.uid) {
-                found.push(claim);
+            if !claims.iter().any(|other| other.metadata.uid == claim.metadata.uid) {
+                claims.push(claim);
             }
         }
-        Ok(found)
+        Ok(claims)
     }
 
     /// Reports whether the Pod uses the claim of this name.
@@ -206,7 +201,7 @@ impl Devices {
             return Some(out);
         }
         let evaluator = self.evaluator(pod).ok()?;
-        let found = evaluator.allocate(node).ok()?;
+        let allocations = evaluator.allocate(node).ok()?;
         let mut binding = |claim: &ResourceClaimView, allocation| {
             let (claim, uid) = (&*claim.metadata.name, &*claim.metadata.uid);
             let (claim, uid) = (claim.into(), uid.into());
@@ -216,7 +211,7 @@ impl Devices {
         evaluator
             .pending
             .iter()
-            .zip(found)
+            .zip(allocations)
             .for_each(|(pending, allocation)| binding(pending.claim, Some(allocation)));
         Some(out)
     }
@@ -233,9 +228,9 @@ impl Devices {
 
     /// Notes that an allocation was written. Its devices count as used until the API shows this version of the claim.
     pub(crate) fn record_write(&mut self, uid: &str, resource_version: &str) {
-        let shown = self.claims.values().find(|claim| *claim.metadata.uid == *uid).map(version);
+        let latest = self.claims.values().find(|claim| *claim.metadata.uid == *uid).map(version);
         let written = resource_version.parse().unwrap_or(u64::MAX);
-        if shown.is_none_or(|shown| shown >= written) {
+        if latest.is_none_or(|latest| latest >= written) {
             self.in_flight.remove(uid);
         } else if let Some(flying) = self.in_flight.get_mut(uid) {
             flying.written = Some(written);
@@ -344,8 +339,8 @@ impl<'a> ClaimEvaluator<'a> {
 
     /// Scores the node by how early in the lists the allocated alternatives are.
     pub(crate) fn preference(&self, node: &Node) -> i64 {
-        let found = self.allocate(node).unwrap_or_default();
-        let new = self.pending.iter().map(|pending| pending.claim).zip(&found);
+        let allocations = self.allocate(node).unwrap_or_default();
+        let new = self.pending.iter().map(|pending| pending.claim).zip(&allocations);
         let had = self.allocated.iter();
         let had = had.filter_map(|allocated| {
             Some((allocated.claim, allocated.claim.status.allocation.as_ref()?))

@@ -249,8 +249,8 @@ impl Args<'_> {
                 return;
             }
             other => {
-                let known = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
-                self.errors.push(FieldError::not_supported(&path.child("type"), other, &known));
+                let kinds = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
+                self.errors.push(FieldError::not_supported(&path.child("type"), other, &kinds));
                 return;
             }
         };
@@ -361,8 +361,8 @@ fn check_constraint(constraint: &SpreadView, path: &Path, errors: &mut ErrorList
         "DoNotSchedule" | "ScheduleAnyway" => {}
         "" => errors.push(FieldError::required(&action, "can not be empty")),
         other => {
-            let known = ["DoNotSchedule", "ScheduleAnyway"];
-            errors.push(FieldError::not_supported(&action, other, &known));
+            let actions = ["DoNotSchedule", "ScheduleAnyway"];
+            errors.push(FieldError::not_supported(&action, other, &actions));
         }
     }
     if constraint.label_selector.is_some() {

@@ -24,10 +24,6 @@ pub struct Config {
     pub leader_election: bool,
     /// The settings of the leader's lease. The identity is set when the scheduler starts.
     pub lease: LeaderElectionConfig,
-    /// An identity that is unique to this process; empty for a random one.
-    pub identity: String,
-    /// The host name in the lease's holder identity; empty for the machine's.
-    pub host: String,
     /// The backoff after the first failure.
     pub first_backoff: Duration,
     /// The longest backoff.
@@ -46,27 +42,12 @@ impl Default for Config {
             profiles: vec![Profile::default()],
             leader_election: false,
             lease: LeaderElectionConfig::new("kube-system", "kube-scheduler", String::new()),
-            identity: String::new(),
-            host: String::new(),
             first_backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(10),
             parallel_writes: 64,
             seed: 1,
             kubeconfig: None,
         }
-    }
-}
-
-impl Config {
-    /// Fills in the host and the identity where the caller left them empty.
-    pub(crate) fn identified(mut self) -> Self {
-        if self.host.is_empty() {
-            self.host = rt::hostname();
-        }
-        if self.identity.is_empty() {
-            self.identity = format!("{:032x}", rt::random::<u128>());
-        }
-        self
     }
 }
 
@@ -83,10 +64,10 @@ pub enum ConfigError {
     )]
     Invalid { path: PathBuf, errors: ErrorList },
     #[error(
-        "the configuration {path} is a {found}, not a kubescheduler.config.k8s.io/v1 \
+        "the configuration {path} is a {kind}, not a kubescheduler.config.k8s.io/v1 \
          KubeSchedulerConfiguration; write one, or leave --config out"
     )]
-    Kind { path: PathBuf, found: String },
+    Kind { path: PathBuf, kind: String },
 }
 
 /// The flags of kube-scheduler that have an effect.
@@ -150,7 +131,7 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
     let mut value = api_config::yaml::parse(&text).map_err(|error| undecodable(error.into()))?;
     let (version, kind) = gvk(&value);
     if (version, kind) != (SCHEDULER_VERSION, "KubeSchedulerConfiguration") {
-        return Err(ConfigError::Kind { path: path.clone(), found: format!("{version} {kind}") });
+        return Err(ConfigError::Kind { path: path.clone(), kind: format!("{version} {kind}") });
     }
     for warning in without_effect(&mut value) {
         tracing::warn!("{warning}");

@@ -68,8 +68,8 @@ pub(crate) fn compile(source: &SchedulerProfile, path: &Path, errors: &mut Error
         percentage(share, &path.child("percentageOfNodesToScore"), errors);
     let plugins = path.child("plugins");
     check_names(&source.plugins, &plugins, errors);
-    for known in PLUGINS {
-        select(&source.plugins, known, &plugins, &mut profile.core, errors);
+    for plugin in PLUGINS {
+        select(&source.plugins, plugin, &plugins, &mut profile.core, errors);
     }
     let mut names: Vec<&str> = Vec::new();
     for (i, config) in source.plugin_config.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(crate) fn compile(source: &SchedulerProfile, path: &Path, errors: &mut Error
             errors.push(FieldError::duplicate(&path, config.name.as_str()));
         }
         names.push(&config.name);
-        if !PLUGINS.iter().any(|known| known.name == config.name) {
+        if !PLUGINS.iter().any(|plugin| plugin.name == config.name) {
             let detail = format!("plugin {:?} does not exist", config.name);
             errors.push(FieldError::invalid(&path, config.name.as_str(), detail));
             continue;
@@ -106,11 +106,11 @@ fn check_names(plugins: &SchedulerPlugins, path: &Path, errors: &mut ErrorList) 
         for (i, plugin) in set.enabled.iter().enumerate() {
             let path = path.child(point).child("enabled").index(i);
             let mut bad = |detail| errors.push(FieldError::invalid(&path, &*plugin.name, detail));
-            let Some(known) = PLUGINS.iter().find(|known| known.name == plugin.name) else {
+            let Some(registered) = PLUGINS.iter().find(|p| p.name == plugin.name) else {
                 bad(format!("{kind} {:?} does not exist", plugin.name));
                 continue;
             };
-            if point != "multiPoint" && !known.points.contains(&point) {
+            if point != "multiPoint" && !registered.points.contains(&point) {
                 bad(format!("plugin {:?} does not extend {kind} plugin", plugin.name));
             }
             if set.enabled[..i].iter().any(|other| other.name == plugin.name) {
@@ -138,12 +138,12 @@ fn runs(plugins: &SchedulerPlugins, name: &str, point: &str) -> bool {
 /// Enables or disables a plugin. Rejects a choice of points if the core can only switch the plugin as a whole.
 fn select(
     plugins: &SchedulerPlugins,
-    known: &PluginPoints,
+    plugin: &PluginPoints,
     path: &Path,
     core: &mut CoreProfile,
     errors: &mut ErrorList,
 ) {
-    let name = known.name;
+    let name = plugin.name;
     let on = |point: &&&str| runs(plugins, name, point);
     if let Some((_, point)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
         if !runs(plugins, name, point) {
@@ -157,7 +157,7 @@ fn select(
         return;
     }
     let whole: Vec<_> =
-        known.points.iter().filter(|point| !matches!(**point, "preScore" | "score")).collect();
+        plugin.points.iter().filter(|point| !matches!(**point, "preScore" | "score")).collect();
     let running = whole.iter().filter(|point| on(point)).count();
     if running != 0 && running != whole.len() {
         let missing = whole.iter().find(|point| !on(point)).map_or("filter", |point| **point);
@@ -168,14 +168,14 @@ fn select(
         core.set_filter(name, running != 0);
     }
     // The score of VolumeBinding is an alpha feature of upstream; without it the plugin scores nothing.
-    if !known.points.contains(&"score") || name == "VolumeBinding" {
+    if !plugin.points.contains(&"score") || name == "VolumeBinding" {
         return;
     }
     if !runs(plugins, name, "score") {
         core.set_weight(name, 0);
         return;
     }
-    if known.points.contains(&"preScore") && !runs(plugins, name, "preScore") {
+    if plugin.points.contains(&"preScore") && !runs(plugins, name, "preScore") {
         let detail = format!("{name} scores nothing without it; disable its score, too");
         errors.push(FieldError::forbidden(&path.child("preScore"), detail));
     }
@@ -189,5 +189,5 @@ fn select(
 /// Reports whether a plugin is one of the defaults.
 #[cfg(test)]
 pub(crate) fn is_known(name: &str) -> bool {
-    PLUGINS.iter().any(|known| known.name == name)
+    PLUGINS.iter().any(|plugin| plugin.name == name)
 }

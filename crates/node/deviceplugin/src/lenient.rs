@@ -88,7 +88,7 @@ struct Frames {
     /// The number of bytes of the preface that have passed.
     greeted: usize,
     /// The buffered start of a frame.
-    kept: Vec<u8>,
+    partial: Vec<u8>,
     /// The number of bytes of the current frame that pass unchanged.
     passing: usize,
 }
@@ -105,7 +105,7 @@ impl Frames {
                 self.passing -= 1;
                 out.push(byte);
             } else {
-                self.kept.push(byte);
+                self.partial.push(byte);
                 self.process_frame(&mut out);
             }
         }
@@ -113,16 +113,16 @@ impl Frames {
     }
 
     fn process_frame(&mut self, out: &mut Vec<u8>) {
-        let &[a, b, c, kind, flags, ..] = self.kept.as_slice() else { return };
-        if self.kept.len() < FRAME_HEADER {
+        let &[a, b, c, kind, flags, ..] = self.partial.as_slice() else { return };
+        if self.partial.len() < FRAME_HEADER {
             return;
         }
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         if kind != HEADERS || length > MAX_FRAME_LENGTH {
             self.passing = length;
-        } else if self.kept.len() < FRAME_HEADER + length {
+        } else if self.partial.len() < FRAME_HEADER + length {
             return;
-        } else if let Some(block) = self.kept.get_mut(FRAME_HEADER..) {
+        } else if let Some(block) = self.partial.get_mut(FRAME_HEADER..) {
             let ahead = usize::from(flags & PADDED != 0) + 5 * usize::from(flags & PRIORITY != 0);
             let padding = if flags & PADDED != 0 { block.first().copied().unwrap_or(0) } else { 0 };
             let end = block.len().saturating_sub(usize::from(padding));
@@ -130,7 +130,7 @@ impl Frames {
                 rename(fields);
             }
         }
-        out.append(&mut self.kept);
+        out.append(&mut self.partial);
     }
 }
 

@@ -92,8 +92,8 @@ fn threshold(
     let invalid = |field, message: String| ConfigError::Invalid { field, message };
     let signal =
         Signal::ALL.into_iter().find(|signal| signal.as_str() == name).ok_or_else(|| {
-            let known = Signal::ALL.map(Signal::as_str).join(", ");
-            invalid(field, format!("{name:?} is not measured; what is: {known}"))
+            let signals = Signal::ALL.map(Signal::as_str).join(", ");
+            invalid(field, format!("{name:?} is not measured; what is: {signals}"))
         })?;
     let amount = |field, text: &str| {
         let wrong = || {

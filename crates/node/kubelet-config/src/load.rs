@@ -60,17 +60,17 @@ fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
         .and_then(|entries| entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>, _>>())
         .map_err(failed)?;
     entries.sort();
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for path in entries {
         if path.is_dir() {
-            found.extend(drop_ins(&path)?);
+            files.extend(drop_ins(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "conf") {
-            found.push(path);
+            files.push(path);
         } else {
             tracing::warn!(path = %path.display(), "a drop-in file whose name does not end in .conf is not read");
         }
     }
-    Ok(found)
+    Ok(files)
 }
 
 /// Merges one object into another. Values other than objects, and also lists, are replaced.

@@ -151,11 +151,11 @@ impl Allowance {
 }
 
 async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<Event>) {
-    let mut seen: HashMap<Key, SentEvent> = HashMap::new();
+    let mut cache: HashMap<Key, SentEvent> = HashMap::new();
     let mut allowances: HashMap<String, Allowance> = HashMap::new();
     while let Some(event) = waiting.recv().await {
         let reason = event.reason.clone();
-        let sent = send_one(&client, &node, &mut seen, &mut allowances, event);
+        let sent = send_one(&client, &node, &mut cache, &mut allowances, event);
         let _ = rt::catch("events", reason, sent).await;
     }
 }
@@ -164,12 +164,12 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
 async fn send_one(
     client: &client::Client,
     node: &str,
-    seen: &mut HashMap<Key, SentEvent>,
+    cache: &mut HashMap<Key, SentEvent>,
     allowances: &mut HashMap<String, Allowance>,
     event: Event,
 ) {
-    if seen.len() >= CACHE_SIZE {
-        seen.clear();
+    if cache.len() >= CACHE_SIZE {
+        cache.clear();
     }
     if allowances.len() >= CACHE_SIZE {
         allowances.clear();
@@ -183,10 +183,10 @@ async fn send_one(
     }
     let key = Key(uid, about.field_path.clone(), event.reason.clone(), event.message.clone());
     let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    if let Some(known) = seen.get_mut(&key) {
-        known.count += 1;
-        let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
-        let at = PatchTarget { namespace: &namespace, name: &known.name, subresource: "" };
+    if let Some(earlier) = cache.get_mut(&key) {
+        earlier.count += 1;
+        let patch = json!({ "count": earlier.count, "lastTimestamp": seconds(event.at) });
+        let at = PatchTarget { namespace: &namespace, name: &earlier.name, subresource: "" };
         if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok() {
             return;
         }
@@ -207,7 +207,7 @@ async fn send_one(
         "reportingInstance": node,
     });
     match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
-        Ok(_) => drop(seen.insert(key, SentEvent { name, count: 1 })),
+        Ok(_) => drop(cache.insert(key, SentEvent { name, count: 1 })),
         Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
     }
 }

@@ -39,10 +39,10 @@ pub(crate) struct Reference {
 /// Returns the objects that a Pod's volumes contain.
 fn references(pod: &Pod) -> BTreeSet<Reference> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let mut found = BTreeSet::new();
+    let mut references = BTreeSet::new();
     let mut add = |kind, name: Option<&String>| {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
-            found.insert(Reference { kind, namespace: namespace.clone(), name: name.clone() });
+            references.insert(Reference { kind, namespace: namespace.clone(), name: name.clone() });
         }
     };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
@@ -54,7 +54,7 @@ fn references(pod: &Pod) -> BTreeSet<Reference> {
             add(Kind::Secret, source.secret.as_ref().map(|source| &source.name));
         });
     }
-    found
+    references
 }
 
 /// The part of an object with its resourceVersion.
@@ -73,7 +73,7 @@ struct Entry {
     /// The resourceVersion that was last read for a volume.
     read: Option<String>,
     /// The resourceVersion that the watch reported last.
-    seen: Option<String>,
+    latest: Option<String>,
 }
 
 type Entries = Arc<Mutex<HashMap<Reference, Entry>>>;
@@ -160,11 +160,11 @@ impl ObjectWatches {
 fn notify_users(entries: &Entries, reference: &Reference, version: String) {
     let mut entries = lock(entries);
     let Some(entry) = entries.get_mut(reference) else { return };
-    let before = entry.seen.as_ref().or(entry.read.as_ref());
+    let before = entry.latest.as_ref().or(entry.read.as_ref());
     if before.is_some_and(|before| *before != version) {
         entry.users.values().for_each(|user| user.volumes_are_stale());
     }
-    entry.seen = Some(version);
+    entry.latest = Some(version);
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
         let users = [("u".to_owned(), user.clone() as Arc<dyn VolumeUser>)].into();
         let entries = Entries::default();
         lock(&entries).insert(reference.clone(), Entry { users, ..Entry::default() });
-        for (seen, read, now, stale) in [
+        for (latest, read, now, stale) in [
             (None, None, "1", false),
             (None, Some("1"), "1", false),
             (None, Some("1"), "2", true),
@@ -229,10 +229,10 @@ mod tests {
             let known = |version: Option<&str>| version.map(str::to_owned);
             let mut locked = lock(&entries);
             let entry = locked.get_mut(&reference).unwrap();
-            (entry.seen, entry.read) = (known(seen), known(read));
+            (entry.latest, entry.read) = (known(latest), known(read));
             drop(locked);
             notify_users(&entries, &reference, now.to_owned());
-            assert_eq!(user.take_stale(), stale, "{seen:?}, {read:?}, then {now:?}");
+            assert_eq!(user.take_stale(), stale, "{latest:?}, {read:?}, then {now:?}");
         }
     }
 }

@@ -204,11 +204,11 @@ impl Claims {
         let (alive, ended) = watch::channel(());
         {
             let mut state = self.lock();
-            let known = state.drivers.entry(name()).or_default();
-            if known.iter().any(|other| other.endpoint == endpoint) {
+            let plugins = state.drivers.entry(name()).or_default();
+            if plugins.iter().any(|other| other.endpoint == endpoint) {
                 return Err(ClaimsError::Taken { driver: name(), endpoint: path() });
             }
-            known.push(Registered {
+            plugins.push(Registered {
                 endpoint: endpoint.to_owned(),
                 driver: plugin.clone(),
                 connected: true,
@@ -233,9 +233,9 @@ impl Claims {
     pub fn disconnect(&self, driver: &str, endpoint: &Path) {
         {
             let mut state = self.lock();
-            let Some(known) = state.drivers.get_mut(driver) else { return };
-            known.retain(|other| other.endpoint != endpoint);
-            if known.is_empty() {
+            let Some(plugins) = state.drivers.get_mut(driver) else { return };
+            plugins.retain(|other| other.endpoint != endpoint);
+            if plugins.is_empty() {
                 state.drivers.remove(driver);
             }
             state.schedule(driver, self.times.grace);
@@ -247,10 +247,10 @@ impl Claims {
     /// Records whether a plugin is connected.
     fn set_connected(&self, driver: &str, endpoint: &Path, connected: bool) {
         let mut state = self.lock();
-        let mut known = state.drivers.get_mut(driver).into_iter().flatten();
-        let known = known.find(|plugin| plugin.endpoint == endpoint);
-        let Some(known) = known.filter(|plugin| plugin.connected != connected) else { return };
-        known.connected = connected;
+        let mut plugins = state.drivers.get_mut(driver).into_iter().flatten();
+        let plugin = plugins.find(|plugin| plugin.endpoint == endpoint);
+        let Some(plugin) = plugin.filter(|plugin| plugin.connected != connected) else { return };
+        plugin.connected = connected;
         tracing::info!(driver, endpoint = %endpoint.display(), connected, "the connection to a DRA driver's plugin \
              changed");
         state.schedule(driver, self.times.grace);
@@ -312,8 +312,8 @@ impl Claims {
         if users.is_empty() {
             return Ok(());
         }
-        let known = cri.list_pods().await?;
-        let orphans = users.iter().filter(|uid| !known.contains_key(*uid) && !pods.has_pod(uid));
+        let running = cri.list_pods().await?;
+        let orphans = users.iter().filter(|uid| !running.contains_key(*uid) && !pods.has_pod(uid));
         let each = orphans.map(|uid| async move {
             if let Err(error) = self.unprepare(uid).await {
                 tracing::warn!(uid, %error, "unprepare the claims of a deleted Pod; trying again later");

@@ -156,9 +156,9 @@ impl Devices {
             let mut state = self.lock();
             let (counts, forgot) = state.allocations.count(timestamp(self.clock.now()));
             let State { allocations, endpoints, turns, .. } = &mut *state;
-            let known: BTreeSet<&str> = allocations.names().collect();
-            endpoints.retain(|name, _| known.contains(name.as_str()));
-            turns.retain(|name, turn| known.contains(name.as_str()) || Arc::strong_count(turn) > 1);
+            let names: BTreeSet<&str> = allocations.names().collect();
+            endpoints.retain(|name, _| names.contains(name.as_str()));
+            turns.retain(|name, turn| names.contains(name.as_str()) || Arc::strong_count(turn) > 1);
             (counts, forgot)
         };
         if forgot && let Err(error) = self.save().await {
@@ -298,7 +298,7 @@ impl Devices {
     pub fn disconnect(&self, resource: &str, number: u64) {
         self.mark_disconnected(resource, number);
         let mut state = self.lock();
-        if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
+        if state.endpoints.get(resource).is_some_and(|endpoint| endpoint.number == number) {
             state.endpoints.remove(resource);
         }
     }
@@ -359,7 +359,7 @@ impl Devices {
         let devices = devices.collect();
         {
             let mut state = self.lock();
-            if state.endpoints.get(resource).is_none_or(|known| known.number != number) {
+            if state.endpoints.get(resource).is_none_or(|endpoint| endpoint.number != number) {
                 return;
             }
             let before = state.allocations.devices(resource);
@@ -378,7 +378,7 @@ impl Devices {
     /// Marks a plugin as disconnected.
     fn mark_disconnected(&self, resource: &str, number: u64) {
         let mut state = self.lock();
-        if state.endpoints.get(resource).is_some_and(|known| known.number == number) {
+        if state.endpoints.get(resource).is_some_and(|endpoint| endpoint.number == number) {
             state.allocations.disconnect(resource, timestamp(self.clock.now()));
             drop(state);
             self.changed.send_replace(());

@@ -79,6 +79,9 @@ enum PluginKey {
     Claims(String, PathBuf),
 }
 
+/// The sockets by path.
+type SocketStates = BTreeMap<PathBuf, SocketState>;
+
 #[derive(Default)]
 struct SocketState {
     stamp: Option<Stamp>,
@@ -117,29 +120,29 @@ impl PluginWatcher {
                 tracing::warn!(path = %dir.display(), %error, "create the directory of plugins");
             }
         }
-        let mut seen: BTreeMap<PathBuf, SocketState> = BTreeMap::new();
+        let mut states = SocketStates::new();
         let mut registering = FuturesUnordered::new();
         loop {
             let there = sockets(&dir);
-            for (path, plugin) in missing(&mut seen, &there) {
+            for (path, plugin) in missing(&mut states, &there) {
                 tracing::info!(path = %path.display(), ?plugin, "a plugin's socket has disappeared");
                 self.unregister(&plugin).await;
                 // Another socket may have failed because this one held its driver's name.
-                seen.values_mut().for_each(|known| known.again = None);
+                states.values_mut().for_each(|state| state.again = None);
             }
             for (path, stamp) in there {
-                let taken = registered_sockets(&seen);
-                let known = seen.entry(path.clone()).or_default();
-                if known.plugin.is_some()
-                    || known.under_way
-                    || known.again.is_some_and(|at| at > Instant::now())
+                let registered = registered_sockets(&states);
+                let state = states.entry(path.clone()).or_default();
+                if state.plugin.is_some()
+                    || state.under_way
+                    || state.again.is_some_and(|at| at > Instant::now())
                 {
                     continue;
                 }
-                (known.under_way, known.stamp) = (true, Some(stamp));
+                (state.under_way, state.stamp) = (true, Some(stamp));
                 let watcher = self.clone();
                 let work: BoxFuture<'static, Registration> = Box::pin(async move {
-                    let result = watcher.register(&path, &taken).await;
+                    let result = watcher.register(&path, &registered).await;
                     Registration { path, stamp, result }
                 });
                 registering.push(work);
@@ -151,32 +154,32 @@ impl PluginWatcher {
                 }
             };
             if let Ok(registration) = tokio::time::timeout(SCAN_INTERVAL, ended).await {
-                self.record(&mut seen, registration).await;
+                self.record(&mut states, registration).await;
             }
         }
     }
 
     /// Records the result of a registration.
-    async fn record(&self, seen: &mut BTreeMap<PathBuf, SocketState>, registration: Registration) {
+    async fn record(&self, states: &mut SocketStates, registration: Registration) {
         let Registration { path, stamp, result } = registration;
-        let Some(known) = seen.get_mut(&path).filter(|known| known.stamp == Some(stamp)) else {
+        let Some(state) = states.get_mut(&path).filter(|state| state.stamp == Some(stamp)) else {
             // The socket disappeared or was replaced meanwhile. A new socket registers by itself.
-            let is_anew = seen.contains_key(&path);
+            let is_anew = states.contains_key(&path);
             if let Some(plugin) = result.ok().filter(|_| !is_anew) {
                 self.unregister(&plugin).await;
             }
             return;
         };
-        known.under_way = false;
+        state.under_way = false;
         match result {
             Ok(plugin) => {
                 tracing::info!(path = %path.display(), ?plugin, "a plugin is registered");
-                known.plugin = Some(plugin);
+                state.plugin = Some(plugin);
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "register a plugin");
-                let wait = MIN_DELAY.saturating_mul(1 << known.failures.min(16)).min(MAX_DELAY);
-                (known.failures, known.again) = (known.failures + 1, Some(Instant::now() + wait));
+                let wait = MIN_DELAY.saturating_mul(1 << state.failures.min(16)).min(MAX_DELAY);
+                (state.failures, state.again) = (state.failures + 1, Some(Instant::now() + wait));
             }
         }
     }
@@ -185,13 +188,13 @@ impl PluginWatcher {
     async fn register(
         &self,
         path: &Path,
-        taken: &BTreeMap<PluginKey, PathBuf>,
+        registered: &BTreeMap<PluginKey, PathBuf>,
     ) -> Result<PluginKey, PluginError> {
         let socket = path.display().to_string();
         let registrar = Registrar::new(path.to_owned());
         let info = registrar.info().await;
         let info = info.map_err(|source| PluginError::Info { socket: socket.clone(), source })?;
-        let done = self.accept(&socket, &info, taken).await;
+        let done = self.accept(&socket, &info, registered).await;
         let notified = registrar.notify(done.as_ref().map(|_| ())).await;
         if let Err(error) = notified {
             // Upstream's kubelet also keeps the plugin registered if the notification fails.
@@ -204,7 +207,7 @@ impl PluginWatcher {
         &self,
         socket: &str,
         info: &csi::registration::PluginInfo,
-        taken: &BTreeMap<PluginKey, PathBuf>,
+        registered: &BTreeMap<PluginKey, PathBuf>,
     ) -> Result<PluginKey, PluginError> {
         let name = &info.name;
         let announced = match info.r#type.as_str() {
@@ -219,7 +222,7 @@ impl PluginWatcher {
         if !is_driver_name(name) {
             return Err(PluginError::Name(name.clone()));
         }
-        if let Some(other) = taken.get(&announced).filter(|other| other.exists()) {
+        if let Some(other) = registered.get(&announced).filter(|other| other.exists()) {
             let other = other.display().to_string();
             return Err(PluginError::Taken { name: name.clone(), other });
         }
@@ -292,21 +295,21 @@ struct Registration {
 }
 
 /// Returns the socket of each registered plugin.
-fn registered_sockets(seen: &BTreeMap<PathBuf, SocketState>) -> BTreeMap<PluginKey, PathBuf> {
+fn registered_sockets(states: &SocketStates) -> BTreeMap<PluginKey, PathBuf> {
     let announced =
-        |(path, known): (&PathBuf, &SocketState)| Some((known.plugin.clone()?, path.clone()));
-    seen.iter().filter_map(announced).collect()
+        |(path, state): (&PathBuf, &SocketState)| Some((state.plugin.clone()?, path.clone()));
+    states.iter().filter_map(announced).collect()
 }
 
 /// Forgets sockets that have disappeared or were replaced, and returns those of registered plugins.
 fn missing(
-    seen: &mut BTreeMap<PathBuf, SocketState>,
+    states: &mut SocketStates,
     there: &BTreeMap<PathBuf, Stamp>,
 ) -> Vec<(PathBuf, PluginKey)> {
     let mut gone = Vec::new();
-    seen.retain(|path, known| {
-        let stays = known.stamp.is_none() || there.get(path).copied() == known.stamp;
-        if !stays && let Some(plugin) = known.plugin.take() {
+    states.retain(|path, state| {
+        let stays = state.stamp.is_none() || there.get(path).copied() == state.stamp;
+        if !stays && let Some(plugin) = state.plugin.take() {
             gone.push((path.clone(), plugin));
         }
         stays
@@ -316,24 +319,24 @@ fn missing(
 
 /// Returns the sockets in a directory and in those below it, without entries whose names start with a dot.
 fn sockets(dir: &Path) -> BTreeMap<PathBuf, Stamp> {
-    let mut found = BTreeMap::new();
+    let mut sockets = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
         let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         for entry in entries.filter(|e| !e.file_name().to_string_lossy().starts_with('.')) {
             let (Ok(kind), Ok(meta)) = (entry.file_type(), entry.metadata()) else { continue };
-            if found.len() + dirs.len() >= MAX_ENTRIES {
-                return found;
+            if sockets.len() + dirs.len() >= MAX_ENTRIES {
+                return sockets;
             }
             if kind.is_dir() {
                 dirs.push(entry.path());
             } else if kind.is_socket() {
                 let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                found.insert(entry.path(), (meta.ino(), changed));
+                sockets.insert(entry.path(), (meta.ino(), changed));
             }
         }
     }
-    found
+    sockets
 }
 
 /// Reports whether a name is valid. Names become parts of paths and annotations.

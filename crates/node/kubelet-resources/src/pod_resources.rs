@@ -151,11 +151,11 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<GetPodResourcesResponse>, Status> {
         self.check_rate()?;
         let GetPodResourcesRequest { pod_name, pod_namespace } = request.into_inner();
-        let Some(known) = self.pods.find(&pod_namespace, &pod_name, None) else {
+        let Some(known_pod) = self.pods.find(&pod_namespace, &pod_name, None) else {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
-        let pod_resources = Some(of_pod(&known.pod, &self.placement, &self.claims));
+        let pod_resources = Some(of_pod(&known_pod.pod, &self.placement, &self.claims));
         Ok(Response::new(GetPodResourcesResponse { pod_resources }))
     }
 }

@@ -72,16 +72,16 @@ impl<K: std::hash::Hash + Eq, V: Clone> TtlCache<K, V> {
     }
 
     fn get(&self, key: &K) -> Option<V> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
     }
 
     fn put(&self, key: K, value: V, ttl: Duration) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= CACHE_SIZE {
-            known.clear();
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHE_SIZE {
+            cache.clear();
         }
-        known.insert(key, (Instant::now() + ttl, value));
+        cache.insert(key, (Instant::now() + ttl, value));
     }
 }
 
@@ -192,8 +192,8 @@ impl Auth {
             return Ok(None);
         };
         let key: [u8; 32] = Sha256::digest(token).into();
-        if let Some(known) = self.tokens.get(&key) {
-            return Ok(known);
+        if let Some(user) = self.tokens.get(&key) {
+            return Ok(user);
         }
         let review = json!({ "spec": { "token": token } });
         let response = review_of(client, &Resource::TOKEN_REVIEWS, &review).await;
@@ -214,8 +214,8 @@ impl Auth {
         subresource: &'static str,
     ) -> Result<bool, AuthorizeError> {
         let key = (user.clone(), verb, subresource);
-        if let Some(known) = self.decisions.get(&key) {
-            return Ok(known);
+        if let Some(allowed) = self.decisions.get(&key) {
+            return Ok(allowed);
         }
         let settings = &self.backend.settings;
         let client = self.backend.client.as_ref().ok_or(AuthorizeError::Standalone)?;

@@ -44,21 +44,21 @@ pub(crate) fn pods(backend: &Backend) -> Response<Body> {
 
 /// Returns the Pods that the runtime has, also orphans.
 pub(crate) async fn running_pods(backend: &Backend) -> Response<Body> {
-    let known = match backend.cri.list_pods().await {
-        Ok(known) => known,
+    let pods = match backend.cri.list_pods().await {
+        Ok(pods) => pods,
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
-    let pod = |(uid, known): (String, RuntimePod)| {
+    let pod = |(uid, runtime_pod): (String, RuntimePod)| {
         let mut pod = Pod::default();
-        pod.metadata.name = Some(known.name);
-        pod.metadata.namespace = Some(known.namespace);
+        pod.metadata.name = Some(runtime_pod.name);
+        pod.metadata.namespace = Some(runtime_pod.namespace);
         pod.metadata.uid = Some(uid);
         let container = |name| Container { name, ..Container::default() };
-        let containers = known.containers.into_iter().map(container).collect();
+        let containers = runtime_pod.containers.into_iter().map(container).collect();
         pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
         pod
     };
-    list(known.into_iter().map(pod).collect())
+    list(pods.into_iter().map(pod).collect())
 }
 
 /// Returns the effective settings by the field names of KubeletConfiguration.

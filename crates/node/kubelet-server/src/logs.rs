@@ -96,7 +96,7 @@ pub(crate) async fn serve(
     };
     let is_previous = query.is("previous");
     let Instance { id, path } = match find(backend, namespace, pod, container, is_previous).await {
-        Ok(found) => found,
+        Ok(instance) => instance,
         Err(response) => return *response,
     };
     let reader = match open(&backend.settings.logs, &path, &options).await {

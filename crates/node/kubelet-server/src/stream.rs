@@ -38,8 +38,8 @@ impl Target<'_> {
     /// Returns the Pod's observed containers.
     fn find(self, backend: &Backend) -> Result<Observed, ErrorResponse> {
         let Self { namespace, pod, uid } = self;
-        let known = backend.pods.find(namespace, pod, uid);
-        known.map(|known| known.observed).ok_or_else(|| {
+        let known_pod = backend.pods.find(namespace, pod, uid);
+        known_pod.map(|known_pod| known_pod.observed).ok_or_else(|| {
             let message = format!("pod does not exist: {namespace}/{pod}");
             Box::new(text(StatusCode::NOT_FOUND, message))
         })
@@ -206,11 +206,11 @@ fn protocols_of(kind: Kind) -> HeaderValue {
 type Accepted = (&'static str, HeaderMap);
 
 fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body>>> {
-    let known: Vec<&'static str> = match kind {
+    let protocols: Vec<&'static str> = match kind {
         Kind::Channels(_) => CHANNELS.iter().map(|(name, _)| *name).collect(),
         Kind::Tunnel => vec![TUNNEL],
     };
-    serve::websocket::accept(headers, &known)
+    serve::websocket::accept(headers, &protocols)
         .map_err(|e| Box::new(text(StatusCode::BAD_REQUEST, e.to_string())))
 }
 

@@ -117,10 +117,10 @@ pub(crate) struct FileSystem {
 /// Returns the mounted local file systems, each once. Network file systems are skipped, because their server may hang.
 pub(crate) fn file_systems() -> Vec<FileSystem> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut seen = BTreeSet::new();
+    let mut numbers = BTreeSet::new();
     mounts(&text)
         .into_iter()
-        .filter(|(number, ..)| seen.insert(*number))
+        .filter(|(number, ..)| numbers.insert(*number))
         .filter_map(|(number, device, place)| {
             Some(FileSystem { device, number, disk: sys::disk_use(&place).ok()? })
         })

@@ -85,7 +85,7 @@ impl Names {
     ) -> Result<Self, cri::Error> {
         let (sandboxes, containers) =
             tokio::try_join!(cri.list_pod_sandboxes(None), cri.list_containers(None))?;
-        let known = cri.list_images().await?;
+        let listed = cri.list_images().await?;
         let mut names = Self::default();
         images.retain(|id, _| sandboxes.iter().any(|sandbox| sandbox.id == *id));
         for sandbox in sandboxes {
@@ -95,11 +95,11 @@ impl Names {
             }
             names.add_sandbox(sandbox, images);
         }
-        let by_id: HashMap<&str, &v1::Image> = known.iter().map(|i| (i.id.as_str(), i)).collect();
+        let by_id: HashMap<&str, &v1::Image> = listed.iter().map(|i| (i.id.as_str(), i)).collect();
         for container in containers {
             let image = container.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
-            let known = by_id.get(container.image_ref.as_str()).or(by_id.get(image.as_str()));
-            let name = known.and_then(|i| i.repo_tags.first().or(i.repo_digests.first()).cloned());
+            let entry = by_id.get(container.image_ref.as_str()).or(by_id.get(image.as_str()));
+            let name = entry.and_then(|i| i.repo_tags.first().or(i.repo_digests.first()).cloned());
             names.add_container(container, name.unwrap_or(image));
         }
         Ok(names)
@@ -162,13 +162,13 @@ impl Reading {
     /// Reads all cgroups. `before` is the previous reading.
     pub(crate) fn take(sources: &StatsSources, names: &Names, before: Option<&Self>) -> Self {
         let root = sources.cgroup_names.pods();
-        let mut found = vec![("/".to_owned(), Owner::Node), (root.clone(), Owner::Class)];
-        find_cgroups(sources, names, &root, DEPTH, &mut found);
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let known: HashMap<&str, &Group> =
+        let mut cgroups = vec![("/".to_owned(), Owner::Node), (root.clone(), Owner::Class)];
+        find_cgroups(sources, names, &root, DEPTH, &mut cgroups);
+        cgroups.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let earlier: HashMap<&str, &Group> =
             before.iter().flat_map(|b| &b.groups).map(|g| (g.path.as_str(), g)).collect();
-        let groups = found.into_iter().filter_map(|(path, owner)| {
-            let before = known.get(path.as_str()).copied();
+        let groups = cgroups.into_iter().filter_map(|(path, owner)| {
+            let before = earlier.get(path.as_str()).copied();
             Group::read(sources, path, owner, before)
         });
         Self { groups: groups.collect(), disks: host::disks(), file_systems: host::file_systems() }
@@ -224,7 +224,7 @@ fn find_cgroups(
     names: &Names,
     parent: &str,
     depth: usize,
-    found: &mut Vec<(String, Owner)>,
+    cgroups: &mut Vec<(String, Owner)>,
 ) {
     for leaf in sources.cgroups.children(parent).unwrap_or_default() {
         let pod = sources.cgroup_names.uid(&leaf).map(|uid| names.pods.get(&uid));
@@ -236,9 +236,9 @@ fn find_cgroups(
         };
         let path = format!("{}/{leaf}", parent.trim_end_matches('/'));
         if depth > 1 && !matches!(owner, Owner::PodMember(_)) {
-            find_cgroups(sources, names, &path, depth - 1, found);
+            find_cgroups(sources, names, &path, depth - 1, cgroups);
         }
-        found.push((path, owner));
+        cgroups.push((path, owner));
     }
 }
 

@@ -29,8 +29,8 @@ fn time(at: Timestamp) -> String {
 
 /// Returns an object of the fields that are known.
 fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let known = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(known.collect())
+    let present = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(present.collect())
 }
 
 fn pressure_json(stall: &Stall) -> Value {
@@ -257,17 +257,14 @@ fn pod_with_disks(
         }
         containers.push(entry);
     }
-    stored
-        .volumes
-        .iter()
-        .filter(|volume| volume.ephemeral)
-        .for_each(|volume| count(&volume.stored));
+    let ephemerals = stored.volumes.iter().filter(|volume| volume.info.ephemeral);
+    ephemerals.for_each(|volume| count(&volume.stored));
     let own = stored.files;
     count(&Stored { used: own.bytes, inodes: own.inodes, ..Stored::default() });
     let volumes = stored.volumes.iter().map(|volume| {
         let mut entry = files(&volume.stored);
-        entry.insert("name".to_owned(), json!(volume.name));
-        if let Some((namespace, name)) = &volume.claim {
+        entry.insert("name".to_owned(), json!(volume.info.name));
+        if let Some((namespace, name)) = &volume.info.claim {
             entry.insert("pvcRef".to_owned(), json!({ "name": name, "namespace": namespace }));
         }
         Value::Object(entry)

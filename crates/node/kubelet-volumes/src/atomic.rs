@@ -97,23 +97,23 @@ fn links(dir: &Path, files: &Files) -> Result<(), Error> {
 }
 
 fn is_current(data: &Path, files: &Files) -> bool {
-    let mut found = BTreeSet::new();
-    list(data, Path::new(""), &mut found);
-    found.len() == files.len()
+    let mut paths = BTreeSet::new();
+    list(data, Path::new(""), &mut paths);
+    paths.len() == files.len()
         && files.iter().all(|(path, file)| {
-            found.contains(path)
+            paths.contains(path)
                 && fs::read(data.join(path)).is_ok_and(|content| content == file.content)
         })
 }
 
-fn list(root: &Path, below: &Path, found: &mut BTreeSet<String>) {
+fn list(root: &Path, below: &Path, paths: &mut BTreeSet<String>) {
     let Ok(entries) = fs::read_dir(root.join(below)) else { return };
     for entry in entries.flatten() {
         let path = below.join(entry.file_name());
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            list(root, &path, found);
+            list(root, &path, paths);
         } else {
-            found.insert(path.to_string_lossy().into_owned());
+            paths.insert(path.to_string_lossy().into_owned());
         }
     }
 }

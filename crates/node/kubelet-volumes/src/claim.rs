@@ -53,9 +53,9 @@ async fn claim_of(request: &Request<'_>, volume: &Volume) -> Result<PersistentVo
     };
     let key = format!("{}/{name}", request.namespace());
     let (objects, resource) = (&request.volumes.objects, &Resource::PERSISTENT_VOLUME_CLAIMS);
-    let found: Option<PersistentVolumeClaim> =
+    let claim: Option<PersistentVolumeClaim> =
         objects.get(resource, "persistentvolumeclaim", request.namespace(), &name).await?;
-    let claim = found.ok_or(ClaimError::Missing(name))?;
+    let claim = claim.ok_or(ClaimError::Missing(name))?;
     let mut owners = claim.metadata.owner_references.iter().flatten();
     if volume.ephemeral.is_some()
         && !owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pod.uid.as_ref())

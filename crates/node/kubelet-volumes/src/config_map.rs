@@ -36,9 +36,9 @@ pub(crate) async fn files(
     name: &str,
     selection: Selection<'_>,
 ) -> Result<Files, Error> {
-    let found: Option<ConfigMap> =
+    let map: Option<ConfigMap> =
         request.volumes.objects.config_map(request.namespace(), name).await?;
-    match found {
+    match map {
         Some(map) => Ok(of_config_map(&map, selection)?),
         None if selection.optional => Ok(Files::new()),
         None => Err(Error::Missing { kind: "configmap", name: name.to_owned() }),

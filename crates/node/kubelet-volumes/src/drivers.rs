@@ -87,7 +87,7 @@ impl Drivers {
     ) -> Result<AcquiredDriver, Cause> {
         let no_driver = || Cause::NoDriver { caller, driver: name.to_owned() };
         let driver = self.driver(name).ok_or_else(no_driver)?;
-        let seats = lock(&self.drivers).get(name).map(|known| known.seats.clone());
+        let seats = lock(&self.drivers).get(name).map(|entry| entry.seats.clone());
         let seats = seats.ok_or_else(no_driver)?;
         match tokio::time::timeout(SLOT_TIMEOUT, seats.acquire_owned()).await {
             Ok(slot) => Ok(AcquiredDriver { driver, _slot: slot.map_err(|_| no_driver())? }),
@@ -98,10 +98,10 @@ impl Drivers {
     /// Records that a Pod needs a volume. Must be called before waiting for the attachment.
     pub(crate) fn add_user(&self, volume: &str, uid: &str, attachable: bool) {
         let mut volumes = lock(&self.volumes);
-        let known = volumes.entry(volume.to_owned()).or_default();
-        let new = known.attachable != Some(attachable) || known.users.is_empty();
-        known.users.insert(uid.to_owned());
-        known.attachable = Some(attachable);
+        let entry = volumes.entry(volume.to_owned()).or_default();
+        let new = entry.attachable != Some(attachable) || entry.users.is_empty();
+        entry.users.insert(uid.to_owned());
+        entry.attachable = Some(attachable);
         drop(volumes);
         if new {
             self.changed.send_replace(());
@@ -122,25 +122,25 @@ impl Drivers {
     }
 
     pub(crate) fn is_used(&self, volume: &str) -> bool {
-        lock(&self.volumes).get(volume).is_some_and(|known| !known.users.is_empty())
+        lock(&self.volumes).get(volume).is_some_and(|entry| !entry.users.is_empty())
     }
 
     pub(crate) fn is_published(&self, volume: &str, target: &PathBuf) -> bool {
-        lock(&self.volumes).get(volume).is_some_and(|known| known.published.contains(target))
+        lock(&self.volumes).get(volume).is_some_and(|entry| entry.published.contains(target))
     }
 
     pub(crate) fn set_published(&self, volume: &str, target: PathBuf, is: bool) {
-        self.change(volume, |known| {
+        self.change(volume, |entry| {
             if is {
-                known.published.insert(target);
+                entry.published.insert(target);
             } else {
-                known.published.remove(&target);
+                entry.published.remove(&target);
             }
         });
     }
 
     pub(crate) fn set_staged(&self, volume: &str, is: bool) {
-        self.change(volume, |known| known.staged = is);
+        self.change(volume, |entry| entry.staged = is);
     }
 
     fn change(&self, volume: &str, change: impl FnOnce(&mut Volume)) {
@@ -152,7 +152,7 @@ impl Drivers {
         let mut volumes = lock(&self.volumes);
         let before = volumes.len();
         volumes.values_mut().for_each(change);
-        volumes.retain(|_, known| !known.is_idle() || Arc::strong_count(&known.turn) > 1);
+        volumes.retain(|_, entry| !entry.is_idle() || Arc::strong_count(&entry.turn) > 1);
         if volumes.len() != before {
             drop(volumes);
             self.changed.send_replace(());
@@ -169,8 +169,8 @@ impl Drivers {
     /// for it.
     pub fn in_use(&self, is_attached: impl Fn(&str) -> bool) -> Vec<String> {
         let volumes = lock(&self.volumes);
-        let used = volumes.iter().filter(|(name, known)| {
-            !known.is_idle() && known.attachable.unwrap_or_else(|| is_attached(name))
+        let used = volumes.iter().filter(|(name, entry)| {
+            !entry.is_idle() && entry.attachable.unwrap_or_else(|| is_attached(name))
         });
         used.map(|(name, _)| name.clone()).collect()
     }

@@ -172,9 +172,9 @@ pub(crate) enum Cause {
     Busy { driver: String, waited: Duration },
     #[error(
         "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode {mode:?} not \
-         supported by driver {driver} ({known})"
+         supported by driver {driver} ({declared})"
     )]
-    Lifecycle { mode: &'static str, driver: String, known: String },
+    Lifecycle { mode: &'static str, driver: String, declared: String },
     #[error(
         "Unable to attach or mount volumes: unmounted volumes=[{0}], unattached volumes=[{0}], failed to process \
          volumes=[]: context deadline exceeded"

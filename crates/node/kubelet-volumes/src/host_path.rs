@@ -44,14 +44,14 @@ pub(crate) fn mount(source: &HostPathVolumeSource) -> Result<VolumePath, Error> 
 }
 
 fn check(path: &Path, kind: &str) -> Result<(), Error> {
-    let found = fs::metadata(path).map(|m| m.file_type());
+    let file_type = fs::metadata(path).map(|m| m.file_type());
     let expected = kind.trim_end_matches("OrCreate");
-    let fits = found.as_ref().is_ok_and(|found| match expected {
-        "Directory" => found.is_dir(),
-        "File" => found.is_file(),
-        "Socket" => found.is_socket(),
-        "CharDevice" => found.is_char_device(),
-        "BlockDevice" => found.is_block_device(),
+    let fits = file_type.as_ref().is_ok_and(|file_type| match expected {
+        "Directory" => file_type.is_dir(),
+        "File" => file_type.is_file(),
+        "Socket" => file_type.is_socket(),
+        "CharDevice" => file_type.is_char_device(),
+        "BlockDevice" => file_type.is_block_device(),
         _ => false,
     });
     if fits {

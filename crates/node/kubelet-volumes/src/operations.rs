@@ -132,8 +132,8 @@ impl Operations {
         loop {
             let mut earlier = self.lock().get(key).cloned()?;
             earlier.wait_end().await;
-            self.lock().retain(|other, known| {
-                other != key || !Arc::ptr_eq(&known.result, &earlier.result)
+            self.lock().retain(|other, entry| {
+                other != key || !Arc::ptr_eq(&entry.result, &earlier.result)
             });
             if let Some(result) = earlier.take() {
                 return Some(result);

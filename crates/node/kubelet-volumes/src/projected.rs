@@ -54,8 +54,8 @@ async fn project(
         let (content, _) = request.token(token).await?;
         // If the Pod's user or group is known, only that user may read the token.
         let owner = ownership::user(request.pod);
-        let known = owner.is_some() || ownership::group(request.pod).is_some();
-        let mode = if known { 0o600 } else { mode.unsigned_abs() };
+        let has_reader = owner.is_some() || ownership::group(request.pod).is_some();
+        let mode = if has_reader { 0o600 } else { mode.unsigned_abs() };
         Ok(Files::from([(token.path.clone(), File { content: content.into_bytes(), mode, owner })]))
     } else {
         Err(Error::Unsupported)

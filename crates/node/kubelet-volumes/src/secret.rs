@@ -37,8 +37,8 @@ pub(crate) async fn files(
     name: &str,
     selection: Selection<'_>,
 ) -> Result<Files, Error> {
-    let found: Option<Secret> = request.volumes.objects.secret(request.namespace(), name).await?;
-    match found {
+    let secret: Option<Secret> = request.volumes.objects.secret(request.namespace(), name).await?;
+    match secret {
         Some(secret) => Ok(of_secret(&secret, selection)?),
         None if selection.optional => Ok(Files::new()),
         None => Err(Error::Missing { kind: "secret", name: name.to_owned() }),

@@ -36,8 +36,8 @@ pub(crate) async fn handler(ctx: &Context, pod: &Pod) -> Result<String, client::
 
 /// Returns the features that a runtime reports for one of its handlers. A runtime that reports nothing has none.
 fn of_handler(status: &v1::StatusResponse, handler: &str) -> Features {
-    let known = status.runtime_handlers.iter().find(|known| known.name == handler);
-    let handler = known.and_then(|known| known.features.as_ref());
+    let runtime_handler = status.runtime_handlers.iter().find(|h| h.name == handler);
+    let handler = runtime_handler.and_then(|h| h.features.as_ref());
     Features {
         supplemental_groups_policy: status
             .features

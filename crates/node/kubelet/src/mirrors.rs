@@ -19,7 +19,7 @@ pub(crate) fn hash(pod: &Pod) -> Option<&String> {
 /// The mirror Pods at the API server, by namespace and name.
 #[derive(Default)]
 pub(crate) struct Mirrors {
-    known: Mutex<HashMap<String, Mirror>>,
+    mirrors: Mutex<HashMap<String, Mirror>>,
     changed: Notify,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Mirror {
 
 impl Mirrors {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Mirror>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mirrors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns all mirror Pods by namespace and name.
@@ -82,8 +82,8 @@ impl Mirrors {
             return (pod.metadata.resource_version.clone(), pod.status.clone());
         }
         let hash = pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH));
-        let known = self.lock();
-        let mirror = known.get(&namespaced_name(pod)).filter(|m| Some(&m.hash) == hash);
+        let mirrors = self.lock();
+        let mirror = mirrors.get(&namespaced_name(pod)).filter(|m| Some(&m.hash) == hash);
         mirror.map(|m| (m.version.clone(), m.status.clone())).unwrap_or_default()
     }
 }

@@ -27,12 +27,12 @@ pub(crate) async fn run(
         match ctx.cri.list_pods().await {
             Ok(now) => {
                 listing_error.send_replace(None);
-                for (uid, known) in &now {
-                    if before.get(uid) != Some(known) {
+                for (uid, pod) in &now {
+                    if before.get(uid) != Some(pod) {
                         pods.wake(uid);
                     }
                     if *sources.borrow() && !pods.has_pod(uid) {
-                        pods.remove_orphan(uid, known);
+                        pods.remove_orphan(uid, pod);
                     }
                 }
                 before.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| pods.wake(uid));

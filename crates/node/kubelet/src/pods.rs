@@ -10,7 +10,7 @@ use std::{
 use cri::RuntimePod;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use pod_core::{
-    Ending, KnownPod, Observed, PodRegistry, RunningContainer,
+    Ending, KnownPod, PodRegistry, RunningContainer,
     admit::{NodeView, Refusal, admit},
     namespaced_name,
     resize::{self, Pending},
@@ -66,15 +66,15 @@ impl Pods {
             return;
         }
         if let Some(handle) = state.workers.get(&uid) {
-            let known = handle.desired.borrow().clone();
-            if known.stop == Some(Stop::Gone) {
+            let current = handle.desired.borrow().clone();
+            if current.stop == Some(Stop::Gone) {
                 // The file of a static Pod came back while the Pod was ending.
                 drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
                 return;
             }
             let requested = desired.pod.clone();
-            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &known.pod);
-            desired.end = known.end;
+            (desired.pod, desired.pending) = self.allocate(&state, requested.clone(), &current.pod);
+            desired.end = current.end;
             if deleted {
                 self.ctx.placement.mark_ending(&uid);
             }
@@ -106,23 +106,23 @@ impl Pods {
     }
 
     /// Stops and removes the containers of a Pod that no source has.
-    pub(crate) fn remove_orphan(&self, uid: &str, known: &RuntimePod) {
+    pub(crate) fn remove_orphan(&self, uid: &str, leftover: &RuntimePod) {
         let mut state = self.lock();
         if state.workers.contains_key(uid) {
             return;
         }
         tracing::info!(
-            namespace = known.namespace,
-            name = known.name,
+            namespace = leftover.namespace,
+            name = leftover.name,
             uid,
             "end a Pod that no source has"
         );
         let container = |name: &String| Container { name: name.clone(), ..Container::default() };
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
-        pod.metadata.name = Some(known.name.clone());
-        pod.metadata.namespace = Some(known.namespace.clone());
-        let containers = known.containers.iter().map(container).collect();
+        pod.metadata.name = Some(leftover.name.clone());
+        pod.metadata.namespace = Some(leftover.namespace.clone());
+        let containers = leftover.containers.iter().map(container).collect();
         pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
         // Such a Pod has no object in the API, so its status is not reported.
         pod.metadata.annotations =
@@ -214,12 +214,12 @@ impl Pods {
     pub(crate) fn retry_resizes(&self) {
         let state = self.lock();
         for handle in state.workers.values() {
-            let known = handle.desired.borrow().clone();
-            if known.pending.is_none() {
+            let current = handle.desired.borrow().clone();
+            if current.pending.is_none() {
                 continue;
             }
-            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &known.pod);
-            if known.pending != pending {
+            let (pod, pending) = self.allocate(&state, handle.requested.clone(), &current.pod);
+            if current.pending != pending {
                 handle
                     .desired
                     .send_modify(|desired| (desired.pod, desired.pending) = (pod, pending));
@@ -248,12 +248,18 @@ impl Pods {
         }
     }
 
-    /// Evicts a Pod.
-    pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
-        if let Some(handle) = self.lock().workers.get(uid) {
-            self.ctx.placement.mark_ending(uid);
-            handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
-        }
+    /// Evicts a Pod. Returns a receiver of `true` once the Pod is torn down, or `None` if the Pod has no worker.
+    pub(crate) fn evict(
+        &self,
+        uid: &str,
+        ending: Ending,
+        grace: Duration,
+    ) -> Option<watch::Receiver<bool>> {
+        let state = self.lock();
+        let handle = state.workers.get(uid)?;
+        self.ctx.placement.mark_ending(uid);
+        handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
+        Some(handle.shared.torn_down.subscribe())
     }
 }
 
@@ -282,14 +288,14 @@ impl PodRegistry for Pods {
             let pod = &handle.desired.borrow().pod;
             namespaced_name(pod) == full_name && has_uid(id, pod)
         })?;
-        Some(KnownPod { pod: handle.pod(), observed: handle.observed().clone() })
+        Some(KnownPod { pod: handle.pod(), observed: handle.shared.observed().clone() })
     }
 
     fn running(&self) -> Vec<RunningContainer> {
         let state = self.lock();
         let mut running = Vec::new();
         for (uid, handle) in &state.workers {
-            running.extend(handle.observed().running().map(|container| RunningContainer {
+            running.extend(handle.shared.observed().running().map(|container| RunningContainer {
                 uid: uid.clone(),
                 name: container.name.clone(),
                 id: container.id.clone(),
@@ -335,20 +341,16 @@ impl Handle {
         self.desired.borrow().pod.clone()
     }
 
-    fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reports whether the Pod has ended and holds no resources of the node any more.
     fn is_over(&self) -> bool {
-        let status = self.shared.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = self.shared.status();
         let phase = status.as_ref().and_then(|s| s.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     }
 
     fn pod(&self) -> Pod {
         let mut pod = (*self.desired.borrow().pod).clone();
-        if let Some(status) = &*self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(status) = &*self.shared.status() {
             pod.status = Some(status.clone());
         }
         pod

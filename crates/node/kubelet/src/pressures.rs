@@ -22,9 +22,9 @@ impl Pressures {
     }
 
     pub(crate) fn set(&self, conditions: Vec<&'static str>) {
-        self.0.send_if_modified(|known| {
-            let changed = *known != conditions;
-            *known = conditions;
+        self.0.send_if_modified(|current| {
+            let changed = *current != conditions;
+            *current = conditions;
             changed
         });
     }

@@ -103,16 +103,16 @@ impl PullRecords {
         if !self.policy.applies_to(image, pulled) {
             return false;
         }
-        let known = record.as_ref().and_then(|r| r.credential_mapping.get(without_tag(image)));
-        let Some(known) = known else { return true };
-        if known.node_pods_accessible {
+        let entry = record.as_ref().and_then(|r| r.credential_mapping.get(without_tag(image)));
+        let Some(credentials) = entry else { return true };
+        if credentials.node_pods_accessible {
             return false;
         }
         let fits = |own: &&PullSecret| {
-            known.kubernetes_secrets.iter().any(|known| {
-                known.is_same_secret_as(own)
-                    || !known.credential_hash.is_empty()
-                        && known.credential_hash == own.credential_hash
+            credentials.kubernetes_secrets.iter().any(|secret| {
+                secret.is_same_secret_as(own)
+                    || !secret.credential_hash.is_empty()
+                        && secret.credential_hash == own.credential_hash
             })
         };
         let Some(own) = secrets.iter().find(fits) else { return true };
@@ -193,14 +193,14 @@ impl PullRecords {
             image_ref: reference.to_owned(),
             credential_mapping: BTreeMap::new(),
         });
-        let known = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
+        let entry = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
         match secret {
-            _ if known.node_pods_accessible => {}
-            None => *known = Credentials { node_pods_accessible: true, ..Credentials::default() },
+            _ if entry.node_pods_accessible => {}
+            None => *entry = Credentials { node_pods_accessible: true, ..Credentials::default() },
             Some(secret) => {
-                known.kubernetes_secrets.retain(|known| !known.is_same_secret_as(secret));
-                known.kubernetes_secrets.push(secret.clone());
-                known.kubernetes_secrets.sort();
+                entry.kubernetes_secrets.retain(|own| !own.is_same_secret_as(secret));
+                entry.kubernetes_secrets.push(secret.clone());
+                entry.kubernetes_secrets.sort();
             }
         }
         if before.as_ref() == Some(&record) {

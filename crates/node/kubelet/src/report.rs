@@ -151,19 +151,16 @@ pub(crate) fn record_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now
     };
     let old = all(before);
     for container in all(now) {
-        let known = old.iter().find(|o| o.name == container.name);
-        let same_run = known.is_some_and(|o| o.container_id == container.container_id);
+        let earlier = old.iter().find(|o| o.name == container.name);
+        let same_run = earlier.is_some_and(|o| o.container_id == container.container_id);
         let waits = reason(&container);
-        if waits.is_none() || (same_run && known.and_then(reason) == waits) {
+        if waits.is_none() || (same_run && earlier.and_then(reason) == waits) {
             continue;
         }
         let name = &container.name;
         match waits.as_deref() {
             Some("CrashLoopBackOff") => {
-                let text = |t: &Option<String>| t.clone().unwrap_or_default();
-                let meta = &pod.metadata;
-                let of =
-                    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid));
+                let of = pod_core::log_name(pod);
                 let message = format!("Back-off restarting failed container {name} in pod {of}");
                 ctx.events.of_container(pod, name, "Warning", "BackOff", message);
             }

@@ -26,7 +26,7 @@ const REREAD_DELAY: Duration = Duration::from_millis(50);
 pub(crate) async fn observe(
     ctx: &Context,
     uid: &str,
-    known: &Observed,
+    earlier: &Observed,
     ending: bool,
 ) -> Result<Observed, cri::Error> {
     let selector = BTreeMap::from([(labels::POD_UID.to_owned(), uid.to_owned())]);
@@ -38,25 +38,25 @@ pub(crate) async fn observe(
     let containers = ctx.cri.list_containers(Some(filter)).await?;
     let mut sandboxes = Vec::new();
     for sandbox in listed {
-        let before = known.sandboxes.iter().find(|s| s.id == sandbox.id);
+        let before = earlier.sandboxes.iter().find(|s| s.id == sandbox.id);
         sandboxes.extend(observe_sandbox(ctx, sandbox, before).await?);
     }
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for container in containers {
-        let before = known.containers.iter().find(|c| c.id == container.id);
+        let before = earlier.containers.iter().find(|c| c.id == container.id);
         let ended = container.state() == v1::ContainerState::ContainerExited;
         match before.filter(|c| ended && c.exit_code().is_some()) {
-            Some(before) => seen.push(before.clone()),
+            Some(before) => observed.push(before.clone()),
             None => match status(ctx, &container.id, ending).await {
                 Ok(status) => {
-                    seen.push(observe_container(container, status, &ctx.settings.logs));
+                    observed.push(observe_container(container, status, &ctx.settings.logs));
                 }
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             },
         }
     }
-    Ok(Observed::new(sandboxes, seen))
+    Ok(Observed::new(sandboxes, observed))
 }
 
 async fn status(ctx: &Context, id: &str, ending: bool) -> Result<v1::ContainerStatus, cri::Error> {
@@ -126,8 +126,8 @@ async fn observe_sandbox(
     before: Option<&Sandbox>,
 ) -> Result<Option<Sandbox>, cri::Error> {
     let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
-    let known = before.map(|b| b.ips.clone()).filter(|ips| !ready || !ips.is_empty());
-    let ips = match known {
+    let stable = before.map(|b| b.ips.clone()).filter(|ips| !ready || !ips.is_empty());
+    let ips = match stable {
         Some(ips) => ips,
         None => match ctx.cri.pod_sandbox_status(&sandbox.id, false).await {
             Ok(response) => ips(response.status.and_then(|s| s.network)),

@@ -6,7 +6,7 @@ mod finish;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -52,7 +52,6 @@ pub(crate) struct Worker {
     admitted: bool,
     /// The deadline for the end of the last container.
     stop_by: Option<Instant>,
-    torn_down: bool,
     tear_down_failures: u32,
     restored: bool,
     last_steps: Vec<Step>,
@@ -80,7 +79,7 @@ impl Worker {
     ) -> Self {
         let pod = desired.borrow().pod.clone();
         // A worker that panicked may have set a newer status than the API server has.
-        let last_status = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last_status = shared.status().clone();
         let status = last_status.or_else(|| pod.status.clone());
         let ending = match &refusal {
             Some(refusal) => Some(refusal_ending(refusal)),
@@ -107,7 +106,6 @@ impl Worker {
             refused: refusal.is_some() || never_begun,
             admitted: false,
             stop_by: None,
-            torn_down: false,
             tear_down_failures: 0,
             restored: false,
             last_steps: Vec::new(),
@@ -138,8 +136,7 @@ impl Worker {
                     continue;
                 }
             }
-            *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.observed.clone();
+            *self.shared.observed() = self.observed.clone();
             if let Some((ending, _)) = desired.end.as_ref().filter(|_| self.ending.is_none()) {
                 self.ending = Some(ending.clone());
             }
@@ -228,10 +225,10 @@ impl Worker {
             self.restored = true;
         }
         // The API server may not have the kubelet's last status yet.
-        let known = self.with_status(pod);
+        let pod_with_status = self.with_status(pod);
         let verdicts = self.prober.verdicts();
         let inputs = Inputs {
-            pod: &known,
+            pod: &pod_with_status,
             observed: &self.observed,
             memory: &self.memory,
             verdicts: &verdicts,
@@ -271,7 +268,7 @@ impl Worker {
         self.last_steps.clone_from(&plan.steps);
         let mut stop = self.desired.clone();
         tokio::select! {
-            () = self.execute(&known, plan.steps) => {}
+            () = self.execute(&pod_with_status, plan.steps) => {}
             _ = stop.wait_for(Desired::must_end) => return Next::Now,
         }
         if repeated {
@@ -295,12 +292,7 @@ impl Worker {
     }
 
     async fn refresh_volumes(&mut self, pod: &Arc<Pod>) {
-        let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        let ips = match self.observed.ready_sandbox() {
-            Some(_) if host_network => self.ctx.settings.node_ips.clone(),
-            Some(sandbox) => sandbox.ips.clone(),
-            None => Vec::new(),
-        };
+        let ips = pod_core::pod_ips(pod, &self.observed, &self.ctx.settings.node_ips);
         self.ctx.objects.follow(&self.uid, self.shared.clone(), Some(pod));
         let node = || capacity::node_facts(&self.ctx, &ips);
         let mut stop = self.desired.clone();
@@ -415,13 +407,8 @@ impl Worker {
         if !self.ctx.claims.has_all(pod)
             && let Err(error) = self.prepare_claims(pod).await
         {
-            let reason = "CreateContainerConfigError";
-            return self.memory.record_start_failure(
-                name,
-                reason,
-                error.to_string(),
-                self.ctx.now(),
-            );
+            let (reason, message) = ("CreateContainerConfigError", error.to_string());
+            return self.memory.record_start_failure(name, reason, message, self.ctx.now());
         }
         let start = steps::Start {
             ctx: &self.ctx,
@@ -434,9 +421,7 @@ impl Worker {
         };
         let started = Box::pin(start.run()).await;
         // A failed image pull does not count as a restart; it has a back-off of its own.
-        if let Some(exited) =
-            exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
-        {
+        if let Some(exited) = exited.filter(|_| !started.as_ref().is_err_and(|e| e.of_image)) {
             self.memory.record_restart(name, exited, self.ctx.now());
         }
         match started {
@@ -500,8 +485,7 @@ impl Worker {
         let previous = self.report.previous(&self.ctx, pod);
         if let Some(ending) = self.ending.as_ref().filter(|_| self.refused) {
             let status = pod_core::refused_status(pod, ending, self.ctx.now());
-            *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(status.clone());
+            *self.shared.status() = Some(status.clone());
             return self.report.send(&self.ctx, pod, status).await;
         }
         let mut status = pod_core::status(&StatusInputs {
@@ -521,7 +505,7 @@ impl Worker {
         self.ctx.devices.describe(&self.uid, &mut status);
         self.ctx.claims.describe(pod, &mut status);
         report::record_back_offs(&self.ctx, pod, &previous, &status);
-        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
+        *self.shared.status() = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }
 }
@@ -551,6 +535,6 @@ fn before(status: &PodStatus) -> Option<Ending> {
     })
 }
 
-fn earliest(known: Option<Timestamp>, at: Timestamp) -> Timestamp {
-    known.map_or(at, |known| known.min(at))
+fn earliest(earlier: Option<Timestamp>, at: Timestamp) -> Timestamp {
+    earlier.map_or(at, |earlier| earlier.min(at))
 }

@@ -207,8 +207,8 @@ impl<'a, W: Write> Archive<'a, W> {
     /// Returns the digest and size of an image's layer, and writes the layer if it is new. Images with equal entries
     /// read their files once.
     fn layer_of(&mut self, image: &'a Image) -> Result<(String, u64), Error> {
-        let known = self.layers.iter().find(|(entries, ..)| **entries == image.entries);
-        if let Some((_, layer, size)) = known {
+        let written = self.layers.iter().find(|(entries, ..)| **entries == image.entries);
+        if let Some((_, layer, size)) = written {
             return Ok((layer.clone(), *size));
         }
         let mut hashed = HashingWriter { hash: Context::new(&SHA256), size: 0 };

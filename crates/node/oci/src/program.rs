@@ -87,16 +87,16 @@ fn list_libraries(loader: &str, path: &Path) -> Result<Vec<PathBuf>, ProgramErro
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     let listed = String::from_utf8_lossy(&output.stdout);
-    let mut found = vec![PathBuf::from(loader)];
+    let mut libraries = vec![PathBuf::from(loader)];
     for line in listed.lines() {
         if line.contains("not found") {
             return Err(failed(format!("{}; install the package that has it", line.trim())));
         }
-        found.extend(library_in(line));
+        libraries.extend(library_in(line));
     }
-    found.sort();
-    found.dedup();
-    Ok(found)
+    libraries.sort();
+    libraries.dedup();
+    Ok(libraries)
 }
 
 /// Returns the path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`. The kernel's vDSO has none.

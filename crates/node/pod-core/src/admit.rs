@@ -268,9 +268,9 @@ fn taken_ports<'a>(pod: &Pod, others: impl Iterator<Item = &'a Pod>) -> bool {
     if own.is_empty() {
         return false;
     }
-    let taken: Vec<_> = others.flat_map(host_ports).collect();
+    let in_use: Vec<_> = others.flat_map(host_ports).collect();
     own.iter().any(|(protocol, ip, port)| {
-        taken.iter().any(|(theirs, address, number)| {
+        in_use.iter().any(|(theirs, address, number)| {
             protocol == theirs
                 && port == number
                 && (ip == address || ip.is_empty() || address.is_empty())

@@ -120,8 +120,8 @@ pub struct Allocations {
 impl Allocations {
     /// Records that a plugin has connected. Its devices are unknown until it lists them.
     pub fn connect(&mut self, resource: &str) -> Result<(), DeviceError> {
-        let known = self.resources.len() + self.removed.len();
-        if known >= MAX_RESOURCES && !self.knows(resource) {
+        let count = self.resources.len() + self.removed.len();
+        if count >= MAX_RESOURCES && !self.knows(resource) {
             return Err(DeviceError::TooMany(resource.to_owned()));
         }
         self.removed.remove(resource);
@@ -132,19 +132,19 @@ impl Allocations {
 
     /// Records that a plugin has disconnected. Its devices are not allocatable any more.
     pub fn disconnect(&mut self, resource: &str, now: Timestamp) {
-        if let Some(known) = self.resources.get_mut(resource) {
-            known.stopped.get_or_insert(now);
-            known.listed = false;
+        if let Some(entry) = self.resources.get_mut(resource) {
+            entry.stopped.get_or_insert(now);
+            entry.listed = false;
         }
     }
 
     /// Records a plugin's devices. Returns the Pods that hold a device whose health has changed.
     pub fn list(&mut self, resource: &str, devices: Devices) -> BTreeSet<String> {
-        let Some(known) = self.resources.get_mut(resource) else { return BTreeSet::new() };
-        let before = std::mem::replace(&mut known.devices, devices);
-        (known.listed, known.stopped) = (true, None);
+        let Some(entry) = self.resources.get_mut(resource) else { return BTreeSet::new() };
+        let before = std::mem::replace(&mut entry.devices, devices);
+        (entry.listed, entry.stopped) = (true, None);
         let health = |devices: &Devices, id: &str| devices.get(id).map(|device| device.healthy);
-        let differs = |id: &&str| health(&before, id) != health(&known.devices, id);
+        let differs = |id: &&str| health(&before, id) != health(&entry.devices, id);
         let concerns = |of_pod: &BTreeMap<String, ContainerAllocations>| {
             let allocated = of_pod.values().filter_map(|container| container.get(resource));
             allocated.flat_map(AllocatedDevices::ids).any(|id| differs(&id))
@@ -155,11 +155,11 @@ impl Allocations {
 
     /// Returns the devices of a resource. While the plugin is disconnected, none of them is healthy.
     pub fn devices(&self, resource: &str) -> Devices {
-        let Some(known) = self.resources.get(resource) else { return Devices::new() };
+        let Some(entry) = self.resources.get(resource) else { return Devices::new() };
         let now = |(id, device): (&String, &Device)| {
-            (id.clone(), Device { healthy: device.healthy && known.listed, ..device.clone() })
+            (id.clone(), Device { healthy: device.healthy && entry.listed, ..device.clone() })
         };
-        known.devices.iter().map(now).collect()
+        entry.devices.iter().map(now).collect()
     }
 
     /// Returns the names of the resources with known plugins.
@@ -178,22 +178,22 @@ impl Allocations {
         let gone: Vec<String> = self
             .resources
             .iter()
-            .filter(|(_, known)| known.stopped.is_some_and(|at| after(at, GRACE) < now))
+            .filter(|(_, entry)| entry.stopped.is_some_and(|at| after(at, GRACE) < now))
             .map(|(name, _)| name.clone())
             .collect();
         let forgot = !gone.is_empty();
         self.resources.retain(|name, _| !gone.contains(name));
         self.removed.extend(gone);
-        let count = |known: &Resource| Count {
-            capacity: known.devices.len(),
-            allocatable: known.devices.values().filter(|d| d.healthy && known.listed).count(),
+        let count = |entry: &Resource| Count {
+            capacity: entry.devices.len(),
+            allocatable: entry.devices.values().filter(|d| d.healthy && entry.listed).count(),
         };
         // A plugin that has not listed its devices yet is omitted, so that the Node does not report zero devices.
         let present = self
             .resources
             .iter()
             .filter(|(_, r)| r.listed || r.stopped.is_some() || !r.devices.is_empty());
-        let present = present.map(|(name, known)| (name.clone(), count(known)));
+        let present = present.map(|(name, entry)| (name.clone(), count(entry)));
         let removed = self.removed.iter().map(|name| (name.clone(), Count::default()));
         (removed.chain(present).collect(), forgot)
     }
@@ -231,7 +231,7 @@ impl Allocations {
         ids: &BTreeSet<String>,
         response: Vec<u8>,
     ) {
-        let devices = self.resources.get(resource).map(|known| &known.devices);
+        let devices = self.resources.get(resource).map(|entry| &entry.devices);
         let mut allocated = AllocatedDevices { devices: BTreeMap::new(), response };
         for id in ids {
             let nodes = devices.and_then(|devices| devices.get(id)).map(|device| &device.nodes);

@@ -196,7 +196,7 @@ fn config_map<'a>(
         None if optional != Some(true) => {
             Err(EnvError::Missing { kind: "configmap", name: name.to_owned() })
         }
-        found => Ok(found),
+        map => Ok(map),
     }
 }
 
@@ -209,7 +209,7 @@ fn secret<'a>(
         None if optional != Some(true) => {
             Err(EnvError::Missing { kind: "secret", name: name.to_owned() })
         }
-        found => Ok(found),
+        secret => Ok(secret),
     }
 }
 

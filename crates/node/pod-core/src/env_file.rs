@@ -30,7 +30,7 @@ pub enum EnvFileError {
 
 /// Returns the value of a variable in a file. The last of several definitions wins. Any invalid line is an error.
 pub fn value(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
-    let mut found = None;
+    let mut last = None;
     let (mut rest, mut line) = (text, 1);
     while !rest.is_empty() {
         let (this, after) = rest.split_once('\n').unwrap_or((rest, ""));
@@ -58,11 +58,11 @@ pub fn value(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
             return Err(EnvFileError::After(line));
         }
         if own == name {
-            found = Some(value.to_owned());
+            last = Some(value.to_owned());
         }
         (rest, line) = (after, line + 1);
     }
-    Ok(found)
+    Ok(last)
 }
 
 #[cfg(test)]

@@ -351,7 +351,7 @@ impl ContainerInSandbox<'_> {
 fn reported_restarts(pod: &Pod, name: &str) -> u32 {
     let Some(status) = &pod.status else { return 0 };
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let known =
+    let created =
         all.filter(|s| s.name == name && s.container_id.as_ref().is_some_and(|id| !id.is_empty()));
-    known.map(|s| u32::try_from(s.restart_count).unwrap_or(0) + 1).max().unwrap_or(0)
+    created.map(|s| u32::try_from(s.restart_count).unwrap_or(0) + 1).max().unwrap_or(0)
 }

@@ -152,8 +152,8 @@ impl Verdicts {
 
     /// Returns the health of a running container. Before the first results it is live, not started and not ready.
     pub fn of(&self, id: &str, container: &Container) -> Health {
-        let known = self.0.get(id);
-        let verdict = |kind: ProbeKind| known.and_then(|k| k.get(&kind)).copied();
+        let verdicts = self.0.get(id);
+        let verdict = |kind: ProbeKind| verdicts.and_then(|k| k.get(&kind)).copied();
         let started =
             container.startup_probe.is_none() || verdict(ProbeKind::Startup) == Some(true);
         Health {

@@ -111,8 +111,8 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
 /// over the other's containers without a restart.
 pub fn container_hash(container: &Container) -> String {
     let image = container.image.as_deref().unwrap_or_default();
-    let seen = serde_json::json!({"image": image, "name": container.name}).to_string();
-    let bytes: Vec<String> = seen.bytes().map(|byte| byte.to_string()).collect();
+    let hashed = serde_json::json!({"image": image, "name": container.name}).to_string();
+    let bytes: Vec<String> = hashed.bytes().map(|byte| byte.to_string()).collect();
     let printed = format!("([]uint8)[{}]", bytes.join(" "));
     format!("{:x}", fnv1a(printed.as_bytes()))
 }
@@ -128,6 +128,14 @@ pub fn is_static(pod: &Pod) -> bool {
     annotations
         .and_then(|a| a.get("kubernetes.io/config.source"))
         .is_some_and(|source| source != "api")
+}
+
+/// Returns `name_namespace(uid)`, as in messages about containers.
+pub fn log_name(pod: &Pod) -> String {
+    let meta = &pod.metadata;
+    let namespace = meta.namespace.as_deref().unwrap_or("default");
+    let (name, uid) = (meta.name.as_deref(), meta.uid.as_deref());
+    format!("{}_{namespace}({})", name.unwrap_or_default(), uid.unwrap_or_default())
 }
 
 /// Returns `namespace/name`, as in logs and Events.

@@ -69,15 +69,15 @@ pub(super) fn plan<P>(
             Step::Detach { attachment: attachment.clone(), safely }
         });
     }
-    let mut taken = !attachments.is_empty();
+    let mut used = !attachments.is_empty();
     for node in desired.keys() {
-        if attachments.iter().any(|known| known.node == *node) {
+        if attachments.iter().any(|attachment| attachment.node == *node) {
             continue;
         }
         let node = node.clone();
-        let step = if taken && !many_nodes { Step::Refuse { node } } else { Step::Attach { node } };
+        let step = if used && !many_nodes { Step::Refuse { node } } else { Step::Attach { node } };
         steps.push(step);
-        taken = true;
+        used = true;
     }
     steps
 }

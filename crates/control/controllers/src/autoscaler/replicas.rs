@@ -345,10 +345,10 @@ impl Measure {
                 Ok(Usage { ratio, mean, utilization: None })
             }
             Self::Requests { percent, requests } => {
-                let known =
+                let pairs =
                     samples.iter().filter_map(|(name, s)| Some((s.value, *requests.get(name)?)));
                 let (mut used, mut requested, mut number) = (0_i64, 0_i64, 0_i64);
-                for (value, request) in known {
+                for (value, request) in pairs {
                     used = used.saturating_add(value);
                     requested = requested.saturating_add(request);
                     number += 1;

@@ -180,11 +180,11 @@ async fn object_value(
     let path = if group.is_empty() && object.kind == "Namespace" {
         format!("namespaces/{}/metrics/{}", escape(namespace), escape(&metric.name))
     } else {
-        let found = discovery::of_kind(client, &object.api_version, &object.kind).await?;
+        let resource = discovery::of_kind(client, &object.api_version, &object.kind).await?;
         let kind = if group.is_empty() {
-            found.plural.to_string()
+            resource.plural.to_string()
         } else {
-            format!("{}.{group}", found.plural)
+            format!("{}.{group}", resource.plural)
         };
         let (namespace, name) = (escape(namespace), escape(&object.name));
         format!("namespaces/{namespace}/{}/{name}/{}", escape(&kind), escape(&metric.name))

@@ -124,8 +124,8 @@ impl Csr {
     /// Validates a request for a client certificate of any user.
     pub(super) fn validate_api_client(&self) -> Result<(), RequestError> {
         let usages = &self.spec.usages;
-        let known = ["client auth", "digital signature", "key encipherment"];
-        if let Some(usage) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {
+        let allowed = ["client auth", "digital signature", "key encipherment"];
+        if let Some(usage) = usages.iter().find(|usage| !allowed.contains(&usage.as_str())) {
             return Err(RequestError::ClientUsage(usage.clone()));
         }
         if usages.iter().any(|usage| usage == "client auth") {

@@ -209,9 +209,9 @@ fn replica_failure(snapshot: &Snapshot<'_>, all: &mut Conditions) {
     let new = snapshot.current().and_then(|new| failure(new));
     let failure = new.or_else(|| snapshot.sets.iter().find_map(|set| failure(set)));
     match failure {
-        Some(found) => {
+        Some(condition) => {
             let (reason, message) =
-                (found.reason.unwrap_or_default(), found.message.unwrap_or_default());
+                (condition.reason.unwrap_or_default(), condition.message.unwrap_or_default());
             all.set("ReplicaFailure", "True", &reason, message);
         }
         None => all.remove("ReplicaFailure"),

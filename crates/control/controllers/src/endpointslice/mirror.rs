@@ -41,13 +41,13 @@ fn desired(endpoints: &Endpoints) -> Vec<DesiredSlice> {
                     .filter_map(|address| endpoint(address, family, ready))
                     .collect()
             };
-            let mut found = of("addresses", true);
-            found.extend(of("notReadyAddresses", false));
-            found.truncate(MAX_ADDRESSES);
+            let mut endpoints = of("addresses", true);
+            endpoints.extend(of("notReadyAddresses", false));
+            endpoints.truncate(MAX_ADDRESSES);
             match out.iter_mut().find(|w| w.family == family && w.ports == ports) {
-                _ if found.is_empty() => {}
-                Some(same) => same.endpoints.extend(found),
-                None => out.push(DesiredSlice { family, ports: ports.clone(), endpoints: found }),
+                _ if endpoints.is_empty() => {}
+                Some(same) => same.endpoints.extend(endpoints),
+                None => out.push(DesiredSlice { family, ports: ports.clone(), endpoints }),
             }
         }
     }
@@ -95,12 +95,16 @@ pub(crate) fn start(context: Context) {
     services.on_key(&queue);
     endpoints.on_key(&queue);
     let waits = vec![synced(&services), synced(&endpoints), synced(&slices)];
-    let (run, slices) = (context.clone(), by_service(&slices));
-    context.run(&queue, 2, waits, move |key| {
-        let (context, services, endpoints, slices) =
-            (run.clone(), services.clone(), endpoints.clone(), slices.clone());
-        async move { reconcile(&context, &services, &endpoints, &slices, &key).await }
-    });
+    let state = (context.clone(), services, endpoints, by_service(&slices));
+    context.run(
+        &queue,
+        2,
+        waits,
+        state,
+        |(context, services, endpoints, slices), key| async move {
+            reconcile(&context, &services, &endpoints, &slices, &key).await
+        },
+    );
 }
 
 async fn reconcile(

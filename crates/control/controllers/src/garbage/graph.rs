@@ -254,9 +254,9 @@ pub(super) fn plan(graph: &Graph, object: &TrackedObject, standings: &[Standing]
     if object.deleting || object.owners.is_empty() {
         return Plan::Nothing;
     }
-    let of = |wanted: Standing| {
+    let of = |standing: Standing| {
         let pairs = object.owners.iter().zip(standings);
-        pairs.filter(|(_, s)| **s == wanted).map(|(o, _)| o.clone()).collect::<Vec<_>>()
+        pairs.filter(|(_, s)| **s == standing).map(|(o, _)| o.clone()).collect::<Vec<_>>()
     };
     let (solid, waiting, absent) =
         (of(Standing::Solid), of(Standing::Waiting), of(Standing::Absent));

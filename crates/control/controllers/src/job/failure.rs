@@ -47,10 +47,10 @@ fn fits(rule: &FailureRule, pod: &Pod) -> Option<String> {
         pod.status.conditions.iter().any(|c| c.r#type == kind && c.status == status)
     };
     let mut requirement = rule.on_pod_conditions.iter();
-    let found = requirement.find(|requirement| {
+    let condition = requirement.find(|requirement| {
         holds(&requirement.r#type, requirement.status.as_deref().unwrap_or("True"))
     })?;
-    Some(format!("Pod {name} has condition {}", found.r#type))
+    Some(format!("Pod {name} has condition {}", condition.r#type))
 }
 
 fn exit_code<'a>(requirement: &OnExitCodes, pod: &'a Pod) -> Option<(&'a str, i32)> {

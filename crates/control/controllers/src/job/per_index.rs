@@ -82,7 +82,7 @@ impl LastFailedPods {
         let mut last: BTreeMap<i64, Arc<Pod>> = BTreeMap::new();
         let held = pods.iter().filter(|pod| is_tracked(pod));
         for (index, pod) in held.filter_map(|pod| Some((completion_index(pod)?, pod))) {
-            let later = |known: &Arc<Pod>| Failures::before(known) < Failures::before(pod);
+            let later = |earlier: &Arc<Pod>| Failures::before(earlier) < Failures::before(pod);
             if last.get(&index).is_none_or(later) {
                 last.insert(index, pod.clone());
             }

@@ -98,9 +98,9 @@ fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
             uncounted.failed.push(uid.clone());
         }
     }
-    let known = indexes::parse(status.failed_indexes.as_deref().unwrap_or(""), limit);
+    let reported = indexes::parse(status.failed_indexes.as_deref().unwrap_or(""), limit);
     let per_index = job.is_indexed() && job.spec.backoff_limit_per_index.is_some();
-    let lost = per_index.then(|| per_index::failed_indexes(job, pods, known));
+    let lost = per_index.then(|| per_index::failed_indexes(job, pods, reported));
     if job.is_indexed() {
         succeeded = done.len() as i64 - uncounted.succeeded.len() as i64;
     }
@@ -272,7 +272,7 @@ impl<'a> Snapshot<'a> {
         }
         let (succeeded, failures) = tally.all();
         let completed = match job.spec.completions {
-            Some(wanted) => succeeded >= wanted,
+            Some(completions) => succeeded >= completions,
             None => succeeded > 0 && self.active.is_empty(),
         };
         // A container that restarts in place counts as a failed Pod.
@@ -328,23 +328,23 @@ impl<'a> Snapshot<'a> {
         let (tally, last, now) = (&self.tally, &self.last, self.now);
         let parallelism = job.spec.parallelism.unwrap_or(1);
         let (succeeded, _) = tally.all();
-        let wanted = match job.spec.completions {
+        let target = match job.spec.completions {
             Some(completions) => parallelism.min((completions - succeeded).max(0)),
             // A work queue Job starts no Pods after the first success.
             None if succeeded > 0 => parallelism.min(active.len() as i64),
             None => parallelism,
         };
         let have = active.len() as i64;
-        if have > wanted {
+        if have > target {
             let mut surplus = active.clone();
             removal_order(&mut surplus, |_| 0, now);
-            surplus.truncate((have - wanted) as usize);
+            surplus.truncate((have - target) as usize);
             plan.delete = surplus;
             return;
         }
         // A terminating Pod still counts if its replacement must wait for its end.
         let late = pods.iter().filter(|pod| job.replaces_late() && is_ending(pod)).count() as i64;
-        let missing = wanted - have - late;
+        let missing = target - have - late;
         let missing = usize::try_from(missing.clamp(0, 500)).unwrap_or(0);
         if missing == 0 {
             return;
@@ -397,9 +397,9 @@ fn message(condition: &Condition) -> &str {
 }
 
 fn failure_event(condition: &Condition) -> &'static str {
-    let known =
+    let events =
         ["DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded"];
-    known.into_iter().find(|known| reason(condition) == *known).unwrap_or("BackoffLimitExceeded")
+    events.into_iter().find(|event| reason(condition) == *event).unwrap_or("BackoffLimitExceeded")
 }
 
 /// Returns reason and message if too many indexes failed or none is left to run.
@@ -423,10 +423,10 @@ fn open_indexes(
 ) -> impl Iterator<Item = i64> {
     let late = job.replaces_late();
     let occupied = |pod: &&Arc<Pod>| pod.is_active() || (late && is_ending(pod));
-    let taken: BTreeSet<i64> =
+    let indexes: BTreeSet<i64> =
         pods.iter().filter(occupied).filter_map(|pod| completion_index(pod)).collect();
     (0..job.spec.completions.unwrap_or(0)).filter(move |index| {
-        !taken.contains(index) && !tally.indexes.contains(index) && !lost(*index)
+        !indexes.contains(index) && !tally.indexes.contains(index) && !lost(*index)
     })
 }
 

@@ -18,13 +18,13 @@ impl Claims {
         for claim in &pod.spec.resource_claims {
             let Some((name, generated)) = pod.device_claim(claim) else { continue };
             let key = format!("{}/{name}", meta.namespace);
-            let Some(known) = self.claims.get(&key) else { continue };
-            let foreign = generated && !known.metadata.controlled_by(&meta.uid);
-            let reserved = known.status.reserved_for.iter().any(|user| user.uid == meta.uid);
-            if foreign || reserved || known.status.allocation.is_none() {
+            let Some(cached) = self.claims.get(&key) else { continue };
+            let foreign = generated && !cached.metadata.controlled_by(&meta.uid);
+            let reserved = cached.status.reserved_for.iter().any(|user| user.uid == meta.uid);
+            if foreign || reserved || cached.status.allocation.is_none() {
                 continue;
             }
-            let mut claim = self.read(&known).await?;
+            let mut claim = self.read(&cached).await?;
             let mut users = claim.items("status.reservedFor").to_vec();
             let reserved = users.iter().any(|user| user.text("uid") == meta.uid);
             if claim.has("status.allocation") && !reserved {
@@ -72,8 +72,8 @@ impl Claims {
     }
 
     /// Removes users from a claim. With the last user, it also removes the allocation and the finalizer.
-    async fn give_back(&self, known: &ResourceClaim, gone: &HashSet<String>) -> Result<(), Error> {
-        let mut claim = self.read(known).await?;
+    async fn give_back(&self, cached: &ResourceClaim, gone: &HashSet<String>) -> Result<(), Error> {
+        let mut claim = self.read(cached).await?;
         let users = claim.items("status.reservedFor").iter();
         let left: Vec<_> = users.filter(|user| !gone.contains(user.text("uid"))).cloned().collect();
         let last = left.is_empty();
@@ -106,8 +106,8 @@ impl Claims {
     }
 
     /// Reads the current claim for a write on its version. A claim of the same name with another uid is a conflict.
-    async fn read(&self, known: &ResourceClaim) -> Result<Value, Error> {
-        let meta = &known.metadata;
+    async fn read(&self, cached: &ResourceClaim) -> Result<Value, Error> {
+        let meta = &cached.metadata;
         let claim = self.context.client.get(&CLAIMS, &meta.namespace, &meta.name).await;
         let mut claim: Value = claim?;
         claim.put("metadata.uid", json!(meta.uid));

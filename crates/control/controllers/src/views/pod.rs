@@ -159,8 +159,8 @@ impl Pod {
 
     /// Returns the keys of the Pod's existing claims.
     pub(crate) fn device_claim_keys(&self) -> Vec<String> {
-        let known = self.spec.resource_claims.iter().filter_map(|claim| self.device_claim(claim));
-        known.map(|(name, _)| format!("{}/{name}", self.metadata.namespace)).collect()
+        let claims = self.spec.resource_claims.iter().filter_map(|claim| self.device_claim(claim));
+        claims.map(|(name, _)| format!("{}/{name}", self.metadata.namespace)).collect()
     }
 
     /// Reports whether the Pod has ended, or is terminating without ever having had a node.

@@ -16,7 +16,7 @@ pub(super) type Amounts = BTreeMap<Box<str>, Quantity>;
 pub(super) fn consumed(
     device: &BTreeMap<Box<str>, DeviceCapacityView>,
     request: Option<&CapacityRequestView>,
-    taken: impl Fn(&str) -> Quantity,
+    used: impl Fn(&str) -> Quantity,
 ) -> Option<Amounts> {
     let requested = |name: &str| request.and_then(|r| r.requests.get(name));
     if request.is_some_and(|r| !r.requests.keys().all(|name| device.contains_key(name))) {
@@ -26,7 +26,7 @@ pub(super) fn consumed(
         let amount = amount(requested(name), capacity);
         let policy = capacity.request_policy.as_ref();
         let allowed = !amount.is_negative() && policy.is_none_or(|policy| allows(policy, amount));
-        (allowed && taken(name) + amount <= capacity.value).then(|| (name.clone(), amount))
+        (allowed && used(name) + amount <= capacity.value).then(|| (name.clone(), amount))
     });
     amounts.collect()
 }

@@ -143,7 +143,7 @@ type Counters<'a> = HashMap<(&'a str, &'a str), Quantity>;
 pub(super) struct Search<'a, 'w> {
     node: &'a Node,
     pending: &'w [PendingClaim<'a>],
-    taken: &'w DevicesInUse<'a>,
+    in_use: &'w DevicesInUse<'a>,
     effort: &'w Effort,
     pools: Vec<&'a Pool>,
     candidates: Vec<Candidate<'a>>,
@@ -160,7 +160,7 @@ impl<'a, 'w> Search<'a, 'w> {
         node: &'a Node,
         pools: Vec<&'a Pool>,
         pending: &'w [PendingClaim<'a>],
-        taken: &'w DevicesInUse<'a>,
+        in_use: &'w DevicesInUse<'a>,
         effort: &'w Effort,
     ) -> Self {
         let sound = pools.iter().filter(|pool| pool.flaw.is_none());
@@ -174,7 +174,7 @@ impl<'a, 'w> Search<'a, 'w> {
             used: vec![0; candidates.len()],
             node,
             pending,
-            taken,
+            in_use,
             effort,
             pools,
             candidates,
@@ -260,8 +260,8 @@ impl<'a, 'w> Search<'a, 'w> {
         pending: &PendingClaim<'a>,
         alternative: &Alternative<'a>,
     ) -> Result<Vec<usize>, Stop> {
-        if let Some(known) = self.all.get(&at) {
-            return Ok(known.clone());
+        if let Some(candidates) = self.all.get(&at) {
+            return Ok(candidates.clone());
         }
         for pool in &self.pools {
             let state = match pool.flaw {
@@ -276,18 +276,18 @@ impl<'a, 'w> Search<'a, 'w> {
                 state,
             }));
         }
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         for at in 0..self.candidates.len() {
             self.step()?;
             let device = self.candidates[at];
             if self.matches(alternative, &device)?
                 && self.amounts(alternative, &device, None).is_some()
             {
-                found.push(at);
+                all.push(at);
             }
         }
-        self.all.insert(at, found.clone());
-        Ok(found)
+        self.all.insert(at, all.clone());
+        Ok(all)
     }
 
     /// Reports whether the selectors of class and request match the device.
@@ -301,8 +301,8 @@ impl<'a, 'w> Search<'a, 'w> {
             address(std::ptr::from_ref(alternative).cast()),
             address(std::ptr::from_ref(candidate.device).cast()),
         );
-        if let Some(known) = self.effort.matches.borrow().get(&key) {
-            return Ok(*known);
+        if let Some(cached) = self.effort.matches.borrow().get(&key) {
+            return Ok(*cached);
         }
         let mut matches = true;
         for (location, selector) in &alternative.selectors {
@@ -330,15 +330,15 @@ impl<'a, 'w> Search<'a, 'w> {
         candidate: &Candidate<'a>,
         at: Option<usize>,
     ) -> Option<Amounts> {
-        let shared = self.taken.shared.get(&candidate.id());
-        let taken = |name: &str| {
+        let shared = self.in_use.shared.get(&candidate.id());
+        let used = |name: &str| {
             let others = shared.and_then(|shared| shared.get(name)).copied().unwrap_or_default();
             let own = self.choices.iter().filter(|choice| Some(choice.candidate) == at);
             let own = own.filter_map(|choice| choice.amounts.as_ref()?.get(name).copied());
             own.fold(others, |sum, amount| sum + amount)
         };
         let request = alternative.view.capacity.as_ref();
-        capacity::consumed(&candidate.device.view.capacity, request, taken)
+        capacity::consumed(&candidate.device.view.capacity, request, used)
     }
 
     /// Chooses a candidate if that is allowed.
@@ -371,7 +371,7 @@ impl<'a, 'w> Search<'a, 'w> {
             return Ok(false);
         }
         // A device that is already shared has already consumed its counters.
-        let shared = self.taken.shared.contains_key(&candidate.id())
+        let shared = self.in_use.shared.contains_key(&candidate.id())
             || self.choices.iter().any(|choice| choice.candidate == at);
         let draws = !(device.consumes_counters.is_empty() || shareable && shared);
         if draws && !self.draw(&candidate) {
@@ -392,7 +392,7 @@ impl<'a, 'w> Search<'a, 'w> {
             let mut own = self.choices.iter().filter(|choice| choice.position.claim == claim);
             own.any(|choice| choice.candidate == at)
         };
-        let in_use = self.used[at] > 0 || self.taken.exclusive.contains(&candidate.id());
+        let in_use = self.used[at] > 0 || self.in_use.exclusive.contains(&candidate.id());
         (alternative.admin || !in_use) && (candidate.device.is_shareable() || !twice())
     }
 
@@ -400,7 +400,7 @@ impl<'a, 'w> Search<'a, 'w> {
     fn satisfies(&self, position: Position, alternative: &Alternative<'a>, at: usize) -> bool {
         let of = &self.pending[position.claim];
         let concerns = |constraint: &DeviceConstraintView, request: usize, full: &str| {
-            let named = |name: &str| constraint.requests.iter().any(|known| **known == *name);
+            let named = |name: &str| constraint.requests.iter().any(|own| **own == *name);
             constraint.requests.is_empty() || named(of.requests[request].name) || named(full)
         };
         of.claim.spec.devices.constraints.iter().all(|constraint| {
@@ -429,12 +429,12 @@ impl<'a, 'w> Search<'a, 'w> {
 
     /// Consumes the device's counters if the pool has enough left of each.
     fn draw(&mut self, candidate: &Candidate<'a>) -> bool {
-        let (pool, taken) = (candidate.pool, self.taken);
-        let left = self.counters.entry(pool).or_insert_with(|| left(pool, taken));
-        let consumed = || consumed_counters(candidate.device);
+        let (pool, in_use) = (candidate.pool, self.in_use);
+        let left = self.counters.entry(pool).or_insert_with(|| left(pool, in_use));
         // A device may name a counter set twice.
         let mut sums: Counters<'a> = HashMap::new();
-        consumed().for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
+        consumed_counters(candidate.device)
+            .for_each(|(key, amount)| *sums.entry(key).or_default() += amount);
         let enough = sums.iter().all(|(key, amount)| left.get(key).is_some_and(|l| amount <= l));
         if enough {
             sums.iter().for_each(|(key, amount)| *left.entry(*key).or_default() -= *amount);
@@ -486,13 +486,13 @@ fn consumed_counters(device: &Device) -> impl Iterator<Item = ((&str, &str), Qua
 }
 
 /// Returns the counters of a pool that remain beside the devices in use, whatever their node.
-fn left<'a>(pool: &'a Pool, taken: &DevicesInUse<'a>) -> Counters<'a> {
+fn left<'a>(pool: &'a Pool, in_use: &DevicesInUse<'a>) -> Counters<'a> {
     let mut left: Counters<'a> = HashMap::new();
     for (set, counters) in pool.counters() {
         left.extend(counters.iter().map(|(name, amount)| ((&**set, &**name), *amount)));
     }
     for device in pool.slices().flat_map(|slice| &slice.devices) {
-        if taken.has_any(&(&*pool.id.0, &*pool.id.1, &*device.view.name)) {
+        if in_use.has_any(&(&*pool.id.0, &*pool.id.1, &*device.view.name)) {
             consumed_counters(device)
                 .for_each(|(key, amount)| *left.entry(key).or_default() -= amount);
         }

@@ -37,8 +37,8 @@ impl Plugin for NodePorts {
 
 impl Filter for Evaluator<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
-        let taken = &self.0.cluster.node(node).ports;
-        let clash = self.0.pod.ports.iter().any(|port| taken.iter().any(|t| t.conflicts(port)));
+        let used = &self.0.cluster.node(node).ports;
+        let clash = self.0.pod.ports.iter().any(|port| used.iter().any(|t| t.conflicts(port)));
         if clash { Verdict::unschedulable(0) } else { Verdict::PASS }
     }
 

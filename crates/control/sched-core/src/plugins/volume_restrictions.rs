@@ -15,7 +15,7 @@ pub(super) struct VolumeRestrictions;
 
 struct ClaimInUse;
 
-fn taken(cluster: &Cluster, pod: &Pod) -> bool {
+fn is_in_use(cluster: &Cluster, pod: &Pod) -> bool {
     pod.claims.iter().any(|name| {
         let volumes = &cluster.volumes;
         volumes.claim(pod, name).is_some_and(|c| c.one_pod_only) && volumes.users(pod, name) > 0
@@ -28,11 +28,11 @@ impl Plugin for VolumeRestrictions {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        if taken(cx.cluster, cx.pod) { Plan::Check(Box::new(ClaimInUse)) } else { Plan::Skip }
+        if is_in_use(cx.cluster, cx.pod) { Plan::Check(Box::new(ClaimInUse)) } else { Plan::Skip }
     }
 
     fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
-        matches!(event, Event::PodGone { .. } | Event::Volumes) && !taken(cluster, pod)
+        matches!(event, Event::PodGone { .. } | Event::Volumes) && !is_in_use(cluster, pod)
     }
 }
 

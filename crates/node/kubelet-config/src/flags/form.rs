@@ -81,8 +81,8 @@ fn reservation(text: &str) -> Option<Value> {
 fn taint(text: &str) -> Option<Value> {
     let (key, effect) = text.rsplit_once(':')?;
     let (key, value) = key.split_once('=').unwrap_or((key, ""));
-    let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect);
-    (known && !key.is_empty()).then(|| match value {
+    let is_effect = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect);
+    (is_effect && !key.is_empty()).then(|| match value {
         "" => json!({ "key": key, "effect": effect }),
         value => json!({ "key": key, "value": value, "effect": effect }),
     })

@@ -51,19 +51,19 @@ impl Claims {
     /// Stores health reports of a driver's devices. An empty list forgets all of the driver's reports.
     pub(super) fn set_health(&self, driver: &str, devices: &[DeviceHealth]) {
         let mut state = self.lock();
-        let known = state.healths.entry(driver.to_owned()).or_default();
-        let before = known.clone();
+        let healths = state.healths.entry(driver.to_owned()).or_default();
+        let before = healths.clone();
         if devices.is_empty() {
-            known.clear();
+            healths.clear();
         }
         for reported in devices {
             let Some(device) = &reported.device else { continue };
             let key = (device.pool_name.clone(), device.device_name.clone());
-            if known.len() < MAX_DEVICES || known.contains_key(&key) {
-                known.insert(key, Health::of(reported));
+            if healths.len() < MAX_DEVICES || healths.contains_key(&key) {
+                healths.insert(key, Health::of(reported));
             }
         }
-        let after = known.clone();
+        let after = healths.clone();
         let differs = |device: &Device| {
             let key = (device.pool.clone(), device.name.clone());
             before.get(&key).map(Health::health_and_message)
@@ -86,13 +86,13 @@ impl Claims {
         let now = Instant::now();
         let health = |(driver, device): (&str, &Device)| {
             let key = (device.pool.clone(), device.name.clone());
-            let known = state.healths.get(driver).and_then(|known| known.get(&key));
-            let known = known.filter(|health| health.until > now);
+            let health = state.healths.get(driver).and_then(|healths| healths.get(&key));
+            let health = health.filter(|health| health.until > now);
             let id = || format!("{driver}/{}/{}", device.pool, device.name);
             ResourceHealth {
                 resource_id: device.cdi.first().cloned().unwrap_or_else(id),
-                health: Some(known.map_or("Unknown", |health| health.word).to_owned()),
-                message: known.and_then(|health| health.message.clone()),
+                health: Some(health.map_or("Unknown", |health| health.word).to_owned()),
+                message: health.and_then(|health| health.message.clone()),
             }
         };
         let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -104,7 +104,7 @@ impl Claims {
                 |(name, devices)| {
                     let mut resources: Vec<ResourceHealth> = Vec::new();
                     for health in devices.into_iter().map(health) {
-                        if resources.iter().all(|known| known.resource_id != health.resource_id) {
+                        if resources.iter().all(|other| other.resource_id != health.resource_id) {
                             resources.push(health);
                         }
                     }

@@ -38,7 +38,7 @@ impl DeviceSettings {
             self.annotations.entry(name).or_insert(value);
         }
         for mount in response.mounts {
-            if self.mounts.iter().all(|known| known.container_path != mount.container_path) {
+            if self.mounts.iter().all(|other| other.container_path != mount.container_path) {
                 self.mounts.push(v1::Mount {
                     container_path: mount.container_path,
                     host_path: mount.host_path,
@@ -48,7 +48,7 @@ impl DeviceSettings {
             }
         }
         for device in response.devices {
-            if self.devices.iter().all(|known| known.container_path != device.container_path) {
+            if self.devices.iter().all(|other| other.container_path != device.container_path) {
                 self.devices.push(v1::Device {
                     container_path: device.container_path,
                     host_path: device.host_path,
@@ -62,7 +62,7 @@ impl DeviceSettings {
     /// Adds CDI device names, each once.
     pub fn add_cdi(&mut self, names: impl IntoIterator<Item = String>) {
         for name in names {
-            if self.cdi.iter().all(|known| known.name != name) {
+            if self.cdi.iter().all(|other| other.name != name) {
                 self.cdi.push(v1::CdiDevice { name });
             }
         }

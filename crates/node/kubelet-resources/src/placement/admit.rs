@@ -153,8 +153,8 @@ impl Placement {
         };
         let mut hints: Vec<Hints> = self.devices.hints(pod, container, &self.nodes.all);
         hints.extend(allocations.hints(pod, container));
-        let (hint, taken) = merge(self.settings.topology, &self.nodes, &hints);
-        taken.then_some(hint).ok_or(NotPlaced::Topology)
+        let (hint, agreed) = merge(self.settings.topology, &self.nodes, &hints);
+        agreed.then_some(hint).ok_or(NotPlaced::Topology)
     }
 
     /// Agrees on NUMA nodes and allocates the CPUs and memory that the containers lack. An error leaves

@@ -35,10 +35,10 @@ pub enum PlacementError {
     )]
     NoSuchNode(i64),
     #[error(
-        "the total amount {on_nodes:?} of type {resource:?} is not equal to the value {kept:?} determined by Node \
+        "the total amount {on_nodes:?} of type {resource:?} is not equal to the value {in_total:?} determined by Node \
          Allocatable feature; set reservedMemory to the sum of kubeReserved, systemReserved and evictionHard"
     )]
-    ReservedOtherwise { resource: String, on_nodes: String, kept: String },
+    ReservedOtherwise { resource: String, on_nodes: String, in_total: String },
     #[error("[memorymanager] you should specify the system reserved memory")]
     NoMemoryReserved,
     #[error(

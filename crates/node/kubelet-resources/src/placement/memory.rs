@@ -29,20 +29,20 @@ pub(super) fn memory(
     }
     let mut machine = BTreeMap::new();
     for (number, node) in &topology.nodes {
-        let kept = |resource: &str| {
-            let kept = reserved.get(number).and_then(|limits| limits.get(resource));
-            kept.and_then(|kept| u64::try_from(kept.value()).ok()).unwrap_or(0)
+        let reservation = |resource: &str| {
+            let amount = reserved.get(number).and_then(|limits| limits.get(resource));
+            amount.and_then(|amount| u64::try_from(amount.value()).ok()).unwrap_or(0)
         };
         let (mut tables, mut huge) = (BTreeMap::new(), 0_u64);
         for (size, count) in &node.huge_pages {
             let (name, total) = (huge_pages::resource(*size), size.saturating_mul(*count));
-            let kept = kept(&name);
-            tables.insert(name, Table::new(total, kept, total.saturating_sub(kept)));
+            let amount = reservation(&name);
+            tables.insert(name, Table::new(total, amount, total.saturating_sub(amount)));
             huge = huge.saturating_add(total);
         }
-        let kept = kept("memory");
-        let allocatable = node.memory.saturating_sub(kept).saturating_sub(huge);
-        tables.insert("memory".to_owned(), Table::new(node.memory, kept, allocatable));
+        let amount = reservation("memory");
+        let allocatable = node.memory.saturating_sub(amount).saturating_sub(huge);
+        tables.insert("memory".to_owned(), Table::new(node.memory, amount, allocatable));
         machine.insert(*number, tables);
     }
     Ok(Some(NumaMemory::new(machine)))
@@ -62,21 +62,22 @@ fn validate_reservations(
     let sum = |amounts: &mut dyn Iterator<Item = Quantity>| amounts.reduce(|sum, one| sum + one);
     for name in names {
         let on_nodes = sum(&mut reserved.values().filter_map(|limits| limits.get(name)).cloned());
-        let kept = settings.reserved.get(name).into_iter().flatten();
-        let mut kept: Vec<Quantity> = kept.filter_map(|text| Quantity::parse(text).ok()).collect();
+        let texts = settings.reserved.get(name).into_iter().flatten();
+        let mut parts: Vec<Quantity> =
+            texts.filter_map(|text| Quantity::parse(text).ok()).collect();
         if name == "memory" {
             let free = settings.eviction.hard_minimum(Signal::Memory, topology.memory);
             let free = i64::try_from(free).unwrap_or(i64::MAX);
-            kept.push(Quantity::new(free, api_meta::QuantityFormat::BinarySi));
+            parts.push(Quantity::new(free, api_meta::QuantityFormat::BinarySi));
         }
-        let (on_nodes, kept) =
-            (on_nodes.unwrap_or_default(), sum(&mut kept.into_iter()).unwrap_or_default());
-        if on_nodes != kept {
-            let (on_nodes, kept) = (on_nodes.to_string(), kept.to_string());
+        let (on_nodes, in_total) =
+            (on_nodes.unwrap_or_default(), sum(&mut parts.into_iter()).unwrap_or_default());
+        if on_nodes != in_total {
+            let (on_nodes, in_total) = (on_nodes.to_string(), in_total.to_string());
             return Err(PlacementError::ReservedOtherwise {
                 resource: name.clone(),
                 on_nodes,
-                kept,
+                in_total,
             });
         }
     }

@@ -163,6 +163,6 @@ fn set(path: &Path) -> Result<CpuSet, TopologyError> {
 
 /// Returns the lowest online CPU of a list, or the CPU itself if there is no list.
 fn lowest_cpu(path: &Path, online: &CpuSet, cpu: u32) -> u32 {
-    let known = set(path).unwrap_or_default();
-    known.iter().find(|other| online.has(*other)).unwrap_or(cpu)
+    let cpus = set(path).unwrap_or_default();
+    cpus.iter().find(|other| online.has(*other)).unwrap_or(cpu)
 }

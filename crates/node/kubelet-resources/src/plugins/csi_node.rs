@@ -62,7 +62,7 @@ pub(super) async fn install(
         entry.put(&["allocatable", "count"], json!(count));
     }
     change(client, node, |drivers| {
-        drivers.retain(|known| known.text("name") != driver);
+        drivers.retain(|entry| entry.text("name") != driver);
         drivers.push(entry.clone());
     })
     .await
@@ -70,7 +70,7 @@ pub(super) async fn install(
 
 /// Removes a driver from the CSINode and the Node's annotation.
 pub(super) async fn uninstall(client: &Client, node: &str, driver: &str) -> Result<(), NodeError> {
-    change(client, node, |drivers| drivers.retain(|known| known.text("name") != driver)).await?;
+    change(client, node, |drivers| drivers.retain(|entry| entry.text("name") != driver)).await?;
     change_node(client, node, driver, None, &BTreeMap::new()).await
 }
 
@@ -132,8 +132,8 @@ async fn change_node(
                 return Err(NodeError::Label { key, value, has });
             }
         }
-        let known = object.annotation(NODE_IDS).and_then(|text| serde_json::from_str(text).ok());
-        let mut ids: BTreeMap<String, String> = known.unwrap_or_default();
+        let ids = object.annotation(NODE_IDS).and_then(|text| serde_json::from_str(text).ok());
+        let mut ids: BTreeMap<String, String> = ids.unwrap_or_default();
         match id {
             Some(id) => drop(ids.insert(driver.to_owned(), id.to_owned())),
             None => drop(ids.remove(driver)),

@@ -194,7 +194,7 @@ impl Layout {
     /// Returns the recorded volumes of a Pod.
     pub(crate) fn of_pod(&self, uid: &str) -> Result<Vec<PodVolume>, Error> {
         let pod = self.root.join("pods").join(uid);
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         for name in names(&pod.join("volumes").join(VOLUMES_IN_POD))? {
             let record = match Record::read(&pod.join("volumes").join(VOLUMES_IN_POD).join(&name)) {
                 // The kubelet ended before the record was written, so the driver was not called.
@@ -203,46 +203,42 @@ impl Layout {
                 }
                 other => other?,
             };
-            found.push(self.pod_volume(
-                uid,
-                Record { spec_name: unescape(&name), ..record },
-                false,
-            ));
+            all.push(self.pod_volume(uid, Record { spec_name: unescape(&name), ..record }, false));
         }
         for name in names(&pod.join("volumeDevices").join(VOLUMES_IN_POD))? {
             let record = Record::read(&self.devices().join(&name).join("data"))?;
-            found.push(self.pod_volume(uid, Record { spec_name: unescape(&name), ..record }, true));
+            all.push(self.pod_volume(uid, Record { spec_name: unescape(&name), ..record }, true));
         }
-        Ok(found)
+        Ok(all)
     }
 
     /// Returns the recorded volumes of all Pods.
     pub(crate) fn of_all_pods(&self) -> Result<Vec<PodVolume>, Error> {
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         for uid in names(&self.root.join("pods"))? {
-            found.extend(self.of_pod(&uid)?);
+            all.extend(self.of_pod(&uid)?);
         }
-        Ok(found)
+        Ok(all)
     }
 
     /// Returns the staged volumes, without a Pod. A volume may be recorded before the driver has staged it.
     pub(crate) fn staged_volumes(&self) -> Result<Vec<PodVolume>, Error> {
-        let mut found = Vec::new();
+        let mut all = Vec::new();
         for driver in names(&self.plugin())?.into_iter().filter(|name| name != "volumeDevices") {
             let dir = self.plugin().join(driver);
             for name in names(&dir)? {
                 // Skip an unreadable record. It must not hide the others.
                 let Ok(record) = Record::read(&dir.join(&name)) else { continue };
-                found.push(self.pod_volume("", record, false));
+                all.push(self.pod_volume("", record, false));
             }
         }
         for name in names(&self.devices())? {
             let Ok(record) = Record::read(&self.devices().join(&name).join("data")) else {
                 continue;
             };
-            found.push(self.pod_volume("", Record { spec_name: unescape(&name), ..record }, true));
+            all.push(self.pod_volume("", Record { spec_name: unescape(&name), ..record }, true));
         }
-        Ok(found)
+        Ok(all)
     }
 }
 

@@ -210,18 +210,18 @@ impl CsiVolume {
 
     fn check_lifecycle(&self, driver: Option<&CSIDriverSpec>) -> Result<(), Cause> {
         let mode = if self.is_ephemeral() { EPHEMERAL } else { PERSISTENT };
-        let known = match driver {
+        let declared = match driver {
             None if !self.is_ephemeral() => return Ok(()),
             None => "no CSIDriver object".to_owned(),
             Some(driver) => {
                 let modes = driver.volume_lifecycle_modes.clone().unwrap_or_default();
-                if modes.iter().any(|known| known == mode) {
+                if modes.iter().any(|allowed| allowed == mode) {
                     return Ok(());
                 }
                 format!("only supports {modes:?}")
             }
         };
-        Err(Cause::Lifecycle { mode, driver: self.record.driver.clone(), known })
+        Err(Cause::Lifecycle { mode, driver: self.record.driver.clone(), declared })
     }
 
     /// Returns the attributes with information about the Pod (`podInfoOnMount`).
@@ -266,9 +266,9 @@ async fn publish_context(
     let waited = tokio::time::timeout(ATTACH, wait).await;
     waited.map_err(|_| Cause::NotAttached(request.volume.name.clone()))?;
     let Some(client) = volumes.objects.client() else { return Ok(Strings::new()) };
-    let found: Option<VolumeAttachment> =
+    let object: Option<VolumeAttachment> =
         client.get(&Resource::VOLUME_ATTACHMENTS, "", attachment).await.or_none()?;
-    let status = found.and_then(|found| found.status).filter(|status| status.attached);
+    let status = object.and_then(|object| object.status).filter(|status| status.attached);
     let status = status.ok_or_else(|| Cause::Attachment(attachment.to_owned()))?;
     Ok(status.attachment_metadata.unwrap_or_default())
 }
@@ -281,10 +281,10 @@ async fn secret(
     let Some(reference) = reference else { return Ok(Strings::new()) };
     let namespace = reference.namespace.clone().unwrap_or_default();
     let name = reference.name.clone().unwrap_or_default();
-    let found = request.volumes.objects.secret(&namespace, &name).await?;
-    let found = found.ok_or(Cause::Secret { kind, namespace, name })?;
+    let secret = request.volumes.objects.secret(&namespace, &name).await?;
+    let secret = secret.ok_or(Cause::Secret { kind, namespace, name })?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let data = found.data.unwrap_or_default();
+    let data = secret.data.unwrap_or_default();
     Ok(data.into_iter().map(|(key, value)| (key, text(&value.0))).collect())
 }
 

@@ -13,7 +13,7 @@ use crate::context::Context;
 /// Removes unused images, the least recently used first, when their file system exceeds the high threshold.
 #[derive(Default)]
 pub(super) struct Collector {
-    seen: HashMap<String, ImageUse>,
+    uses: HashMap<String, ImageUse>,
 }
 
 #[derive(Clone, Copy)]
@@ -29,22 +29,22 @@ impl Collector {
         let used = used_images(ctx).await?;
         let references: Vec<String> = images.iter().map(|image| image.id.clone()).collect();
         ctx.pull_records.prune(&references, now);
-        self.seen.retain(|id, _| images.iter().any(|image| image.id == *id));
+        self.uses.retain(|id, _| images.iter().any(|image| image.id == *id));
         for image in &images {
-            let seen = self
-                .seen
+            let image_use = self
+                .uses
                 .entry(image.id.clone())
                 .or_insert(ImageUse { first: now, last_used: Timestamp::MIN });
             if used.contains(&image.id) {
-                seen.last_used = now;
+                image_use.last_used = now;
             }
         }
         let Some(mut excess) = bytes_to_free(ctx).await? else { return Ok(()) };
         let mut free: Vec<_> = images.into_iter().filter(|image| removable(image, &used)).collect();
-        free.sort_by_key(|image| self.seen.get(&image.id).map(|s| (s.last_used, s.first)));
+        free.sort_by_key(|image| self.uses.get(&image.id).map(|s| (s.last_used, s.first)));
         for image in free {
-            let old = self.seen.get(&image.id).is_some_and(|seen| {
-                Duration::try_from(now.duration_since(seen.first)).unwrap_or_default()
+            let old = self.uses.get(&image.id).is_some_and(|u| {
+                Duration::try_from(now.duration_since(u.first)).unwrap_or_default()
                     >= ctx.settings.image_min_age
             });
             if !old {

@@ -8,11 +8,11 @@ use crate::{context::Context, pods::Pods, steps};
 
 /// Removes the directories, logs and control groups of Pods that neither the sources nor the runtime know.
 pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
-    let known = ctx.cri.list_pods().await?;
-    let is_orphan = |uid: &String| !known.contains_key(uid) && !pods.has_pod(uid);
-    let mut found: BTreeSet<String> = names(&ctx.settings.root.join("pods"));
-    found.extend(steps::group_uids(ctx));
-    for uid in found.into_iter().filter(is_orphan) {
+    let runtime_pods = ctx.cri.list_pods().await?;
+    let is_orphan = |uid: &String| !runtime_pods.contains_key(uid) && !pods.has_pod(uid);
+    let mut uids: BTreeSet<String> = names(&ctx.settings.root.join("pods"));
+    uids.extend(steps::group_uids(ctx));
+    for uid in uids.into_iter().filter(is_orphan) {
         tracing::info!(uid, "remove the leftovers of a deleted Pod");
         let volumes = ctx.volumes.unmount(&uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(ctx, &uid).map_err(|e| e.to_string());

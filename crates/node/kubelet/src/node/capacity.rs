@@ -55,9 +55,9 @@ pub(crate) fn allocatable(machine: &Machine, settings: &Settings) -> BTreeMap<St
     for (signal, name) in [(Signal::Memory, "memory"), (Signal::NodeFs, "ephemeral-storage")] {
         let (Some(amount), Some(all)) = (amounts.get_mut(name), all.get(name)) else { continue };
         let all = u64::try_from(whole(all)).unwrap_or(0);
-        let kept = i64::try_from(settings.eviction.hard_minimum(signal, all)).unwrap_or(i64::MAX);
+        let least = i64::try_from(settings.eviction.hard_minimum(signal, all)).unwrap_or(i64::MAX);
         let apart = if name == "memory" { huge } else { 0 };
-        let left = whole(amount).saturating_sub(kept).saturating_sub(apart).max(0);
+        let left = whole(amount).saturating_sub(least).saturating_sub(apart).max(0);
         let text = if name == "memory" { format!("{}Ki", left / 1024) } else { left.to_string() };
         *amount = Quantity(text);
     }

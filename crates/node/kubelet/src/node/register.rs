@@ -17,7 +17,7 @@ const NOT_READY: Duration = Duration::from_millis(250);
 
 /// Registers the node and reports its status until shutdown.
 pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
-    let mut known = NodeStatus::default();
+    let mut reported = NodeStatus::default();
     let mut grace = RuntimeGrace::default();
     let mut sent: Option<Instant> = None;
     let (mut pressures, mut volumes) = (ctx.pressures.follow(), ctx.volumes.drivers.changes());
@@ -26,14 +26,14 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
     let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
     loop {
         let health = pleg.borrow().clone();
-        let now = status::status(&ctx, &known, health.as_ref(), &mut grace).await;
+        let now = status::status(&ctx, &reported, health.as_ref(), &mut grace).await;
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
         let contradicted =
             ctx.node.get().is_some_and(|node| has_other_status(node.conditions(), &now));
-        if due || contradicted || differs(&known, &now) || pod_cidr.is_empty() {
+        if due || contradicted || differs(&reported, &now) || pod_cidr.is_empty() {
             match send(&ctx, &client, &now, sent.is_none()).await {
                 Ok(node) => {
-                    record_events(&ctx, &known, &now, sent.is_none());
+                    record_events(&ctx, &reported, &now, sent.is_none());
                     failures.reset();
                     sent = Some(Instant::now());
                     use_pod_cidr(&ctx, &node, &mut pod_cidr).await;
@@ -47,7 +47,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         }
         let ready =
             now.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-        known = now;
+        reported = now;
         let wait = if ready { ctx.settings.status_update } else { NOT_READY };
         tokio::select! {
             // Report pressure immediately, so that the scheduler sends no more Pods here.
@@ -193,13 +193,13 @@ fn labels(ctx: &Context) -> BTreeMap<String, String> {
 }
 
 /// Passes the Pod address range of the Node to the runtime.
-async fn use_pod_cidr(ctx: &Context, node: &Node, known: &mut String) {
+async fn use_pod_cidr(ctx: &Context, node: &Node, current: &mut String) {
     let ranges = node.spec.as_ref().and_then(|s| s.pod_cidrs.clone()).unwrap_or_default().join(",");
-    if ranges.is_empty() || ranges == *known {
+    if ranges.is_empty() || ranges == *current {
         return;
     }
     match ctx.cri.set_pod_cidr(&ranges).await {
-        Ok(()) => *known = ranges,
+        Ok(()) => *current = ranges,
         Err(error) => tracing::warn!(%error, "pass the Node's Pod address range to the runtime"),
     }
 }

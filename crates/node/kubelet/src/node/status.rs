@@ -123,7 +123,7 @@ pub(super) fn architecture() -> &'static str {
     }
 }
 
-fn handlers(known: &[cri::v1::RuntimeHandler]) -> Vec<NodeRuntimeHandler> {
+fn handlers(handlers: &[cri::v1::RuntimeHandler]) -> Vec<NodeRuntimeHandler> {
     let handler = |h: &cri::v1::RuntimeHandler| NodeRuntimeHandler {
         name: Some(h.name.clone()),
         features: h.features.as_ref().map(|f| NodeRuntimeHandlerFeatures {
@@ -131,7 +131,7 @@ fn handlers(known: &[cri::v1::RuntimeHandler]) -> Vec<NodeRuntimeHandler> {
             user_namespaces: Some(f.user_namespaces),
         }),
     };
-    known.iter().map(handler).collect()
+    handlers.iter().map(handler).collect()
 }
 
 async fn images(ctx: &Context) -> Vec<ContainerImage> {

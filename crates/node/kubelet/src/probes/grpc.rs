@@ -45,8 +45,8 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), He
 
 /// Calls `Check` and returns the answer's frame.
 async fn call(host: &str, port: u16, service: &str) -> Result<Bytes, CallError> {
-    let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let server = HttpTransport::plain_http2(&format!("http://{shown}:{port}"));
+    let authority = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let server = HttpTransport::plain_http2(&format!("http://{authority}:{port}"));
     let request = http::Request::post("/grpc.health.v1.Health/Check")
         .header("content-type", "application/grpc")
         .header("te", "trailers")

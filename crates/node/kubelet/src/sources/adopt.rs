@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningPod {
     uid: String,
-    seen: Timestamp,
+    seen_at: Timestamp,
     created: i64,
 }
 
@@ -31,14 +31,15 @@ pub(crate) async fn running_static_pods(ctx: &Context) -> BTreeMap<String, Runni
     for sandbox in listed {
         let (labels, annotations) = (&sandbox.labels, &sandbox.annotations);
         let text = |key: &str| labels.get(key).cloned().unwrap_or_default();
-        let seen = annotations.get(SEEN).and_then(|seen| seen.parse().ok());
-        let (Some(seen), Some("file")) = (seen, annotations.get(SOURCE).map(String::as_str)) else {
+        let time = annotations.get(SEEN).and_then(|text| text.parse().ok());
+        let (Some(seen_at), Some("file")) = (time, annotations.get(SOURCE).map(String::as_str))
+        else {
             continue;
         };
         let name = format!("{}/{}", text(labels::POD_NAMESPACE), text(labels::POD_NAME));
-        let found = RunningPod { uid: text(labels::POD_UID), seen, created: sandbox.created_at };
-        if all.get(&name).is_none_or(|known| known.created < found.created) {
-            all.insert(name, found);
+        let pod = RunningPod { uid: text(labels::POD_UID), seen_at, created: sandbox.created_at };
+        if all.get(&name).is_none_or(|other| other.created < pod.created) {
+            all.insert(name, pod);
         }
     }
     all
@@ -46,14 +47,14 @@ pub(crate) async fn running_static_pods(ctx: &Context) -> BTreeMap<String, Runni
 
 /// Gives a Pod the UID that it has in the runtime, unless its file has changed since the runtime's Pod was created.
 pub(crate) fn adopt(pod: &mut Pod, changed: Timestamp, running: &BTreeMap<String, RunningPod>) {
-    let Some(known) = running.get(&namespaced_name(pod)) else { return };
-    if known.uid.is_empty() || changed >= known.seen {
+    let Some(running_pod) = running.get(&namespaced_name(pod)) else { return };
+    if running_pod.uid.is_empty() || changed >= running_pod.seen_at {
         return;
     }
-    pod.metadata.uid = Some(known.uid.clone());
+    pod.metadata.uid = Some(running_pod.uid.clone());
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(HASH.to_owned(), known.uid.clone());
-    annotations.insert(SEEN.to_owned(), known.seen.to_string());
+    annotations.insert(HASH.to_owned(), running_pod.uid.clone());
+    annotations.insert(SEEN.to_owned(), running_pod.seen_at.to_string());
 }
 
 /// Returns the ctime of a file, which also changes when the file is renamed.
@@ -75,7 +76,7 @@ mod tests {
         pod.metadata.name = Some("etcd-alpha".into());
         pod.metadata.namespace = Some("kube-system".into());
         pod.metadata.uid = Some("ours".into());
-        let found = RunningPod { uid: "theirs".into(), seen: at(100), created: 0 };
+        let found = RunningPod { uid: "theirs".into(), seen_at: at(100), created: 0 };
         let running = BTreeMap::from([("kube-system/etcd-alpha".to_owned(), found)]);
         for changed in [100, 101] {
             let mut pod = pod.clone();

@@ -51,15 +51,15 @@ pub(crate) async fn run(
     current: watch::Sender<Vec<Arc<Pod>>>,
     read: watch::Sender<bool>,
 ) {
-    let mut seen: BTreeMap<PathBuf, ManifestFile> = BTreeMap::new();
+    let mut manifests: BTreeMap<PathBuf, ManifestFile> = BTreeMap::new();
     let running = adopt::running_static_pods(&ctx).await;
     loop {
         // The map outlives a panic, so that files removed meanwhile are still noticed.
         let changed = rt::catch_sync("static pods", dir.display(), || {
-            read_changed(&ctx, &dir, &mut seen, &pods, &running)
+            read_changed(&ctx, &dir, &mut manifests, &pods, &running)
         });
         if changed != Ok(false) {
-            current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
+            current.send_replace(manifests.values().filter_map(|s| s.pod.clone()).collect());
         }
         read.send_replace(true);
         tokio::time::sleep(SCAN_INTERVAL).await;
@@ -70,16 +70,16 @@ pub(crate) async fn run(
 fn read_changed(
     ctx: &Context,
     dir: &Path,
-    seen: &mut BTreeMap<PathBuf, ManifestFile>,
+    manifests: &mut BTreeMap<PathBuf, ManifestFile>,
     pods: &Pods,
     running: &BTreeMap<String, RunningPod>,
 ) -> bool {
     let Some(files) = list(dir) else { return false };
     let mut changed = false;
     let gone: Vec<PathBuf> =
-        seen.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+        manifests.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
     for path in gone {
-        let old = seen.remove(&path).and_then(|s| s.pod);
+        let old = manifests.remove(&path).and_then(|s| s.pod);
         if let Some(old) = old {
             tracing::info!(path = %path.display(), "the manifest of a static Pod was removed");
             pods.end_removed(old.metadata.uid.as_deref().unwrap_or_default());
@@ -87,10 +87,10 @@ fn read_changed(
         }
     }
     for (path, stamp) in files {
-        if seen.get(&path).is_some_and(|s| s.stamp == stamp) {
+        if manifests.get(&path).is_some_and(|s| s.stamp == stamp) {
             continue;
         }
-        let before = seen.get(&path);
+        let before = manifests.get(&path);
         let (content, pod) = match read(&path, ctx, running) {
             // Only the modification time has changed.
             Ok((content, _)) if before.is_some_and(|b| b.content == content) => {
@@ -114,7 +114,7 @@ fn read_changed(
             }
             changed = true;
         }
-        seen.insert(path, ManifestFile { stamp, content, pod });
+        manifests.insert(path, ManifestFile { stamp, content, pod });
     }
     changed
 }

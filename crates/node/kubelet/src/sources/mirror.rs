@@ -43,9 +43,9 @@ pub(crate) async fn run(
 
 /// Deletes outdated mirrors and creates missing ones. Returns `false` if any of that failed.
 async fn reconcile(ctx: &Context, client: &Client, static_pods: &[Arc<Pod>]) -> bool {
-    let known = ctx.mirrors.all();
+    let mirrors = ctx.mirrors.all();
     let mut complete = true;
-    for (name, mirror) in &known {
+    for (name, mirror) in &mirrors {
         let fits = static_pods
             .iter()
             .any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
@@ -53,7 +53,7 @@ async fn reconcile(ctx: &Context, client: &Client, static_pods: &[Arc<Pod>]) -> 
             complete &= delete(client, name, mirror).await;
         }
     }
-    for pod in static_pods.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
+    for pod in static_pods.iter().filter(|pod| !mirrors.contains_key(&namespaced_name(pod))) {
         if let Err(error) = create(ctx, client, pod).await {
             tracing::warn!(pod = %namespaced_name(pod), %error, "create a mirror Pod; trying again");
             complete = false;

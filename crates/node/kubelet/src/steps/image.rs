@@ -219,7 +219,7 @@ struct DockerAuth {
 async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let listed = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
-    let mut found = Vec::new();
+    let mut credentials = Vec::new();
     for reference in listed {
         let Ok(Some(secret)) = ctx.objects.secret(namespace, &reference.name).await else {
             continue;
@@ -240,7 +240,7 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
             credential_hash: String::new(),
         };
         let fitting = auths.into_iter().filter(|(registry, _)| is_for(registry, image));
-        found.extend(fitting.map(|(registry, auth)| {
+        credentials.extend(fitting.map(|(registry, auth)| {
             let parts = [&auth.username, &auth.password, &auth.auth, &auth.identitytoken];
             let credential_hash = pulls::hex(format!("{parts:?}").as_bytes());
             let auth = v1::AuthConfig {
@@ -254,7 +254,7 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
             Credential { auth, source: PullSecret { credential_hash, ..place.clone() } }
         }));
     }
-    found
+    credentials
 }
 
 /// Reports whether credentials for `registry` (a host, perhaps with a path, perhaps as a URL) match an image.

@@ -17,14 +17,14 @@ impl Worker {
         let grace = desired.grace();
         if self.observed.running().next().is_some() {
             self.report_status(pod, true).await;
-            let known = self.with_status(pod);
+            let current = self.with_status(pod);
             let by = Instant::now() + grace.min(rt::FAR);
             let by = self.stop_by.map_or(by, |earlier| earlier.min(by));
             self.stop_by = Some(by);
             let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();
             tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooks_run) => {}
+                () = steps::stop_all(&self.ctx, &current, &self.observed, left, &self.hooks_run) => {}
                 // The grace period was shortened: start again with the containers that are still running.
                 _ = change.wait_for(|now| now.grace() < grace) => {}
             }
@@ -65,7 +65,7 @@ impl Worker {
 
     /// Removes the Pod's volumes and cgroup and releases its allocations. Keeps logs and termination messages.
     async fn tear_down(&mut self, pod: &Pod) -> bool {
-        if self.torn_down {
+        if *self.shared.torn_down.borrow() {
             return true;
         }
         self.ctx.objects.follow(&self.uid, self.shared.clone(), None);
@@ -74,15 +74,16 @@ impl Worker {
         match volumes.and(group) {
             Ok(()) => {
                 self.ctx.placement.release(&self.uid).await;
-                self.torn_down = true;
+                self.shared.torn_down.send_replace(true);
+                true
             }
             Err(message) => {
                 self.tear_down_failures += 1;
                 tracing::warn!(pod = %namespaced_name(pod), message, "clean up after a Pod; trying again");
                 self.ctx.events.warn(pod, "FailedUnMount", message);
+                false
             }
         }
-        self.torn_down
     }
 
     /// Removes containers, sandboxes and logs, then confirms the deletion at the API server.

@@ -1,6 +1,6 @@
 //! The state of the claims of one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -26,23 +26,23 @@ impl Allocations {
     /// prepare.
     pub fn add_pod(&mut self, uid: &str, claims: Vec<Claim>) -> Result<Vec<Claim>, ClaimError> {
         for claim in &claims {
-            if let Some(known) = self.claims.get(&claim.key()).filter(|k| k.uid != claim.uid) {
-                let (name, uid) = (known.name.clone(), known.uid.clone());
+            if let Some(old) = self.claims.get(&claim.key()).filter(|k| k.uid != claim.uid) {
+                let (name, uid) = (old.name.clone(), old.uid.clone());
                 return Err(ClaimError::Old { name, uid });
             }
         }
         let mut lacking: Vec<Claim> = Vec::new();
         for claim in claims {
             let drivers: Vec<String> = claim.drivers.keys().cloned().collect();
-            let known = self.claims.entry(claim.key()).or_insert(claim);
+            let held = self.claims.entry(claim.key()).or_insert(claim);
             for driver in drivers {
                 // The claim may have been reallocated before its last Pod ended.
-                known.prepared &= known.drivers.contains_key(&driver);
-                known.drivers.entry(driver).or_default();
+                held.prepared &= held.drivers.contains_key(&driver);
+                held.drivers.entry(driver).or_default();
             }
-            known.pods.insert(uid.to_owned());
-            if !known.prepared && lacking.iter().all(|other| other.uid != known.uid) {
-                lacking.push(known.clone());
+            held.pods.insert(uid.to_owned());
+            if !held.prepared && lacking.iter().all(|other| other.uid != held.uid) {
+                lacking.push(held.clone());
             }
         }
         Ok(lacking)
@@ -125,12 +125,11 @@ impl Allocations {
         Ok(names)
     }
 
-    /// Returns the claims of a container, without duplicates.
+    /// Returns the claims of a container by name, without duplicates.
     pub fn of_container(&self, pod: &Pod, container: &Container) -> Vec<&Claim> {
         let listed = of_container(pod, container).unwrap_or_default().into_iter();
-        let mut names: Vec<String> = listed.map(|(_, name, _)| name).collect();
+        let mut names: BTreeSet<String> = listed.map(|(_, name, _)| name).collect();
         names.extend(of_extended(pod, container).into_iter().map(|(name, _)| name));
-        names.dedup();
         names.iter().filter_map(|name| self.held_claim(pod, name).ok()).collect()
     }
 

@@ -135,6 +135,18 @@ fn gives_container_the_requests_that_it_names() {
 }
 
 #[test]
+fn returns_claim_once_if_container_names_other_claims_between_its_requests() {
+    let listed = json!([{"name": "gpu", "resourceClaimName": "claim"},
+        {"name": "nic", "resourceClaimName": "other"}]);
+    let requests = json!([{"name": "gpu", "request": "one"}, {"name": "nic"},
+        {"name": "gpu", "request": "two"}]);
+    let pod = pod(listed, json!({}), json!({"name": "c", "resources": {"claims": requests}}));
+    let allocations = ready(&["pod-1"]);
+    let names = allocations.of_container(&pod, container(&pod)).into_iter().map(|c| &c.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["claim"]);
+}
+
+#[test]
 fn takes_extended_resources_from_the_schedulers_claim() {
     let allocations = ready(&["pod-1"]);
     let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "claim",

@@ -35,9 +35,9 @@ pub enum StateError {
     )]
     Strict { reserved: CpuSet, shared: CpuSet },
     #[error(
-        "current set of available CPUs \"{there}\" doesn't match with CPUs in state \"{known}\""
+        "current set of available CPUs \"{there}\" doesn't match with CPUs in state \"{listed}\""
     )]
-    Other { there: CpuSet, known: CpuSet },
+    Other { there: CpuSet, listed: CpuSet },
 }
 
 #[derive(Deserialize, Serialize)]
@@ -128,19 +128,19 @@ impl Cpus {
         if !self.options.strict && !reserved.without(&shared).is_empty() {
             return Err(StateError::Reserved { reserved, shared });
         }
-        let mut known = if self.options.strict { shared.and(&reserved) } else { shared.clone() };
+        let mut listed = if self.options.strict { shared.and(&reserved) } else { shared.clone() };
         for (pod, containers) in file.entries {
             for (container, cpus) in containers {
                 let cpus: CpuSet = cpus.parse()?;
                 if !cpus.is_apart(&shared) {
                     return Err(StateError::Overlap { pod, container, cpus, shared });
                 }
-                known = known.and(&cpus);
+                listed = listed.and(&cpus);
                 self.pods.entry(pod.clone()).or_default().insert(container, cpus);
             }
         }
-        if known != all {
-            return Err(StateError::Other { there: all, known });
+        if listed != all {
+            return Err(StateError::Other { there: all, listed });
         }
         self.shared = shared;
         Ok(self)

@@ -82,7 +82,7 @@ fn pack(machine: &Machine, free: &CpuSet, requested: usize, options: Options) ->
     // The larger parts come first.
     let (large, small) = if kinds(SOCKET) >= kinds(NODE) { (NODE, SOCKET) } else { (SOCKET, NODE) };
     let mut selection =
-        Selection { machine, free: free.clone(), taken: CpuSet::default(), requested };
+        Selection { machine, free: free.clone(), selected: CpuSet::default(), requested };
     selection.take_whole(&[large]);
     selection.take_whole(&[large, small]);
     if options.by_cache {
@@ -91,15 +91,15 @@ fn pack(machine: &Machine, free: &CpuSet, requested: usize, options: Options) ->
     }
     selection.take_whole(&[large, small, CORE]);
     let order = selection.order(&[large, small, CORE]);
-    let missing = requested - selection.taken.len();
+    let missing = requested - selection.selected.len();
     let rest = order.into_iter().flat_map(|(_, cpus)| cpus).take(missing).collect();
-    selection.taken.and(&rest)
+    selection.selected.and(&rest)
 }
 
 struct Selection<'a> {
     machine: &'a Machine,
     free: CpuSet,
-    taken: CpuSet,
+    selected: CpuSet,
     requested: usize,
 }
 
@@ -109,9 +109,9 @@ impl Selection<'_> {
         let Some(last) = parts.last() else { return };
         for (part, cpus) in self.order(parts) {
             let size = self.machine.values().filter(|place| last(place) == part).count();
-            if cpus.len() == size && self.requested - self.taken.len() >= size {
+            if cpus.len() == size && self.requested - self.selected.len() >= size {
                 let cpus: CpuSet = cpus.into_iter().collect();
-                self.taken = self.taken.and(&cpus);
+                self.selected = self.selected.and(&cpus);
                 self.free = self.free.without(&cpus);
             }
         }
@@ -119,7 +119,7 @@ impl Selection<'_> {
 
     /// Restricts the search to one part that has all missing CPUs, if there is one.
     fn within(&mut self, parts: &[Part]) {
-        let missing = self.requested - self.taken.len();
+        let missing = self.requested - self.selected.len();
         let enough = self.order(parts).into_iter().find(|(_, cpus)| cpus.len() >= missing);
         if let Some((_, cpus)) = enough {
             self.free = cpus.into_iter().collect();

@@ -65,8 +65,8 @@ impl Entry {
 impl Allocations {
     /// Encodes the checkpoint.
     pub fn checkpoint(&self) -> Vec<u8> {
-        let registered = |(name, known): (&String, &Resource)| {
-            let healthy = known.devices.iter().filter(|(_, d)| d.healthy && known.listed);
+        let registered = |(name, entry): (&String, &Resource)| {
+            let healthy = entry.devices.iter().filter(|(_, d)| d.healthy && entry.listed);
             (name.clone(), Some(healthy.map(|(id, _)| id.clone()).collect()))
         };
         let mut entries = Vec::new();
